@@ -1,0 +1,1 @@
+"""Operator plugins, one folder each."""
