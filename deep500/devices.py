@@ -1,0 +1,73 @@
+"""Where a computation runs. A device is a plain value; backends turn it into their own, when an executor is built."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from deep500.errors import InputError, MissingDevice
+
+
+class DeviceWarning(UserWarning):
+    """A device that was asked for is absent and another took its place."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A kind of device and its number; use :class:`CPUDevice` or :class:`GPUDevice`."""
+
+    index: int = 0
+    kind: ClassVar[str] = "cpu"
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.index}"
+
+
+@dataclass(frozen=True)
+class CPUDevice(Device):
+    """The processor."""
+
+    kind: ClassVar[str] = "cpu"
+
+
+@dataclass(frozen=True)
+class GPUDevice(Device):
+    """An accelerator; a backend without one falls back to the processor and warns (see :func:`fall_back`)."""
+
+    kind: ClassVar[str] = "gpu"
+
+
+def to_device(device: Any) -> Device:
+    """Turn None (the processor), ``"cpu"``, ``"gpu"``, ``"gpu:1"`` or a :class:`Device` into a :class:`Device`.
+
+    Example:
+        >>> to_device("gpu:1")
+        GPUDevice(index=1)
+    """
+    if device is None:
+        return CPUDevice()
+    if isinstance(device, Device):
+        return device
+    kinds = {"cpu": CPUDevice, "gpu": GPUDevice, "cuda": GPUDevice}
+    kind, _, index = str(device).partition(":")
+    if kind not in kinds or not (index or "0").isdigit():
+        raise InputError(f"got device {device!r}; expected 'cpu', 'gpu' or 'gpu:<number>'")
+    return kinds[kind](int(index or 0))
+
+
+def fall_back(device: Device, available: int, strict: bool = False) -> Device:
+    """The device itself if there are enough of its kind, else the processor with a :class:`DeviceWarning`.
+
+    Args:
+        device: what was asked for.
+        available: how many accelerators the backend sees.
+        strict: raise :class:`deep500.errors.MissingDevice` instead of falling back.
+    """
+    if device.kind == "cpu" or device.index < available:
+        return device
+    message = f"got device {device}; expected one of the {available} GPUs that this backend sees"
+    if strict:
+        raise MissingDevice(f"{message}; choose --device cpu or run where there is one")
+    warnings.warn(f"{message}; running on the CPU instead", DeviceWarning, stacklevel=3)
+    return CPUDevice()

@@ -1,0 +1,79 @@
+"""Every error that Deep500 raises on purpose.
+
+Each message says what was *got*, what was *expected* and what to *do*. ``except Deep500Error`` catches them all;
+anything else that escapes is a defect of ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class Deep500Error(Exception):
+    """Base class of all errors raised on purpose; ``exit_code`` is what the command line returns for it."""
+
+    exit_code = 2
+
+
+class NetworkError(Deep500Error, ValueError):
+    """A network is malformed, or an edit would make it so."""
+
+
+class UnsupportedOperator(Deep500Error, NotImplementedError):
+    """Operators that a backend cannot run, or that have no gradient rule; names every offending node."""
+
+    exit_code = 3
+
+
+class InputError(Deep500Error, ValueError):
+    """Arrays handed to an executor or optimizer do not match by name, dtype or shape."""
+
+
+class DataError(Deep500Error, ValueError):
+    """A data set is absent, truncated, altered or holds impossible values."""
+
+    exit_code = 3
+
+
+class MissingBackend(Deep500Error, ImportError):
+    """A framework that is asked for is not installed; the message holds the line that installs it."""
+
+    exit_code = 3
+
+
+class MissingDevice(Deep500Error, RuntimeError):
+    """A device that is asked for does not exist on this machine (only raised under ``strict``)."""
+
+    exit_code = 3
+
+
+class RecipeError(Deep500Error, ValueError):
+    """A recipe or one of its overrides is wrong: unknown key, key in both halves, value out of range."""
+
+
+class ResultsError(Deep500Error, OSError):
+    """A results directory cannot be written, read or resumed."""
+
+
+class TrainingError(Deep500Error, ArithmeticError):
+    """Training cannot go on, for instance because the loss is not a number."""
+
+    exit_code = 1
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
+    """Return a phrase for error messages with the known names closest to ``name``.
+
+    Example:
+        >>> nearest("batchsize", ["batch_size", "epochs"])
+        "did you mean 'batch_size'?"
+        >>> nearest("zzz", ["batch_size", "epochs"])
+        "known: 'batch_size', 'epochs'"
+    """
+    names = [str(k) for k in known]
+    close = difflib.get_close_matches(str(name), names, n=count)
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    shown = ", ".join(map(repr, names[:12]))
+    return f"known: {shown or 'none'}" + (f", ... ({len(names)} in all)" if len(names) > 12 else "")

@@ -1,0 +1,92 @@
+"""One protocol for everything that wants to know what a loop is doing.
+
+A listener derives from :class:`Event` and overrides what it needs. The regions nest::
+
+    run > epoch > batch > {io, forward, backward, forward_backward, communication, update}
+          epoch > validation
+
+Every region has a ``before_`` and an ``after_`` hook that gets one argument: the :class:`deep500.training.run.Run`
+(or whatever object the loop publishes; executors publish themselves). An executor that cannot tell forward from backward
+(one compiled graph does both) reports ``forward_backward`` alone, so that no time is invented.
+
+Requirement of the seam: a hook that nobody overrides costs one attribute look-up and one test of an empty tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+REGIONS = (
+    "run", "epoch", "validation", "batch", "io", "forward", "backward", "forward_backward", "communication", "update",
+)  # fmt: skip
+HOOKS = tuple(f"{when}_{region}" for region in REGIONS for when in ("before", "after"))
+
+
+class StopTraining(Exception):  # noqa: N818 - a request, not an error
+    """Raised by a listener to end the run in good order after the current batch."""
+
+
+class Event:
+    """A listener; every hook does nothing until overridden."""
+
+    def before_run(self, run: Any) -> None: ...
+    def after_run(self, run: Any) -> None: ...
+    def before_epoch(self, run: Any) -> None: ...
+    def after_epoch(self, run: Any) -> None: ...
+    def before_validation(self, run: Any) -> None: ...
+    def after_validation(self, run: Any) -> None: ...
+    def before_batch(self, run: Any) -> None: ...
+    def after_batch(self, run: Any) -> None: ...
+    def before_io(self, run: Any) -> None: ...
+    def after_io(self, run: Any) -> None: ...
+    def before_forward(self, source: Any) -> None: ...
+    def after_forward(self, source: Any) -> None: ...
+    def before_backward(self, source: Any) -> None: ...
+    def after_backward(self, source: Any) -> None: ...
+    def before_forward_backward(self, source: Any) -> None: ...
+    def after_forward_backward(self, source: Any) -> None: ...
+    def before_communication(self, source: Any) -> None: ...
+    def after_communication(self, source: Any) -> None: ...
+    def before_update(self, source: Any) -> None: ...
+    def after_update(self, source: Any) -> None: ...
+
+
+class Events:
+    """A set of listeners, sorted by hook, so that ``events.before_batch`` is a tuple of just those who listen.
+
+    Use: ``if events.before_batch: events.emit(events.before_batch, run)``.
+
+    Example:
+        >>> class Count(Event):
+        ...     n = 0
+        ...     def after_batch(self, run): self.n += 1
+        >>> count = Count(); events = Events([count])
+        >>> events.emit(events.after_batch, None); count.n, events.before_batch
+        (1, ())
+    """
+
+    __slots__ = ("listeners", *HOOKS)
+
+    def __init__(self, listeners: Iterable[Event] = ()) -> None:
+        self.listeners = tuple(listeners)
+        for hook in HOOKS:
+            setattr(self, hook, tuple(getattr(one, hook) for one in self.listeners if _overrides(one, hook)))
+
+    def __getattr__(self, name: str) -> tuple[Callable[[Any], None], ...]:  # only reached when a slot is missing
+        raise AttributeError(f"got event hook {name!r}; expected one of {', '.join(HOOKS)}")
+
+    @staticmethod
+    def emit(hooks: tuple[Callable[[Any], None], ...], source: Any) -> None:
+        """Call each hook in the order in which the listeners were given."""
+        for hook in hooks:
+            hook(source)
+
+
+def _overrides(listener: Any, hook: str) -> bool:
+    own = getattr(type(listener), hook, None)
+    return (own is not None and own is not getattr(Event, hook)) or hook in getattr(listener, "__dict__", {})
+
+
+SILENT = Events()
+"""What loops use when nobody listens."""

@@ -1,0 +1,191 @@
+"""`GraphExecutor`: a network compiled for a device, and `BoundNetwork`: the same network with live tensors.
+
+Requirements of the seam, for whoever writes a backend:
+
+* ``inference`` runs in evaluation mode, ``inference_and_backprop`` in training mode: BatchNormalization uses the batch's
+  statistics and updates its running ones, Dropout drops. Running variance is the *unbiased* one, as PyTorch keeps it;
+  normalisation always uses the biased one. (A node with an explicit ``training_mode=1`` means what ONNX says, always.)
+* Results are the framework's own tensors on the device, keyed by the network's names. Nothing waits for the device.
+* Inputs may be NumPy arrays or the framework's tensors. They are checked by name, dtype and shape at every call.
+* An output needs only the inputs that it depends on; to miss one of those, or to give an unknown one, is an InputError.
+* Editing ``executor.network`` recompiles before the next run: compare ``network.version``.
+* Gradients are those of one run, under ``gradient_name(parameter)``; they never accumulate.
+* What cannot run is *one* UnsupportedOperator naming every offending node, raised while the executor is built.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deep500.devices import Device, to_device
+from deep500.errors import InputError, NetworkError, nearest
+from deep500.events import SILENT, Events
+from deep500.networks.graph import Network
+from deep500.tensors import TensorDescriptor, numpy_dtype
+
+
+def gradient_name(parameter: str) -> str:
+    """Name under which a run leaves the gradient of a parameter: ``"conv1.weight" -> "conv1.weight.grad"``."""
+    return f"{parameter}.grad"
+
+
+class BoundNetwork(Network):
+    """A network whose parameters live in an executor; made by backends from a plain network, which stays as it is."""
+
+    def __init__(self, network: Network) -> None:
+        twin = network.copy()
+        super().__init__(twin.name)
+        self.__dict__.update(twin.__dict__)
+
+    @abc.abstractmethod
+    def fetch_tensors(self, names: Sequence[str]) -> list[Any]:
+        """Live tensors, in the order asked for: parameters, gradients and outputs of the last run.
+
+        Raises NetworkError for a name that is none of these (an inner value: declare it with ``add_output`` first).
+        """
+
+    @abc.abstractmethod
+    def feed_tensor(self, name: str, value: Any) -> None:
+        """Overwrite a parameter with an array or tensor of its shape (copied); raises InputError if it does not fit."""
+
+    def assign_tensor(self, name: str, value: Any) -> None:
+        """Like :meth:`feed_tensor` for a tensor of the framework's own that the caller gives up: need not copy."""
+        self.feed_tensor(name, value)
+
+    def get_params(self) -> list[str]:
+        """Names of the trainable parameters."""
+        return self.trainable()
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All parameters, running statistics included, as arrays (copies)."""
+        return {name: np.array(tensor) for name, tensor in zip(self._parameters, self._fetch_all(), strict=True)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Overwrite all parameters; the names must be exactly those of :meth:`state`."""
+        if set(state) != set(self._parameters):
+            odd = sorted(set(state) ^ set(self._parameters))
+            raise InputError(
+                f"got a state that differs in {odd[:4]}; expected exactly the network's parameters: use the same network"
+            )
+        for name, value in state.items():
+            self.feed_tensor(name, value)
+
+    def _fetch_all(self) -> list[Any]:
+        return [self.to_numpy(tensor) for tensor in self.fetch_tensors(list(self._parameters))]
+
+    @staticmethod
+    def to_numpy(tensor: Any) -> np.ndarray:
+        """A tensor of the framework as an array; backends override it where ``np.asarray`` does not do."""
+        return np.asarray(tensor)
+
+    def _sync(self) -> None:
+        for name, value in self.state().items():
+            self._parameters[name].value = value
+
+
+class GraphExecutor(abc.ABC):
+    """A network compiled for a device. Every backend's ``Executor`` derives from it.
+
+    Attributes:
+        network: the :class:`BoundNetwork`.
+        device: where it runs.
+        events: who listens to ``forward``, ``backward``, ... (:data:`deep500.events.SILENT` by default).
+        backend: name of the backend, as :func:`deep500.registry.load_backend` takes it.
+    """
+
+    backend: str = "?"
+    network: BoundNetwork
+
+    def __init__(self, device: Device | str | None = None) -> None:
+        self.device = to_device(device)
+        self.events: Events = SILENT
+
+    @abc.abstractmethod
+    def inference(self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+        """Run forward in evaluation mode.
+
+        Args:
+            inputs: arrays or tensors by input name.
+            outputs: values to return; the network's outputs if None. Inputs that they do not depend on may be absent.
+
+        Returns:
+            tensors of the framework by name.
+
+        Raises:
+            InputError: unknown or missing input, wrong dtype or shape.
+        """
+
+    @abc.abstractmethod
+    def inference_and_backprop(self, inputs: Mapping[str, Any], loss: str = "loss") -> dict[str, Any]:
+        """Run forward in training mode, then backward from ``loss``, a scalar; all inputs are needed.
+
+        Returns the network's outputs and the loss; gradients are fetched by name from ``network.fetch_tensors``.
+        """
+
+    @abc.abstractmethod
+    def reseed(self, seed: int) -> None:
+        """Restart the randomness of Dropout and its like, so that what follows is a function of ``seed``."""
+
+    @abc.abstractmethod
+    def synchronize(self) -> None:
+        """Wait until the device has finished what was asked of it."""
+
+
+class InputCheck:
+    """Checks the inputs of one compiled function; made once, called at every step.
+
+    Example:
+        >>> check = InputCheck({"x": TensorDescriptor("float32", ("N", 3))})
+        >>> check({"x": np.zeros((2, 3), "float32")})
+    """
+
+    def __init__(self, expected: Mapping[str, TensorDescriptor], also_known: Sequence[str] = ()) -> None:
+        self.expected = {n: (d, None if d.dtype is None else numpy_dtype(d.dtype).name) for n, d in expected.items()}
+        self.ignored = frozenset(also_known)
+
+    def __call__(self, inputs: Mapping[str, Any]) -> None:
+        """Raise :class:`InputError` for an unknown or missing name, a wrong dtype or a wrong shape."""
+        for name in inputs:
+            if name not in self.expected and name not in self.ignored:
+                raise InputError(f"got input {name!r}; expected {list(self.expected)}: {nearest(name, self.expected)}")
+        symbols: dict[str, int] = {}
+        for name, (descriptor, dtype) in self.expected.items():
+            if name not in inputs:
+                raise InputError(f"got no input {name!r}; expected {list(self.expected)}: add it to the dict")
+            value = inputs[name]
+            self._check_one(name, value, descriptor, dtype, symbols)
+
+    @staticmethod
+    def _check_one(
+        name: str, value: Any, descriptor: TensorDescriptor, dtype: str | None, symbols: dict[str, int]
+    ) -> None:
+        shape = getattr(value, "shape", None)
+        if shape is None:
+            raise InputError(
+                f"input {name!r}: got {type(value).__name__}; expected an array: convert it with np.asarray"
+            )
+        got = str(value.dtype).rpartition(".")[2]
+        if dtype is not None and got != dtype:
+            raise InputError(f"input {name!r}: got dtype {got}; expected {dtype}: convert it with .astype({dtype!r})")
+        if not descriptor.accepts(tuple(shape)):
+            raise InputError(f"input {name!r}: got shape {tuple(shape)}; expected {descriptor}: reshape it")
+        for want, size in zip(descriptor.shape or (), shape, strict=False):
+            if isinstance(want, str) and symbols.setdefault(want, size) != size:
+                raise InputError(
+                    f"input {name!r}: got size {size} for {want!r}; expected {symbols[want]}, as in the inputs before it: "
+                    "give all inputs the same one"
+                )
+
+
+def find_loss(network: Network, loss: str) -> str:
+    """The loss's name if the network has such a value, else NetworkError with the cure."""
+    if not network.has_value(loss):
+        raise NetworkError(
+            f"got loss {loss!r}; expected a value of the network: {nearest(loss, network.outputs)} "
+            "Add one with deep500.networks.add_loss(network)"
+        )
+    return loss

@@ -1,0 +1,50 @@
+"""Find backends by name: the folders of ``deep500/frameworks`` and the entry points ``deep500.frameworks`` of others.
+
+This is the only place of the core where a framework gets imported, and only when it is asked for by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from importlib.metadata import entry_points
+from types import ModuleType
+
+from deep500.errors import MissingBackend, nearest
+
+BACKENDS = {  # backend: (the module it needs, the extra that installs it)
+    "reference": ("numpy", "reference"),
+    "pytorch": ("torch", "pytorch"),
+}
+"""Built-in backends; others come through entry points."""
+
+
+def backend_names() -> list[str]:
+    """Names of all backends that can be asked for, installed or not, built-in ones first."""
+    return [*BACKENDS, *sorted({e.name for e in entry_points(group="deep500.frameworks")} - set(BACKENDS))]
+
+
+def is_installed(name: str) -> bool:
+    """Whether the framework behind a backend can be found (it is not imported)."""
+    return name not in BACKENDS or importlib.util.find_spec(BACKENDS[name][0]) is not None
+
+
+def load_backend(name: str) -> ModuleType:
+    """Import a backend by name and return its module.
+
+    Raises:
+        MissingBackend: no such backend, or its framework is not installed. A framework that is installed but broken
+            raises its own error.
+    """
+    for entry in entry_points(group="deep500.frameworks"):
+        if entry.name == name and name not in BACKENDS:
+            return entry.load()
+    if name not in BACKENDS:
+        raise MissingBackend(f"got backend {name!r}; expected one of the known ones: {nearest(name, backend_names())}")
+    try:
+        return importlib.import_module(f"deep500.frameworks.{name}")
+    except ModuleNotFoundError as error:
+        needed, extra = BACKENDS[name]
+        if error.name != needed:
+            raise
+        raise MissingBackend(f"backend {name!r} needs {needed!r}, which is not installed: pip install 'deep500[{extra}]'") from error  # fmt: skip

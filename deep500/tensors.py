@@ -1,0 +1,97 @@
+"""What is known of a tensor before it exists: its dtype and shape, and ONNX's names for the dtypes.
+
+A dimension is an int, a string (a symbolic size such as ``"N"``) or None (unknown); a shape is a tuple of them, or
+None when not even the rank is known. Dtypes are written as NumPy writes them: ``"float32"``, ``"int64"``, ``"bfloat16"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+
+from deep500.errors import InputError, nearest
+
+Dim: TypeAlias = int | str | None
+Shape: TypeAlias = tuple[Dim, ...]
+
+_ONNX_TO_NAME = {
+    number: "string" if name == "STRING" else str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)))
+    for name, number in onnx.TensorProto.DataType.items()
+    if name != "UNDEFINED"
+}
+_NAME_TO_ONNX = {name: number for number, name in reversed(_ONNX_TO_NAME.items())}
+
+
+def dtype_to_onnx(dtype: Any) -> int:
+    """ONNX's number of a dtype given as a name, NumPy dtype or type; raises InputError for one ONNX lacks."""
+    name = dtype if isinstance(dtype, str) else str(np.dtype(dtype))
+    if name in ("object", "str") or name.startswith("<U"):
+        name = "string"
+    if name not in _NAME_TO_ONNX:
+        raise InputError(f"got dtype {name!r}; expected one that ONNX has ({nearest(name, _NAME_TO_ONNX)})")
+    return _NAME_TO_ONNX[name]
+
+
+def dtype_from_onnx(number: int) -> str | None:
+    """Name of the dtype with this ONNX number, None for UNDEFINED."""
+    return _ONNX_TO_NAME.get(number)
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """NumPy's dtype of that name; ml_dtypes' for bfloat16 and the float8 kinds, object for strings."""
+    return np.dtype(object) if name == "string" else np.dtype(onnx.helper.tensor_dtype_to_np_dtype(dtype_to_onnx(name)))
+
+
+@dataclass(frozen=True)
+class TensorDescriptor:
+    """Dtype and shape of a tensor.
+
+    Args:
+        dtype: NumPy's name of the element type, or None while unknown.
+        shape: tuple of int, str (symbolic) or None (unknown) sizes; None while even the rank is unknown.
+
+    Example:
+        >>> TensorDescriptor("float32", ("N", 3)).accepts((8, 3))
+        True
+    """
+
+    dtype: str | None = "float32"
+    shape: Shape | None = None
+
+    def accepts(self, shape: Sequence[int]) -> bool:
+        """Whether an array of this shape fits, symbolic and unknown sizes fitting anything."""
+        if self.shape is None:
+            return True
+        return len(shape) == len(self.shape) and all(
+            got == want for got, want in zip(shape, self.shape, strict=True) if isinstance(want, int)
+        )
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every size is a known number."""
+        return self.shape is not None and all(isinstance(size, int) for size in self.shape)
+
+    @property
+    def size(self) -> int | None:
+        """Number of elements, None unless every size is known."""
+        if self.shape is None:
+            return None
+        total = 1
+        for dim in self.shape:
+            if not isinstance(dim, int):
+                return None
+            total *= dim
+        return total
+
+    def __str__(self) -> str:
+        shape = "?" if self.shape is None else "x".join("?" if d is None else str(d) for d in self.shape)
+        return f"{self.dtype or '?'}[{shape}]"
+
+
+def tensordesc(shape: Sequence[Dim], dtype: str = "float32") -> TensorDescriptor:
+    """Shorthand: ``tensordesc((8, 3))`` is ``TensorDescriptor("float32", (8, 3))``."""
+    return TensorDescriptor(dtype, tuple(shape))
