@@ -1,0 +1,64 @@
+# Deep500. On a machine with nothing but Python >= 3.10 and make:
+#   make demo    train a network on real scanned digits with a benchmark recipe; prints the verdict and the report's path
+#   make test    install everything the tests need, then run the whole suite
+#   make lint    style, types and import rules        make docs   build docs/_build/html        make clean
+# Choose another interpreter with: make test PYTHON=python3.12
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP     = $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+# Two threads are the class of machine that every quoted figure was measured on; more make small networks slower.
+export OMP_NUM_THREADS      ?= 2
+export MKL_NUM_THREADS      ?= 2
+export OPENBLAS_NUM_THREADS ?= 2
+# A backend named here fails the tests where it is missing; unset, what is not installed is skipped with its reason.
+test: export DEEP500_TEST_BACKENDS ?= reference,pytorch
+PYTEST_ARGS ?=
+
+.PHONY: help demo test lint docs clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
+
+demo: $(VENV)/.demo-installed
+	$(BIN)/python recipes/digits_lenet.py
+
+test: $(VENV)/.test-installed
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.test-installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.docs-installed
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info docs/_build
+	rm -rf .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp per set of extras: pip runs again only when a requirement changed.
+EXTRAS.demo := pytorch
+EXTRAS.test := pytorch,onnxruntime,test
+EXTRAS.docs := docs
+
+$(VENV)/.%-installed: setup.py constraints.txt | $(BIN)/python
+	@echo "Installing deep500[$(EXTRAS.$*)] into $(VENV); the first time this downloads some hundred megabytes."
+	$(PIP) -e '.[$(EXTRAS.$*)]'
+	@touch $@
+
+$(BIN)/python:
+	@command -v "$(PYTHON)" >/dev/null || { \
+	  echo "got no '$(PYTHON)'; expected Python >= 3.10: install it, or name another: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "got $$("$(PYTHON)" --version 2>&1); expected Python >= 3.10: name another: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "got a Python without the modules venv and ensurepip; expected both: install them (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)
