@@ -1,0 +1,1 @@
+"""Benchmark definitions, one file each: fixed and mutable definitions, and the metrics that judge a run."""
