@@ -1,0 +1,139 @@
+"""The keys of a recipe: one table that everything else reads.
+
+A recipe is FIXED + MUTABLE + METRICS. Each key belongs to one half; a key of kind ``callable`` accepts companions
+``<key>_args`` (a sequence) and ``<key>_kwargs`` (a dict), which are passed when the object is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deep500.errors import RecipeError, nearest
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key: its meaning, whether it must be given, its default, whether it takes companions, a check."""
+
+    meaning: str
+    required: bool = False
+    default: Any = None
+    companions: bool = False
+    check: Callable[[Any], str | None] | None = None
+
+
+def _positive(value: Any) -> str | None:
+    fits = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return None if fits else "an integer of at least 1"
+
+
+def _seed(value: Any) -> str | None:
+    fits = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return None if fits else "an integer of at least 0"
+
+
+def _list(value: Any) -> str | None:
+    return None if isinstance(value, (list, tuple)) else "a list"
+
+
+def _maker(value: Any) -> str | None:
+    return None if callable(value) else "a callable (class or function)"
+
+
+KEYS: dict[str, Key] = {
+    "model": Key("zoo name, ONNX file, Network, or callable that returns one", required=True, companions=True),
+    "dataset": Key("name, or callable that returns (train, test)", required=True, companions=True),
+    "executor": Key("callable(network), such as d5fw.from_model", required=True, companions=True, check=_maker),
+    "optimizer": Key("callable(executor, 'loss') -> optimizer", required=True, companions=True, check=_maker),
+    "epochs": Key("number of passes over the training data", required=True, check=_positive),
+    "batch_size": Key("samples per step", required=True, check=_positive),
+    "train_sampler": Key("callable(dataset, batch_size); ShuffleSampler if absent", companions=True, check=_maker),
+    "validation_sampler": Key("like train_sampler; OrderedSampler if absent", companions=True, check=_maker),
+    "loss": Key("'cross_entropy' or 'mean_squared_error', for models without a 'loss'", default="cross_entropy"),
+    "preprocessing": Key("transformations of training and validation batches", default=(), check=_list),
+    "augmentation": Key("transformations of training batches only", default=(), check=_list),
+    "schedule": Key("learning-rate schedule", companions=True),
+    "gradient_modifier": Key("callable applied to gradients, such as global clipping", companions=True),
+    "events": Key("listeners", default=(), check=_list),
+    "seed": Key("of weights, order and augmentation", default=0, check=_seed),
+}  # fmt: skip
+"""Every key of a recipe."""
+
+COMPANIONS = ("_args", "_kwargs")
+
+
+def known_keys() -> list[str]:
+    """All names that FIXED and MUTABLE may hold."""
+    return [*KEYS, *(f"{name}{ending}" for name, key in KEYS.items() if key.companions for ending in COMPANIONS)]
+
+
+def base_of(name: str) -> str:
+    """The key that a name belongs to: ``optimizer_kwargs`` -> ``optimizer``."""
+    for ending in COMPANIONS:
+        if name.endswith(ending) and name.removesuffix(ending) in KEYS:
+            return name.removesuffix(ending)
+    return name
+
+
+def merge(fixed: Mapping[str, Any], mutable: Mapping[str, Any]) -> dict[str, Any]:
+    """Both halves in one new dict, containers copied, defaults not yet filled in.
+
+    Raises:
+        RecipeError: unknown key (with the nearest name), key in both halves, missing key.
+    """
+    for half, half_name in ((fixed, "FIXED"), (mutable, "MUTABLE")):
+        if not isinstance(half, Mapping):
+            raise RecipeError(f"got {type(half).__name__} as {half_name}; expected a dict; write {half_name} = {{...}}")
+        for name in half:
+            check_name(name, f"in {half_name}")
+    both = sorted(set(fixed) & set(mutable))
+    if both:
+        raise RecipeError(
+            f"got {both[0]!r} in FIXED and in MUTABLE; expected it in one of them; remove it from the other"
+        )
+    merged = {key: copy_containers(value) for key, value in {**fixed, **mutable}.items()}
+    for name, key in KEYS.items():
+        if key.required and name not in merged:
+            raise RecipeError(f"got no {name!r}; expected {key.meaning}; add it to FIXED or MUTABLE")
+    return merged
+
+
+def check_name(key: Any, where: str) -> None:
+    """Raise RecipeError with the nearest name unless the key exists."""
+    if key not in known_keys():
+        raise RecipeError(f"got unknown key {key!r} {where}; expected a recipe key; {nearest(str(key), known_keys())}")
+
+
+def check_values(values: Mapping[str, Any]) -> None:
+    """Raise RecipeError for a value of the wrong kind; reaches companions too."""
+    for name, value in values.items():
+        if name.endswith("_kwargs") and not (isinstance(value, Mapping) and all(isinstance(k, str) for k in value)):
+            raise RecipeError(f"{name}: got {value!r}; expected a dict with names as keys; write {name}=dict(...)")
+        if name.endswith("_args") and not isinstance(value, (list, tuple)):
+            raise RecipeError(f"{name}: got {value!r}; expected a tuple; write ({value!r},)")
+        key = KEYS.get(name)
+        expected = key.check(value) if key is not None and key.check is not None else None
+        if expected:
+            raise RecipeError(f"{name}: got {value!r}; expected {expected}; that is {key.meaning if key else ''}")
+
+
+def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with what is absent at its default; companions are () and {}."""
+    full: dict[str, Any] = {}
+    for name, key in KEYS.items():
+        full[name] = values.get(name, key.default)
+        if key.companions:
+            full[f"{name}_args"] = tuple(values.get(f"{name}_args", ()))
+            full[f"{name}_kwargs"] = dict(values.get(f"{name}_kwargs", {}))
+    return full
+
+
+def copy_containers(value: Any) -> Any:
+    """Dicts, lists and tuples copied all the way down, everything else shared: overrides never reach the caller's."""
+    if type(value) is dict:
+        return {key: copy_containers(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(copy_containers(item) for item in value)
+    return value

@@ -1,0 +1,148 @@
+"""The results folder of one recipe run: ``<out>/<recipe>/<time>-<hash>/``.
+
+=====================  ================================================================================================
+``manifest.json``      what was run and in what: resolved recipe, seeds, data digests, versions, hardware, git state
+``metrics.jsonl``      one line per seed and epoch, on the disk before the next epoch begins
+``checkpoints/``       ``seed-<seed>/epoch-<n>.safetensors``, the newest two per seed
+``summary.json``       metrics with targets and verdicts; a run that has none is unfinished and can be resumed
+``report.html``        one self-contained page, made of the files above
+=====================  ================================================================================================
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deep500.errors import ResultsError
+from deep500.results.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
+from deep500.results.files import append_line, read_json, read_lines, to_json, write_atomic, writing
+
+SCHEMA = "deep500-results-1"
+MANIFEST, METRICS, SUMMARY, REPORT = "manifest.json", "metrics.jsonl", "summary.json", "report.html"
+
+
+class Record:
+    """Reads and writes one results folder; make one with :meth:`create` or :meth:`open`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    # -- making and finding -----------------------------------------------------------------------------------------
+    @classmethod
+    def create(cls, base: Path, recipe: str, manifest: Mapping[str, Any]) -> Record:
+        """Make the folder and write its manifest; raises ResultsError where that is not possible."""
+        now = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+        stem = f"{now:%Y%m%d-%H%M%S}-{short_hash(manifest['resolved'])}"
+        number = 1
+        while True:
+            path = base / recipe / (stem if number == 1 else f"{stem}-{number}")
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    path.mkdir()
+                    break
+                except FileExistsError:
+                    number += 1  # another run of the same recipe in the same second
+        record = cls(path)
+        record.write_manifest({"schema": SCHEMA, "recipe": recipe, "started": now.isoformat(), **manifest})
+        return record
+
+    @classmethod
+    def open(cls, path: Path) -> Record:
+        """An existing results folder; raises ResultsError if it is none of ours."""
+        record = cls(path)
+        schema = record.manifest().get("schema")
+        if schema != SCHEMA:
+            raise ResultsError(f"{path}: got schema {schema!r}; expected {SCHEMA!r}; name a folder that Deep500 wrote")
+        return record
+
+    @classmethod
+    def latest_unfinished(cls, base: Path, recipe: str) -> Record:
+        """The newest run of the recipe that has no summary; raises ResultsError if there is none."""
+        folder = base / recipe
+        runs = sorted(p for p in folder.glob("*") if (p / MANIFEST).is_file() and not (p / SUMMARY).exists())
+        if not runs:
+            raise ResultsError(
+                f"got --resume but no unfinished run in {folder}; expected one without {SUMMARY}; "
+                "start without --resume, or name the folder: --resume DIR"
+            )
+        return cls.open(max(runs, key=lambda run: (Record(run).manifest().get("started", ""), run.name)))
+
+    # -- manifest and summary ---------------------------------------------------------------------------------------
+    def manifest(self) -> dict[str, Any]:
+        """What was run."""
+        return read_json(self.path / MANIFEST)
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Replace the manifest."""
+        write_atomic(self.path / MANIFEST, to_json(manifest) + "\n")
+
+    def summary(self) -> dict[str, Any] | None:
+        """What came out; None while the run is unfinished."""
+        return read_json(self.path / SUMMARY) if (self.path / SUMMARY).exists() else None
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Say what came out; from then on the run is finished."""
+        write_atomic(self.path / SUMMARY, to_json(summary) + "\n")
+
+    # -- epochs -----------------------------------------------------------------------------------------------------
+    def epochs(self, seed: int | None = None) -> list[dict[str, Any]]:
+        """The lines of ``metrics.jsonl``, those of one seed if given; a line that a crash cut short is left out."""
+        lines = read_lines(self.path / METRICS)
+        return [line for line in lines if seed is None or line["seed"] == seed]
+
+    def add_epoch(self, seed: int, epoch: int, line: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        """Record one finished epoch (counted from 1): first the line, then the checkpoint.
+
+        In this order a crash between the two repeats the epoch; in the other it would lose the line.
+        """
+        append_line(self.path / METRICS, {**line, "seed": seed, "epoch": epoch})
+        save_checkpoint(self._checkpoints(seed), epoch, state)
+
+    def rewind(self, seed: int) -> dict[str, Any] | None:
+        """Go back to the seed's newest checkpoint that can be read and forget what was recorded after it.
+
+        Returns:
+            the checkpoint's ``{"arrays", "values", "epoch"}``, or None if the seed must begin anew.
+        """
+        state: dict[str, Any] | None = None
+        for path in reversed(list_checkpoints(self._checkpoints(seed))):
+            try:
+                state = load_checkpoint(path)
+                break
+            except ResultsError:
+                with writing(path):  # damaged: the one before is as good, a few epochs earlier
+                    path.unlink()
+        done = 0 if state is None else state["epoch"]
+        kept = [line for line in self.epochs() if line["seed"] != seed or line["epoch"] <= done]
+        write_atomic(self.path / METRICS, "".join(to_json(line, indent=None) + "\n" for line in kept))
+        return state
+
+    def _checkpoints(self, seed: int) -> Path:
+        return self.path / "checkpoints" / f"seed-{seed}"
+
+
+def short_hash(value: Any) -> str:
+    """Eight hexadecimal digits that differ when the JSON of two values does."""
+    return full_hash(value)[:8]
+
+
+def full_hash(value: Any) -> str:
+    """SHA-256 of a value's JSON (sorted keys, no blanks)."""
+    return hashlib.sha256(to_json(value, indent=None).encode("utf-8")).hexdigest()
+
+
+def spread(values: Sequence[float | None]) -> str:
+    """Smallest and largest value as text, ``not measured`` without any.
+
+    Example:
+        >>> spread([0.5, 0.25]), spread([None])
+        ('0.25 to 0.5', 'not measured')
+    """
+    known = [v for v in values if v is not None and not math.isnan(v)]
+    return f"{min(known):.4g} to {max(known):.4g}" if known else "not measured"

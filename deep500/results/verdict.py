@@ -1,0 +1,143 @@
+"""Turn measured values into verdicts. The words come from here alone, so no report can say more than was judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+PASSED, FAILED, UNJUDGED = "PASSED", "FAILED", "UNJUDGED"
+
+
+@dataclass(frozen=True)
+class MetricResult:
+    """One metric over all seeds.
+
+    Attributes:
+        name, unit, direction: the metric's own; direction is ``"higher"`` or ``"lower"`` (is better).
+        target: the acceptable value, None if there is none.
+        values: one per seed, in the order of the seeds; None where it was not measured.
+        value: what is judged: the median over the seeds, None if one is missing.
+        low, high: smallest and largest value (the spread); None for a single seed.
+        verdict: PASSED, FAILED or UNJUDGED.
+        reason: why it is UNJUDGED, or empty.
+    """
+
+    name: str
+    unit: str
+    direction: str
+    target: float | None
+    values: list[float | None]
+    value: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+    reason: str = ""
+
+    @property
+    def label(self) -> str:
+        """The verdict with its reason: ``UNJUDGED (stand-in data)``."""
+        return f"{self.verdict} ({self.reason})" if self.reason else self.verdict
+
+    def as_dict(self) -> dict[str, Any]:
+        """What ``summary.json`` holds of it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What keeps a run, or its quality metrics, from being judged."""
+
+    dry_run: bool = False
+    stand_in: bool = False
+
+
+def judge(metric: Any, target: float | None, values: Sequence[float | None], about: Circumstances) -> MetricResult:
+    """Compare the median over the seeds with the target, in the metric's direction.
+
+    Args:
+        metric: has ``name``, ``unit``, ``direction`` (``"higher"`` or ``"lower"`` is better), ``kind``.
+        target: the acceptable value, which itself passes; None judges nothing.
+        values: one per seed, None for "not measured".
+        about: quality metrics (``kind == "quality"``) on stand-in data and everything in a dry run stay unjudged.
+    """
+    direction, kind = metric.direction, getattr(metric, "kind", "quality")
+    known = [float(v) for v in values if v is not None]
+    complete = len(known) == len(values) and bool(known)
+    value = median(known) if complete else None
+    several = complete and len(known) > 1
+    reasons = (
+        (about.dry_run, "dry run"),
+        (target is None, "no target"),
+        (about.stand_in and kind == "quality", "stand-in data"),
+        (value is None, "not measured"),
+    )
+    reason = next((why for applies, why in reasons if applies), "")
+    verdict = UNJUDGED if reason else PASSED if passes(value, target, direction) else FAILED
+    low, high = (min(known), max(known)) if several else (None, None)
+    return MetricResult(metric.name, metric.unit, direction, target, list(values), value, low, high, verdict, reason)
+
+
+def passes(value: float | None, target: float | None, direction: str) -> bool:
+    """Whether a value reaches a target; not-a-number never does.
+
+    Example:
+        >>> passes(0.2, 0.5, "lower"), passes(0.2, 0.5, "higher"), passes(float("nan"), 0.5, "lower")
+        (True, False, False)
+    """
+    if value is None or target is None or math.isnan(value):
+        return False
+    return value <= target if direction == "lower" else value >= target
+
+
+def median(values: Sequence[float]) -> float:
+    """The median; NaN if any value is."""
+    import numpy as np
+
+    return float(np.median(np.asarray(values, np.float64)))
+
+
+def overall(metrics: Sequence[MetricResult]) -> str:
+    """FAILED if one failed, else PASSED if one passed, else UNJUDGED with the first reason."""
+    if any(m.verdict == FAILED for m in metrics):
+        return FAILED
+    if any(m.verdict == PASSED for m in metrics):
+        return PASSED
+    return next((m.label for m in metrics if m.reason), f"{UNJUDGED} (no metrics)")
+
+
+@dataclass(frozen=True)
+class RecipeResult:
+    """What a recipe run came to; truthy when every judged metric passes.
+
+    A run in which nothing could be judged (stand-in data, dry run, no targets) is truthy, since nothing was missed;
+    its ``verdict`` says ``UNJUDGED`` and why.
+
+    Attributes:
+        verdict: PASSED, FAILED or ``UNJUDGED (reason)``.
+        metrics: one :class:`MetricResult` per entry of METRICS.
+        path: the results folder, report: its HTML page.
+        labels: what must be said wherever a number of this run appears, such as ``"stand-in data"``.
+    """
+
+    verdict: str
+    metrics: list[MetricResult] = field(default_factory=list)
+    path: str = ""
+    report: str = ""
+    labels: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return not self.verdict.startswith(FAILED)
+
+    @property
+    def exit_code(self) -> int:
+        """0 when no target was missed, else 1."""
+        return 0 if self else 1
+
+    def __getitem__(self, name: str) -> MetricResult:
+        """The metric of that name; raises KeyError."""
+        for metric in self.metrics:
+            if metric.name == name:
+                return metric
+        raise KeyError(name)
