@@ -1,0 +1,1 @@
+"""The tests, one folder per area; what they share is in ``conftest.py`` (fixtures) and ``tolerances.py``."""

@@ -1,0 +1,88 @@
+"""What all tests share: the choice of backends, one thread, deterministic Hypothesis, files in temporary folders.
+
+``DEEP500_TEST_BACKENDS=reference,pytorch`` names the backends under test, and then a missing one is a failure. Without
+the variable every known backend is tested where its framework is installed, and skipped with the reason elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+# Before any numerical library starts its threads: on small arrays one thread is faster, and sums keep their order.
+for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[_variable] = "1"
+os.environ["MPLBACKEND"] = "Agg"
+
+import hypothesis
+import pytest
+
+from deep500 import registry
+
+_WANTED = [name.strip() for name in os.environ.get("DEEP500_TEST_BACKENDS", "").split(",") if name.strip()]
+
+hypothesis.settings.register_profile("local", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True, database=None)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def load_backend(name: str) -> ModuleType:
+    """The backend's module; where it is not installed: a failure if it was asked for by name, else a skip."""
+    if _WANTED and name not in _WANTED:
+        pytest.skip(f"backend {name!r} is not among DEEP500_TEST_BACKENDS={','.join(_WANTED)}")
+    if not registry.is_installed(name):
+        if _WANTED:
+            pytest.fail(f"backend {name!r} is named in DEEP500_TEST_BACKENDS but is not installed", pytrace=False)
+        pytest.skip(f"backend {name!r} is not installed")
+    module = registry.load_backend(name)
+    _one_torch_thread()
+    return module
+
+
+def _one_torch_thread() -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a misspelt backend at once: it would silently test nothing."""
+    unknown = sorted(set(_WANTED) - set(registry.backend_names()))
+    if unknown:
+        known = ", ".join(registry.backend_names())
+        raise pytest.UsageError(f"got DEEP500_TEST_BACKENDS with {', '.join(unknown)}; expected some of: {known}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Honour the markers ``backend(name)`` and ``gpu``."""
+    for marker in item.iter_markers("backend"):
+        for name in marker.args:
+            load_backend(name)
+    _one_torch_thread()
+    if item.get_closest_marker("gpu"):
+        torch = pytest.importorskip("torch", reason="needs a CUDA device, and torch to find one")
+        if not torch.cuda.is_available():
+            pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture(scope="session", params=_WANTED or registry.backend_names())
+def backend_name(request: pytest.FixtureRequest) -> str:
+    """The name of each backend under test in turn."""
+    load_backend(request.param)
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def backend(backend_name: str) -> ModuleType:
+    """The module of each backend under test in turn."""
+    return load_backend(backend_name)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _isolated_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test sees the data sets of the machine it runs on; whoever needs files puts them below its ``tmp_path``."""
+    empty: Path = tmp_path_factory.mktemp("no-data")
+    os.environ["DATA_ROOT"] = str(empty / "data")
+    os.environ["KERAS_HOME"] = str(empty / "keras")
