@@ -82,6 +82,10 @@ class BoundNetwork(Network):
         """A tensor of the framework as an array; backends override it where ``np.asarray`` does not do."""
         return np.asarray(tensor)
 
+    def to_tensor(self, array: np.ndarray) -> Any:
+        """An array as a tensor of the framework's own on the device (a copy, same dtype); backends override it."""
+        return np.array(array)
+
     def _sync(self) -> None:
         for name, value in self.state().items():
             self._parameters[name].value = value

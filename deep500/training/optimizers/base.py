@@ -1,0 +1,299 @@
+"""What an optimizer is: ``step(inputs)`` runs a network forward and backward and moves its parameters.
+
+Requirements of the seam, for whoever writes one (here, or natively in a framework's folder):
+
+* Arguments after ``(executor, loss)`` have the names and the order of PyTorch's optimizer of that kind.
+* Hyper-parameters are attributes named in ``hyperparameters``. Whoever keeps them elsewhere too (a native optimizer's
+  parameter groups) overrides :meth:`Optimizer.set_parameter`: schedules change them between any two steps.
+* A gradient passes through ``gradient_modifier`` (one parameter at a time), then ``gradient_transform`` (all together:
+  clipping), then weight decay, in this order, in every optimizer.
+* ``state_dict`` is all that an update depends on besides gradients, parameters and hyper-parameters, so that loading it
+  goes on as if never stopped. Slots are named as PyTorch names them: ``"exp_avg/conv1.weight"``, and ``"step"``.
+* A three-step rule is plain arithmetic on the framework's own tensors (``+ - * / ** abs``; a root is ``** 0.5``): one
+  file runs on NumPy, PyTorch, TensorFlow and JAX. It must not write into its arguments, nor keep them: keep ``g * 1``.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from deep500.errors import InputError, nearest
+from deep500.networks.executor import GraphExecutor
+
+if TYPE_CHECKING:
+    from deep500.events import Event
+
+GradientModifier: TypeAlias = Callable[[str, Any, Any], Any]
+"""``(name, parameter, gradient) -> gradient``, for one parameter at a time."""
+GradientTransform: TypeAlias = Callable[[Sequence[str], Sequence[Any]], Sequence[Any]]
+"""``(names, gradients) -> gradients``, for all at once; see :class:`deep500.training.clipping.ClipGradientNorm`."""
+
+
+def _number(low: float, high: float = math.inf) -> Callable[[Any], float]:
+    def convert(value: Any) -> float:
+        number = float(value)  # not NumPy's float64, which would widen float32 arrays
+        if not low <= number < high:
+            raise ValueError(f"a number >= {low:g}" + ("" if high == math.inf else f" and < {high:g}"))
+        return number
+
+    return convert
+
+
+def _betas(value: Any) -> tuple[float, float]:
+    first, second = value
+    return _number(0, 1)(first), _number(0, 1)(second)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError("True or False")
+    return bool(value)
+
+
+RANGES: dict[str, Callable[[Any], Any]] = {
+    "alpha": _number(0, 1),
+    "betas": _betas,
+    "centered": _flag,
+    "amsgrad": _flag,
+    "nesterov": _flag,
+    "dampening": _number(-math.inf),
+}
+"""How a hyper-parameter is checked and converted, by name; what is not here is a finite number >= 0."""
+
+
+class Optimizer(abc.ABC):
+    """Minimizes ``loss`` over the trainable parameters of an executor's network.
+
+    Args:
+        executor: runs the network; its parameters are updated in place.
+        loss: name of the scalar to minimize.
+        gradient_modifier: see :data:`GradientModifier`.
+        gradient_transform: see :data:`GradientTransform`.
+        hyperparameters: those that the class declares, by name.
+
+    Attributes:
+        steps: number of updates done so far.
+
+    Raises:
+        InputError: a hyper-parameter is unknown or out of range.
+    """
+
+    hyperparameters: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        *,
+        gradient_modifier: GradientModifier | None = None,
+        gradient_transform: GradientTransform | None = None,
+        **hyperparameters: Any,
+    ) -> None:
+        self.executor, self.loss = executor, loss
+        self.gradient_modifier, self.gradient_transform = gradient_modifier, gradient_transform
+        self.steps = 0
+        self._pairs: tuple[int, list[str], list[str]] | None = None
+        for name, value in hyperparameters.items():
+            Optimizer.set_parameter(self, name, value)
+
+    @property
+    def network(self) -> Any:
+        """The executor's bound network."""
+        return self.executor.network
+
+    # -- stepping ---------------------------------------------------------------------------------------------------
+    def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Run forward and backward on one batch, update the parameters.
+
+        Args:
+            inputs: arrays or tensors by input name.
+
+        Returns:
+            the network's outputs and the loss by name, as the framework's tensors (from before the update).
+        """
+        self.prepare()
+        outputs = self.executor.inference_and_backprop(inputs, self.loss)
+        events = self.executor.events
+        if events.before_update:
+            events.emit(events.before_update, self)
+        self.update()
+        self.steps += 1
+        if events.after_update:
+            events.emit(events.after_update, self)
+        return outputs
+
+    def prepare(self) -> None:  # noqa: B027 - optional
+        """What has to happen before the forward run; by default nothing."""
+
+    @abc.abstractmethod
+    def update(self) -> None:
+        """Apply the gradients that the executor's last run left behind."""
+
+    def train(self, iterations: int, sampler: Any, events: Iterable[Event] = ()) -> list[Any]:
+        """Take ``iterations`` steps over a sampler, beginning new epochs as needed, and return the losses.
+
+        Listeners get the batch hooks with a :class:`deep500.training.run.Run`. The losses are the framework's tensors,
+        so that nothing waits for the device.
+        """
+        from deep500.training.run import train_iterations
+
+        return train_iterations(self, iterations, sampler, events)
+
+    # -- gradients --------------------------------------------------------------------------------------------------
+    def parameter_names(self) -> list[str]:
+        """Names of the parameters that the loss depends on, in the network's order."""
+        return self._names()[0]
+
+    def gradient_names(self) -> list[str]:
+        """Names of their gradients, in the same order."""
+        return self._names()[1]
+
+    def _names(self) -> tuple[list[str], list[str]]:
+        version = self.network.version
+        if self._pairs is None or self._pairs[0] != version:
+            pairs = self.network.gradient(self.loss)
+            self._pairs = (version, [name for name, _ in pairs], [gradient for _, gradient in pairs])
+        return self._pairs[1], self._pairs[2]
+
+    def modified(self, names: Sequence[str], parameters: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
+        """The gradients after the optimizer's modifier and transform (not weight decay, which belongs to the rule)."""
+        if self.gradient_modifier is not None:
+            modifier = self.gradient_modifier
+            gradients = [modifier(n, p, g) for n, p, g in zip(names, parameters, gradients, strict=True)]
+        return gradients if self.gradient_transform is None else self.gradient_transform(names, gradients)
+
+    # -- hyper-parameters -------------------------------------------------------------------------------------------
+    def set_parameter(self, name: str, value: Any) -> None:
+        """Change a hyper-parameter, effective from the next step.
+
+        Raises:
+            InputError: no such hyper-parameter (the nearest is named), or a value out of its range.
+        """
+        if name not in self.hyperparameters:
+            raise InputError(
+                f"{type(self).__name__}: got hyper-parameter {name!r}; expected one of {self.hyperparameters}: "
+                f"{nearest(name, self.hyperparameters)}"
+            )
+        try:
+            setattr(self, name, RANGES.get(name, _number(0))(value))
+        except (ValueError, TypeError) as error:
+            raise InputError(
+                f"{type(self).__name__}: got {name}={value!r}; expected {error}: choose another value"
+            ) from error
+
+    def get_parameters(self) -> dict[str, Any]:
+        """The hyper-parameters and their present values; JSON can hold them."""
+        return {name: getattr(self, name) for name in self.hyperparameters}
+
+    # -- state ------------------------------------------------------------------------------------------------------
+    @abc.abstractmethod
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Everything that later updates depend on, as arrays: ``"step"`` and ``"<slot>/<parameter>"``."""
+
+    @abc.abstractmethod
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from what :meth:`state_dict` returned; raises InputError if it does not belong to these parameters."""
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.get_parameters().items())
+        return f"{type(self).__name__}({shown})"
+
+
+class ThreeStepOptimizer(Optimizer):
+    """An optimizer in three steps, which a distributed scheme can take apart.
+
+    For each input: :meth:`new_input` once, :meth:`prepare_param` for each parameter, run forward and backward, then
+    :meth:`update_rule` for each parameter. What is remembered between steps lives in ``state[slot][parameter]``.
+
+    Example (gradient descent whose rate falls as 1/t):
+        >>> class Falling(ThreeStepOptimizer):
+        ...     hyperparameters = ("lr",)
+        ...     def new_input(self): self.rate = self.lr / (self.steps + 1)
+        ...     def prepare_param(self, name): pass
+        ...     def update_rule(self, grad, old_param, name): return old_param - self.rate * grad
+        >>> import inspect; inspect.isabstract(Falling)
+        False
+    """
+
+    def __init__(self, executor: GraphExecutor, loss: str = "loss", **options: Any) -> None:
+        self.state: dict[str, dict[str, Any]] = {}
+        super().__init__(executor, loss, **options)
+
+    @abc.abstractmethod
+    def new_input(self) -> None:
+        """Called once before each forward run."""
+
+    @abc.abstractmethod
+    def prepare_param(self, name: str) -> None:
+        """Called for each parameter before the forward run; may change it with ``self.network.assign_tensor``."""
+
+    @abc.abstractmethod
+    def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
+        """The parameter's new value, a new tensor."""
+
+    def prepare(self) -> None:
+        """Steps one and two."""
+        self.new_input()
+        for name in self.parameter_names():
+            self.prepare_param(name)
+
+    def update(self) -> None:
+        """Step three: fetch, modify, apply the rule, assign."""
+        names, gradient_names = self._names()
+        tensors = self.network.fetch_tensors([*names, *gradient_names])
+        self.apply_gradients(names, tensors[: len(names)], tensors[len(names) :])
+
+    def apply_gradients(self, names: Sequence[str], parameters: Sequence[Any], gradients: Sequence[Any]) -> None:
+        """Apply the rule with these gradients, for instance averages over ranks; counting ``steps`` is the caller's."""
+        gradients = self.modified(names, parameters, gradients)
+        for name, old, gradient in zip(names, parameters, gradients, strict=True):
+            self.network.assign_tensor(name, self.update_rule(gradient, old, name))
+
+    def slot(self, name: str) -> dict[str, Any]:
+        """The tensors remembered under a slot's name, by parameter."""
+        return self.state.setdefault(name, {})
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        to_numpy = self.network.to_numpy
+        state = {"step": np.asarray(self.steps, np.int64)}
+        for slot, tensors in self.state.items():
+            state.update({f"{slot}/{name}": np.array(to_numpy(tensor)) for name, tensor in tensors.items()})
+        return state
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        known, parameters = set(self.parameter_names()), self.network.parameters
+        loaded: dict[str, dict[str, Any]] = {}
+        for key, array in state.items():
+            slot, _, name = key.partition("/")
+            if key == "step":
+                continue
+            if name not in known:
+                raise InputError(
+                    f"got optimizer state {key!r}; expected '<slot>/<parameter>': {nearest(name, known)} "
+                    "Load the state of the same network"
+                )
+            want = parameters[name].value.shape
+            if np.shape(array) not in (want, ()):
+                raise InputError(
+                    f"optimizer state {key!r}: got shape {np.shape(array)}; expected {want}, the parameter's: "
+                    "load the state of the same network"
+                )
+            loaded.setdefault(slot, {})[name] = self.network.to_tensor(np.asarray(array))
+        if "step" not in state:
+            raise InputError("got optimizer state without 'step'; expected what state_dict() returned: load that")
+        self.steps, self.state = int(state["step"]), loaded
+
+
+class UpdateRuleOptimizer(ThreeStepOptimizer):
+    """A three-step optimizer that needs only :meth:`update_rule`."""
+
+    def new_input(self) -> None:
+        """Nothing to do."""
+
+    def prepare_param(self, name: str) -> None:
+        """Nothing to do."""
