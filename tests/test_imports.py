@@ -1,0 +1,136 @@
+"""What may be imported, from where, at what price; and how long files may be. Who imports whom: ``make lint``."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import deep500
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAVY = [
+    "torch", "tensorflow", "keras", "jax", "jaxlib", "onnxruntime", "mpi4py",  # frameworks: loaded by name, on demand
+    "sklearn", "matplotlib", "scipy.stats", "onnx.reference", "PIL", "pooch",  # slow: imported where they are used
+]  # fmt: skip
+CORE = [info.name for info in pkgutil.iter_modules(deep500.__path__) if info.name not in ("frameworks", "custom_ops")]
+
+
+def run_python(code: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter, outside of the checkout's own import state."""
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT, **options
+    )
+
+
+def test_import_is_light() -> None:
+    """`import deep500` pulls in no framework and no slow library; the half second follows from that."""
+    done = run_python("import deep500, json, sys; print(json.dumps(sorted(sys.modules)))")
+    assert done.returncode == 0, done.stderr
+    loaded = json.loads(done.stdout)
+    assert "deep500.errors" in loaded, "importing the package loaded nothing of it"
+    assert not set(HEAVY) & set(loaded)
+
+
+def test_import_prints_and_warns_nothing() -> None:
+    done = run_python("import deep500", env={"PYTHONWARNINGS": "error", "PATH": ""})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_bare_frameworks_is_refused() -> None:
+    """A second copy of the classes would break isinstance."""
+    done = run_python("import frameworks")
+    assert done.returncode == 1
+    assert "expected 'import deep500.frameworks'" in done.stderr
+
+
+def test_fallback_without_symlinks(tmp_path: Path) -> None:
+    """A checkout whose symlinks did not survive (Windows) finds both folders beside the package."""
+    for folder in ("deep500", "frameworks", "custom_ops"):
+        for file in (ROOT / folder).rglob("*.py"):
+            target = tmp_path / file.relative_to(ROOT)
+            if not file.relative_to(ROOT).as_posix().startswith(("deep500/frameworks/", "deep500/custom_ops/")):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(file.read_bytes())
+    for name in ("frameworks", "custom_ops"):
+        (tmp_path / "deep500" / name).write_text(f"../{name}")  # what Git leaves where it cannot make a link
+    code = "import deep500.frameworks as f, deep500.custom_ops as c; print(f.__file__, c.__file__, sep='\\n')"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {[str(tmp_path), *_site_packages()]!r}; {code}"],
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(tmp_path / name / "__init__.py") for name in ("frameworks", "custom_ops")]
+
+
+def _site_packages() -> list[str]:
+    """Where installed packages lie (``-S`` leaves them out, together with the path line of an editable install)."""
+    return [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+
+
+def _public() -> list[str]:
+    names = getattr(deep500, "__all__", None) or [n for n in vars(deep500) if not n.startswith("_")]
+    return sorted(names)
+
+
+def test_public_names_exist_and_are_documented() -> None:
+    missing = [name for name in _public() if not hasattr(deep500, name)]
+    assert not missing, f"in deep500.__all__ but not there: {missing}"
+    own = [getattr(deep500, name) for name in _public()]
+    documented = [x for x in own if inspect.isclass(x) or inspect.isfunction(x) or inspect.ismodule(x)]
+    bare = [x.__name__ for x in documented if not (x.__doc__ or "").strip()]
+    assert not bare, f"public names without a docstring: {bare}"
+
+
+@pytest.mark.parametrize("module", CORE)
+def test_core_modules_import_without_frameworks(module: str) -> None:
+    """Each core package imports with every framework made unimportable: none is needed, not even indirectly."""
+    block = f"import sys; sys.modules.update(dict.fromkeys({HEAVY[:7]!r}))"
+    done = run_python(f"{block}; import deep500.{module}")
+    assert done.returncode == 0, done.stderr
+
+
+def _modules() -> list[Path]:
+    found = (path for folder in ("deep500", "frameworks", "custom_ops") for path in (ROOT / folder).rglob("*.py"))
+    return sorted({path.resolve() for path in found})
+
+
+def test_inside_nobody_imports_the_package_root() -> None:
+    """`import deep500` inside the package would hide upward imports from the import rules."""
+    found = []
+    for path in _modules():
+        if path == ROOT / "deep500" / "__init__.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import) and any(alias.name == "deep500" for alias in node.names):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+            elif isinstance(node, ast.ImportFrom) and node.module == "deep500":
+                found += [f"{path.relative_to(ROOT)}:{node.lineno}" for a in node.names if not _is_module(a.name)]
+    assert not found, f"import from the defining module instead: {found}"
+
+
+def _is_module(name: str) -> bool:
+    return name == "__version__" or importlib.util.find_spec(f"deep500.{name}") is not None
+
+
+def test_files_and_functions_stay_short() -> None:
+    """No file above 400 lines, no function above 60 (without its docstring)."""
+    long = []
+    for path in _modules():
+        text = path.read_text(encoding="utf-8")
+        if text.count("\n") > 400:
+            long.append(f"{path.relative_to(ROOT)}: {text.count(chr(10))} lines")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node.body[0]
+                length = (node.end_lineno or 0) - first.lineno + 1
+                if length > 60:
+                    long.append(f"{path.relative_to(ROOT)}: {node.name}() has {length} lines")
+    assert not long, f"split these: {long}"
