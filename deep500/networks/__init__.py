@@ -1,1 +1,20 @@
-""""""
+"""Level 1: networks, ONNX graphs that one can edit, and the executor interface that every backend implements."""
+
+from deep500.networks.emit import Emitter
+from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, gradient_name
+from deep500.networks.graph import Network, Parameter
+from deep500.networks.losses import LOSSES, add_loss
+from deep500.networks.node import Node
+
+__all__ = [
+    "LOSSES",
+    "BoundNetwork",
+    "Emitter",
+    "GraphExecutor",
+    "InputCheck",
+    "Network",
+    "Node",
+    "Parameter",
+    "add_loss",
+    "gradient_name",
+]

@@ -1,0 +1,151 @@
+"""Networks in and out of ONNX files: `load`, `dump` and the `content_hash` by which networks are equal.
+
+A file that Deep500 wrote is read back exactly. Any other is brought into our form first (see
+:mod:`deep500.networks.normalise`); a file that is not a sound model is a NetworkError, never a traceback from protobuf.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from google.protobuf.message import EncodeError
+from onnx import version_converter
+
+from deep500.errors import NetworkError
+from deep500.networks.node import OPSET
+from deep500.networks.protos import graph_proto, ir_version_for, model_proto, node_proto
+
+if TYPE_CHECKING:
+    from deep500.networks.graph import Network
+
+CONSTANTS_KEY = "deep500.constants"
+"""Key of the model's metadata that lists the parameters that are not trainable."""
+UNRANKED_KEY = "deep500.unranked"
+"""Key of the model's metadata that lists inputs and outputs whose rank is unknown (ONNX insists on a shape)."""
+
+
+def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Network:
+    """Read an ONNX model as a network at :data:`deep500.networks.node.OPSET`; see :mod:`deep500.networks.onnx_load`."""
+    from deep500.networks.onnx_load import load as read
+
+    return read(model)
+
+
+def dump(network: Network, path: str | os.PathLike[str] | None = None, opset: int | None = None) -> onnx.ModelProto:
+    """The network as a valid ONNX model, also written to ``path`` if one is given.
+
+    Args:
+        network: is not changed. A bound network must have been synchronised (``Network.to_onnx`` does it).
+        path: is replaced in one step, so that a failure leaves the old file.
+        opset: version of ONNX's operators, the newest by default; a lower one is reached with ONNX's converter.
+
+    Raises:
+        NetworkError: an operator that cannot be converted, a model beyond protobuf's 2 GiB, a path that cannot be written.
+    """
+    descriptors = network.descriptors()
+    try:
+        graph = graph_proto(network, descriptors)
+        unranked = _give_ranks(graph)
+        model = model_proto(graph)
+        if opset is not None and opset != OPSET:
+            model = _convert_down(model, opset)
+        constants = [name for name, parameter in network.parameters.items() if not parameter.trainable]
+        onnx.helper.set_model_props(model, {CONSTANTS_KEY: json.dumps(constants), UNRANKED_KEY: json.dumps(unranked)})
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        raise NetworkError(f"got a network that ONNX refuses ({_first_line(error)}); expected a valid one: change that node") from error  # fmt: skip
+    except (EncodeError, ValueError) as error:
+        raise NetworkError(
+            f"got a network that does not fit into an ONNX model ({_first_line(error)}); expected less than 2 GiB, "
+            "protobuf's limit: make it smaller"
+        ) from error
+    if path is not None:
+        _write(model.SerializeToString(), Path(path))
+    return model
+
+
+def content_hash(network: Network) -> str:
+    """SHA-256, in hexadecimal, over operators, attributes, names, parameters, inputs and outputs.
+
+    The network's own name does not count, nor the order in which nodes and parameters were added.
+
+    Example:
+        >>> from deep500.networks import Network
+        >>> content_hash(Network("a")) == content_hash(Network("b"))
+        True
+    """
+    digest = hashlib.sha256()
+    digest.update(repr([(n, d.dtype, d.shape) for n, d in network.inputs.items()]).encode())
+    digest.update(repr(network.outputs).encode())
+    for name, parameter in sorted(network.parameters.items()):
+        value = parameter.value
+        digest.update(repr((name, str(value.dtype), value.shape, parameter.trainable)).encode())
+        digest.update(
+            repr(value.tolist()).encode()
+            if value.dtype == object
+            else np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        )
+    for node in sorted(network.nodes, key=lambda node: node.name):
+        digest.update(node_proto(node).SerializeToString(deterministic=True))
+    return digest.hexdigest()
+
+
+def _give_ranks(graph: onnx.GraphProto) -> list[str]:
+    """Declare inputs and outputs of unknown rank without dimensions, which the checker wants, and return their names."""
+    unranked = []
+    for value in (*graph.input, *graph.output):
+        tensor = value.type.tensor_type
+        if value.type.HasField("tensor_type") and not tensor.HasField("shape"):
+            tensor.shape.CopyFrom(onnx.TensorShapeProto())
+            unranked.append(value.name)
+    return unranked
+
+
+def _convert_down(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    if not 1 <= opset <= OPSET:
+        raise NetworkError(
+            f"got opset {opset}; expected 1 to {OPSET}, what the installed onnx knows: choose one of these"
+        )
+    try:
+        lower = version_converter.convert_version(model, opset)
+    except Exception as error:  # noqa: BLE001 - the converter raises whatever its adapters do
+        operator = re.search(r"[Ff]or (?:operator )?'?(\w+)", str(error))
+        which = operator.group(1) if operator else "an operator"
+        raise NetworkError(
+            f"got opset {opset}, to which {which} cannot be converted ({_first_line(error)}); expected one that every "
+            "operator of the network has: choose a higher opset or replace the operator"
+        ) from error
+    lower.ir_version = ir_version_for(lower.opset_import)
+    return lower
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _write(data: bytes, path: Path) -> None:
+    """Replace a file in one step; the old one stays if anything goes wrong."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise NetworkError(
+            f"{path}: got '{error.strerror or error}'; expected a file that can be written: check the folder, its "
+            "permissions and the free space"
+        ) from error

@@ -1,0 +1,203 @@
+"""Dtype and shape of every value of a network: ONNX's shape inference, helped where it gives up.
+
+Where the plain inference leaves something open, shape operands are computed: twice, with a small and with a larger
+number in place of every symbolic size. A size that is the same both times is a constant, one that follows a symbol is
+that symbol, any other stays unknown. Weights are never copied: for shapes their dimensions are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+
+from deep500.networks.node import Node
+from deep500.networks.protos import (
+    UNKNOWN,
+    descriptor_of,
+    graph_proto,
+    model_proto,
+    node_proto,
+    tensor_proto,
+    value_info,
+)
+from deep500.tensors import Dim, Shape, TensorDescriptor
+
+if TYPE_CHECKING:
+    from deep500.networks.graph import Network, Parameter
+
+_SMALL = 256  # arrays up to this many elements may be operands that decide about shapes
+_ROUNDS = 6
+_PRIMES = ((2, 61), (3, 67), (5, 71), (7, 73), (11, 79), (13, 83), (17, 89), (19, 97), (23, 101), (29, 103))
+_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+
+Descriptors = dict[str, TensorDescriptor]
+Constants = dict[str, np.ndarray]
+
+
+def infer_descriptors(network: Network) -> Descriptors:
+    """Descriptors of all values; what cannot be inferred is None in its dtype, its shape or single sizes.
+
+    Declarations from the file that the network came from help where inference fails (custom operators). Never raises for
+    operators that ONNX does not know.
+    """
+    skeleton = graph_proto(network, {}, _decides_shapes)
+    found = _infer(network, skeleton, {}, {})
+    if all(_is_complete(found[v]) for v in network.values() if network.producer(v)):
+        return found
+    symbols = sorted({s for d in network.inputs.values() for s in d.shape or () if isinstance(s, str)})
+    if not symbols:
+        return _resolve(network, skeleton, {})
+    if len(symbols) > len(_PRIMES):
+        return found
+    bindings: list[dict[str, int]] = [{s: _PRIMES[i][which] for i, s in enumerate(symbols)} for which in (0, 1)]
+    small, large = (_resolve(network, skeleton, binding) for binding in bindings)
+    return {name: _agree(found[name], small[name], large[name], *bindings) for name in found}
+
+
+def _decides_shapes(name: str, parameter: Parameter) -> bool:
+    return parameter.value.size <= _SMALL and (not parameter.trainable or parameter.value.dtype.kind in "iub")
+
+
+def _is_complete(descriptor: TensorDescriptor) -> bool:
+    return descriptor.dtype is not None and descriptor.shape is not None and None not in descriptor.shape
+
+
+def _resolve(network: Network, skeleton: onnx.GraphProto, binding: Mapping[str, int]) -> Descriptors:
+    """Infer with numbers for symbols, folding what decides about shapes, until nothing new is learned."""
+    constants: Constants = {
+        n: p.value for n, p in network.parameters.items() if not p.trainable and _decides_shapes(n, p)
+    }
+    given = len(constants)
+    found = _infer(network, skeleton, binding, {})
+    for _ in range(_ROUNDS):
+        before = len(constants)
+        _fold(network, found, constants)
+        if len(constants) == before:
+            break
+        found = _infer(network, skeleton, binding, dict(list(constants.items())[given:]))
+        if all(map(_is_complete, found.values())):
+            break
+    return found
+
+
+def _infer(network: Network, skeleton: onnx.GraphProto, binding: Mapping[str, int], folded: Constants) -> Descriptors:
+    """One run of ONNX's inference; ``folded`` values enter as constants, so that their nodes are left out."""
+    graph = onnx.GraphProto()
+    graph.CopyFrom(skeleton)
+    if folded:
+        kept = [n for n in graph.node if not all(o in folded for o in n.output if o)]
+        del graph.node[:]
+        graph.node.extend(kept)
+        graph.initializer.extend(tensor_proto(value, name) for name, value in folded.items())
+    for value in graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in binding:
+                dim.dim_value = binding[dim.dim_param]
+    del graph.output[:]  # their declarations say nothing that inference does not
+    declared = {n: _bind(d, binding) for n, d in network._known.items() if n not in folded and network.producer(n)}
+    foreign = {n for n in declared if _is_foreign(network.producer(n))}
+    graph.value_info.extend(value_info(n, declared[n]) for n in sorted(foreign))
+    try:
+        model = onnx.shape_inference.infer_shapes(model_proto(graph), data_prop=True)
+        inferred = {v.name: _plain(descriptor_of(v.type), network) for v in model.graph.value_info}
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError):
+        inferred = {}
+    result = {n: _bind(d, binding) for n, d in network.inputs.items()}
+    result |= {n: TensorDescriptor(_dtype_of(p.value), p.value.shape) for n, p in network.parameters.items()}
+    for name in network.values()[len(result) :]:
+        if name in folded:
+            result[name] = TensorDescriptor(_dtype_of(folded[name]), folded[name].shape)
+        else:
+            result[name] = _merge(inferred.get(name, UNKNOWN), declared.get(name, UNKNOWN))
+    return result
+
+
+def _dtype_of(value: np.ndarray) -> str:
+    return "string" if value.dtype == object else str(value.dtype)
+
+
+def _is_foreign(node: Node | None) -> bool:
+    return node is not None and node.domain != ""
+
+
+def _bind(descriptor: TensorDescriptor, binding: Mapping[str, int]) -> TensorDescriptor:
+    if descriptor.shape is None or not binding:
+        return descriptor
+    return replace(descriptor, shape=tuple(binding.get(d, d) if isinstance(d, str) else d for d in descriptor.shape))
+
+
+def _plain(descriptor: TensorDescriptor, network: Network) -> TensorDescriptor:
+    """Without the symbols that inference invents."""
+    if descriptor.shape is None:
+        return descriptor
+    known = {s for d in network.inputs.values() for s in d.shape or () if isinstance(s, str)}
+    sizes = tuple(
+        None if isinstance(d, str) and d.startswith("unk__") and d not in known else d for d in descriptor.shape
+    )
+    return replace(descriptor, shape=sizes)
+
+
+def _merge(first: TensorDescriptor, second: TensorDescriptor) -> TensorDescriptor:
+    """What ``first`` says, completed by ``second`` where they do not contradict each other."""
+    shape: Shape | None = first.shape if first.shape is not None else second.shape
+    if first.shape is not None and second.shape is not None and len(first.shape) == len(second.shape):
+        shape = tuple(b if a is None else a for a, b in zip(first.shape, second.shape, strict=True))
+    return TensorDescriptor(first.dtype or second.dtype, shape)
+
+
+def _fold(network: Network, found: Descriptors, constants: Constants) -> None:
+    """Add the values of nodes that depend on nothing but constants and static shapes, if they are small."""
+    for node in network.nodes:
+        outputs = node.writes
+        if node.domain or node.op_type in _RANDOM or all(v in constants for v in outputs):
+            continue
+        if node.op_type == "Shape" and found[node.inputs[0]].is_static:
+            shape = found[node.inputs[0]].shape
+            constants[outputs[0]] = np.array(shape, np.int64)[node.attribute("start", 0) : node.attribute("end")]
+        elif node.op_type == "Size" and (size := found[node.inputs[0]].size) is not None:
+            constants[outputs[0]] = np.array(size, np.int64)
+        elif all(v in constants for v in node.reads) and all(_is_small(found[v]) for v in outputs):
+            constants.update(_evaluate(node, constants))
+
+
+def _is_small(descriptor: TensorDescriptor) -> bool:
+    return descriptor.size is None or descriptor.size <= _SMALL
+
+
+def _evaluate(node: Node, constants: Constants) -> Constants:
+    from onnx.reference import ReferenceEvaluator
+
+    if any(isinstance(v, onnx.GraphProto) for v in node.attributes.values()):
+        return {}
+    try:
+        values = ReferenceEvaluator(node_proto(node)).run(None, {v: constants[v] for v in node.reads})
+    except Exception:  # noqa: BLE001 - whatever goes wrong in there, the value just stays unknown
+        return {}
+    if not all(isinstance(v, (np.ndarray, np.generic)) and v.size <= _SMALL for v in values):
+        return {}
+    return {name: np.asarray(value) for name, value in zip(node.outputs, values, strict=False) if name}
+
+
+def _agree(
+    plain: TensorDescriptor,
+    small: TensorDescriptor,
+    large: TensorDescriptor,
+    small_binding: Mapping[str, int],
+    large_binding: Mapping[str, int],
+) -> TensorDescriptor:
+    """Combine the symbolic result with those for two choices of numbers."""
+    dtype = plain.dtype or small.dtype
+    if small.shape is None or large.shape is None or len(small.shape) != len(large.shape):
+        return TensorDescriptor(dtype, plain.shape)
+    symbol_of = {(small_binding[s], large_binding[s]): s for s in small_binding}
+    sizes: list[Dim] = [
+        a if a == b else symbol_of.get((a, b)) if isinstance(a, int) and isinstance(b, int) else None
+        for a, b in zip(small.shape, large.shape, strict=True)
+    ]
+    if plain.shape is not None and len(plain.shape) == len(sizes):
+        sizes = [s if p is None else p for p, s in zip(plain.shape, sizes, strict=True)]
+    return TensorDescriptor(dtype, tuple(sizes))
