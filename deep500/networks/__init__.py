@@ -1,10 +1,12 @@
 """Level 1: networks, ONNX graphs that one can edit, and the executor interface that every backend implements."""
 
+from deep500.networks.dtype import to_dtype
 from deep500.networks.emit import Emitter
 from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, gradient_name
 from deep500.networks.graph import Network, Parameter
 from deep500.networks.losses import LOSSES, add_loss
 from deep500.networks.node import Node
+from deep500.networks.zoo import create, model_names, model_options
 
 __all__ = [
     "LOSSES",
@@ -16,5 +18,9 @@ __all__ = [
     "Node",
     "Parameter",
     "add_loss",
+    "create",
     "gradient_name",
+    "model_names",
+    "model_options",
+    "to_dtype",
 ]

@@ -1,0 +1,59 @@
+"""`to_dtype`: the twin of a network in another floating-point precision, float64 above all, for tests of meaning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from deep500.networks.graph import Network
+from deep500.networks.node import Node, find_schema
+from deep500.tensors import TensorDescriptor, dtype_to_onnx
+
+_TYPED = {"to", "dtype", "stash_type", "output_dtype"}  # attributes that hold ONNX's number of a dtype
+
+
+def to_dtype(network: Network, dtype: str, source: str = "float32") -> Network:
+    """A copy with every input, parameter and tensor attribute of dtype ``source`` turned into ``dtype``.
+
+    What an operator's schema fixes stays as it is, for instance the float32 scales of Resize. Random initial weights
+    are those of the original, rounded if the new precision is lower.
+
+    Example:
+        >>> to_dtype(create("mlp"), "float64").descriptors()["output"].dtype
+        'float64'
+    """
+    twin = network.copy()
+    fixed = {name for node in twin.nodes for name in _fixed_inputs(node, dtype)}
+    for name, parameter in twin._parameters.items():
+        if str(parameter.value.dtype) == source and name not in fixed:
+            twin._parameters[name] = replace(parameter, value=parameter.value.astype(np.dtype(dtype)))
+    for name, described in twin.inputs.items():
+        if described.dtype == source and name not in fixed:
+            twin.inputs[name] = TensorDescriptor(dtype, described.shape)
+    for name, node in twin._nodes.items():
+        changed = {key: _convert(key, value, dtype, source) for key, value in node.attributes.items()}
+        twin._nodes[name] = replace(node, attributes=changed)
+    twin._known = {n: replace(d, dtype=dtype) if d.dtype == source else d for n, d in twin._known.items()}
+    twin._touch()
+    return twin
+
+
+def _fixed_inputs(node: Node, dtype: str) -> list[str]:
+    """Inputs whose schema does not allow ``dtype``."""
+    schema = find_schema(node.op_type, node.domain)
+    if schema is None:
+        return []
+    wanted = f"tensor({'double' if dtype == 'float64' else 'float' if dtype == 'float32' else dtype})"
+    formal = list(schema.inputs)
+    formal += formal[-1:] * (len(node.inputs) - len(formal))  # the last may be variadic
+    return [name for name, declared in zip(node.inputs, formal, strict=False) if name and wanted not in declared.types]
+
+
+def _convert(key: str, value: Any, dtype: str, source: str) -> Any:
+    if isinstance(value, np.ndarray) and str(value.dtype) == source:
+        return value.astype(np.dtype(dtype))
+    if key in _TYPED and value == dtype_to_onnx(source):
+        return dtype_to_onnx(dtype)
+    return value

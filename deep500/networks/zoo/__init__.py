@@ -1,0 +1,86 @@
+"""Model zoo: builders that emit a `Network` directly, each with its shape and initialisation documented.
+
+To add a model is to write ``def model(build, classes, *, option=default)`` and to add its row to :data:`MODELS`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from deep500.errors import NetworkError, nearest
+from deep500.networks.graph import Network
+from deep500.networks.zoo.builder import Builder
+from deep500.networks.zoo.convolutional import lenet, simple_cnn, vgg16
+from deep500.networks.zoo.perceptron import mlp
+from deep500.networks.zoo.residual import resnet, resnet50, wide_resnet
+from deep500.networks.zoo.sequence import lstm, transformer
+
+MODELS: dict[str, tuple[Callable[..., Network], tuple[int, ...]]] = {  # name: (builder, sample shape by default)
+    "mlp": (mlp, (3, 32, 32)),
+    "lenet": (lenet, (3, 32, 32)),
+    "simple_cnn": (simple_cnn, (1, 28, 28)),
+    "resnet": (resnet, (3, 32, 32)),
+    "resnet50": (resnet50, (3, 224, 224)),
+    "wide_resnet": (wide_resnet, (3, 32, 32)),
+    "vgg16": (vgg16, (3, 32, 32)),
+    "transformer": (transformer, (32,)),
+    "lstm": (lstm, (28, 28)),
+}
+
+
+def model_names() -> list[str]:
+    """Names that :func:`create` takes."""
+    return list(MODELS)
+
+
+def model_options(name: str) -> dict[str, Any]:
+    """Keywords of a model with their defaults, for instance ``{"depth": 20, "shortcut": "B"}`` for ``"resnet"``."""
+    parameters = inspect.signature(_model(name)[0]).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind == p.KEYWORD_ONLY}
+
+
+def create(name: str, batch: int | None = None, classes: int = 10, shape: Sequence[int] | None = None, seed: int = 0,
+           **kwargs: Any) -> Network:  # fmt: skip
+    """Build a model: float32, input ``input``, logits ``output`` [batch, classes], no loss (see :func:`add_loss`).
+
+    Args:
+        name: one of :func:`model_names`.
+        batch: a fixed batch size; None leaves it free (symbolic ``"N"``).
+        classes: width of the output.
+        shape: of one sample, without batch; the model's own default if None: (3, 32, 32) for images, (1, 28, 28) for
+            ``simple_cnn``, (3, 224, 224) for ``resnet50``, (32,) tokens for ``transformer``, (28, 28) for ``lstm``.
+        seed: of the initial weights: equal arguments give equal weights, bit for bit.
+        kwargs: the model's own options, see :func:`model_options` and the builder's docstring.
+
+    Raises:
+        NetworkError: unknown name or option (the nearest is offered), or sizes that the model cannot have.
+
+    Example:
+        >>> import deep500.networks as d5nt
+        >>> d5nt.create("resnet", depth=44)
+        <Network 'resnet': 158 nodes, 231 parameters>
+    """
+    model, usual = _model(name)
+    options = model_options(name)
+    for key in kwargs:
+        if key not in options:
+            raise NetworkError(f"model {name!r}: got option {key!r}; expected one of its own: {nearest(key, options)}")
+    sample = usual if shape is None else tuple(shape)
+    for what, value in [
+        ("batch", 1 if batch is None else batch),
+        ("classes", classes),
+        *(("shape", s) for s in sample),
+    ]:
+        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
+            raise NetworkError(f"model {name!r}: got {what} {value!r}; expected whole numbers >= 1: choose such a size")
+    dtype = "int64" if model is transformer and len(sample) == 1 else "float32"
+    build = Builder(name, "N" if batch is None else int(batch), tuple(int(s) for s in sample), seed, dtype)
+    return model(build, int(classes), **kwargs)
+
+
+def _model(name: str) -> tuple[Callable[..., Network], tuple[int, ...]]:
+    if name not in MODELS:
+        raise NetworkError(f"got model {name!r}; expected one of the zoo's: {nearest(name, MODELS)}")
+    return MODELS[name]

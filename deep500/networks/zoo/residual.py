@@ -1,0 +1,134 @@
+"""`resnet` (the CIFAR family), `resnet50` (ImageNet) and `wide_resnet`.
+
+Convolutions have no bias. Initialisation: convolutions Kaiming-normal by fan-out, batch normalization 1 and 0, the last
+layer PyTorch's default of ``nn.Linear`` (torchvision's choices).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deep500.errors import NetworkError, nearest
+from deep500.networks.graph import Network
+from deep500.networks.zoo.builder import Builder
+
+
+def _conv(build: Builder, x: str, name: str, channels: int, kernel: int, stride: int = 1) -> str:
+    return build.conv(x, name, channels, kernel, stride, kernel // 2, bias=False, init="fan_out")
+
+
+def _depth(depth: int, step: int, base: int, model: str) -> int:
+    """Blocks per group: depth = step * blocks + base."""
+    blocks, rest = divmod(depth - base, step)
+    if rest or blocks < 1:
+        raise NetworkError(
+            f"got {model} depth {depth}; expected {step}n + {base}, so {step + base}, {2 * step + base}, "
+            f"{3 * step + base}, ...: choose one of these"
+        )
+    return blocks
+
+
+# -- CIFAR family -------------------------------------------------------------------------------------------------------
+def _projection(build: Builder, x: str, name: str, channels: int, stride: int) -> str:
+    """Shortcut B: a strided 1x1 convolution with batch normalization."""
+    x = _conv(build, x, f"{name}.downsample.0", channels, 1, stride)
+    return build.batch_norm(x, f"{name}.downsample.1")
+
+
+def _padding(build: Builder, x: str, name: str, channels: int, stride: int) -> str:
+    """Shortcut A: every stride-th pixel, then zeros for the new channels; no parameters."""
+    before, height, width = build.shapes[x]
+    ends = [build.constant(f"shortcut.{n}", np.array(v, np.int64)) for n, v in
+            (("starts", [0, 0]), ("ends", [2**31 - 1] * 2), ("axes", [2, 3]), (f"steps{stride}", [stride] * 2))]  # fmt: skip
+    shape = (before, -(-height // stride), -(-width // stride))
+    x = build.node("Slice", [x, *ends], f"{name}.shortcut.slice", shape)
+    extra = channels - before
+    pads = np.array([0, extra // 2, 0, 0, 0, extra - extra // 2, 0, 0], np.int64)
+    widths = build.constant(f"shortcut.pads{extra}", pads)
+    return build.node("Pad", [x, widths], f"{name}.shortcut.pad", (channels, *shape[1:]))
+
+
+SHORTCUTS = {"A": _padding, "B": _projection}
+
+
+def _basic_block(build: Builder, x: str, name: str, channels: int, stride: int, shortcut: str) -> str:
+    y = _conv(build, x, f"{name}.conv1", channels, 3, stride)
+    y = build.relu(build.batch_norm(y, f"{name}.bn1"), f"{name}.relu1")
+    y = build.batch_norm(_conv(build, y, f"{name}.conv2", channels, 3), f"{name}.bn2")
+    if build.shapes[x] != build.shapes[y]:
+        x = SHORTCUTS[shortcut](build, x, name, channels, stride)
+    return build.relu(build.add(y, x, f"{name}.add"), f"{name}.relu2")
+
+
+def resnet(build: Builder, classes: int, *, depth: int = 20, shortcut: str = "B") -> Network:
+    """The residual networks for CIFAR of He et al. 2015 (arXiv 1512.03385, section 4.2): 16, 32, 64 channels.
+
+    Args:
+        depth: 6n + 2, for instance 20, 32, 44, 56, 110.
+        shortcut: where the size changes: ``"B"`` a 1x1 convolution (ResNet-20: 272,474 parameters, -44: 661,338,
+            -110: 1,730,714 with 10 classes), ``"A"`` strided slicing and zero padding as in the paper's CIFAR section
+            (269,722, 658,586 and 1,727,962). To two digits both are the paper's 0.27, 0.66 and 1.7 million.
+    """
+    blocks = _depth(depth, 6, 2, "resnet")
+    if shortcut not in SHORTCUTS:
+        raise NetworkError(f"got shortcut {shortcut!r}; expected 'A' or 'B': {nearest(shortcut, SHORTCUTS)}")
+    x = build.relu(build.batch_norm(_conv(build, "input", "conv1", 16, 3), "bn1"), "relu1")
+    for group, channels in enumerate((16, 32, 64), 1):
+        for block in range(blocks):
+            stride = 2 if group > 1 and block == 0 else 1
+            x = _basic_block(build, x, f"layer{group}.{block}", channels, stride, shortcut)
+    return build.classify(build.global_average(x), "fc", classes)
+
+
+# -- ImageNet -----------------------------------------------------------------------------------------------------------
+def _bottleneck(build: Builder, x: str, name: str, channels: int, stride: int) -> str:
+    y = build.relu(build.batch_norm(_conv(build, x, f"{name}.conv1", channels, 1), f"{name}.bn1"), f"{name}.relu1")
+    y = _conv(build, y, f"{name}.conv2", channels, 3, stride)
+    y = build.relu(build.batch_norm(y, f"{name}.bn2"), f"{name}.relu2")
+    y = build.batch_norm(_conv(build, y, f"{name}.conv3", 4 * channels, 1), f"{name}.bn3")
+    if build.shapes[x] != build.shapes[y]:
+        x = _projection(build, x, name, 4 * channels, stride)
+    return build.relu(build.add(y, x, f"{name}.add"), f"{name}.relu3")
+
+
+def resnet50(build: Builder, classes: int) -> Network:
+    """ResNet-50 for ImageNet (He et al. 2015), version 1.5: the stride is in the 3x3 convolution, as in torchvision.
+
+    25,557,032 parameters with 1000 classes. The image must be at least 32x32 to leave something for the last group.
+    """
+    x = build.conv("input", "conv1", 64, 7, 2, 3, bias=False, init="fan_out")
+    x = build.max_pool(build.relu(build.batch_norm(x, "bn1"), "relu1"), "maxpool", 3, 2, 1)
+    for group, (channels, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3)), 1):
+        for block in range(blocks):
+            x = _bottleneck(build, x, f"layer{group}.{block}", channels, 2 if group > 1 and block == 0 else 1)
+    return build.classify(build.global_average(x), "fc", classes)
+
+
+# -- wide ---------------------------------------------------------------------------------------------------------------
+def _wide_block(build: Builder, x: str, name: str, channels: int, stride: int, dropout: float) -> str:
+    y = build.relu(build.batch_norm(x, f"{name}.bn1"), f"{name}.relu1")
+    if build.shapes[x][0] != channels or stride != 1:
+        x = _conv(build, y, f"{name}.shortcut", channels, 1, stride)
+    y = _conv(build, y, f"{name}.conv1", channels, 3, stride)
+    y = build.relu(build.batch_norm(y, f"{name}.bn2"), f"{name}.relu2")
+    y = _conv(build, build.dropout(y, f"{name}.dropout", dropout), f"{name}.conv2", channels, 3)
+    return build.add(y, x, f"{name}.add")
+
+
+def wide_resnet(build: Builder, classes: int, *, depth: int = 28, widen_factor: int = 10,
+                dropout: float = 0.3) -> Network:  # fmt: skip
+    """Wide residual network (Zagoruyko & Komodakis 2016, arXiv 1605.07146), pre-activation blocks B(3, 3).
+
+    Args:
+        depth: 6n + 4; the paper's 16, 22, 28, 40.
+        widen_factor: multiplies 16, 32, 64 channels; 28-10 has 36.5 million parameters, 16-4 has 2.7.
+        dropout: rate between the two convolutions of a block.
+    """
+    blocks = _depth(depth, 6, 4, "wide_resnet")
+    x = _conv(build, "input", "conv1", 16, 3)
+    for group, channels in enumerate((16, 32, 64), 1):
+        for block in range(blocks):
+            stride = 2 if group > 1 and block == 0 else 1
+            x = _wide_block(build, x, f"layer{group}.{block}", widen_factor * channels, stride, dropout)
+    x = build.relu(build.batch_norm(x, "bn"), "relu")
+    return build.classify(build.global_average(x), "fc", classes)
