@@ -40,6 +40,9 @@ CORE = [
     "matplotlib>=3.9",
     "safetensors>=0.5",
     "pooch>=1.8",
+    "requests>=2.31",
+    "protobuf>=4.25",
+    "markupsafe>=2.1",
     "pillow>=10.3",
 ]
 

@@ -6,17 +6,21 @@ is downloaded and this checkout cannot be imported by accident.
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import zipfile
-from importlib.metadata import version
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+
+import deep500
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ["deep500", "frameworks", "custom_ops", "recipes"]
@@ -177,8 +181,41 @@ def test_imports_in_every_layout(
 def test_metadata(installed: Path, tmp_path: Path) -> None:
     """Version, licence and console script; the version stands in one file only."""
     code = "from importlib.metadata import metadata as m; d = m('deep500'); print(d['Version'], d['License'])"
-    assert run(installed, "-c", code, cwd=tmp_path).split() == [version("deep500"), "BSD-3-Clause"]
+    assert run(installed, "-c", code, cwd=tmp_path).split() == [deep500.__version__, "BSD-3-Clause"]
     assert "usage: deep500" in run(installed.parent / "deep500", "--help", cwd=tmp_path)
+
+
+def third_party_imports(path: Path) -> set[str]:
+    """The distributions (by their lower-case names) that a file imports, anywhere in it."""
+    known = packages_distributions()
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+        for top in {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names):
+            found |= {one.lower() for one in known.get(top, [])}
+    return found - {"deep500"}
+
+
+def test_every_import_is_a_declared_requirement(distributions: Path) -> None:
+    """What the package imports directly it requires directly, in the core or in the backend's own extra."""
+    (wheel,) = distributions.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        text = archive.read(metadata).decode()
+    declared: dict[str, set[str]] = {}
+    for line in re.findall(r"^Requires-Dist: (.+)$", text, flags=re.MULTILINE):
+        extra = re.search(r"extra == [\"'](\w+)[\"']", line)
+        declared.setdefault(extra[1] if extra else "", set()).add(re.match(r"[\w.-]+", line)[0].lower())
+    missing = {}
+    for folder in SOURCES:
+        for path in (p for p in (ROOT / folder).rglob("*.py") if p.resolve() == p):
+            inside = path.relative_to(ROOT).parts
+            allowed = declared[""] | declared.get(inside[1] if folder == "frameworks" else "", set())
+            allowed |= declared["mpi"] if inside[-2:] == ("distributed", "mpi.py") else set()
+            if undeclared := third_party_imports(path) - allowed:
+                missing[str(path.relative_to(ROOT))] = sorted(undeclared)
+    assert not missing, f"declare in setup.py and pin in constraints.txt: {missing}"
 
 
 RUNS = [  # the same recipe by every door; {root} is the copied checkout
