@@ -98,11 +98,9 @@ def _describe_object(value: Any) -> Any:
     if hasattr(value, "content_hash"):
         return {"class": kind, "content": value.content_hash()}
     if dataclasses.is_dataclass(value):
-        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    else:
-        fields = {n: v for n, v in getattr(value, "__dict__", {}).items() if not n.startswith("_")}
-    plain = {n: describe(v) for n, v in fields.items() if _is_plain(v)}
-    return {"class": kind, **plain}
+        return {"class": kind, **{f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}}
+    fields = {n: v for n, v in getattr(value, "__dict__", {}).items() if not n.startswith("_")}
+    return {"class": kind, **{n: describe(v) for n, v in fields.items() if _is_plain(v)}}
 
 
 def _is_plain(value: Any) -> bool:

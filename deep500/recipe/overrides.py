@@ -86,7 +86,7 @@ def apply(values: dict[str, Any], override: Override, resolve_name: Callable[[st
     key, path = override.key, override.path
     if not path:
         old = values.get(key, KEYS[key].default if key in KEYS else None)
-        if callable(old) or (key in ("schedule", "gradient_modifier") and old is None):
+        if callable(old):
             values[key] = resolve_name(key, override.text, old)
         else:
             values[key] = convert(str(override), override.text, old)

@@ -54,8 +54,9 @@ KEYS: dict[str, Key] = {
     "loss": Key("'cross_entropy' or 'mean_squared_error', for models without a 'loss'", default="cross_entropy"),
     "preprocessing": Key("transformations of training and validation batches", default=(), check=_list),
     "augmentation": Key("transformations of training batches only", default=(), check=_list),
-    "schedule": Key("learning-rate schedule", companions=True),
-    "gradient_modifier": Key("callable applied to gradients, such as global clipping", companions=True),
+    "schedule": Key("learning-rate schedule"),
+    "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient"),
+    "gradient_transform": Key("callable on all gradients together, such as global clipping"),
     "events": Key("listeners", default=(), check=_list),
     "seed": Key("of weights, order and augmentation", default=0, check=_seed),
 }  # fmt: skip

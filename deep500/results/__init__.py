@@ -1,1 +1,12 @@
-""""""
+"""What a run leaves behind: the results folder, checkpoints, verdicts and the report."""
+
+from deep500.results.record import Record as Record
+from deep500.results.report import write_report as write_report
+from deep500.results.verdict import FAILED as FAILED
+from deep500.results.verdict import PASSED as PASSED
+from deep500.results.verdict import UNJUDGED as UNJUDGED
+from deep500.results.verdict import Circumstances as Circumstances
+from deep500.results.verdict import MetricResult as MetricResult
+from deep500.results.verdict import RecipeResult as RecipeResult
+from deep500.results.verdict import judge as judge
+from deep500.results.verdict import overall as overall

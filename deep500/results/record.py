@@ -3,6 +3,7 @@
 =====================  ================================================================================================
 ``manifest.json``      what was run and in what: resolved recipe, seeds, data digests, versions, hardware, git state
 ``metrics.jsonl``      one line per seed and epoch, on the disk before the next epoch begins
+``seeds.json``         the metrics' values of every seed that is finished
 ``checkpoints/``       ``seed-<seed>/epoch-<n>.safetensors``, the newest two per seed
 ``summary.json``       metrics with targets and verdicts; a run that has none is unfinished and can be resumed
 ``report.html``        one self-contained page, made of the files above
@@ -23,7 +24,8 @@ from deep500.results.checkpoint import list_checkpoints, load_checkpoint, save_c
 from deep500.results.files import append_line, read_json, read_lines, to_json, write_atomic, writing
 
 SCHEMA = "deep500-results-1"
-MANIFEST, METRICS, SUMMARY, REPORT = "manifest.json", "metrics.jsonl", "summary.json", "report.html"
+MANIFEST, METRICS, SEEDS = "manifest.json", "metrics.jsonl", "seeds.json"
+SUMMARY, REPORT = "summary.json", "report.html"
 
 
 class Record:
@@ -122,6 +124,20 @@ class Record:
         kept = [line for line in self.epochs() if line["seed"] != seed or line["epoch"] <= done]
         write_atomic(self.path / METRICS, "".join(to_json(line, indent=None) + "\n" for line in kept))
         return state
+
+    def finished_seed(self, seed: int) -> dict[str, float | None] | None:
+        """The metrics' values of a seed by name, None if it is not finished."""
+        found = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
+        if str(seed) not in found:
+            return None
+        return {name: None if text is None else float(text) for name, text in found[str(seed)]["values"].items()}
+
+    def finish_seed(self, seed: int, values: Mapping[str, float | None], stopped_by: str | None) -> None:
+        """Note a seed's values, and why it ended before its last epoch if it did."""
+        found = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
+        write_atomic(
+            self.path / SEEDS, to_json({**found, str(seed): {"values": values, "stopped_by": stopped_by}}) + "\n"
+        )
 
     def _checkpoints(self, seed: int) -> Path:
         return self.path / "checkpoints" / f"seed-{seed}"

@@ -1,0 +1,115 @@
+"""The command ``deep500``: run a recipe, list what there is, show what this machine has.
+
+Exit codes: 0 every judged metric passes, 1 a target is missed or training failed, 2 bad usage, 3 a backend, device or
+data set is missing, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import deep500
+from deep500.errors import MissingBackend
+from deep500.measure.environment import describe
+from deep500.recipe.guard import guarded
+from deep500.recipe.loader import find_recipe, list_recipes, load_recipe
+from deep500.recipe.options import Parser, add_options, take_options
+from deep500.registry import backend_names, is_installed, load_backend
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code; ``argv`` defaults to the process's own."""
+    try:
+        return guarded(lambda: _main(sys.argv[1:] if argv is None else list(argv)))
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else int(bool(leave.code))
+
+
+def _main(argv: list[str]) -> int:
+    parser = Parser(prog="deep500", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action="version", version=f"deep500 {deep500.__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True, parser_class=Parser)
+    run = commands.add_parser("run", help="run a recipe by file or name", allow_abbrev=False)
+    run.add_argument("recipe", help="a file, or a name that 'deep500 list' shows")
+    add_options(run)
+    commands.add_parser("list", help="list recipes, models, data sets and backends")
+    commands.add_parser("info", help="show versions, backends, devices, data sets and folders")
+    actions: dict[str, Callable[[list[str]], int]] = {"list": _list, "info": _info}
+    if argv and argv[0] == "run":  # intermixed options and overrides need the sub-parser itself
+        return _run(run, argv[1:])
+    return actions[parser.parse_args(argv).command]([])
+
+
+def _run(parser: argparse.ArgumentParser, argv: list[str]) -> int:
+    from deep500.recipe.plan import Source
+    from deep500.recipe.runner import execute
+
+    words = parser.parse_intermixed_args(argv)
+    path = find_recipe(words.recipe)
+    del words.recipe
+    recipe = load_recipe(path)
+    return execute(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, take_options(words), Source.of(path)).exit_code
+
+
+def _list(_: list[str]) -> int:
+    from deep500.networks.zoo import model_names
+    from deep500.training.datasets import dataset_info, dataset_names
+
+    sections = {
+        "recipes (deep500 run NAME)": [(one.name, one.summary) for one in list_recipes()],
+        "models": [(name, "") for name in model_names()],
+        "data sets": [(name, dataset_info(name).summary) for name in dataset_names()],
+        "backends": [(name, _backend_state(name)) for name in backend_names()],
+    }
+    for title, rows in sections.items():
+        _table(title, rows)
+    return 0
+
+
+def _info(_: list[str]) -> int:
+    from deep500.training.datasets import dataset_names
+
+    facts = describe()
+    versions = [(name, version or "not installed") for name, version in facts.pop("versions").items()]
+    flat = [(name, ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
+            for name, value in facts.items()]  # fmt: skip
+    _table("machine", flat)
+    _table("versions", versions)
+    _table("backends", [(name, _backend_state(name)) for name in backend_names()])
+    _table("devices", [(name, _devices(name)) for name in backend_names() if is_installed(name)])
+    _table("data sets", [(name, _data_state(name)) for name in dataset_names()])
+    return 0
+
+
+def _backend_state(name: str) -> str:
+    return "installed" if is_installed(name) else f"missing: pip install 'deep500[{name}]'"
+
+
+def _devices(name: str) -> str:
+    try:
+        backend: Any = load_backend(name)
+    except MissingBackend as error:
+        return str(error)
+    count = getattr(backend, "device_count", None)
+    return "cpu" if count is None else ", ".join(["cpu", *(f"gpu:{i}" for i in range(count()))])
+
+
+def _data_state(name: str) -> str:
+    from deep500.errors import DataError
+    from deep500.training.datasets import dataset_info, load_dataset
+
+    if dataset_info(name).built_in:
+        return "built in"
+    try:
+        return load_dataset(name)[0].provenance
+    except DataError as error:
+        return f"absent or damaged: {error}"
+
+
+def _table(title: str, rows: Sequence[tuple[str, str]]) -> None:
+    width = max((len(name) for name, _ in rows), default=0)
+    lines = [f"{title}:", *(f"  {name.ljust(width)}  {text}".rstrip() for name, text in rows), ""]
+    sys.stdout.write("\n".join(lines) + "\n")

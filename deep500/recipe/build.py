@@ -1,0 +1,218 @@
+"""From a resolved recipe to objects: data, network, executor, samplers, optimizer. One function per key."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deep500.devices import DeviceWarning
+from deep500.errors import DataError, MissingDevice, RecipeError
+from deep500.networks.executor import GraphExecutor
+from deep500.networks.graph import Network
+from deep500.recipe.names import describe
+from deep500.recipe.signatures import accepts, check_call
+from deep500.training.datasets import Dataset, StandInWarning, load_dataset
+from deep500.training.prefetch import Prefetch
+from deep500.training.samplers import OrderedSampler, ShuffleSampler
+
+LOSS = "loss"
+"""Name of the value that recipes minimize."""
+
+DRY_BATCHES = 2
+"""Batches of everything in a dry run."""
+
+
+@dataclass
+class Parts:
+    """The objects of one training run, and what must be said about them."""
+
+    executor: GraphExecutor
+    optimizer: Any
+    train_sampler: Any
+    validation_sampler: Any
+
+
+@dataclass
+class Notes:
+    """What did not go as asked: warnings for the record, and whether data are a stand-in."""
+
+    warnings: list[str] = field(default_factory=list)
+    stand_in: bool = False
+
+    @contextmanager
+    def collecting(self, strict: bool) -> Iterator[None]:
+        """Collect the warnings about missing hardware and data; raise the former under ``strict``, pass on others."""
+        with warnings.catch_warnings(record=True) as caught:
+            for category in (DeviceWarning, StandInWarning):
+                warnings.simplefilter("always", category)
+            yield
+        for one in caught:
+            if issubclass(one.category, DeviceWarning) and strict:
+                raise MissingDevice(f"--strict: {one.message}; expected the device: choose another with --device")
+            if issubclass(one.category, (DeviceWarning, StandInWarning)):
+                if str(one.message) not in self.warnings:
+                    self.warnings.append(str(one.message))
+            else:
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+
+
+def load_data(values: Mapping[str, Any], strict: bool, download: bool, root: Path | None) -> tuple[Dataset, Dataset]:
+    """The recipe's training and validation data.
+
+    Raises:
+        DataError: absent (under ``strict``) or damaged data, or a callable that returns something else.
+        RecipeError: unknown keywords.
+    """
+    source, args, kwargs = values["dataset"], values["dataset_args"], values["dataset_kwargs"]
+    if isinstance(source, str):
+        extra: dict[str, Any] = {"root": root, "download": download, "stand_in": not strict}
+        return load_dataset(source, *args, **{**extra, **kwargs})
+    if not callable(source):
+        raise RecipeError(f"dataset: got {source!r}; expected a name or a callable that returns (train, test)")
+    check_call("dataset", source, 0, args, kwargs)
+    pair = source(*args, **kwargs)
+    if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and all(isinstance(half, Dataset) for half in pair)):
+        raise DataError(
+            f"dataset: got {type(pair).__name__} from {describe(source)}; expected two Datasets: (train, test)"
+        )
+    return pair[0], pair[1]
+
+
+def make_network(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:
+    """The recipe's network with its loss on top.
+
+    Raises:
+        RecipeError: unknown keywords, or a callable that returns no network.
+        NetworkError: the model cannot be built, read, or be given a loss.
+    """
+    network = _model(values, data, seed)
+    if not network.has_value(LOSS):
+        from deep500.networks import add_loss
+
+        add_loss(network, values["loss"], label=data.label_name)
+    elif LOSS not in network.outputs:
+        network.add_output(LOSS)
+    return _fit_input(network, data)
+
+
+def _model(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:
+    source, args, kwargs = values["model"], values["model_args"], dict(values["model_kwargs"])
+    given: dict[str, Any] = {"classes": data.classes, "shape": data.shape, "seed": seed}
+    if isinstance(source, Network):
+        return source.copy()
+    if isinstance(source, (str, os.PathLike)) and (str(source).endswith(".onnx") or os.sep in str(source)):
+        return Network.from_onnx(source)
+    if isinstance(source, str):
+        from deep500.networks import create
+
+        return create(source, None, *args, **{**given, **kwargs})
+    if not callable(source):
+        raise RecipeError(f"model: got {source!r}; expected a zoo name, an ONNX file, a Network or a callable")
+    offered = {name: value for name, value in given.items() if accepts(source, name) and name not in kwargs}
+    check_call("model", source, 0, args, {**offered, **kwargs})
+    made = source(*args, **offered, **kwargs)
+    made = made[0] if isinstance(made, tuple) else made
+    if not isinstance(made, Network):
+        raise RecipeError(f"model: got {type(made).__name__} from {describe(source)}; expected a deep500 Network")
+    return made
+
+
+def _fit_input(network: Network, data: Dataset) -> Network:
+    """Give the network's only data input the name under which the data set delivers."""
+    free = [name for name in network.inputs if name != data.label_name]
+    if len(free) == 1 and free[0] != data.input_name and not network.has_value(data.input_name):
+        descriptor = network.inputs[free[0]]
+        network.add_input(data.input_name, descriptor.shape, descriptor.dtype or "float32")
+        network.replace_value(free[0], data.input_name)
+        network.remove_input(free[0])
+    return network
+
+
+def make_executor(values: Mapping[str, Any], network: Network) -> GraphExecutor:
+    """The recipe's network in its framework."""
+    function, args, kwargs = values["executor"], values["executor_args"], values["executor_kwargs"]
+    check_call("executor", function, 1, args, kwargs)
+    executor = function(network, *args, **kwargs)
+    if not isinstance(executor, GraphExecutor):
+        raise RecipeError(f"executor: got {type(executor).__name__}; expected a GraphExecutor: use d5fw.from_model")
+    return executor
+
+
+def make_sampler(values: Mapping[str, Any], key: str, data: Dataset, seed: int, dry_run: bool) -> Any:
+    """``train_sampler`` or ``validation_sampler`` over its data, with its transformations, working ahead."""
+    usual: dict[str, Callable[..., Any]] = {"train_sampler": ShuffleSampler, "validation_sampler": OrderedSampler}
+    function = values[key] or usual[key]
+    args, kwargs = values[f"{key}_args"], dict(values[f"{key}_kwargs"])
+    batch_size = values["batch_size"]
+    if len(data) < batch_size and key == "train_sampler":
+        raise RecipeError(
+            f"got batch_size={batch_size}; expected at most {len(data)}, the training samples: make it smaller"
+        )
+    supplied = {"seed": seed} if accepts(function, "seed") and "seed" not in kwargs and not args else {}
+    check_call(key, function, 2, args, {**supplied, **kwargs})
+    sampler = function(data, min(batch_size, len(data)), *args, **supplied, **kwargs)
+    transformations = [*values["preprocessing"], *(values["augmentation"] if key == "train_sampler" else ())]
+    for one in transformations:
+        sampler.add_transformation(one)
+    if dry_run:
+        sampler = FirstBatches(sampler, DRY_BATCHES)
+    return Prefetch(sampler)
+
+
+class FirstBatches:
+    """The first few batches of every epoch of a sampler; everything else is the sampler's."""
+
+    def __init__(self, sampler: Any, count: int) -> None:
+        self.sampler, self.count = sampler, count
+
+    def batches(self, epoch: int) -> list[Any]:
+        """Positions of the samples of those batches."""
+        return self.sampler.batches(epoch)[: self.count]
+
+    def __len__(self) -> int:
+        return len(self.batches(self.sampler.epoch))
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(iter(self.sampler), self.count)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.sampler, name)
+
+
+def make_optimizer(values: Mapping[str, Any], executor: GraphExecutor) -> Any:
+    """The recipe's optimizer on an executor."""
+    function: Callable[..., Any] = values["optimizer"]
+    names = ("gradient_modifier", "gradient_transform")
+    supplied = {name: values[name] for name in names if values[name] is not None}
+    twice = next((name for name in supplied if name in values["optimizer_kwargs"]), None)
+    if twice:
+        raise RecipeError(f"got {twice!r} as a key and in optimizer_kwargs; expected it once; remove one of them")
+    kwargs = {**supplied, **values["optimizer_kwargs"]}
+    given = 2 if _takes_loss(function) else 1
+    check_call("optimizer", function, given, values["optimizer_args"], kwargs)
+    return function(executor, *((LOSS,) if given == 2 else ()), *values["optimizer_args"], **kwargs)
+
+
+def _takes_loss(function: Callable[..., Any]) -> bool:
+    try:
+        names = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return True
+    return len(names) > 1 and names[1].kind is not inspect.Parameter.KEYWORD_ONLY
+
+
+def make_parts(values: Mapping[str, Any], data: tuple[Dataset, Dataset], seed: int, dry_run: bool) -> Parts:
+    """All objects of one run with one seed; everything that can be wrong is found here, before training."""
+    train, test = data
+    train_sampler = make_sampler(values, "train_sampler", train, seed, dry_run)
+    validation_sampler = make_sampler(values, "validation_sampler", test, seed, dry_run)
+    executor = make_executor(values, make_network(values, train, seed))
+    executor.reseed(seed)
+    return Parts(executor, make_optimizer(values, executor), train_sampler, validation_sampler)

@@ -1,0 +1,96 @@
+"""What a run says: results path first, progress on the way, metrics with verdicts last."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from deep500.events import Event
+from deep500.recipe.options import Options
+from deep500.results import MetricResult, RecipeResult
+from deep500.results.files import to_json
+from deep500.results.report import format_number
+from deep500.training.listeners import ProgressBar
+
+
+class Console:
+    """Writes to stdout what a user or a log wants to read, and to stderr what is a warning."""
+
+    def __init__(self, options: Options) -> None:
+        self.chatty = not (options.quiet or options.json)
+        self.options = options
+
+    def say(self, text: str) -> None:
+        """A line, unless ``--quiet`` or ``--json``."""
+        if self.chatty:
+            self.force(text)
+
+    def force(self, text: str) -> None:
+        """A line in any case."""
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    def warn(self, text: str) -> None:
+        """A warning on stderr; also with ``--quiet``."""
+        sys.stderr.write(f"deep500: warning: {text}\n")
+        sys.stderr.flush()
+
+    def progress(self, seed: int, labels: Sequence[str]) -> list[Event]:
+        """Listeners that show the progress: a bar on a terminal, else a line per epoch."""
+        if not self.chatty:
+            return []
+        if sys.stderr.isatty():
+            return [ProgressBar()]
+        return [EpochLines(self, seed, labels)]
+
+    def verdict(self, result: RecipeResult, summary: dict[str, Any]) -> None:
+        """The end of a run."""
+        if self.options.json:
+            self.force(to_json({**summary, "path": result.path, "report": result.report}))
+            return
+        self.say("")
+        for line in metric_table(result.metrics, result.labels):
+            self.force(line)
+        self.force(f"verdict: {result.verdict}{_in_brackets(result.labels)}")
+        self.say(f"report:  {result.report}")
+
+
+class EpochLines(Event):
+    """One line per epoch."""
+
+    def __init__(self, console: Console, seed: int, labels: Sequence[str]) -> None:
+        self.console, self.seed, self.labels = console, seed, labels
+
+    def after_epoch(self, run: Any) -> None:
+        """Say what the epoch came to."""
+        record = run.record
+        if record is None:
+            return
+        facts = [f"epoch {record.epoch + 1}/{run.epochs}"]
+        for name, unit in (("train_loss", ""), ("train_accuracy", " %"), ("test_loss", ""), ("test_accuracy", " %")):
+            value = getattr(record, name)
+            if value is not None:
+                facts.append(f"{name.replace('_', ' ')} {format_number(float(value))}{unit}")
+        if record.train_seconds:
+            rate = (record.train_samples or 0) / record.train_seconds
+            facts.append(f"{record.train_seconds:.2f} s, {rate:.0f} samples/s")
+        self.console.say(f"seed {self.seed}, " + ", ".join(facts) + _in_brackets(self.labels))
+
+
+def metric_table(metrics: Sequence[MetricResult], labels: Sequence[str]) -> list[str]:
+    """The metrics as aligned lines: value and spread, target, verdict; the labels stand beside every value."""
+    rows = [("metric", "value", "target", "verdict")]
+    for metric in metrics:
+        value = format_number(metric.value) + (f" {metric.unit}" if metric.value is not None else "")
+        if metric.low is not None:
+            value += f" (median of {len(metric.values)}, {format_number(metric.low)} to {format_number(metric.high)})"
+        word = {"lower": "<=", "higher": ">="}.get(metric.direction, "?")
+        target = "none" if metric.target is None else f"{word} {format_number(metric.target)} {metric.unit}".rstrip()
+        rows.append((metric.name, value + _in_brackets(labels), target, metric.label))
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _in_brackets(labels: Sequence[str]) -> str:
+    return f" [{', '.join(labels)}]" if labels else ""

@@ -1,0 +1,116 @@
+"""The options that every recipe takes, whether started as a script or with ``deep500 run``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from deep500.errors import RecipeError
+
+RUN_DEFINING = ("framework", "repeat", "device", "seed", "dry_run", "strict", "open", "download", "data")
+"""Options that are part of what is run; ``--resume`` takes them from the manifest."""
+
+
+@dataclass
+class Options:
+    """Parsed options; defaults mean "not given"."""
+
+    overrides: list[str]
+    framework: str | None = None
+    repeat: int = 1
+    device: str | None = None
+    seed: int | None = None
+    dry_run: bool = False
+    out: Path = Path("results")
+    resume: str | None = None
+    strict: bool = False
+    open: bool = False
+    download: bool = False
+    data: Path | None = None
+    quiet: bool = False
+    json: bool = False
+    list_mutable: bool = False
+
+    def defining(self) -> list[str]:
+        """Overrides and options that define the run, as words that parse to the same again."""
+        words = list(self.overrides)
+        for name in RUN_DEFINING:
+            value, flag = getattr(self, name), "--" + name.replace("_", "-")
+            if value is True:
+                words.append(flag)
+            elif value not in (None, False) and not (name == "repeat" and value == 1):
+                words += [flag, str(value)]
+        return words
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that raises instead of leaving the process, so that one place decides exit codes."""
+
+    def error(self, message: str) -> NoReturn:
+        raise RecipeError(f"got a wrong command line: {message}; expected {self.format_usage().strip()}; see --help")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a recipe on a parser."""
+    add = parser.add_argument
+    add(
+        "overrides",
+        nargs="*",
+        metavar="key=value",
+        help="change a MUTABLE key, e.g. batch_size=128 optimizer_kwargs.lr=0.05",
+    )
+    add("--framework", metavar="NAME", help="run on another backend: every object of one is exchanged for its namesake")
+    add(
+        "--repeat",
+        type=_at_least(1),
+        default=1,
+        metavar="N",
+        help="train with N seeds; judge the median, report the spread",
+    )
+    add("--device", metavar="D", help="cpu, gpu or gpu:<number>")
+    add("--seed", type=_at_least(0), metavar="S", help="the (first) seed")
+    add("--dry-run", action="store_true", help="two batches of everything, no verdict")
+    add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
+    add("--resume", nargs="?", const="", metavar="DIR", help="go on with an unfinished run: DIR, or the newest")
+    add("--strict", action="store_true", help="missing hardware or data is an error, not a fall-back")
+    add("--open", action="store_true", help="allow changes to FIXED keys; the report says so")
+    add("--download", action="store_true", help="fetch an absent data set")
+    add("--data", type=Path, metavar="DIR", help="the folder with data sets ($DATA_ROOT, ./data)")
+    add("--quiet", action="store_true", help="print the verdict only")
+    add("--json", action="store_true", help="print the summary as one JSON object and nothing else")
+    add("--list-mutable", action="store_true", help="list what may be changed, and stop")
+
+
+def _at_least(least: int):  # type: ignore[no-untyped-def]
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"got {value}, expected at least {least}")
+        return value
+
+    number.__name__ = "integer"  # argparse puts it into its message
+    return number
+
+
+def parse_options(argv: Sequence[str], program: str = "recipe", description: str | None = None) -> Options:
+    """Parse a recipe's command line; raises RecipeError (``--help`` prints and leaves).
+
+    Example:
+        >>> parse_options(["batch_size=8", "--seed", "3"]).seed
+        3
+    """
+    parser = Parser(prog=program, description=description, allow_abbrev=False)
+    add_options(parser)
+    return take_options(parser.parse_intermixed_args(list(argv)))
+
+
+def take_options(words: argparse.Namespace) -> Options:
+    """Options from what a parser with :func:`add_options` made of a command line."""
+    options = Options(**vars(words))
+    if options.resume and "=" in options.resume and not Path(options.resume).is_dir():
+        options.overrides.append(options.resume)  # "--resume batch_size=8": the word after it is no folder
+        options.resume = ""
+    return options

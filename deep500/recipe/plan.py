@@ -1,0 +1,160 @@
+"""What will be run: FIXED and MUTABLE merged, overrides and options applied, everything checked, nothing built yet."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deep500.devices import to_device
+from deep500.errors import RecipeError
+from deep500.recipe import overrides
+from deep500.recipe.names import backend_of, describe, resolve_name, retarget
+from deep500.recipe.options import Options
+from deep500.recipe.schema import KEYS, check_values, merge, with_defaults
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a recipe comes from: its name (the file's), its file if it has one, that file's SHA-256."""
+
+    name: str = "recipe"
+    path: Path | None = None
+
+    @classmethod
+    def of(cls, path: str | Path | None) -> Source:
+        """The source for a file; a nameless one for None."""
+        return cls() if path is None else cls(Path(path).stem, Path(path))
+
+    def sha256(self) -> str | None:
+        """SHA-256 of the file's content, None without a file."""
+        if self.path is None or not self.path.is_file():
+            return None
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()
+
+
+@dataclass
+class Plan:
+    """A resolved recipe.
+
+    Attributes:
+        values: every key with its value, defaults filled in.
+        metrics: (metric, target) pairs; the metrics are copies.
+        seeds: one per repetition.
+        opened: what was changed against FIXED; empty means the closed division.
+        resolved: all of this as JSON, the same in every process.
+    """
+
+    values: dict[str, Any]
+    metrics: list[tuple[Any, float | None]]
+    seeds: list[int]
+    opened: list[str] = field(default_factory=list)
+
+    @property
+    def division(self) -> str:
+        """``closed`` or ``open``."""
+        return "open" if self.opened else "closed"
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        metrics = [{**_facts(metric), "target": target} for metric, target in self.metrics]
+        return {"recipe": describe(self.values), "metrics": metrics, "seeds": self.seeds, "opened": self.opened}
+
+
+def make_plan(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Sequence[Any], options: Options) -> Plan:
+    """Resolve a recipe; raises RecipeError for whatever is wrong with it or with the command line."""
+    values = merge(fixed, mutable)
+    opened = [
+        str(one) for one in overrides.parse(options.overrides) if _override(values, one, fixed, mutable, options.open)
+    ]
+    if options.device is not None:
+        if overrides.refuse_fixed(f"--device {options.device}", "executor_kwargs", fixed, mutable, options.open):
+            opened.append(f"--device {options.device}")
+        values["executor_kwargs"] = {**values.get("executor_kwargs", {}), "device": to_device(options.device)}
+    if options.framework is not None:
+        opened += _retarget(values, options, fixed, mutable)
+    check_values(values)
+    full = with_defaults(values)
+    if options.seed is not None and options.seed != full["seed"]:
+        if overrides.refuse_fixed(f"--seed {options.seed}", "seed", fixed, mutable, options.open):
+            opened.append(f"--seed {options.seed}")
+        full["seed"] = options.seed
+    if options.dry_run:
+        full["epochs"] = 1
+    seeds = [full["seed"] + number for number in range(options.repeat)]
+    return Plan(full, check_metrics(metrics), seeds, opened)
+
+
+def _override(
+    values: dict[str, Any], one: overrides.Override, fixed: Mapping[str, Any], mutable: Mapping[str, Any], is_open: bool
+) -> bool:
+    opens = overrides.refuse_fixed(str(one), one.key, fixed, mutable, is_open)
+    overrides.apply(values, one, resolve_name)
+    return opens
+
+
+def _retarget(
+    values: dict[str, Any], options: Options, fixed: Mapping[str, Any], mutable: Mapping[str, Any]
+) -> list[str]:
+    """Exchange what belongs to another backend; what was FIXED among it opens the run."""
+    framework, opened = str(options.framework), []
+    for key in list(values):
+        new = retarget(values[key], framework)
+        if describe(new) != describe(values[key]):
+            what = f"--framework {framework}"
+            if overrides.refuse_fixed(what, key, fixed, mutable, options.open):
+                opened.append(f"{what} ({key})")
+            values[key] = new
+    if backend_of(values["executor"]) != framework:
+        raise RecipeError(
+            f"got --framework {framework} but the executor is {describe(values['executor'])}; expected one that "
+            "belongs to a backend, such as d5fw.from_model: change the recipe"
+        )
+    return opened
+
+
+def check_metrics(metrics: Sequence[Any]) -> list[tuple[Any, float | None]]:
+    """METRICS as (metric, target) pairs, the metrics copied; raises RecipeError for anything else."""
+    if not isinstance(metrics, (list, tuple)):
+        raise RecipeError(f"METRICS: got {type(metrics).__name__}; expected a list of (metric, target or None)")
+    pairs = []
+    for entry in metrics:
+        metric, target = entry if isinstance(entry, (list, tuple)) and len(entry) == 2 else (entry, None)
+        if isinstance(metric, type) or not callable(getattr(metric, "measure", None)):
+            hint = (
+                "add the parentheses: TestAccuracy()"
+                if isinstance(metric, type)
+                else "such as (d5.TestAccuracy(), 93.0)"
+            )
+            raise RecipeError(f"METRICS: got {entry!r}; expected (metric, target or None); {hint}")
+        if target is not None and (
+            isinstance(target, bool) or not isinstance(target, (int, float)) or math.isnan(target)
+        ):
+            raise RecipeError(
+                f"METRICS: got target {target!r} for {metric.name!r}; expected a number or None; give one"
+            )
+        pairs.append((copy.deepcopy(metric), target))
+    names = [metric.name for metric, _ in pairs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise RecipeError(f"METRICS: got {twice!r} twice; expected each metric once; remove one or name it differently")
+    return pairs
+
+
+def _facts(metric: Any) -> dict[str, Any]:
+    return {name: getattr(metric, name, None) for name in ("name", "unit", "direction", "kind")}
+
+
+def mutable_lines(plan: Plan, fixed: Mapping[str, Any], mutable: Mapping[str, Any]) -> list[str]:
+    """What ``--list-mutable`` prints: every key that may be changed, its value and its meaning."""
+    shown = []
+    for name, value in plan.values.items():
+        base = next((key for key in KEYS if name in (f"{key}_args", f"{key}_kwargs")), name)
+        if not overrides.is_closed(name, fixed, mutable) and (name in KEYS or value):
+            meaning = KEYS[base].meaning if name in KEYS else f"arguments of {base}"
+            shown.append(f"{name} = {describe(value)!r}  # {meaning}")
+    return shown

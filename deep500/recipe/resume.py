@@ -1,0 +1,69 @@
+"""Go on with an unfinished run: find it, take its options, make sure that it is the same recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from deep500.errors import ResultsError, TrainingError
+from deep500.recipe.console import Console
+from deep500.recipe.options import Options, parse_options
+from deep500.recipe.plan import Plan, Source
+from deep500.results import MetricResult, RecipeResult, Record, write_report
+
+
+def find_run(options: Options, source: Source) -> Record:
+    """The run that ``--resume`` means: its folder, or the recipe's newest unfinished one."""
+    if options.resume:
+        return Record.open(Path(options.resume))
+    return Record.latest_unfinished(options.out, source.name)
+
+
+def options_of(record: Record, given: Options) -> Options:
+    """The options that the run was started with; those given now may repeat them but not contradict them."""
+    stored = record.manifest()["argv"]
+    if given.defining() and given.defining() != stored:
+        raise ResultsError(
+            f"got --resume with {' '.join(given.defining())}; expected what {record.path.name} was started with "
+            f"({' '.join(stored) or 'nothing'}); leave those words out, or start a new run"
+        )
+    return dataclasses.replace(
+        parse_options(stored), out=given.out, resume=given.resume, quiet=given.quiet, json=given.json
+    )
+
+
+def check_same(record: Record, plan: Plan, source: Source) -> None:
+    """Raise ResultsError unless the recipe is still what the run began with."""
+    manifest = record.manifest()
+    odd = sorted(_differences(manifest["resolved"], plan.resolved))
+    if not odd and manifest["recipe_sha256"] != source.sha256():
+        odd = ["the recipe file's content"]
+    if odd:
+        raise ResultsError(
+            f"{record.path}: got a recipe that changed since the run began ({', '.join(odd[:5])}); expected the same; "
+            "undo the change, or start a new run"
+        )
+
+
+def _differences(old: Any, new: Any, path: str = "") -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return [
+            difference
+            for key in {*old, *new}
+            for difference in _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+        ]
+    return [] if old == new else [path or "everything"]
+
+
+def finished_before(record: Record, console: Console) -> RecipeResult:
+    """The result of a run that needs no resuming; raises TrainingError if it had failed."""
+    summary = record.summary() or {}
+    if summary.get("status") == "failed":
+        raise TrainingError(f"{summary['error']} (in {record.path}, which had ended so before: start a new run)")
+    metrics = [MetricResult(**metric) for metric in summary["metrics"]]
+    labels = tuple(summary["labels"])
+    result = RecipeResult(summary["verdict"], metrics, str(record.path), str(write_report(record)), labels)
+    console.say(f"{record.path} is finished; nothing to resume")
+    console.verdict(result, summary)
+    return result

@@ -1,0 +1,73 @@
+"""``run_recipe``: the door of this package, for scripts, for the command line and for other programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deep500.recipe.console import Console
+from deep500.recipe.guard import guarded
+from deep500.recipe.options import Options, parse_options
+from deep500.recipe.plan import Source, make_plan, mutable_lines
+from deep500.recipe.resume import check_same, find_run, finished_before, options_of
+from deep500.recipe.session import Session
+from deep500.results import UNJUDGED, RecipeResult
+
+
+def run_recipe(
+    fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Sequence[Any], argv: Sequence[str] | None = None
+) -> RecipeResult:
+    """Run a benchmark recipe: fixed definitions + mutable definitions + acceptable metrics.
+
+    Called from a module that is run as a script (``__name__ == "__main__"``), it reads ``sys.argv``, prints what it
+    does, and leaves the process with code 2 (bad usage), 3 (backend or data missing), 1 (training failed) or 130
+    (interrupted) without a traceback. Elsewhere it reads ``argv`` only and raises.
+
+    Args:
+        fixed: what defines the benchmark; changed only with ``--open``. Keys: :data:`deep500.recipe.schema.KEYS`.
+        mutable: what a participant may change.
+        metrics: pairs (metric, acceptable value or None); each metric knows in which direction it is better.
+        argv: options and ``key=value`` overrides, see ``--help``.
+
+    Returns:
+        a :class:`~deep500.results.RecipeResult`, truthy when every judged metric passes. The arguments stay as they are.
+
+    Raises:
+        RecipeError, DataError, MissingBackend, ResultsError, TrainingError, ...: children of Deep500Error.
+
+    Example:
+        >>> run_recipe({}, {}, [])
+        Traceback (most recent call last):
+        deep500.errors.RecipeError: got no 'model'; expected zoo name, ONNX file, Network, or callable that returns one; add it to FIXED or MUTABLE
+    """  # noqa: E501
+    caller = sys._getframe(1).f_globals
+    path = caller.get("__file__")
+    source = Source.of(path)
+    if argv is None and caller.get("__name__") == "__main__" and path is not None:
+        return guarded(lambda: execute(fixed, mutable, metrics, _options(sys.argv[1:], source, caller), source))
+    return execute(fixed, mutable, metrics, _options(argv or (), source, caller), source)
+
+
+def _options(argv: Sequence[str], source: Source, caller: Mapping[str, Any]) -> Options:
+    return parse_options(argv, program=source.path.name if source.path else "recipe", description=caller.get("__doc__"))
+
+
+def execute(
+    fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Sequence[Any], options: Options, source: Source
+) -> RecipeResult:
+    """Run a recipe with parsed options; see :func:`run_recipe`."""
+    console = Console(options)
+    record = find_run(options, source) if options.resume is not None else None
+    if record is not None:
+        options = options_of(record, options)
+    plan = make_plan(fixed, mutable, metrics, options)
+    if options.list_mutable:
+        for line in mutable_lines(plan, fixed, mutable):
+            console.force(line)
+        return RecipeResult(f"{UNJUDGED} (nothing was run)")
+    if record is not None:
+        check_same(record, plan, source)
+        if record.summary() is not None:
+            return finished_before(record, console)
+    return Session(plan, options, source, console).run(record)

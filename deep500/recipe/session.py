@@ -1,0 +1,184 @@
+"""One run of a plan: data, training once per seed, verdict, report."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from typing import Any
+
+from deep500.errors import ResultsError, TrainingError
+from deep500.events import Event
+from deep500.measure.environment import describe as describe_environment
+from deep500.recipe.build import LOSS, Notes, Parts, load_data, make_parts
+from deep500.recipe.console import Console
+from deep500.recipe.names import describe
+from deep500.recipe.options import Options
+from deep500.recipe.plan import Plan, Source
+from deep500.results import FAILED, Circumstances, RecipeResult, Record, judge, overall, write_report
+from deep500.training.datasets import Dataset
+from deep500.training.statistics import TrainingStatistics
+from deep500.training.trainer import Trainer
+
+SUMMARY_SCHEMA = "deep500-summary-1"
+
+
+class Session:
+    """One run of a plan, from data to report."""
+
+    def __init__(self, plan: Plan, options: Options, source: Source, console: Console) -> None:
+        self.plan, self.options, self.source, self.console = plan, options, source, console
+        self.notes = Notes()
+        self.labels: tuple[str, ...] = ()
+
+    def run(self, record: Record | None) -> RecipeResult:
+        """Train every seed that is not finished yet, judge, report."""
+        with self.notes.collecting(self.options.strict):
+            data = load_data(self.plan.values, self.options.strict, self.options.download, self.options.data)
+            parts = make_parts(self.plan.values, data, self.plan.seeds[0], self.options.dry_run)
+        self._label(data)
+        for warning in self.notes.warnings:
+            self.console.warn(warning)
+        if record is None:
+            record = Record.create(self.options.out, self.source.name, self._manifest(data, parts))
+        else:
+            self._note_resumption(record, data)
+        self.console.say(f"results: {record.path}")
+        try:
+            values = [self._values_of(record, seed, data, parts if seed == self.plan.seeds[0] else None)
+                      for seed in self.plan.seeds]  # fmt: skip
+        except TrainingError as error:
+            self._finish(record, RecipeResult(FAILED, [], str(record.path), labels=self.labels), error)
+            raise
+        except KeyboardInterrupt as interrupt:
+            interrupt.args = (f"interrupted; go on with: --resume {record.path}",)
+            raise
+        about = Circumstances(self.options.dry_run, any(half.stand_in for half in data))
+        results = [
+            judge(metric, target, [per_seed[number] for per_seed in values], about)
+            for number, (metric, target) in enumerate(self.plan.metrics)
+        ]
+        return self._finish(record, RecipeResult(overall(results), results, str(record.path), labels=self.labels))
+
+    def _label(self, data: tuple[Dataset, Dataset]) -> None:
+        facts = (
+            (self.options.dry_run, "dry run"),
+            (any(half.stand_in for half in data), "stand-in data"),
+            (bool(self.plan.opened), "open division"),
+        )
+        self.labels = tuple(label for applies, label in facts if applies)
+
+    # -- training ---------------------------------------------------------------------------------------------------
+    def _values_of(
+        self, record: Record, seed: int, data: tuple[Dataset, Dataset], parts: Parts | None
+    ) -> list[float | None]:
+        """The metrics' values of one seed, trained from its newest checkpoint unless it is finished already."""
+        names = [metric.name for metric, _ in self.plan.metrics]
+        found = record.finished_seed(seed)
+        if found is None:
+            if parts is None:
+                with self.notes.collecting(self.options.strict):
+                    parts = make_parts(self.plan.values, data, seed, self.options.dry_run)
+            statistics = self._train(record, seed, parts)
+            measured = [metric.measure(statistics) for metric, _ in self.plan.metrics]
+            found = {name: None if one is None else float(one) for name, one in zip(names, measured, strict=True)}
+            record.finish_seed(seed, found, statistics.stopped_by)
+        return [found[name] for name in names]
+
+    def _train(self, record: Record, seed: int, parts: Parts) -> TrainingStatistics:
+        trainer = Trainer(
+            parts.train_sampler, parts.validation_sampler, parts.executor, parts.optimizer, loss=LOSS,
+            label=parts.train_sampler.dataset.label_name, seed=seed,
+        )  # fmt: skip
+        state = record.rewind(seed)
+        if state is not None:
+            trainer.load_state(state)
+        listeners = [Recorder(record, seed, trainer), *self._listeners(seed)]
+        return trainer.run(self.plan.values["epochs"], listeners)
+
+    def _listeners(self, seed: int) -> list[Event]:
+        values = self.plan.values
+        made = [one() if isinstance(one, type) else one for one in values["events"]]
+        schedule = [values["schedule"]] if values["schedule"] is not None else []
+        metrics = [metric for metric, _ in self.plan.metrics if isinstance(metric, Event)]
+        return [*schedule, *metrics, *made, *self.console.progress(seed, self.labels)]
+
+    # -- recording --------------------------------------------------------------------------------------------------
+    def _manifest(self, data: tuple[Dataset, Dataset], parts: Parts) -> dict[str, Any]:
+        asked = self.plan.values["executor_kwargs"].get("device")
+        folder = self.source.path.parent if self.source.path else None
+        return {
+            "resolved": self.plan.resolved,
+            "division": self.plan.division,
+            "opened": self.plan.opened,
+            "seeds": self.plan.seeds,
+            "dry_run": self.options.dry_run,
+            "recipe_file": str(self.source.path) if self.source.path else None,
+            "recipe_sha256": self.source.sha256(),
+            "argv": self.options.defining(),
+            "data": _data_facts(data),
+            "backend": parts.executor.backend,
+            "device": {"asked": describe(asked), "used": str(parts.executor.device)},
+            "warnings": self.notes.warnings,
+            "environment": describe_environment(folder),
+            "resumed": [],
+        }
+
+    def _note_resumption(self, record: Record, data: tuple[Dataset, Dataset]) -> None:
+        manifest = record.manifest()
+        if manifest["data"] != _data_facts(data):
+            raise ResultsError(
+                f"{record.path}: got other data than the run began with; expected the same digests; "
+                "restore the data, or start a new run"
+            )
+        folder = self.source.path.parent if self.source.path else None
+        environment = describe_environment(folder)
+        changed = sorted(key for key, value in environment.items() if manifest["environment"].get(key) != value)
+        if changed:
+            self.console.warn(f"resumed in another environment ({', '.join(changed)}): the last bits may differ")
+        manifest["resumed"].append({"at": _now(), "environment_changed": changed})
+        record.write_manifest(manifest)
+
+    def _finish(self, record: Record, result: RecipeResult, error: TrainingError | None = None) -> RecipeResult:
+        summary = {
+            "schema": SUMMARY_SCHEMA,
+            "status": "failed" if error else "finished",
+            "error": str(error) if error else None,
+            "verdict": result.verdict,
+            "labels": list(result.labels),
+            "metrics": [metric.as_dict() for metric in result.metrics],
+            "seeds": self.plan.seeds,
+            "finished": _now(),
+        }
+        record.write_summary(summary)
+        result = dataclasses.replace(result, report=str(write_report(record)))
+        if error is None:
+            self.console.verdict(result, summary)
+        return result
+
+
+class Recorder(Event):
+    """Writes every finished epoch to the disk before the next begins."""
+
+    def __init__(self, record: Record, seed: int, trainer: Any) -> None:
+        self.record, self.seed, self.trainer = record, seed, trainer
+
+    def after_epoch(self, run: Any) -> None:
+        """Append the epoch's line and its checkpoint."""
+        line = dataclasses.asdict(run.record)
+        epoch = line.pop("epoch") + 1
+        if line.pop("complete"):
+            self.record.add_epoch(self.seed, epoch, line, self.trainer.state())
+
+
+def _data_facts(data: tuple[Dataset, Dataset]) -> dict[str, Any]:
+    return {
+        half: {
+            "name": one.name, "length": len(one), "shape": list(one.shape), "classes": one.classes,
+            "stand_in": one.stand_in, "provenance": one.provenance, "digest": one.digest(),
+        }
+        for half, one in zip(("train", "validation"), data, strict=True)
+    }  # fmt: skip
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
