@@ -3,7 +3,7 @@
     python -m tests.benchmarks.loader [--epochs 9] [--batch-size 128]
 
 The data are random bytes of CIFAR-10's size and dtype; nothing consumes the batches. The variants take turns, one
-epoch each, after one round of warm-up. The bar is 20,000 samples/s for the plain sampler. Exit code 1 when it is missed.
+epoch each, after one round of warm-up. The bar is 20,000 samples/s for the plain sampler; exit code 1 when missed.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def test_an_error_comes_with_its_batch_and_traceback():
     got = []
     with pytest.raises(ZeroDivisionError, match="spoilt") as caught:
         for batch in ahead:
-            got.append(batch)  # noqa: PERF402
+            got.append(batch)
     assert len(got) == 2 and ahead.state()["position"] == 2
     assert "fails_at_third" in "".join(traceback.format_tb(caught.value.__traceback__))
     assert not threads()

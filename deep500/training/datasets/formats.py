@@ -1,7 +1,7 @@
 """Readers of the formats in which image data sets are published: CIFAR binary, CIFAR Python, IDX, Keras npz.
 
 A reader is ``reader(files, images, classes) -> (uint8 (N, C, H, W), int64 (N,))``, with ``files`` the raw files of one
-half in order and ``images`` = (N, C, H, W) what they must hold. Sizes and structure are always checked.
+half in order and ``images`` = (N, C, H, W) what they must hold. Sizes, structure and labels are always checked.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from deep500.training.datasets.base import check_labels
 from deep500.training.datasets.rawfile import RawFile
 
 Shape4 = tuple[int, int, int, int]
@@ -36,7 +37,10 @@ def read_cifar_binary(files: Sequence[RawFile], images: Shape4, classes: int) ->
         if len(file.data) != size:
             raise file.error(f"{len(file.data)} bytes", f"{size} bytes: {images[0] // len(files)} records")
     records = np.concatenate([np.frombuffer(one.data, np.uint8).reshape(-1, head + pixels) for one in files])
-    return records[:, head:].reshape(images), records[:, head - 1].astype(np.int64)
+    labels = records[:, head - 1].astype(np.int64)
+    for file, part in zip(files, np.split(labels, len(files)), strict=True):
+        check_labels(part, classes, file.where)
+    return records[:, head:].reshape(images), labels
 
 
 def read_cifar_python(files: Sequence[RawFile], images: Shape4, classes: int) -> Arrays:
@@ -56,8 +60,9 @@ def read_cifar_python(files: Sequence[RawFile], images: Shape4, classes: int) ->
         if not isinstance(numbers, list) or len(numbers) != per_file or not all(type(n) is int for n in numbers):
             raise file.error(f"{key!r} as {type(numbers).__name__}", f"a list of {per_file} integers")
         pixels.append(data)
-        labels.extend(numbers)
-    return np.concatenate(pixels).reshape(images), np.asarray(labels, dtype=np.int64)
+        labels.append(np.asarray(numbers, dtype=np.int64))
+        check_labels(labels[-1], classes, file.where)
+    return np.concatenate(pixels).reshape(images), np.concatenate(labels)
 
 
 def _unpickle(file: RawFile) -> dict[str, Any]:
@@ -103,7 +108,9 @@ def read_idx(files: Sequence[RawFile], images: Shape4, classes: int) -> Arrays:
     """Images and labels in one IDX file each (raw or .gz): big-endian magic number and sizes, then the bytes."""
     pixels, labels = files
     count, _, height, width = images
-    return _idx(pixels, (count, height, width)).reshape(images), _idx(labels, (count,)).astype(np.int64)
+    numbers = _idx(labels, (count,)).astype(np.int64)
+    check_labels(numbers, classes, labels.where)
+    return _idx(pixels, (count, height, width)).reshape(images), numbers
 
 
 def _idx(file: RawFile, shape: tuple[int, ...]) -> np.ndarray:
@@ -136,4 +143,6 @@ def read_keras_npz(files: Sequence[RawFile], images: Shape4, classes: int) -> Ar
         or labels.dtype.kind not in "iu"
     ):
         raise file.error(f"x_{half} {pixels.dtype} {pixels.shape}, y_{half} {labels.shape}", f"uint8 {want}")
-    return pixels.reshape(images), labels.astype(np.int64)
+    labels = labels.astype(np.int64)
+    check_labels(labels, classes, file.where)
+    return pixels.reshape(images), labels

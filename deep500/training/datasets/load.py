@@ -182,9 +182,6 @@ def _read(info: Published, layout: Layout, path: Path, verify: bool) -> Pair:
 def _half(info: Published, layout: Layout, files: list[RawFile], count: int, where: str) -> NumpyDataset:
     channels, height, width = info.shape
     images, labels = layout.reader(files, (count, channels, height, width), info.classes)
-    try:
-        return NumpyDataset(
-            images, "input", labels, "label", name=info.name, classes=info.classes, scale=255, provenance=where
-        )
-    except DataError as error:
-        raise DataError(f"{', '.join(file.where for file in files)}: {error}") from error
+    return NumpyDataset(
+        images, "input", labels, "label", name=info.name, classes=info.classes, scale=255, provenance=where
+    )  # fmt: skip
