@@ -8,33 +8,40 @@ BatchNormalization with ``training_mode=0`` and Dropout without a ``training_mod
 
 from __future__ import annotations
 
-import heapq
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import onnx
 
 from deep500.errors import NetworkError, nearest
-from deep500.networks.node import Node, check_node
-from deep500.tensors import Dim, TensorDescriptor, dtype_to_onnx
+from deep500.networks.checks import (
+    as_parameter,
+    as_shape,
+    check_dtype,
+    check_new_node,
+    check_new_value,
+    check_reads,
+    check_unread,
+    sort_nodes,
+)
+from deep500.networks.node import Node, check_node, first_variadic, most_outputs
+from deep500.networks.structure import Parameter, Structure
+from deep500.tensors import Dim, TensorDescriptor
 
-
-@dataclass
-class Parameter:
-    """A named array of a network. What is not trainable is a constant, or state such as a running mean."""
-
-    value: np.ndarray
-    trainable: bool = True
+__all__ = ["Network", "Parameter", "sort_nodes"]
 
 
 def _names(value: str | Sequence[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-class Network:
+def _given(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+class Network(Structure):
     """An editable graph of ONNX operators.
 
     Example:
@@ -47,108 +54,31 @@ class Network:
         ['y = MatMul(x, w)  # product']
     """
 
-    def __init__(self, name: str = "network") -> None:
-        self.name = name
-        self.inputs: dict[str, TensorDescriptor] = {}
-        self.outputs: list[str] = []
-        self._parameters: dict[str, Parameter] = {}
-        self._nodes: dict[str, Node] = {}
-        self._producers: dict[str, str] = {}  # value -> name of the node that writes it
-        self._known: dict[str, TensorDescriptor] = {}  # descriptors that a file declared and inference may miss
-        self._version = 0
-        self._descriptors: tuple[int, dict[str, TensorDescriptor]] | None = None
-
-    # -- looking ----------------------------------------------------------------------------------------------------
-    @property
-    def version(self) -> int:
-        """Grows with every edit; whoever compiled the network compares it to know that it must compile again."""
-        return self._version
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """All nodes, producers before consumers."""
-        return tuple(self._nodes.values())
-
-    @property
-    def parameters(self) -> dict[str, Parameter]:
-        """Parameters by name, in the order in which they were added (a copy: edit with :meth:`add_parameter`)."""
-        return dict(self._parameters)
-
-    def trainable(self) -> list[str]:
-        """Names of the trainable parameters."""
-        return [name for name, parameter in self._parameters.items() if parameter.trainable]
-
-    def node(self, name: str) -> Node:
-        """The node of that name; raises NetworkError with the nearest name."""
-        if name not in self._nodes:
-            raise NetworkError(f"got node {name!r}; expected one of the network's: {nearest(name, self._nodes)}")
-        return self._nodes[name]
-
-    def producer(self, value: str) -> Node | None:
-        """The node that writes a value, None for inputs and parameters."""
-        owner = self._producers.get(value)
-        return None if owner is None else self._nodes[owner]
-
-    def consumers(self, value: str) -> list[Node]:
-        """The nodes that read a value, in topological order."""
-        return [node for node in self._nodes.values() if value in node.reads]
-
-    def has_value(self, name: str) -> bool:
-        """Whether an input, a parameter or a node provides this value."""
-        return name in self.inputs or name in self._parameters or name in self._producers
-
-    def values(self) -> list[str]:
-        """Names of all values: inputs, parameters, then node outputs."""
-        return [*self.inputs, *self._parameters, *self._producers]
-
-    def fresh_name(self, prefix: str) -> str:
-        """A name beginning with ``prefix`` that neither a value nor a node has."""
-        name, number = prefix, 0
-        while self.has_value(name) or name in self._nodes:
-            number += 1
-            name = f"{prefix}_{number}"
-        return name
-
-    def descriptors(self) -> dict[str, TensorDescriptor]:
-        """Dtype and shape of every value, as far as they can be inferred (cached until the next edit)."""
-        if self._descriptors is None or self._descriptors[0] != self._version:
-            from deep500.networks.shapes import infer_descriptors
-
-            self._descriptors = (self._version, infer_descriptors(self))
-        return self._descriptors[1]
-
     # -- editing ----------------------------------------------------------------------------------------------------
     def add_input(self, name: str, shape: Sequence[Dim] | None, dtype: str = "float32") -> None:
         """Declare an input; a string in the shape is a symbolic size, None in place of the shape an unknown rank."""
-        self._check_new_value(name)
-        dtype_to_onnx(dtype)
-        sizes = None if shape is None else tuple(int(d) if isinstance(d, np.integer) else d for d in shape)
-        if sizes is not None and any(isinstance(d, int) and d < 0 for d in sizes):
-            raise NetworkError(f"input {name!r}: got shape {sizes}; expected sizes >= 0: use a string for a free size")
-        self.inputs[name] = TensorDescriptor(dtype, sizes)
+        check_new_value(self, name)
+        check_dtype(name, dtype)
+        self.inputs[name] = TensorDescriptor(dtype, as_shape(name, shape))
         self._touch()
 
     def add_parameter(self, name: str, value: Any, trainable: bool = True) -> None:
         """Add an array under a name. Give it its final dtype: nothing is converted."""
-        self._check_new_value(name)
-        array = np.array(value)
-        dtype_to_onnx(array.dtype)
-        if trainable and array.dtype.kind in "iub":
-            raise NetworkError(
-                f"parameter {name!r}: got dtype {array.dtype}; expected a floating one to train: pass trainable=False"
-            )
-        self._parameters[name] = Parameter(array, trainable)
+        check_new_value(self, name)
+        self._parameters[name] = Parameter(as_parameter(name, value, trainable), trainable)
         self._touch()
 
     def set_parameter(self, name: str, value: Any, trainable: bool | None = None) -> None:
         """Replace the value of a parameter (its shape may change) and, if given, whether it is trainable."""
         old = self._parameter(name)
-        array = np.array(value)
+        trainable = old.trainable if trainable is None else trainable
+        array = as_parameter(name, value, trainable)
         if array.dtype != old.value.dtype:
             raise NetworkError(
                 f"parameter {name!r}: got dtype {array.dtype}; expected {old.value.dtype}: convert it first"
             )
-        self._parameters[name] = Parameter(array, old.trainable if trainable is None else trainable)
+        self._parameters[name] = Parameter(array, trainable)
+        self._forget_after([name])
         self._touch()
 
     def add_node(self, op_type: str, inputs: str | Sequence[str], outputs: str | Sequence[str],
@@ -167,45 +97,51 @@ class Network:
             NetworkError: unknown value, duplicate name, wrong arity, unknown, missing or ill-typed attribute.
         """
         outs = _names(outputs)
-        name = self.fresh_name(f"{op_type}_{outs[0] if outs else ''}") if name is None else name
-        given = {n: v for n, v in attributes.items() if v is not None}
-        node = Node(op_type, _names(inputs), outs, name, "" if domain == "ai.onnx" else domain, given)
-        self._check_new_node_name(name)
-        if len(set(node.writes)) != len(node.writes):
-            raise NetworkError(f"node {name!r}: got outputs {outs}; expected different names: rename one")
-        for value in node.writes:
-            self._check_new_value(value)
-        self._check_reads(node)
-        check_node(node)
-        self._insert(node)
+        name = self.fresh_name(f"{op_type}_{next(filter(None, outs), '')}") if name is None else name
+        self._insert(Node(op_type, _names(inputs), outs, name, domain, _given(attributes)))
 
     def remove_node(self, name: str, reconnect: bool = False) -> None:
-        """Remove a node whose outputs nobody reads; ``reconnect=True`` hands its readers its first input instead."""
+        """Remove a node whose outputs nobody reads.
+
+        With ``reconnect=True`` the readers of its first output read its first input instead; if that input already is an
+        output of the network, it stays one output. Further outputs must be unread.
+        """
         node = self.node(name)
         if reconnect:
+            if not (node.inputs and node.inputs[0] and node.outputs[0]):
+                raise NetworkError(
+                    f"node {name!r}: got reconnect=True for {node}; expected a first input and a first output to connect: "
+                    "redirect its readers with replace_value"
+                )
             self._redirect({node.outputs[0]: node.inputs[0]}, without=name)
             return
         for value in node.writes:
-            readers = [n.name for n in self.consumers(value)] + ["the network's outputs"] * (value in self.outputs)
-            if readers:
+            if readers := self._readers(value):
                 raise NetworkError(
-                    f"node {name!r}: got a removal while {value!r} is read by {', '.join(readers)}; expected no reader: "
-                    "remove those first, or pass reconnect=True"
+                    f"node {name!r}: got a removal while {value!r} is read by {', '.join(readers)}; "
+                    "expected no reader: remove those first, or pass reconnect=True"
                 )
-        del self._nodes[name]
-        for value in node.writes:
-            del self._producers[value]
+        self._drop(node)
         self._touch()
 
     def replace(self, name: str, op_type: str, inputs: str | Sequence[str] | None = None,
                 domain: str = "", **attributes: Any) -> None:  # fmt: skip
-        """Put another operator in a node's place: same name, same outputs, by default the same inputs."""
+        """Put another operator in a node's place: same name, same outputs, by default the same inputs.
+
+        Outputs that the new operator does not have are dropped if nobody reads them.
+        """
         old = self.node(name)
-        given = {n: v for n, v in attributes.items() if v is not None}
-        new = Node(op_type, old.inputs if inputs is None else _names(inputs), old.outputs, name, domain, given)
-        self._check_reads(new)
+        outputs = list(old.outputs)
+        while len(outputs) > most_outputs(op_type, domain) and not self._readers(outputs[-1]):
+            outputs.pop()
+        new_inputs = old.inputs if inputs is None else _names(inputs)
+        new = Node(op_type, new_inputs, tuple(outputs), name, domain, _given(attributes))
+        check_reads(self, new)
         check_node(new)
         self._commit({**self._nodes, name: new})
+        for value in set(old.writes) - set(new.writes):
+            del self._producers[value]
+        self._forget_after(new.writes)
 
     def add_edge(self, producer: str, consumer: str, index: int | None = None) -> None:
         """Let a node read one more value, or another one.
@@ -220,45 +156,38 @@ class Network:
         """
         value, node = self._value_of(producer), self.node(consumer)
         inputs = list(node.inputs)
-        if index is None:
-            inputs.append(value)
-        elif 0 <= index <= len(inputs):
-            inputs[index : index + 1] = [value]
-        else:
+        index = len(inputs) if index is None else index
+        if not 0 <= index <= len(inputs):
             raise NetworkError(
                 f"node {consumer!r}: got input index {index}; expected 0 to {len(inputs)}: choose one of its inputs"
             )
+        inputs[index : index + 1] = [value]
         self._rewire(node, inputs)
 
     def remove_edge(self, producer: str, consumer: str) -> None:
-        """Let a node stop reading a value; the input must be optional or one of a variadic list."""
+        """Let a node stop reading a value, everywhere among its inputs: optional ones, or some of a variadic list."""
         value, node = self._value_of(producer), self.node(consumer)
         if value not in node.inputs:
             raise NetworkError(
                 f"node {consumer!r}: got no input {value!r}; expected one of {node.inputs}: name an edge that exists"
             )
-        shorter = [n for n in node.inputs if n != value]
-        blank = ["" if n == value else n for n in node.inputs]
-        while blank and not blank[-1]:
-            blank.pop()
-        from deep500.networks.node import find_schema
-
-        schema = find_schema(node.op_type, node.domain)
-        variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
-        is_variadic = schema is None or any(i.option == variadic for i in schema.inputs)
-        self._rewire(node, shorter if is_variadic else blank)
+        variadic = first_variadic(node.op_type, node.domain)
+        inputs = ["" if n == value else n for n in node.inputs[:variadic]]
+        inputs += [n for n in node.inputs[variadic:] if n != value]
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        self._rewire(node, inputs)
 
     def replace_value(self, old: str, new: str) -> None:
-        """Let every reader of ``old``, the outputs included, read ``new`` instead."""
-        for name in (old, new):
-            self._value_of(name)
-        self._redirect({old: new})
+        """Let every reader of ``old``, the outputs included, read ``new`` instead (an output stays named once)."""
+        self._redirect({self._value_of(old): self._value_of(new)})
 
     def add_output(self, name: str) -> None:
         """Declare an existing value as an output (again is an error)."""
         if not self.has_value(name):
             raise NetworkError(
-                f"output {name!r}: got a name that nothing produces; {nearest(name, self.values())} Add its producer first"
+                f"output {name!r}: got a name that nothing produces; expected a value: {nearest(name, self.values())} "
+                "Add its producer first"
             )
         if name in self.outputs:
             raise NetworkError(f"output {name!r}: got it a second time; expected a new one: it already is an output")
@@ -275,7 +204,7 @@ class Network:
     def remove_parameter(self, name: str) -> None:
         """Remove a parameter that nobody reads."""
         self._parameter(name)
-        self._check_unread(name)
+        check_unread(self, name)
         del self._parameters[name]
         self._touch()
 
@@ -283,7 +212,7 @@ class Network:
         """Remove an input that nobody reads."""
         if name not in self.inputs:
             raise NetworkError(f"got input {name!r}; expected one of the network's: {nearest(name, self.inputs)}")
-        self._check_unread(name)
+        check_unread(self, name)
         del self.inputs[name]
         self._touch()
 
@@ -308,11 +237,8 @@ class Network:
         twin = Network(self.name)
         twin.inputs, twin.outputs = dict(self.inputs), list(self.outputs)
         twin._parameters = {n: replace(p, value=p.value.copy()) for n, p in self._parameters.items()}
-        twin._nodes, twin._producers, twin._known = (
-            dict(self._nodes),
-            dict(self._producers),
-            dict(self._known),
-        )
+        twin._nodes, twin._producers = dict(self._nodes), dict(self._producers)
+        twin._known, twin._numbers = dict(self._known), dict(self._numbers)
         return twin
 
     def content_hash(self) -> str:
@@ -355,67 +281,38 @@ class Network:
     def _touch(self) -> None:
         self._version += 1
 
-    def _parameter(self, name: str) -> Parameter:
-        if name not in self._parameters:
-            raise NetworkError(
-                f"got parameter {name!r}; expected one of the network's: {nearest(name, self._parameters)}"
-            )
-        return self._parameters[name]
-
-    def _value_of(self, name: str) -> str:
-        if self.has_value(name):
-            return name
-        if name in self._nodes:
-            return self._nodes[name].outputs[0]
-        raise NetworkError(f"got {name!r}; expected a value or a node: {nearest(name, [*self.values(), *self._nodes])}")
-
-    def _check_new_value(self, name: str) -> None:
-        if not name or not isinstance(name, str):
-            raise NetworkError(f"got {name!r} as a value's name; expected a non-empty string: name it")
-        if self.has_value(name):
-            raise NetworkError(
-                f"got {name!r} twice as a value's name; expected a new one: rename it or use fresh_name({name!r})"
-            )
-
-    def _check_new_node_name(self, name: str) -> None:
-        if not name or name in self._nodes:
-            raise NetworkError(
-                f"got {name!r} as a node's name, which is {'taken' if name else 'empty'}; expected a new one: rename it"
-            )
-
-    def _check_reads(self, node: Node) -> None:
-        for value in node.reads:
-            if not self.has_value(value):
-                raise NetworkError(
-                    f"node {node.name!r} reads {value!r}, which nothing produces ({nearest(value, self.values())}); "
-                    "add its producer first or declare it with add_input()"
-                )
-
-    def _check_unread(self, value: str) -> None:
-        readers = [n.name for n in self.consumers(value)] + ["the network's outputs"] * (value in self.outputs)
-        if readers:
-            raise NetworkError(
-                f"{value!r}: got a removal while {', '.join(readers)} read it; expected no reader: remove those first"
-            )
-
     def _insert(self, node: Node) -> None:
+        """Append a node after all checks; loading and :meth:`add_node` share it."""
+        check_new_node(self, node)
+        check_node(node)
         self._nodes[node.name] = node
         self._producers.update(dict.fromkeys(node.writes, node.name))
         self._touch()
+
+    def _drop(self, node: Node) -> None:
+        self._nodes = {name: other for name, other in self._nodes.items() if name != node.name}
+        for value in node.writes:
+            del self._producers[value]
+            self._known.pop(value, None)
 
     def _rewire(self, node: Node, inputs: Sequence[str]) -> None:
         new = replace(node, inputs=tuple(inputs))
         check_node(new)
         self._commit({**self._nodes, node.name: new})
+        self._forget_after(new.writes)
 
     def _redirect(self, names: dict[str, str], without: str | None = None) -> None:
         nodes = {}
         for node in self._nodes.values():
-            if node.name != without:
-                inputs = tuple(names.get(n, n) for n in node.inputs)
-                if set(node.reads) - set(node.inputs) & set(names):
-                    raise NetworkError(f"node {node.name!r}: got a redirection of a value that its sub-graph captures; expected none: edit the sub-graph")  # fmt: skip
-                nodes[node.name] = node if inputs == node.inputs else replace(node, inputs=inputs)
+            if node.name == without:
+                continue
+            if set(node.captured) & set(names):
+                raise NetworkError(
+                    f"node {node.name!r}: got a redirection of a value that its sub-graph captures; expected none: edit "
+                    "the sub-graph"
+                )
+            inputs = tuple(names.get(n, n) for n in node.inputs)
+            nodes[node.name] = node if inputs == node.inputs else replace(node, inputs=inputs)
         renamed = list(dict.fromkeys(names.get(n, n) for n in self.outputs))
         removed = self._nodes[without].writes if without else ()
         still = [n for n in removed if n in renamed or any(n in node.reads for node in nodes.values())]
@@ -423,40 +320,24 @@ class Network:
             raise NetworkError(
                 f"node {without!r}: got a removal while {still[0]!r} is read; expected no reader: remove those first"
             )
+        changed = [n.name for n in nodes.values() if n is not self._nodes[n.name]]
         self._commit(nodes)
         self.outputs = renamed
         for value in removed:
             del self._producers[value]
+            self._known.pop(value, None)
+        self._forget_after([value for name in changed for value in nodes[name].writes])
 
     def _commit(self, nodes: dict[str, Node]) -> None:
         """Take over edited nodes in topological order, or raise NetworkError naming a cycle and change nothing."""
         self._nodes = sort_nodes(nodes)
         self._touch()
 
-
-def sort_nodes(nodes: dict[str, Node]) -> dict[str, Node]:
-    """Nodes with producers before consumers, otherwise in the order given; NetworkError naming a cycle (Kahn 1962)."""
-    order = {name: i for i, name in enumerate(nodes)}
-    owner = {value: name for name, node in nodes.items() for value in node.writes}
-    readers: dict[str, list[str]] = {name: [] for name in nodes}
-    waiting = dict.fromkeys(nodes, 0)
-    for name, node in nodes.items():
-        for source in {owner[v] for v in node.reads if v in owner}:
-            readers[source].append(name)
-            waiting[name] += 1
-    ready = [(order[name], name) for name, count in waiting.items() if count == 0]
-    heapq.heapify(ready)
-    done: dict[str, Node] = {}
-    while ready:
-        _, name = heapq.heappop(ready)
-        done[name] = nodes[name]
-        for reader in readers[name]:
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heapq.heappush(ready, (order[reader], reader))
-    if len(done) != len(nodes):
-        stuck = [name for name in nodes if name not in done]
-        raise NetworkError(
-            f"got a cycle through nodes {', '.join(map(repr, stuck[:6]))}; expected an acyclic graph: remove one of these edges"
-        )
-    return done
+    def _forget_after(self, values: Iterable[str]) -> None:
+        """Forget what the file declared about these values and all that depend on them."""
+        if self._known:
+            stale = set(values)
+            for node in self._nodes.values():
+                if not stale.isdisjoint(node.reads):
+                    stale.update(node.writes)
+            self._known = {n: d for n, d in self._known.items() if n not in stale}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +20,7 @@ OPSET = onnx.defs.onnx_opset_version()
 """The one opset of networks in memory: the newest that the installed ``onnx`` knows."""
 
 _AttrType = onnx.defs.OpSchema.AttrType
+_Option = onnx.defs.OpSchema.FormalParameterOption
 _ATTRIBUTE_KINDS: dict[Any, Any] = {
     _AttrType.INT: lambda v: isinstance(v, (int, np.integer)),
     _AttrType.FLOAT: lambda v: isinstance(v, (int, float, np.number)),
@@ -49,15 +51,31 @@ class Node:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "attributes", MappingProxyType(dict(self.attributes)))
+        object.__setattr__(self, "domain", "" if self.domain == "ai.onnx" else self.domain)
+        frozen = {name: _freeze(value) for name, value in self.attributes.items()}
+        object.__setattr__(self, "attributes", MappingProxyType(frozen))
 
-    @property
+    @cached_property
+    def captured(self) -> tuple[str, ...]:
+        """Values that its sub-graphs read from the network around."""
+        return tuple(n for graph in self.graphs for n in captures(graph))
+
+    @cached_property
+    def defines(self) -> tuple[str, ...]:
+        """Values that its sub-graphs define for themselves."""
+        return tuple(n for graph in self.graphs for n in _defined(graph))
+
+    @cached_property
+    def graphs(self) -> tuple[onnx.GraphProto, ...]:
+        """Its sub-graphs."""
+        return tuple(v for v in self.attributes.values() if isinstance(v, onnx.GraphProto))
+
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         """Values that must exist before the node runs: its inputs and what its sub-graphs capture."""
-        captured = [n for v in self.attributes.values() if isinstance(v, onnx.GraphProto) for n in captures(v)]
-        return (*(n for n in self.inputs if n), *captured)
+        return (*(n for n in self.inputs if n), *self.captured)
 
-    @property
+    @cached_property
     def writes(self) -> tuple[str, ...]:
         """Values that the node produces."""
         return tuple(n for n in self.outputs if n)
@@ -83,6 +101,30 @@ class Node:
         return f"{', '.join(self.outputs)} = {kind}({', '.join(self.inputs)})  # {self.name}"
 
 
+def _freeze(value: Any) -> Any:
+    """A value that later changes of the caller's do not reach: lists become tuples, arrays and graphs are copied."""
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, np.ndarray) and value.flags.writeable:
+        value = value.copy()
+        value.flags.writeable = False
+    elif isinstance(value, onnx.GraphProto):
+        graph = onnx.GraphProto()
+        graph.CopyFrom(value)
+        return graph
+    return value
+
+
+def _defined(graph: onnx.GraphProto) -> list[str]:
+    own = (
+        [v.name for v in graph.input] + [t.name for t in graph.initializer] + [o for n in graph.node for o in n.output]
+    )
+    inner = [
+        n for node in graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH for n in _defined(a.g)
+    ]
+    return [n for n in (*own, *inner) if n]
+
+
 def captures(graph: onnx.GraphProto) -> list[str]:
     """Names that a sub-graph reads from the graph around it, in order of first use."""
     known = {v.name for v in graph.input} | {t.name for t in graph.initializer}
@@ -98,7 +140,7 @@ def captures(graph: onnx.GraphProto) -> list[str]:
 
 
 def decode(value: Any) -> Any:
-    """An attribute value as ONNX stores it, in Python's own terms (bytes to str, TensorProto to array, list to tuple)."""
+    """An attribute value as ONNX stores it, in Python's own terms: str, tuple, array instead of bytes, list, TensorProto."""
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="surrogateescape")
     if isinstance(value, onnx.TensorProto):
@@ -108,6 +150,7 @@ def decode(value: Any) -> Any:
     return tuple(decode(v) for v in value)
 
 
+@lru_cache(maxsize=None)
 def find_schema(op_type: str, domain: str = "") -> onnx.defs.OpSchema | None:
     """The operator's schema at :data:`OPSET` (newest version in other domains), None if ONNX has none."""
     try:
@@ -116,39 +159,82 @@ def find_schema(op_type: str, domain: str = "") -> onnx.defs.OpSchema | None:
         return None
 
 
+@lru_cache(maxsize=1)
+def _operators() -> dict[str, list[str]]:
+    """Names of ONNX's operators by domain."""
+    names: dict[str, set[str]] = {}
+    for schema in onnx.defs.get_all_schemas():
+        names.setdefault(schema.domain, set()).add(schema.name)
+    return {domain: sorted(operators) for domain, operators in names.items()}
+
+
+def most_outputs(op_type: str, domain: str = "") -> int:
+    """How many outputs an operator may have; any number if ONNX does not know it."""
+    schema = find_schema(op_type, domain)
+    return schema.max_output if schema else 2**31 - 1
+
+
+def first_variadic(op_type: str, domain: str = "") -> int:
+    """Index of the first input of a variadic list (0 for unknown operators, beyond all if there is none)."""
+    schema = find_schema(op_type, domain)
+    if schema is None:
+        return 0
+    return next((i for i, formal in enumerate(schema.inputs) if formal.option == _Option.Variadic), 2**31 - 1)
+
+
 def check_node(node: Node) -> None:
-    """Raise :class:`NetworkError` unless the node agrees with its schema in operator name, arity and attributes."""
+    """Raise :class:`NetworkError` unless the node and those of its sub-graphs agree with their schemas.
+
+    Checked are the operator's name, the number of inputs and outputs, and the attributes.
+    """
     schema = find_schema(node.op_type, node.domain)
     where = f"node {node.name!r} ({node.op_type})"
+    if not node.writes:
+        raise NetworkError(f"{where}: got no output; expected at least one: name it")
+    for graph in node.graphs:
+        for inner in graph.node:
+            check_node(from_proto(inner))
     if schema is None:
-        if node.domain in ("", "ai.onnx"):
-            names = {s.name for s in onnx.defs.get_all_schemas() if s.domain == node.domain}
+        if node.domain in _operators():
             raise NetworkError(
                 f"node {node.name!r}: got operator {node.op_type!r}; expected one of ONNX opset {OPSET}: "
-                f"{nearest(node.op_type, sorted(names))} For a custom operator give its domain=..."
+                f"{nearest(node.op_type, _operators()[node.domain])} For a custom operator give its domain=..."
             )
         return
     if schema.deprecated:
         raise NetworkError(
             f"{where}: got an operator that ONNX removed; expected a current one of opset {OPSET}: use its successor"
         )
-    _check_arity(where, "inputs", node.inputs, schema.min_input, schema.max_input, schema.inputs)
-    _check_arity(where, "outputs", node.outputs, schema.min_output, schema.max_output, schema.outputs)
+    _check_arity(f"{where}: got %s inputs", node.inputs, schema.min_input, schema.max_input, schema.inputs)
+    _check_arity(f"{where}: got %s outputs", node.outputs, schema.min_output, schema.max_output, schema.outputs)
     _check_attributes(where, node.attributes, schema)
 
 
-def _check_arity(where: str, what: str, names: tuple[str, ...], low: int, high: int, formal: Any) -> None:
+def from_proto(proto: onnx.NodeProto, name: str | None = None) -> Node:
+    """ONNX's message as a node, by default under its own name."""
+    attributes = {a.name: decode(onnx.helper.get_attribute_value(a)) for a in proto.attribute}
+    return Node(
+        proto.op_type,
+        tuple(proto.input),
+        tuple(proto.output),
+        proto.name if name is None else name,
+        proto.domain,
+        attributes,
+    )
+
+
+def _check_arity(got: str, names: tuple[str, ...], low: int, high: int, formal: Any) -> None:
+    """``got`` is the message's beginning with ``%s`` where the number or the empty name goes."""
     if not low <= len(names) <= high:
         expected = f"{low}" if low == high else f"{low} to {high}" if high < 2**31 - 1 else f"at least {low}"
         raise NetworkError(
-            f"{where}: got {len(names)} {what}; expected {expected} ({', '.join(f.name for f in formal)}): "
+            f"{got % len(names)}; expected {expected} ({', '.join(f.name for f in formal)}): "
             "give the missing ones, '' for an optional one"
         )
-    single = onnx.defs.OpSchema.FormalParameterOption.Single
     for name, declared in zip(names, formal, strict=False):
-        if what == "inputs" and not name and declared.option == single:
+        if not name and declared.option == _Option.Single:
             raise NetworkError(
-                f"{where}: got '' for input {declared.name!r}; expected a value, it is not optional: name one"
+                f"{got % repr('')} for {declared.name!r}; expected a value, it is not optional: name one"
             )
 
 
@@ -160,7 +246,7 @@ def _check_attributes(where: str, attributes: Mapping[str, Any], schema: onnx.de
             )
         fits = _ATTRIBUTE_KINDS.get(schema.attributes[name].type)
         if fits is not None and not fits(value):
-            kind = schema.attributes[name].type.name.lower()
+            kind = str(schema.attributes[name].type).rpartition(".")[2].lower()
             raise NetworkError(f"{where}: got {name}={value!r}; expected a value of kind {kind}: convert it")
     missing = [n for n, a in schema.attributes.items() if a.required and n not in attributes]
     if missing:

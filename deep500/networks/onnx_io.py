@@ -53,7 +53,7 @@ def dump(network: Network, path: str | os.PathLike[str] | None = None, opset: in
     descriptors = network.descriptors()
     try:
         graph = graph_proto(network, descriptors)
-        unranked = _give_ranks(graph)
+        unranked = give_ranks(graph)
         model = model_proto(graph)
         if opset is not None and opset != OPSET:
             model = _convert_down(model, opset)
@@ -61,10 +61,10 @@ def dump(network: Network, path: str | os.PathLike[str] | None = None, opset: in
         onnx.helper.set_model_props(model, {CONSTANTS_KEY: json.dumps(constants), UNRANKED_KEY: json.dumps(unranked)})
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
-        raise NetworkError(f"got a network that ONNX refuses ({_first_line(error)}); expected a valid one: change that node") from error  # fmt: skip
+        raise NetworkError(f"got a network that ONNX refuses ({first_line(error)}); expected a valid one: change that node") from error  # fmt: skip
     except (EncodeError, ValueError) as error:
         raise NetworkError(
-            f"got a network that does not fit into an ONNX model ({_first_line(error)}); expected less than 2 GiB, "
+            f"got a network that does not fit into an ONNX model ({first_line(error)}); expected less than 2 GiB, "
             "protobuf's limit: make it smaller"
         ) from error
     if path is not None:
@@ -98,7 +98,7 @@ def content_hash(network: Network) -> str:
     return digest.hexdigest()
 
 
-def _give_ranks(graph: onnx.GraphProto) -> list[str]:
+def give_ranks(graph: onnx.GraphProto) -> list[str]:
     """Declare inputs and outputs of unknown rank without dimensions, which the checker wants, and return their names."""
     unranked = []
     for value in (*graph.input, *graph.output):
@@ -120,14 +120,14 @@ def _convert_down(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         operator = re.search(r"[Ff]or (?:operator )?'?(\w+)", str(error))
         which = operator.group(1) if operator else "an operator"
         raise NetworkError(
-            f"got opset {opset}, to which {which} cannot be converted ({_first_line(error)}); expected one that every "
+            f"got opset {opset}, to which {which} cannot be converted ({first_line(error)}); expected one that every "
             "operator of the network has: choose a higher opset or replace the operator"
         ) from error
     lower.ir_version = ir_version_for(lower.opset_import)
     return lower
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
 
 

@@ -1,0 +1,141 @@
+"""Checks that edits of a network make before they change anything; each raises NetworkError or returns."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import NetworkError, nearest
+from deep500.networks.node import Node
+from deep500.networks.protos import type_proto
+from deep500.networks.structure import Structure
+from deep500.tensors import Dim, TensorDescriptor, dtype_to_onnx
+
+
+def check_name(name: Any, what: str) -> None:
+    """Names are non-empty strings that UTF-8 can hold."""
+    if not isinstance(name, str) or not name:
+        raise NetworkError(f"got {name!r} as {what} name; expected a non-empty string: name it")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise NetworkError(f"got {name!r} as {what} name; expected text that UTF-8 can hold: rename it") from error
+
+
+def check_new_value(network: Structure, name: Any) -> None:
+    """The name must be usable and not yet be a value's."""
+    check_name(name, "a value's")
+    if network.has_value(name):
+        raise NetworkError(
+            f"got {name!r} twice as a value's name; expected a new one: rename it or use fresh_name({name!r})"
+        )
+
+
+def check_new_node(network: Structure, node: Node) -> None:
+    """The node's name and outputs must be new, its inputs must exist."""
+    check_name(node.name, "a node's")
+    if node.name in network._nodes:
+        raise NetworkError(f"got {node.name!r} as a node's name, which is taken; expected a new one: rename it")
+    if len(set(node.writes)) != len(node.writes):
+        raise NetworkError(f"node {node.name!r}: got outputs {node.outputs}; expected different names: rename one")
+    for value in node.writes:
+        check_new_value(network, value)
+    check_reads(network, node)
+
+
+def check_reads(network: Structure, node: Node) -> None:
+    """Everything that the node reads must exist, and its sub-graphs must not hide it."""
+    for value in node.reads:
+        if not network.has_value(value):
+            raise NetworkError(
+                f"node {node.name!r} reads {value!r}, which nothing produces ({nearest(value, network.values())}); "
+                "add its producer first or declare it with add_input()"
+            )
+    hidden = next((v for v in node.defines if network.has_value(v)), None)
+    if hidden is not None:
+        raise NetworkError(
+            f"node {node.name!r}: got a sub-graph that defines {hidden!r}, which the network has; expected new names: "
+            "rename it in the sub-graph"
+        )
+
+
+def check_unread(network: Structure, value: str) -> None:
+    """Nobody may read the value, the network's outputs included."""
+    if readers := network._readers(value):
+        raise NetworkError(
+            f"{value!r}: got a removal while {', '.join(readers)} read it; expected no reader: remove those first"
+        )
+
+
+def as_shape(name: str, shape: Sequence[Dim] | None) -> tuple[Dim, ...] | None:
+    """A shape with Python's own integers; sizes must be integers >= 0, non-empty strings or None."""
+    if shape is None:
+        return None
+    given = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, str) else (object(),)
+    sizes = tuple(int(d) if isinstance(d, np.integer) else d for d in given)
+    if not all(d is None or (isinstance(d, str) and d) or (isinstance(d, int) and d >= 0) for d in sizes):
+        raise NetworkError(
+            f"input {name!r}: got shape {shape!r}; expected a list of sizes >= 0: use a string for a free size"
+        )
+    return sizes
+
+
+def check_dtype(name: str, dtype: str | None) -> None:
+    """The dtype must be one of ONNX's, possibly nested as in ``"sequence(float32)"``."""
+    if dtype is not None:
+        try:
+            type_proto(TensorDescriptor(dtype))
+        except ValueError as error:
+            raise NetworkError(f"input {name!r}: {error}") from error
+
+
+def as_parameter(name: str, value: Any, trainable: bool) -> np.ndarray:
+    """A copy of a value as an array that ONNX can hold, strings as objects; only floating ones can be trained."""
+    try:
+        array = np.array(value)
+    except ValueError as error:
+        raise NetworkError(f"parameter {name!r}: got {error}; expected an array: make its rows equally long") from error
+    if array.dtype.kind in "US":
+        array = array.astype(object)
+    if array.dtype == object and not all(isinstance(v, (str, bytes)) for v in array.flat):
+        raise NetworkError(f"parameter {name!r}: got Python objects; expected numbers or strings: convert them")
+    try:
+        dtype_to_onnx(array.dtype)
+    except ValueError as error:
+        raise NetworkError(f"parameter {name!r}: {error}") from error
+    if trainable and not (array.dtype.kind in "fc" or "float" in array.dtype.name):
+        raise NetworkError(
+            f"parameter {name!r}: got dtype {array.dtype}; expected a floating one to train: pass trainable=False"
+        )
+    return array
+
+
+def sort_nodes(nodes: dict[str, Node]) -> dict[str, Node]:
+    """Nodes with producers before consumers, otherwise in the order given; NetworkError naming a cycle (Kahn 1962)."""
+    order = {name: i for i, name in enumerate(nodes)}
+    owner = {value: name for name, node in nodes.items() for value in node.writes}
+    if all(order[owner[v]] < order[name] for name, node in nodes.items() for v in node.reads if v in owner):
+        return nodes
+    readers: dict[str, list[str]] = {name: [] for name in nodes}
+    waiting = dict.fromkeys(nodes, 0)
+    for name, node in nodes.items():
+        for source in {owner[v] for v in node.reads if v in owner}:
+            readers[source].append(name)
+            waiting[name] += 1
+    ready = [(order[name], name) for name, count in waiting.items() if count == 0]
+    heapq.heapify(ready)
+    done: dict[str, Node] = {}
+    while ready:
+        _, name = heapq.heappop(ready)
+        done[name] = nodes[name]
+        for reader in readers[name]:
+            waiting[reader] -= 1
+            if waiting[reader] == 0:
+                heapq.heappush(ready, (order[reader], reader))
+    if len(done) != len(nodes):
+        stuck = ", ".join(repr(name) for name in [n for n in nodes if n not in done][:6])
+        raise NetworkError(f"got a cycle through nodes {stuck}; expected an acyclic graph: remove one of these edges")
+    return done

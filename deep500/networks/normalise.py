@@ -1,0 +1,145 @@
+"""Bring the graph of somebody else's ONNX file into the form that networks have, without changing what it computes.
+
+* ``Constant`` nodes become parameters, an ``Identity`` of an initializer a parameter of its own (exporters share equal
+  weights behind Identity nodes; to keep the sharing would tie the weights in training);
+* BatchNormalization with ``training_mode=1`` whose running statistics nobody reads, and Dropout with a constant true
+  ``training_mode``, which PyTorch exports of a network in training, become the forms that follow the executor's mode.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TypeAlias
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from deep500.errors import NetworkError
+from deep500.networks.node import captures
+
+Arrays: TypeAlias = dict[str, np.ndarray]
+
+SETTINGS: dict[str, tuple[int, ...]] = {
+    "AffineGrid": (1,), "BatchNormalization": (3, 4), "CastLike": (1,), "Clip": (1, 2), "ConstantOfShape": (0,),
+    "DequantizeLinear": (1, 2), "Dropout": (1, 2), "Expand": (1,), "GRU": (4, 5), "GroupQueryAttention": (),
+    "LSTM": (4, 5, 6), "MaxRoiPool": (1,), "MelWeightMatrix": (0, 1, 2, 3, 4), "NonMaxSuppression": (2, 3, 4),
+    "OneHot": (1, 2), "Pad": (1, 2, 3), "QLinearConv": (1, 2, 4, 5, 6, 7), "QLinearMatMul": (1, 2, 4, 5, 6, 7),
+    "QuantizeLinear": (1, 2), "RNN": (4, 5), "Range": (0, 1, 2), "Resize": (1, 2, 3), "RoiAlign": (1, 2), "STFT": (2,),
+    "Shape": (0,), "Size": (0,),
+}  # fmt: skip
+"""Inputs, by operator, that are settings or state rather than weights: never trainable."""
+
+_MOST_ELEMENTS = 2**31
+
+
+def densify(sparse: onnx.SparseTensorProto) -> np.ndarray:
+    """A sparse tensor as an ordinary array; raises NetworkError if it does not fit into 2^31 elements."""
+    shape = tuple(sparse.dims)
+    total = int(np.prod(shape, dtype=object))
+    if total > _MOST_ELEMENTS:
+        raise NetworkError(
+            f"got a sparse tensor of shape {shape}; expected at most {_MOST_ELEMENTS} elements: store it differently"
+        )
+    values = numpy_helper.to_array(sparse.values)
+    indices = numpy_helper.to_array(sparse.indices)
+    dense = np.zeros(shape, values.dtype)
+    if indices.ndim == 1:
+        dense.reshape(-1)[indices] = values
+    else:
+        dense[tuple(indices.T)] = values
+    return dense
+
+
+def normalise(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
+    """Rewrite the graph and its arrays in place; returns the names of arrays that were constants, not initializers."""
+    constants = _lift_constants(graph, arrays)
+    _split_identities(graph, arrays, constants)
+    read = {value for node in graph.node for value in reads(node)} | {v.name for v in graph.output}
+    for node in graph.node:
+        if node.domain == "" and node.op_type == "BatchNormalization":
+            _follow_mode(node, read)
+        elif node.domain == "" and node.op_type == "Dropout" and len(node.input) == 3:
+            switch = arrays.get(node.input[2])
+            if switch is not None and bool(switch):
+                kept = [node.input[0], node.input[1]] if node.input[1] else [node.input[0]]
+                del node.input[:]
+                node.input.extend(kept)
+    return constants
+
+
+def reads(node: onnx.NodeProto) -> list[str]:
+    """Values that a node reads, captures of its sub-graphs included."""
+    inner = [v for a in node.attribute for graph in (a.g, *a.graphs) for v in captures(graph)]
+    return [v for v in (*node.input, *inner) if v]
+
+
+def trainable_names(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
+    """Arrays that look like weights: floating, with a dimension, read by somebody, and nowhere as a setting."""
+    readers: dict[str, list[bool]] = defaultdict(list)
+    for node in graph.node:
+        settings = SETTINGS.get(node.op_type, ()) if node.domain == "" else ()
+        for index, value in enumerate(node.input):
+            readers[value].append(index in settings)
+        for value in reads(node)[len([v for v in node.input if v]) :]:
+            readers[value].append(False)
+    floating = {
+        n for n, a in arrays.items() if a.ndim and str(a.dtype) in ("float16", "bfloat16", "float32", "float64")
+    }
+    return {name for name in floating if readers[name] and not any(readers[name])}
+
+
+def _lift_constants(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
+    lifted = set()
+    kept = []
+    for node in graph.node:
+        if node.op_type == "Constant" and node.domain == "" and len(node.attribute) == 1:
+            arrays[node.output[0]] = _constant(node.attribute[0])
+            lifted.add(node.output[0])
+        else:
+            kept.append(node)
+    _set_nodes(graph, kept)
+    return lifted
+
+
+def _constant(attribute: onnx.AttributeProto) -> np.ndarray:
+    value = helper.get_attribute_value(attribute)
+    if attribute.name == "value":
+        return np.asarray(numpy_helper.to_array(value))
+    if attribute.name == "sparse_value":
+        return densify(value)
+    if attribute.name.startswith("value_string"):
+        texts = [v.decode() for v in (value if isinstance(value, list) else [value])]
+        return np.array(texts if isinstance(value, list) else texts[0], object)
+    return np.array(value, np.float32 if "float" in attribute.name else np.int64)
+
+
+def _split_identities(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> None:
+    kept = []
+    sources = set()
+    for node in graph.node:
+        if node.op_type == "Identity" and node.domain == "" and node.input[0] in arrays:
+            arrays[node.output[0]] = arrays[node.input[0]].copy()
+            sources.add(node.input[0])
+            if node.input[0] in constants:
+                constants.add(node.output[0])
+        else:
+            kept.append(node)
+    _set_nodes(graph, kept)
+    still = {v for node in kept for v in reads(node)} | {v.name for v in graph.output}
+    for name in sources - still:  # only the Identity nodes read it
+        del arrays[name]
+
+
+def _follow_mode(node: onnx.NodeProto, read: set[str]) -> None:
+    training = any(a.name == "training_mode" and a.i for a in node.attribute)
+    if training and not read & set(node.output[1:]):
+        others = [a for a in node.attribute if a.name != "training_mode"]
+        del node.attribute[:], node.output[1:]
+        node.attribute.extend(others)
+
+
+def _set_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
+    if len(nodes) != len(graph.node):
+        del graph.node[:]
+        graph.node.extend(nodes)
