@@ -9,7 +9,7 @@ from deep500.training.optimizers.base import ThreeStepOptimizer
 
 
 class AcceleGradOptimizer(ThreeStepOptimizer):
-    """AcceleGrad (Levy, Yurtsever, Cevher 2018, arXiv 1809.02864), with ``t`` counted from 0 and ``y = z = w`` at first.
+    """AcceleGrad (Levy, Yurtsever, Cevher 2018, arXiv 1809.02864), ``t`` counted from 0, ``y = z = w`` at first.
 
     ``a = max(1, (t + 1) / 4)`` (1 while t <= 2);  ``w = z / a + (1 - 1 / a) y``: where the gradient ``g`` is taken;
     ``S <- S + a^2 |g|^2;  eta = lr * 2 D / sqrt(G^2 + S)``;  ``z <- z - a eta g;  y <- w - eta g``.
@@ -31,8 +31,8 @@ class AcceleGradOptimizer(ThreeStepOptimizer):
     G: float
     weight_decay: float
 
-    def __init__(  # noqa: PLR0917 - the order of the original
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1.0, D: float = 1.0, G: float = 1.0,  # noqa: N803
+    def __init__(
+        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1.0, D: float = 1.0, G: float = 1.0,
         weight_decay: float = 0.0, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(executor, loss, lr=lr, D=D, G=G, weight_decay=weight_decay, **options)

@@ -28,7 +28,7 @@ class AdamOptimizer(UpdateRuleOptimizer):
     eps: float
     weight_decay: float
 
-    def __init__(  # noqa: PLR0917 - PyTorch's order
+    def __init__(
         self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0.0, **options: Any,
     ) -> None:  # fmt: skip
@@ -55,7 +55,7 @@ class AdamWOptimizer(AdamOptimizer):
     As :class:`AdamOptimizer` without its L2 term, after ``w <- (1 - lr weight_decay) w``.
     """
 
-    def __init__(  # noqa: PLR0917 - PyTorch's order
+    def __init__(
         self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 1e-2, **options: Any,
     ) -> None:  # fmt: skip

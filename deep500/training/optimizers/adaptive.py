@@ -29,7 +29,7 @@ class AdaGradOptimizer(UpdateRuleOptimizer):
     initial_accumulator_value: float
     eps: float
 
-    def __init__(  # noqa: PLR0917 - PyTorch's order
+    def __init__(
         self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-2, lr_decay: float = 0.0,
         weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10, **options: Any,
     ) -> None:  # fmt: skip
@@ -70,7 +70,7 @@ class RMSPropOptimizer(UpdateRuleOptimizer):
     momentum: float
     centered: bool
 
-    def __init__(  # noqa: PLR0917 - PyTorch's order
+    def __init__(
         self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
         weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, **options: Any,
     ) -> None:  # fmt: skip

@@ -78,6 +78,7 @@ class Optimizer(abc.ABC):
 
     Attributes:
         steps: number of updates done so far.
+        initial: the hyper-parameters that it was made with; schedules start from them.
 
     Raises:
         InputError: a hyper-parameter is unknown or out of range.
@@ -100,6 +101,7 @@ class Optimizer(abc.ABC):
         self._pairs: tuple[int, list[str], list[str]] | None = None
         for name, value in hyperparameters.items():
             Optimizer.set_parameter(self, name, value)
+        self.initial = self.get_parameters()
 
     @property
     def network(self) -> Any:

@@ -55,7 +55,7 @@ class MomentumOptimizer(UpdateRuleOptimizer):
     weight_decay: float
     nesterov: bool
 
-    def __init__(  # noqa: PLR0917 - PyTorch's order
+    def __init__(
         self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.01, momentum: float = 0.9,
         dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, **options: Any,
     ) -> None:  # fmt: skip

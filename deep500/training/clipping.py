@@ -1,0 +1,42 @@
+"""Gradient transforms that need all gradients at once, for an optimizer's ``gradient_transform``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from deep500.errors import InputError
+
+
+class ClipGradientNorm:
+    """Scale all gradients so that their common Euclidean norm is at most ``max_norm`` (Pascanu et al. 2013).
+
+    ``g <- g * min(1, max_norm / (|g| + 1e-6))``, as PyTorch's ``clip_grad_norm_``. It is plain arithmetic on the
+    framework's tensors: nothing waits for the device.
+
+    Args:
+        max_norm: the largest norm that is left as it is, > 0.
+
+    Example:
+        >>> import numpy as np
+        >>> [g.tolist() for g in ClipGradientNorm(5.0)(["a", "b"], [np.array([6.0]), np.array([8.0])])]
+        [[2.9999997], [3.9999996]]
+    """
+
+    def __init__(self, max_norm: float) -> None:
+        if not 0 < max_norm < math.inf:
+            raise InputError(f"got max_norm={max_norm!r}; expected a finite number > 0: choose another")
+        self.max_norm = float(max_norm)
+
+    def __call__(self, names: Sequence[str], gradients: Sequence[Any]) -> list[Any]:
+        """The gradients, scaled."""
+        if not gradients:
+            return []
+        norm = sum((gradient * gradient).sum() for gradient in gradients) ** 0.5
+        ratio = (norm + 1e-6) / self.max_norm
+        excess = ((ratio - 1) + abs(ratio - 1)) / 2  # max(ratio - 1, 0), and exactly 0 where nothing is to be done
+        return [gradient * (1 / (1 + excess)) for gradient in gradients]
+
+    def __repr__(self) -> str:
+        return f"ClipGradientNorm({self.max_norm:g})"

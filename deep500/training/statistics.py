@@ -1,0 +1,96 @@
+"""What a training run measured, epoch by epoch. What was not measured is None, never 0."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from deep500.errors import InputError
+
+
+@dataclass
+class EpochRecord:
+    """One epoch.
+
+    Attributes:
+        epoch: counted from 0; -1 is the validation before training.
+        train_loss, test_loss: mean over the samples.
+        train_accuracy, test_accuracy: percent; the training one is of the batches as they were trained on.
+        train_samples, test_samples: how many samples went into those.
+        train_seconds, test_seconds: wall time until the device had finished, listeners included.
+        complete: False for an epoch that was stopped before its last batch.
+    """
+
+    epoch: int
+    train_loss: float | None = None
+    train_accuracy: float | None = None
+    train_samples: int | None = None
+    train_seconds: float | None = None
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+    test_samples: int | None = None
+    test_seconds: float | None = None
+    complete: bool = True
+
+
+@dataclass
+class TrainingStatistics:
+    """All epochs of a run, in order.
+
+    Attributes:
+        epochs: one record per epoch that was trained, nothing else.
+        initial: the validation before the first epoch, if there was one.
+        stopped_by: why the run ended before its last epoch, None if it did not.
+
+    Example:
+        >>> statistics = TrainingStatistics([EpochRecord(0, train_loss=0.5)])
+        >>> TrainingStatistics.from_json(statistics.to_json()) == statistics
+        True
+    """
+
+    epochs: list[EpochRecord] = field(default_factory=list)
+    initial: EpochRecord | None = None
+    stopped_by: str | None = None
+
+    def column(self, name: str) -> list[Any]:
+        """One field of every epoch: ``statistics.column("test_accuracy")``."""
+        return [getattr(record, name) for record in self.epochs]
+
+    def total(self, *names: str) -> float | None:
+        """Sum of fields over all epochs; None if nothing of them was measured."""
+        values = [value for name in names for value in self.column(name) if value is not None]
+        return sum(values) if values else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As dictionaries and lists that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> TrainingStatistics:
+        """The inverse of :meth:`to_dict`; raises InputError for fields that it does not know."""
+        initial = content.get("initial")
+        return cls(
+            [_record(one) for one in content.get("epochs", ())],
+            None if initial is None else _record(initial),
+            content.get("stopped_by"),
+        )
+
+    def to_json(self) -> str:
+        """As JSON text; floats come back bit for bit."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> TrainingStatistics:
+        """The inverse of :meth:`to_json`."""
+        return cls.from_dict(json.loads(text))
+
+
+def _record(content: Mapping[str, Any]) -> EpochRecord:
+    odd = set(content) - {one.name for one in fields(EpochRecord)}
+    if odd or "epoch" not in content:
+        raise InputError(
+            f"got an epoch record with {sorted(content)}; expected the fields of EpochRecord: check the file"
+        )
+    return EpochRecord(**content)

@@ -1,0 +1,211 @@
+"""`Trainer`: the loop over epochs and batches, validation, statistics, and a state from which it goes on exactly.
+
+Nothing in the loop waits for the device: losses and outputs are kept as tensors and read at the end of an epoch, or
+when a listener asks. A loss that is not finite is therefore noticed at the end of its epoch (sooner: ``StopOnNaN``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deep500.errors import InputError, nearest
+from deep500.events import Event, Events, StopTraining
+from deep500.networks.executor import GraphExecutor
+from deep500.training.listeners import DefaultTrainerEvents
+from deep500.training.optimizers.base import Optimizer
+from deep500.training.run import Run
+from deep500.training.statistics import EpochRecord, TrainingStatistics
+from deep500.training.tally import Tally
+
+if TYPE_CHECKING:
+    from deep500.training.prefetch import Prefetch
+    from deep500.training.samplers import Sampler
+
+
+class Trainer:
+    """Trains a network epoch by epoch and validates it after each.
+
+    Args:
+        train_sampler: batches to train on.
+        validation_sampler: batches to validate on; None: no validation is made, and none is reported.
+        executor: runs the network.
+        optimizer: made for the same executor.
+        network_output: class scores for the accuracy; the network's first output besides the loss if None.
+        loss: the scalar loss.
+        label: the input that holds class numbers.
+        validate_first: also validate before the first epoch (``statistics.initial``).
+        seed: each epoch restarts the executor's randomness (Dropout) from (seed, epoch).
+
+    Attributes:
+        statistics: of the epochs so far.
+        epoch, step: number of completed epochs, and of batches trained on.
+
+    Raises:
+        InputError: a name is not in the network, or the optimizer belongs to another executor.
+    """
+
+    def __init__(
+        self, train_sampler: Sampler | Prefetch, validation_sampler: Sampler | Prefetch | None, executor: GraphExecutor,
+        optimizer: Optimizer, network_output: str | None = None, loss: str = "loss", label: str = "label",
+        *, validate_first: bool = False, seed: int = 0,
+    ) -> None:  # fmt: skip
+        outputs = executor.network.outputs
+        self.network_output = (
+            next((o for o in outputs if o != loss), None) if network_output is None else network_output
+        )
+        for what, name in (("loss", loss), ("network_output", self.network_output)):
+            if name is not None and name not in outputs:
+                raise InputError(f"got {what}={name!r}; expected an output of the network: {nearest(name, outputs)}")
+        if optimizer.executor is not executor:
+            raise InputError(
+                "got an optimizer of another executor; expected one made for the executor given: pass that"
+            )
+        self.train_sampler, self.validation_sampler = train_sampler, validation_sampler
+        self.executor, self.optimizer, self.loss, self.label = executor, optimizer, loss, label
+        self.validate_first, self.seed = validate_first, seed
+        self.statistics = TrainingStatistics()
+        self.epoch = self.step = 0
+
+    def run(self, epochs: int, events: Iterable[Event] | None = None) -> TrainingStatistics:
+        """Train until ``epochs`` epochs are complete in all (a trainer with loaded state has some already).
+
+        Args:
+            epochs: total number of epochs.
+            events: listeners; None means :func:`~deep500.training.listeners.DefaultTrainerEvents`.
+
+        Returns:
+            the statistics of all epochs. ``after_run`` hooks are called however the run ends.
+
+        Raises:
+            TrainingError: a loss is not finite.
+        """
+        listeners = Events(DefaultTrainerEvents(epochs) if events is None else events)
+        run = Run(self.executor, self.optimizer, self, epochs, len(self.train_sampler), self.epoch, 0, self.step)
+        run.statistics = self.statistics
+        self.statistics.stopped_by = None
+        before, self.executor.events = self.executor.events, listeners
+        try:
+            listeners.emit(listeners.before_run, run)
+            if self.validate_first and self.epoch == 0 and self.statistics.initial is None:
+                self.statistics.initial = EpochRecord(-1)
+                self._validate(run, listeners, self.statistics.initial)
+            while self.epoch < epochs:
+                self._run_epoch(run, listeners)
+        except StopTraining as stop:
+            run.stopped_by = self.statistics.stopped_by = str(stop) or type(stop).__name__
+        finally:
+            self.executor.events = before
+            listeners.emit(listeners.after_run, run)
+        return self.statistics
+
+    run_loop = run
+
+    def _run_epoch(self, run: Run, listeners: Events) -> None:
+        run.epoch, run.batch = self.epoch, 0
+        run.tally = self._tally(f"training, epoch {run.epoch}")
+        record = EpochRecord(run.epoch)
+        self.train_sampler.set_epoch(run.epoch)
+        self.executor.reseed(int(np.random.SeedSequence([self.seed, run.epoch]).generate_state(1)[0]))
+        listeners.emit(listeners.before_epoch, run)
+        started = perf_counter()
+        try:
+            self._train(run, listeners, run.tally)
+        except StopTraining:
+            record.complete = False
+            self._close(run, record, started)
+            raise
+        self._close(run, record, started)
+        self.epoch += 1
+        self._validate(run, listeners, record)
+        listeners.emit(listeners.after_epoch, run)
+
+    def _train(self, run: Run, listeners: Events, tally: Tally) -> None:
+        """All batches of an epoch; each line that is not a hook is the work itself."""
+        batches, step, count = iter(self.train_sampler), self.optimizer.step, run.batches
+        try:
+            for run.batch in range(count):
+                if listeners.before_batch:
+                    listeners.emit(listeners.before_batch, run)
+                if listeners.before_io:
+                    listeners.emit(listeners.before_io, run)
+                inputs = next(batches, None)
+                if inputs is None:
+                    break
+                run.inputs = inputs
+                if listeners.after_io:
+                    listeners.emit(listeners.after_io, run)
+                run.outputs = outputs = step(inputs)
+                tally.add(run.step, inputs, outputs)
+                run.step = self.step = run.step + 1
+                if listeners.after_batch:
+                    listeners.emit(listeners.after_batch, run)
+        finally:
+            if hasattr(batches, "close"):
+                batches.close()  # prefetching threads end here, not when the garbage is collected
+
+    def _close(self, run: Run, record: EpochRecord, started: float) -> None:
+        tally = run.tally
+        assert tally is not None
+        record.train_loss, record.train_accuracy, record.train_samples = tally.loss(), tally.accuracy(), tally.samples
+        self.executor.synchronize()
+        record.train_seconds = perf_counter() - started
+        records = self.statistics.epochs
+        if records and records[-1].epoch == record.epoch:
+            records.pop()  # the epoch was stopped in an earlier run and is done again
+        if tally.samples:
+            records.append(record)
+
+    def _validate(self, run: Run, listeners: Events, record: EpochRecord) -> None:
+        if self.validation_sampler is None:
+            return
+        listeners.emit(listeners.before_validation, run)
+        started = perf_counter()
+        tally = self._tally(f"validation, epoch {record.epoch}")
+        wanted = [self.loss] if self.network_output is None else [self.network_output, self.loss]
+        for number, inputs in enumerate(self.validation_sampler):
+            tally.add(number, inputs, self.executor.inference(inputs, wanted))
+        record.test_loss, record.test_accuracy, record.test_samples = tally.loss(), tally.accuracy(), tally.samples
+        record.test_seconds = perf_counter() - started
+        listeners.emit(listeners.after_validation, run)
+
+    def _tally(self, what: str) -> Tally:
+        return Tally(self.executor.network.to_numpy, self.network_output, self.loss, self.label, what)
+
+    # -- state ------------------------------------------------------------------------------------------------------
+    def state(self) -> dict[str, Any]:
+        """Everything from which :meth:`load_state` goes on as if never stopped; take it between epochs.
+
+        Returns:
+            ``{"arrays": {name: array}, "values": what JSON can hold}``.
+        """
+        network = {f"network/{name}": array for name, array in self.executor.network.state().items()}
+        optimizer = {f"optimizer/{name}": array for name, array in self.optimizer.state_dict().items()}
+        values = {
+            "epoch": self.epoch, "step": self.step, "seed": self.seed, "sampler": self.train_sampler.state(),
+            "hyperparameters": self.optimizer.get_parameters(), "statistics": self.statistics.to_dict(),
+        }  # fmt: skip
+        return {"arrays": {**network, **optimizer}, "values": values}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state`.
+
+        Raises:
+            InputError: the state is of another network, optimizer or data set; then nothing is loaded by halves that
+                training could go on with: make a new trainer.
+        """
+        arrays, values = state["arrays"], state["values"]
+        self.executor.network.load_state(_below(arrays, "network/"))
+        for name, value in values["hyperparameters"].items():
+            self.optimizer.set_parameter(name, value)
+        self.optimizer.load_state_dict(_below(arrays, "optimizer/"))
+        self.train_sampler.resume(values["sampler"])
+        self.statistics = TrainingStatistics.from_dict(values["statistics"])
+        self.epoch, self.step, self.seed = values["epoch"], values["step"], values["seed"]
+
+
+def _below(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
