@@ -41,7 +41,7 @@ class Options:
             value, flag = getattr(self, name), "--" + name.replace("_", "-")
             if value is True:
                 words.append(flag)
-            elif value not in (None, False) and not (name == "repeat" and value == 1):
+            elif value is not None and value is not False and not (name == "repeat" and value == 1):
                 words += [flag, str(value)]
         return words
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from deep500.devices import to_device
 from deep500.errors import RecipeError
+from deep500.metrics import Metric
 from deep500.recipe import overrides
 from deep500.recipe.names import backend_of, describe, resolve_name, retarget
 from deep500.recipe.options import Options
@@ -124,7 +125,7 @@ def check_metrics(metrics: Sequence[Any]) -> list[tuple[Any, float | None]]:
     pairs = []
     for entry in metrics:
         metric, target = entry if isinstance(entry, (list, tuple)) and len(entry) == 2 else (entry, None)
-        if isinstance(metric, type) or not callable(getattr(metric, "measure", None)):
+        if isinstance(metric, type) or not isinstance(metric, Metric):
             hint = (
                 "add the parentheses: TestAccuracy()"
                 if isinstance(metric, type)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -21,7 +20,7 @@ class MetricResult:
         value: what is judged: the median over the seeds, None if one is missing.
         low, high: smallest and largest value (the spread); None for a single seed.
         verdict: PASSED, FAILED or UNJUDGED.
-        reason: why it is UNJUDGED, or empty.
+        reason: why it is UNJUDGED, or FAILED without a number; else empty.
     """
 
     name: str
@@ -57,12 +56,12 @@ def judge(metric: Any, target: float | None, values: Sequence[float | None], abo
     """Compare the median over the seeds with the target, in the metric's direction.
 
     Args:
-        metric: has ``name``, ``unit``, ``direction`` (``"higher"`` or ``"lower"`` is better), ``kind``.
+        metric: a :class:`deep500.metrics.Metric`; its ``passes`` decides.
         target: the acceptable value, which itself passes; None judges nothing.
-        values: one per seed, None for "not measured".
-        about: quality metrics (``kind == "quality"``) on stand-in data and everything in a dry run stay unjudged.
+        values: one per seed, None for "not measured", which misses every target.
+        about: in a dry run nothing is judged; on stand-in data rates are (samples/s), but neither quality nor times,
+            since other data are learnt otherwise and are fewer.
     """
-    direction, kind = metric.direction, getattr(metric, "kind", "quality")
     known = [float(v) for v in values if v is not None]
     complete = len(known) == len(values) and bool(known)
     value = median(known) if complete else None
@@ -70,25 +69,15 @@ def judge(metric: Any, target: float | None, values: Sequence[float | None], abo
     reasons = (
         (about.dry_run, "dry run"),
         (target is None, "no target"),
-        (about.stand_in and kind == "quality", "stand-in data"),
-        (value is None, "not measured"),
+        (about.stand_in and metric.kind != "rate", "stand-in data"),
     )
     reason = next((why for applies, why in reasons if applies), "")
-    verdict = UNJUDGED if reason else PASSED if passes(value, target, direction) else FAILED
+    verdict = UNJUDGED if reason else PASSED if metric.passes(value, target) else FAILED
+    reason = "not measured" if verdict == FAILED and value is None else reason
     low, high = (min(known), max(known)) if several else (None, None)
-    return MetricResult(metric.name, metric.unit, direction, target, list(values), value, low, high, verdict, reason)
-
-
-def passes(value: float | None, target: float | None, direction: str) -> bool:
-    """Whether a value reaches a target; not-a-number never does.
-
-    Example:
-        >>> passes(0.2, 0.5, "lower"), passes(0.2, 0.5, "higher"), passes(float("nan"), 0.5, "lower")
-        (True, False, False)
-    """
-    if value is None or target is None or math.isnan(value):
-        return False
-    return value <= target if direction == "lower" else value >= target
+    return MetricResult(
+        metric.name, metric.unit, metric.direction, target, list(values), value, low, high, verdict, reason
+    )
 
 
 def median(values: Sequence[float]) -> float:
@@ -104,7 +93,7 @@ def overall(metrics: Sequence[MetricResult]) -> str:
         return FAILED
     if any(m.verdict == PASSED for m in metrics):
         return PASSED
-    return next((m.label for m in metrics if m.reason), f"{UNJUDGED} (no metrics)")
+    return next((m.label for m in metrics), f"{UNJUDGED} (no metrics)")
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
+from deep500.metrics import TestAccuracy, TestLoss, Throughput, TrainingTime
 from deep500.results.verdict import Circumstances, RecipeResult, judge, overall
 
 NAN = float("nan")
-HIGHER = SimpleNamespace(name="accuracy", unit="%", direction="higher", kind="quality")
-LOWER = SimpleNamespace(name="loss", unit="", direction="lower", kind="quality")
-TIME = SimpleNamespace(name="time", unit="s", direction="lower", kind="cost")
+HIGHER, LOWER, TIME, RATE = TestAccuracy(), TestLoss(), TrainingTime(), Throughput()
 
 CASES = [
     (HIGHER, 90.0, [90.0], {}, "PASSED"),
@@ -23,10 +20,11 @@ CASES = [
     (HIGHER, 90.0, [NAN], {}, "FAILED"),
     (LOWER, 90.0, [1.0, NAN, 2.0], {}, "FAILED"),
     (HIGHER, None, [1.0], {}, "UNJUDGED (no target)"),
-    (HIGHER, 90.0, [None], {}, "UNJUDGED (not measured)"),
-    (HIGHER, 90.0, [95.0, None], {}, "UNJUDGED (not measured)"),
+    (HIGHER, 90.0, [None], {}, "FAILED (not measured)"),
+    (HIGHER, 90.0, [95.0, None], {}, "FAILED (not measured)"),
     (HIGHER, 90.0, [99.0], {"stand_in": True}, "UNJUDGED (stand-in data)"),
-    (TIME, 1.0, [2.0], {"stand_in": True}, "FAILED"),  # data do not matter to a cost
+    (TIME, 1.0, [0.5], {"stand_in": True}, "UNJUDGED (stand-in data)"),  # fewer samples take less time
+    (RATE, 100.0, [50.0], {"stand_in": True}, "FAILED"),
     (TIME, 1.0, [0.5], {"dry_run": True}, "UNJUDGED (dry run)"),
 ]
 
@@ -51,6 +49,6 @@ def test_overall_and_truth():
     for metrics, word, code in table:
         result = RecipeResult(overall(metrics), metrics)
         assert (result.verdict, result.exit_code, bool(result)) == (word, code, code == 0)
-    assert RecipeResult("PASSED", [passed])["accuracy"] is passed
+    assert RecipeResult("PASSED", [passed])["test_accuracy"] is passed
     with pytest.raises(KeyError):
-        RecipeResult("PASSED", [passed])["loss"]
+        RecipeResult("PASSED", [passed])["test_loss"]
