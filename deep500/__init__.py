@@ -1,4 +1,4 @@
-"""Deep500: a deep learning meta-framework. ``import deep500 as d5`` gives the public names."""
+"""Deep500: a deep learning meta-framework. ``import deep500 as d5`` gives the public names and imports no framework."""
 
 from pathlib import Path as _Path
 
@@ -6,3 +6,87 @@ if not (_Path(__file__).parent / "frameworks").is_dir():  # a checkout without s
     __path__.append(str(_Path(__file__).parent.parent))
 
 __version__ = "1.0.0.dev0"
+
+from deep500 import metrics as metrics
+from deep500 import networks as networks
+from deep500.devices import CPUDevice as CPUDevice
+from deep500.devices import Device as Device
+from deep500.devices import DeviceWarning as DeviceWarning
+from deep500.devices import GPUDevice as GPUDevice
+from deep500.errors import DataError as DataError
+from deep500.errors import Deep500Error as Deep500Error
+from deep500.errors import InputError as InputError
+from deep500.errors import MissingBackend as MissingBackend
+from deep500.errors import MissingDevice as MissingDevice
+from deep500.errors import NetworkError as NetworkError
+from deep500.errors import RecipeError as RecipeError
+from deep500.errors import ResultsError as ResultsError
+from deep500.errors import TrainingError as TrainingError
+from deep500.errors import UnsupportedOperator as UnsupportedOperator
+from deep500.events import Event as Event
+from deep500.events import Events as Events
+from deep500.events import StopTraining as StopTraining
+from deep500.measure import Interval as Interval
+from deep500.measure import median_interval as median_interval
+from deep500.measure import paired_ratio as paired_ratio
+from deep500.metrics import Metric as Metric
+from deep500.metrics import TestAccuracy as TestAccuracy
+from deep500.metrics import TestLoss as TestLoss
+from deep500.metrics import TestMetric as TestMetric
+from deep500.metrics import Throughput as Throughput
+from deep500.metrics import TimeToAccuracy as TimeToAccuracy
+from deep500.metrics import TrainingAccuracy as TrainingAccuracy
+from deep500.metrics import TrainingLoss as TrainingLoss
+from deep500.metrics import TrainingTime as TrainingTime
+from deep500.networks import GraphExecutor as GraphExecutor
+from deep500.networks import Network as Network
+from deep500.networks import add_loss as add_loss
+from deep500.recipe import RecipeResult as RecipeResult
+from deep500.recipe import run_recipe as run_recipe
+from deep500.registry import backend_names as backend_names
+from deep500.registry import load_backend as load_backend
+from deep500.tensors import TensorDescriptor as TensorDescriptor
+from deep500.tensors import tensordesc as tensordesc
+from deep500.training.augmentation import Crop as Crop
+from deep500.training.augmentation import Cutout as Cutout
+from deep500.training.augmentation import Flip as Flip
+from deep500.training.augmentation import Normalize as Normalize
+from deep500.training.augmentation import Resize as Resize
+from deep500.training.clipping import ClipGradientNorm as ClipGradientNorm
+from deep500.training.datasets import Dataset as Dataset
+from deep500.training.datasets import FileListDataset as FileListDataset
+from deep500.training.datasets import ImageFolder as ImageFolder
+from deep500.training.datasets import NumpyDataset as NumpyDataset
+from deep500.training.datasets import load_dataset as load_dataset
+from deep500.training.listeners import CSVWriter as CSVWriter
+from deep500.training.listeners import DefaultTrainerEvents as DefaultTrainerEvents
+from deep500.training.listeners import ProgressBar as ProgressBar
+from deep500.training.listeners import StopAfter as StopAfter
+from deep500.training.listeners import StopAtAccuracy as StopAtAccuracy
+from deep500.training.listeners import StopOnNaN as StopOnNaN
+from deep500.training.optimizers import AcceleGradOptimizer as AcceleGradOptimizer
+from deep500.training.optimizers import AdaGradOptimizer as AdaGradOptimizer
+from deep500.training.optimizers import AdamOptimizer as AdamOptimizer
+from deep500.training.optimizers import AdamWOptimizer as AdamWOptimizer
+from deep500.training.optimizers import GradientDescent as GradientDescent
+from deep500.training.optimizers import MomentumOptimizer as MomentumOptimizer
+from deep500.training.optimizers import Optimizer as Optimizer
+from deep500.training.optimizers import RMSPropOptimizer as RMSPropOptimizer
+from deep500.training.optimizers import ThreeStepOptimizer as ThreeStepOptimizer
+from deep500.training.optimizers import UpdateRuleOptimizer as UpdateRuleOptimizer
+from deep500.training.prefetch import Prefetch as Prefetch
+from deep500.training.run import Run as Run
+from deep500.training.samplers import BucketSampler as BucketSampler
+from deep500.training.samplers import ChoiceSampler as ChoiceSampler
+from deep500.training.samplers import OrderedSampler as OrderedSampler
+from deep500.training.samplers import Sampler as Sampler
+from deep500.training.samplers import ShuffleSampler as ShuffleSampler
+from deep500.training.schedules import CosineSchedule as CosineSchedule
+from deep500.training.schedules import EpochHPSchedule as EpochHPSchedule
+from deep500.training.schedules import HyperparameterSchedule as HyperparameterSchedule
+from deep500.training.schedules import StepHPSchedule as StepHPSchedule
+from deep500.training.schedules import StepSchedule as StepSchedule
+from deep500.training.schedules import TableSchedule as TableSchedule
+from deep500.training.schedules import WarmUp as WarmUp
+from deep500.training.statistics import TrainingStatistics as TrainingStatistics
+from deep500.training.trainer import Trainer as Trainer
