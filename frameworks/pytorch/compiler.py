@@ -1,0 +1,299 @@
+"""Networks to PyTorch code: a program becomes a ``torch.fx.GraphModule``, an ordinary ``nn.Module``.
+
+The code is straight-line: one call per operator, attributes and constant shapes written in as Python values, parameters
+read from the module. ``module.training`` decides what BatchNormalization and Dropout do, when the code runs.
+"""
+
+from __future__ import annotations
+
+import keyword
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from deep500.errors import InputError, UnsupportedOperator
+from deep500.frameworks.pytorch.dtypes import from_array, to_array, torch_dtype
+from deep500.frameworks.pytorch.operators import OPS
+from deep500.frameworks.pytorch.operators.movement import to_device
+from deep500.frameworks.pytorch.program import Program, from_graph, needed
+from deep500.networks.node import Node, captures
+from deep500.tensors import TensorDescriptor
+
+_SMALL = 256  # constants up to this many elements may be written into the code, or live on the processor
+_HOST_SOURCES = frozenset({"Shape", "Size", "ConstantOfShape", "Range", "RandomNormal", "RandomUniform"})
+_WIDE = {"uint16", "uint32", "uint64"}  # torch can store and move these, not compute with them
+_MOVES = frozenset({"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Cast", "BitCast",
+                    "Shape", "Size", "Concat", "Split"})  # fmt: skip
+
+
+class NetworkModule(fx.GraphModule):
+    """A compiled network: call it with the inputs in order, get a tensor or a tuple of tensors in the outputs' order.
+
+    It is an ordinary module: ``state_dict``, ``train``, ``eval``, hooks, ``DistributedDataParallel``, ``torch.compile``,
+    ``copy.deepcopy`` and pickling work. ``names`` maps its attributes to the network's parameters.
+    """
+
+    @property
+    def program(self) -> Program:
+        """What it was compiled from."""
+        return self.meta["program"]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The network's name of every parameter and buffer, by attribute."""
+        return {attribute: name for name, attribute in self.program.attributes.items()}
+
+    def __reduce__(self) -> Any:
+        tensors = {name: getattr(self, attribute) for name, attribute in self.program.attributes.items()}
+        return _rebuild, (self.program, tensors, self.training)
+
+    def __deepcopy__(self, memo: Any) -> NetworkModule:
+        import copy
+
+        tensors = {name: getattr(self, attribute) for name, attribute in self.program.attributes.items()}
+        return _rebuild(self.program, copy.deepcopy(tensors, memo), self.training)
+
+
+def _rebuild(program: Program, tensors: Mapping[str, torch.Tensor], training: bool) -> NetworkModule:
+    return compile_program(program, tensors).train(training)
+
+
+def compile_program(
+    program: Program, tensors: Mapping[str, torch.Tensor], device: torch.device | None = None
+) -> NetworkModule:
+    """Turn a program into a module.
+
+    Args:
+        program: see :mod:`deep500.frameworks.pytorch.program`.
+        tensors: parameters (``nn.Parameter``) and buffers by the network's names; the module shares them.
+        device: where it will run; where the tensors are if None.
+    """
+    if device is None:
+        device = next((t.device for t in tensors.values() if isinstance(t, torch.Tensor)), torch.device("cpu"))
+    writer = _Writer(program, tensors, device)
+    writer.write()
+    module = NetworkModule(writer.root, writer.graph, "Network")
+    module.meta["program"] = program
+    return module
+
+
+def attribute_names(names: Iterable[str]) -> dict[str, str]:
+    """Identifiers for values' names, all different and none that a module uses itself.
+
+    Example:
+        >>> attribute_names(["conv1.weight", "conv1/weight", "train"])
+        {'conv1.weight': 'conv1_weight', 'conv1/weight': 'conv1_weight_1', 'train': 'train_1'}
+    """
+    taken, found = {*dir(fx.GraphModule), "training", "graph"}, {}
+    for name in names:
+        base = re.sub(r"\W", "_", name)
+        base = f"p{base}" if not base or base[0].isdigit() or base[0] == "_" or keyword.iskeyword(base) else base
+        found[name] = _free(base, taken)
+    return found
+
+
+def _free(base: str, taken: set[str]) -> str:
+    """The name with a number after it if it is taken; takes it."""
+    candidate, number = base, 0
+    while candidate in taken:
+        number += 1
+        candidate = f"{base}_{number}"
+    taken.add(candidate)
+    return candidate
+
+
+class Call:
+    """One node while it is compiled, as a lowering sees it."""
+
+    def __init__(self, writer: _Writer, node: Node) -> None:
+        self.writer, self.node = writer, node
+        self.attributes = node.all_attributes()
+
+    def input(self, index: int) -> Any:
+        """The graph's node for an input, None where it is absent."""
+        name = self.node.inputs[index] if index < len(self.node.inputs) else ""
+        return self.writer.value(name) if name else None
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """The value of an input if it is known now."""
+        return self.writer.constant(self.node.inputs[index]) if index < len(self.node.inputs) else None
+
+    def descriptor(self, index: int) -> TensorDescriptor:
+        """What is known of an input."""
+        return self.writer.program.descriptors.get(self.node.inputs[index], TensorDescriptor(None, None))
+
+    def rank(self, index: int) -> int | None:
+        """An input's number of dimensions, None if unknown."""
+        shape = self.descriptor(index).shape
+        return None if shape is None else len(shape)
+
+    def emit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
+        """Write a call."""
+        return self.writer.graph.call_function(function, args, kwargs)
+
+
+Lowering = Callable[[Call], "fx.Node | None"]
+
+
+class _Writer:
+    """Writes the graph of one program; ``root`` collects what the module will hold."""
+
+    def __init__(self, program: Program, tensors: Mapping[str, torch.Tensor], device: torch.device) -> None:
+        self.program, self.tensors, self.device = program, tensors, device
+        self.graph, self.root = fx.Graph(), dict[str, Any]()
+        self.env: dict[str, Any] = {}
+        self.host: set[str] = set()
+        self.folded: dict[str, np.ndarray] = dict(program.constants)
+        self.taken = {*dir(fx.GraphModule), "training", "graph", *program.attributes.values()}
+        self.read = needed(program.nodes, program.outputs)
+
+    def write(self) -> None:
+        """Write inputs, nodes and outputs."""
+        from deep500.frameworks.pytorch.lowering import LOWERINGS
+
+        arguments = attribute_names(self.program.inputs)
+        for name in self.program.inputs:
+            self.env[name] = self.graph.placeholder(arguments[name])
+        for node in self.program.nodes:
+            if node.op_type == "Constant" and not node.domain:
+                self.folded[node.outputs[0]] = constant_value(node)
+                continue
+            lowering = LOWERINGS.get((node.domain, node.op_type))
+            plain = self.device.type == "cpu" or not self.host.intersection(node.reads)
+            result = lowering(Call(self, node)) if lowering is not None and plain else None
+            if result is not None:
+                self.env[node.outputs[0]] = result
+            else:
+                self.call(node)
+        results = [self.on_device(name) for name in self.program.outputs]
+        self.graph.output(results[0] if len(results) == 1 else tuple(results))
+
+    # -- values -----------------------------------------------------------------------------------------------------
+    def value(self, name: str) -> Any:
+        """The graph's node that holds a value; parameters and constants are read from the module on first use."""
+        if name not in self.env:
+            if name in self.program.attributes and name in self.tensors:
+                self.env[name] = self.get_attr(self.program.attributes[name], self.tensors[name])
+            elif name in self.folded:
+                tensor = from_array(self.folded[name]).to(self.device)
+                self.env[name] = self.get_attr(_free("constant", self.taken), tensor)
+            else:
+                raise InputError(f"got {name!r}, which nothing provides; expected a value of the program")
+        return self.env[name]
+
+    def get_attr(self, attribute: str, value: Any) -> fx.Node:
+        """Read something from the module."""
+        if value is not None and not isinstance(value, (torch.Tensor, torch.nn.Module, bool)):
+            raise UnsupportedOperator(f"got a constant of dtype {value.dtype}; expected one that torch has: use another backend")  # fmt: skip
+        self.root[attribute] = value
+        return self.graph.create_node("get_attr", attribute)
+
+    def training(self) -> fx.Node:
+        """The executor's mode, read when the code runs."""
+        if "" not in self.env:
+            self.env[""] = self.get_attr("training", True)
+        return self.env[""]
+
+    def constant(self, name: str) -> np.ndarray | None:
+        """A value that is known now: a constant, or a parameter that is not trained and small."""
+        if name in self.folded:
+            return self.folded[name]
+        tensor = self.tensors.get(name) if name in self.program.attributes else None
+        if not isinstance(tensor, torch.Tensor) or isinstance(tensor, torch.nn.Parameter) or tensor.numel() > _SMALL:
+            return None
+        return to_array(tensor)
+
+    def on_device(self, name: str) -> Any:
+        """A value where the program runs, wherever it was computed."""
+        node = self.value(name)
+        return self.graph.call_function(to_device, (node, str(self.device))) if name in self.host else node
+
+    # -- nodes ------------------------------------------------------------------------------------------------------
+    def call(self, node: Node) -> None:
+        """Write a call of the table's function for a node and name its results."""
+        entry = OPS[node.domain, node.op_type]
+        static = {i: c.tolist() for i in entry.static
+                  if i < len(node.inputs) and node.inputs[i] and (c := self.constant(node.inputs[i])) is not None}  # fmt: skip
+        on_host = self._is_host(node, static)
+        args = [
+            static[i] if i in static else None if not name else self._argument(name, on_host, i in entry.static)
+            for i, name in enumerate(node.inputs)
+        ]
+        kwargs = {k: self._attribute(v) for k, v in node.all_attributes().items() if k in entry.attributes}
+        used = tuple(name in self.read for name in node.outputs)
+        while used and not used[-1] and len(used) > 1:
+            used = used[:-1]
+        if entry.outputs:
+            kwargs["outputs"] = used
+        args, narrow = self._widen(node, args)
+        result = self.graph.call_function(entry.function, tuple(args), kwargs)
+        several = len(used) > 1 or entry.many
+        for i, name in enumerate(node.outputs[: len(used)]):
+            if name and used[i]:
+                part = self.graph.call_function(operator.getitem, (result, i)) if several else result
+                self.env[name] = narrow(part, name)
+        if on_host:
+            self.host.update(node.writes)
+
+    def _attribute(self, value: Any) -> Any:
+        """An attribute as generated code can hold it: arrays and sub-graphs live in the module."""
+        import onnx
+
+        if isinstance(value, np.ndarray):
+            return self.get_attr(_free("constant", self.taken), from_array(value))
+        if isinstance(value, onnx.GraphProto):
+            body = compile_program(from_graph(value), {}, self.device)
+            return self.get_attr(_free("body", self.taken), body), [self.on_device(n) for n in captures(value)]
+        return value
+
+    def _is_host(self, node: Node, static: Mapping[int, Any]) -> bool:
+        """Whether to compute a node on the processor, where shapes live, though the program runs elsewhere."""
+        if self.device.type == "cpu":
+            return False
+        if node.op_type in _HOST_SOURCES:
+            return True
+        inputs = [n for i, n in enumerate(node.inputs) if n and i not in static]
+        return any(n in self.host for n in inputs) and all(
+            n in self.host or (n not in self.env and self.constant(n) is not None) for n in inputs
+        )
+
+    def _argument(self, name: str, on_host: bool, static: bool) -> Any:
+        if name in self.host:
+            return self.env[name] if on_host or static else self.on_device(name)
+        if on_host and (constant := self.constant(name)) is not None:
+            kwargs = {"dtype": torch_dtype(constant.dtype.name)}
+            return self.graph.call_function(torch.tensor, (constant.tolist(),), kwargs)
+        return self.value(name)
+
+    def _widen(self, node: Node, args: list[Any]) -> tuple[list[Any], Callable[[Any, str], Any]]:
+        """Compute unsigned integers that torch cannot compute with in int64, and turn the results back."""
+        dtypes = {n: self.program.descriptors[n].dtype for n in (*node.inputs, *node.outputs) if n in self.program.descriptors}  # fmt: skip
+        if node.op_type in _MOVES or not _WIDE.intersection(d for d in dtypes.values() if d):
+            return args, lambda part, name: part
+        wide = [
+            self.graph.call_function(torch.Tensor.to, (arg, torch.int64)) if dtypes.get(name) in _WIDE and isinstance(arg, fx.Node) else arg  # fmt: skip
+            for name, arg in zip(node.inputs, args, strict=True)
+        ]
+
+        def narrow(part: Any, name: str) -> Any:
+            dtype = dtypes.get(name)
+            return self.graph.call_function(torch.Tensor.to, (part, torch_dtype(dtype))) if dtype in _WIDE else part
+
+        return wide, narrow
+
+
+def constant_value(node: Node) -> np.ndarray:
+    """The array of a Constant node."""
+    ((kind, value),) = node.attributes.items()
+    if kind == "value":
+        return np.asarray(value)
+    dtypes: dict[str, Any] = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}  # fmt: skip
+    return np.array(value, dtypes.get(kind, object))
+
+
+__all__ = ["Call", "Lowering", "NetworkModule", "attribute_names", "compile_program", "constant_value"]

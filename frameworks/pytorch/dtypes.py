@@ -1,0 +1,58 @@
+"""Arrays to tensors and back, and the names of dtypes. What torch lacks (strings, 4-bit kinds) is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from deep500.errors import InputError, nearest
+from deep500.tensors import dtype_from_onnx, numpy_dtype
+
+DTYPES: dict[str, torch.dtype] = {
+    **{name: getattr(torch, name) for name in (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+        "float16", "float32", "float64", "bfloat16", "complex64", "complex128",
+        "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+    ) if hasattr(torch, name)},
+}  # fmt: skip
+"""torch's dtype for each of NumPy's names that it has."""
+
+NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
+_BIT_TWINS = {1: (np.uint8, torch.uint8), 2: (np.int16, torch.int16)}  # carry the bits of what NumPy lacks
+
+
+def torch_dtype(name: str | None) -> torch.dtype:
+    """torch's dtype of NumPy's name; InputError for one that torch lacks."""
+    if name not in DTYPES:
+        raise InputError(f"got dtype {name!r}; expected one that torch has: {nearest(str(name), DTYPES)}")
+    return DTYPES[name]
+
+
+def onnx_dtype(number: int) -> torch.dtype:
+    """torch's dtype for ONNX's number."""
+    return torch_dtype(dtype_from_onnx(number))
+
+
+def from_array(value: Any) -> torch.Tensor:
+    """A tensor of the array's dtype, sharing its memory where that is possible (writable, no negative strides)."""
+    array = np.asarray(value)
+    if array.dtype.isbuiltin != 1:
+        dtype = torch_dtype(array.dtype.name)
+        bits, twin = _BIT_TWINS[array.dtype.itemsize]
+        return torch.from_numpy(np.array(array, order="C").view(bits)).view(twin).view(dtype)
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = array.copy()
+    return torch.from_numpy(array)
+
+
+def to_array(tensor: Any) -> np.ndarray:
+    """A tensor as an array of the same dtype, sharing memory where that is possible; waits for the device."""
+    if not isinstance(tensor, torch.Tensor):
+        return np.asarray(tensor)
+    tensor = tensor.detach().cpu()
+    name = NAMES[tensor.dtype]
+    if numpy_dtype(name).isbuiltin == 1:
+        return tensor.numpy()
+    return tensor.contiguous().view(_BIT_TWINS[tensor.element_size()][1]).numpy().view(numpy_dtype(name))

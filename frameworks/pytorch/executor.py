@@ -1,0 +1,304 @@
+"""`Executor`: a network compiled to an ``nn.Module`` and run with PyTorch's own automatic differentiation.
+
+``executor.module`` computes the network's outputs. It shares its parameters with the modules that compute other
+selections of outputs, and with everybody who holds them: optimizers, ``DistributedDataParallel``, the user's own loop.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from deep500.devices import Device, fall_back, to_device
+from deep500.errors import InputError, NetworkError, nearest
+from deep500.frameworks.pytorch.compiler import NetworkModule, attribute_names, compile_program
+from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array
+from deep500.frameworks.pytorch.program import from_network
+from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss, gradient_name
+from deep500.networks.graph import Network, Parameter
+
+
+def from_model(
+    network: Network, device: Device | str | None = None, compile: bool = False, strict: bool = False
+) -> Executor:
+    """An executor for a network.
+
+    Args:
+        network: is copied.
+        device: the processor if None; without a GPU, a ``GPUDevice`` falls back to it with a warning.
+        compile: pass the module through ``torch.compile`` (seconds per input shape; needs a C++ compiler on the CPU).
+        strict: raise MissingDevice instead of falling back.
+
+    Raises:
+        UnsupportedOperator: naming every node that cannot be run.
+
+    Example:
+        >>> from deep500.networks import create
+        >>> executor = from_model(create("mlp", batch=2))
+        >>> sorted(executor.module.state_dict())[:2]
+        ['fc1_bias', 'fc1_weight']
+    """
+    return Executor(network, device, compile, strict)
+
+
+def from_onnx(model: str | os.PathLike[str] | bytes | Any, device: Device | str | None = None, **options: Any) -> Executor:  # fmt: skip
+    """An executor for an ONNX model: a path, bytes or a message; see :func:`from_model` for the options."""
+    return Executor(Network.from_onnx(model), device, **options)
+
+
+class TorchNetwork(BoundNetwork):
+    """The network of an executor; its tensors are those of ``executor.module``."""
+
+    def __init__(self, network: Network, executor: Executor) -> None:
+        super().__init__(network)
+        self._executor = executor
+
+    def fetch_tensors(self, names: Sequence[str]) -> list[torch.Tensor]:
+        """Live tensors, detached: parameters, gradients and outputs of the last run (see the base class)."""
+        executor = self._executor
+        executor.refresh()
+        tensors, gradients = executor.tensors, executor.gradients
+        return [
+            tensors[n].detach() if n in tensors else gradients[n].gradient() if n in gradients else executor.result(n)
+            for n in names
+        ]
+
+    def feed_tensor(self, name: str, value: Any) -> None:
+        """Overwrite a parameter in place (see the base class)."""
+        old = self._executor.tensor(name)
+        new = value.detach() if isinstance(value, torch.Tensor) else from_array(value)
+        if new.dtype != old.dtype or new.shape != old.shape:
+            raise InputError(
+                f"parameter {name!r}: got {new.dtype} {tuple(new.shape)}; expected {old.dtype} {tuple(old.shape)}: "
+                "convert or reshape it"
+            )
+        with torch.no_grad():
+            old.detach().copy_(new)
+        self._executor.forget_constant(name)
+
+    def assign_tensor(self, name: str, value: Any) -> None:
+        """Let a parameter take over a tensor's memory; whoever holds the parameter sees the new values."""
+        old = self._executor.tensor(name)
+        if not isinstance(value, torch.Tensor) or (value.dtype, value.shape, value.device) != (old.dtype, old.shape, old.device):  # fmt: skip
+            return self.feed_tensor(name, value)
+        old.data = value.detach()
+        return self._executor.forget_constant(name)
+
+    def to_tensor(self, array: np.ndarray) -> torch.Tensor:
+        """An array as a tensor of its own on the device."""
+        return from_array(np.array(array)).to(self._executor.torch_device)
+
+    @staticmethod
+    def to_numpy(tensor: Any) -> np.ndarray:
+        """A tensor as an array; waits for the device."""
+        return to_array(tensor)
+
+
+@dataclass
+class _Gradient:
+    """Where a gradient is found; a parameter that the loss does not reach has the gradient 0."""
+
+    parameter: torch.Tensor
+
+    def gradient(self) -> torch.Tensor:
+        grad = self.parameter.grad
+        return torch.zeros_like(self.parameter) if grad is None else grad
+
+
+@dataclass
+class _Compiled:
+    """A module for one selection of outputs, how to call it, and what it wants."""
+
+    module: NetworkModule
+    call: Callable[..., Any]
+    inputs: list[str]
+    outputs: tuple[str, ...]
+    check: InputCheck
+
+
+class Executor(GraphExecutor):
+    """A network as a PyTorch module on a device; see :func:`from_model` for the arguments.
+
+    While it trains, the module is in training mode; ``inference`` switches it to evaluation mode for its duration.
+    Gradients are left in ``parameter.grad``, as everywhere in PyTorch.
+    """
+
+    backend = "pytorch"
+    network: TorchNetwork
+
+    def __init__(
+        self, network: Network, device: Device | str | None = None, compile: bool = False, strict: bool = False
+    ) -> None:
+        super().__init__(fall_back(to_device(device), torch.cuda.device_count(), strict))
+        gpu = self.device.kind == "gpu"
+        self.torch_device = torch.device("cuda", self.device.index) if gpu else torch.device("cpu")
+        self.compile = compile
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.gradients: dict[str, _Gradient] = {}
+        self._sources: dict[str, Parameter] = {}
+        self._compiled: dict[tuple[str, ...], _Compiled] = {}
+        self._trainable: list[torch.Tensor] = []
+        self._results: dict[str, torch.Tensor] = {}
+        self._version: int | None = None
+        self._read_as_constants: set[str] = set()
+        self.network = TorchNetwork(network, self)
+        self._main()
+
+    # -- the module -------------------------------------------------------------------------------------------------
+    @property
+    def module(self) -> NetworkModule:
+        """The network as an ``nn.Module`` with these parameters; a new one after the network was edited.
+
+        Call it with the inputs in the network's order; ``module.names`` maps its attributes to the network's names.
+        """
+        return self._main().module
+
+    def _main(self) -> _Compiled:
+        self.refresh()
+        return self._compile(tuple(self.network.outputs))
+
+    def refresh(self) -> None:
+        """Take notice of edits: tensors of parameters that stay are kept, what was compiled is dropped."""
+        network = self.network
+        if self._version == network.version:
+            return
+        parameters = network._parameters
+        self.tensors = {name: self._live(name, parameter) for name, parameter in parameters.items()}
+        self._sources = dict(parameters)
+        self._trainable = [t for t in self.tensors.values() if isinstance(t, torch.nn.Parameter)]
+        self.gradients = {gradient_name(n): _Gradient(self.tensors[n]) for n in network.trainable()}
+        self._compiled, self._version = {}, network.version
+
+    def _live(self, name: str, parameter: Parameter) -> torch.Tensor:
+        old = self.tensors.get(name)
+        fits = old is not None and isinstance(old, torch.nn.Parameter) == parameter.trainable
+        if fits and self._sources[name] is parameter:
+            return old  # type: ignore[return-value]
+        if parameter.value.dtype.name not in DTYPES:
+            return parameter.value  # type: ignore[return-value] # refused when a node wants it as a tensor
+        new = from_array(parameter.value.copy()).to(self.torch_device)
+        if fits and new.shape == old.shape:  # type: ignore[union-attr]
+            with torch.no_grad():
+                return old.copy_(new)  # type: ignore[union-attr]
+        return torch.nn.Parameter(new) if parameter.trainable else new
+
+    def _compile(self, outputs: tuple[str, ...]) -> _Compiled:
+        if outputs in self._compiled:
+            return self._compiled[outputs]
+        network = self.network
+        main = outputs == tuple(network.outputs)
+        program = from_network(network, outputs, attribute_names(self.tensors), all_inputs=main)
+        module = compile_program(program, self.tensors, self.torch_device)
+        self._read_as_constants.update(n for n, t in self.tensors.items() if not isinstance(t, torch.nn.Parameter))
+        checked = {n: network.inputs[n] for n in program.inputs if "(" not in (network.inputs[n].dtype or "")}
+        others = [n for n in network.inputs if n not in checked]
+        call: Any = torch.compile(module, dynamic=False) if self.compile else module
+        compiled = _Compiled(module, call, program.inputs, outputs, InputCheck(checked, others))
+        self._compiled[outputs] = compiled
+        return compiled
+
+    # -- running ----------------------------------------------------------------------------------------------------
+    def inference(self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, torch.Tensor]:
+        """Run forward in evaluation mode without recording gradients (see the base class)."""
+        self.refresh()
+        compiled = self._compile(tuple(self.network.outputs if outputs is None else outputs))
+        compiled.check(inputs)
+        module, events = compiled.module, self.events
+        training = module.training
+        if training:
+            module.eval()
+        try:
+            with torch.no_grad():
+                if events.before_forward:
+                    events.emit(events.before_forward, self)
+                results = compiled.call(*[self._tensor(inputs.get(name)) for name in compiled.inputs])
+                if events.after_forward:
+                    events.emit(events.after_forward, self)
+        finally:
+            if training:
+                module.train()
+        self._results = dict(zip(compiled.outputs, results if isinstance(results, tuple) else (results,), strict=True))
+        return dict(self._results)
+
+    def inference_and_backprop(self, inputs: Mapping[str, Any], loss: str = "loss") -> dict[str, torch.Tensor]:
+        """Run forward in training mode, then backward (see the base class)."""
+        self.refresh()
+        outputs = tuple(self.network.outputs)
+        if loss not in outputs:
+            outputs = (*outputs, find_loss(self.network, loss))
+        compiled = self._compile(outputs)
+        compiled.check(inputs)
+        module, events = compiled.module, self.events
+        if not module.training:
+            module.train()
+        for parameter in self._trainable:
+            parameter.grad = None
+        if events.before_forward:
+            events.emit(events.before_forward, self)
+        try:
+            results = compiled.call(*[self._tensor(inputs[name]) for name in compiled.inputs])
+        except IndexError as error:  # torch's own check of indices, class labels above all
+            raise InputError(f"got an index out of range ({error}); expected labels and indices that exist: check the data") from error  # fmt: skip
+        if events.after_forward:
+            events.emit(events.after_forward, self)
+        found = dict(zip(outputs, results if isinstance(results, tuple) else (results,), strict=True))
+        goal = found[loss]
+        if goal.requires_grad is False or goal.numel() != 1:
+            self._refuse_loss(loss, goal)
+        if events.before_backward:
+            events.emit(events.before_backward, self)
+        goal.backward()
+        if events.after_backward:
+            events.emit(events.after_backward, self)
+        self._results = {name: value.detach() for name, value in found.items()}
+        return dict(self._results)
+
+    @staticmethod
+    def _refuse_loss(loss: str, value: torch.Tensor) -> None:
+        if value.numel() != 1:
+            raise NetworkError(f"loss {loss!r}: got shape {tuple(value.shape)}; expected a scalar: reduce it, for instance by ReduceMean")  # fmt: skip
+        raise NetworkError(f"loss {loss!r}: got a value that no trainable parameter influences; expected one that does: choose another")  # fmt: skip
+
+    def _tensor(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            if value is None or isinstance(value, list):  # optional values and sequences
+                return value if value is None else [self._tensor(item) for item in value]
+            value = from_array(value)
+        return value if value.device == self.torch_device else value.to(self.torch_device, non_blocking=True)
+
+    # -- what the network asks ----------------------------------------------------------------------------------------
+    def tensor(self, name: str) -> torch.Tensor:
+        """The live tensor of a parameter; raises NetworkError with the nearest name."""
+        self.refresh()
+        if name not in self.tensors:
+            raise NetworkError(f"got parameter {name!r}; expected one of the network's: {nearest(name, self.tensors)}")
+        return self.tensors[name]
+
+    def result(self, name: str) -> torch.Tensor:
+        """An output of the last run."""
+        if name not in self._results:
+            known = [*self.tensors, *self.gradients, *self._results]
+            raise NetworkError(
+                f"got {name!r}; expected a parameter, a gradient or an output of the last run ({nearest(name, known)}): "
+                "declare an inner value with add_output() first"
+            )
+        return self._results[name]
+
+    def forget_constant(self, name: str) -> None:
+        """A parameter was written: if its value may stand in the code, compile again."""
+        if name in self._read_as_constants and not self.tensors[name].is_floating_point():
+            self._compiled = {}
+
+    def reseed(self, seed: int) -> None:
+        """Seed torch's generators (``torch.manual_seed``), which Dropout draws from; they belong to the whole process."""
+        torch.manual_seed(seed)
+
+    def synchronize(self) -> None:
+        """Wait for the GPU."""
+        if self.torch_device.type == "cuda":
+            torch.cuda.synchronize(self.torch_device)

@@ -1,0 +1,21 @@
+"""All operators of the backend: importing the families fills the table :data:`OPS`."""
+
+from deep500.frameworks.pytorch.operators import (
+    control,
+    elementwise,
+    imaging,
+    movement,
+    normalization,
+    quantization,
+    recurrent,
+    reductions,
+    sequences,
+    signals,
+    windows,
+)
+from deep500.frameworks.pytorch.operators.table import OPS, Entry, op
+
+__all__ = [
+    "OPS", "Entry", "control", "elementwise", "imaging", "movement", "normalization", "op", "quantization", "recurrent",
+    "reductions", "sequences", "signals", "windows",
+]  # fmt: skip

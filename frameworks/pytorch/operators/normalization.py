@@ -1,0 +1,157 @@
+"""Normalisation and losses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from deep500.frameworks.pytorch.operators.table import op, positive
+
+Tensor = torch.Tensor
+
+
+def batch_norm(
+    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, training: bool, momentum: float, epsilon: float
+) -> Tensor:  # fmt: skip
+    """BatchNormalization that follows the executor's mode: while training it normalises with the batch's statistics and
+    updates the running ones in place, the variance unbiased. ``momentum`` is the weight of the new, as in torch."""
+    return F.batch_norm(x, mean, variance, scale, bias, training, momentum, epsilon)
+
+
+@op("BatchNormalization")
+def batch_norm_onnx(
+    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *, epsilon: float = 1e-5,
+    momentum: float = 0.9, training_mode: int = 0, outputs: tuple[bool, ...] = (True,),
+) -> Any:  # fmt: skip
+    """As ONNX defines it: ``training_mode=1`` returns new running statistics, of the biased variance."""
+    if not training_mode:
+        mixed = {scale.dtype, bias.dtype, mean.dtype, variance.dtype} != {x.dtype}
+        if not mixed:
+            return F.batch_norm(x, mean, variance, scale, bias, False, 0.0, epsilon)
+        shape = (1, -1, *[1] * (x.ndim - 2))
+        factor = (scale / (variance + epsilon).sqrt()).reshape(shape)
+        return ((x - mean.reshape(shape)) * factor + bias.reshape(shape)).to(x.dtype)
+    y = F.batch_norm(x, None, None, scale, bias, True, 0.0, epsilon)
+    if len(outputs) == 1:
+        return y
+    axes = (0, *range(2, x.ndim))
+    with torch.no_grad():
+        batch_variance, batch_mean = torch.var_mean(x, axes, correction=0)
+        new_mean = (mean * momentum + batch_mean * (1 - momentum)).to(mean.dtype)
+        new_variance = (variance * momentum + batch_variance * (1 - momentum)).to(variance.dtype)
+    return (y, new_mean, new_variance)[: len(outputs)]
+
+
+@op("InstanceNormalization")
+def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Tensor:
+    return F.instance_norm(x, None, None, scale, bias, True, 0.0, epsilon)
+
+
+@op("GroupNormalization")
+def group_norm(x: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1) -> Tensor:  # fmt: skip
+    return F.group_norm(x, num_groups, scale, bias, epsilon)
+
+
+@op("LayerNormalization")
+def layer_norm(
+    x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1,
+    outputs: tuple[bool, ...] = (True,),
+) -> Any:  # fmt: skip
+    axis = positive(axis, x.ndim)
+    shape = x.shape[axis:]
+    if scale.shape == shape and (bias is None or bias.shape == shape):
+        y = F.layer_norm(x, shape, scale, bias, epsilon)
+    else:
+        y = F.layer_norm(x, shape, None, None, epsilon) * scale
+        y = y if bias is None else y + bias
+    if len(outputs) == 1:
+        return y
+    work = x if x.dtype == torch.float64 else x.float()
+    variance, mean = torch.var_mean(work, tuple(range(axis, x.ndim)), correction=0, keepdim=True)
+    return (y, mean, (variance + epsilon).rsqrt())[: len(outputs)]
+
+
+@op("RMSNormalization")
+def rms_norm(x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Tensor:
+    axes = tuple(range(positive(axis, x.ndim), x.ndim))
+    work = x if x.dtype == torch.float64 else x.float()
+    return (work * (work.square().mean(axes, keepdim=True) + epsilon).rsqrt()).to(x.dtype) * scale
+
+
+@op("LpNormalization")
+def lp_norm(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
+    norm = torch.linalg.vector_norm(x, p, axis, keepdim=True)
+    return torch.where(norm == 0, torch.zeros_like(x), x / norm)
+
+
+@op("SoftmaxCrossEntropyLoss")
+def softmax_cross_entropy(
+    scores: Tensor, labels: Tensor, weights: Tensor | None = None, *, ignore_index: int | None = None,
+    reduction: str = "mean", outputs: tuple[bool, ...] = (True,),
+) -> Any:  # fmt: skip
+    ignored = -100 if ignore_index is None else ignore_index
+    labels = labels.long()
+    if len(outputs) == 1:
+        return F.cross_entropy(scores, labels, weights, reduction=reduction, ignore_index=ignored)
+    logs = torch.log_softmax(scores, 1)
+    return F.nll_loss(logs, labels, weights, reduction=reduction, ignore_index=ignored), logs
+
+
+@op("NegativeLogLikelihoodLoss")
+def nll_loss(scores: Tensor, labels: Tensor, weights: Tensor | None = None, *, ignore_index: int | None = None, reduction: str = "mean") -> Tensor:  # fmt: skip
+    ignored = -100 if ignore_index is None else ignore_index
+    return F.nll_loss(scores, labels.long(), weights, reduction=reduction, ignore_index=ignored)
+
+
+@op("Attention")
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, past_key: Tensor | None = None,
+    past_value: Tensor | None = None, *, is_causal: int = 0, kv_num_heads: int = 0, q_num_heads: int = 0,
+    qk_matmul_output_mode: int = 0, scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None,
+    outputs: tuple[bool, ...] = (True,),
+) -> Any:  # fmt: skip
+    """Scaled dot-product attention on ``[N, heads, length, size]``, or ``[N, length, heads * size]`` with head counts."""
+    flat = q.ndim == 3
+    if flat:
+        q = q.unflatten(2, (q_num_heads, -1)).transpose(1, 2)
+        k, v = (t.unflatten(2, (kv_num_heads, -1)).transpose(1, 2) for t in (k, v))
+    past = 0 if past_key is None else past_key.shape[2]
+    if past_key is not None and past_value is not None:
+        k, v = torch.cat([past_key, k], 2), torch.cat([past_value, v], 2)
+    present = (k, v)
+    groups = q.shape[1] // k.shape[1]
+    if groups > 1:
+        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+    bias = _attention_bias(q, k, mask, is_causal, past)
+    scores, stages = _attention_scores(q, k, bias, scale, softcap, softmax_precision)
+    y = scores @ v
+    y = y.transpose(1, 2).flatten(2) if flat else y
+    return y if len(outputs) == 1 else (y, *present, stages[qk_matmul_output_mode])[: len(outputs)]
+
+
+def _attention_bias(q: Tensor, k: Tensor, mask: Tensor | None, causal: int, past: int) -> Tensor | None:
+    """The mask as an addend; a mask shorter than the keys hides the rest."""
+    lowest = float("-inf")
+    bias = mask
+    if mask is not None and mask.dtype == torch.bool:
+        bias = torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill(~mask, lowest)
+    if bias is not None and bias.shape[-1] < k.shape[2]:
+        bias = F.pad(bias, (0, k.shape[2] - bias.shape[-1]), value=lowest)
+    if causal:
+        hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1 + past)
+        ahead = torch.zeros(hidden.shape, dtype=q.dtype, device=q.device).masked_fill(hidden, lowest)
+        bias = ahead if bias is None else bias + ahead
+    return bias
+
+
+def _attention_scores(q: Tensor, k: Tensor, bias: Any, scale: Any, softcap: float, precision: Any) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+    root = math.sqrt(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    raw = (q * root) @ (k * root).mT
+    capped = softcap * torch.tanh(raw / softcap) if softcap else raw
+    masked = capped if bias is None else capped + bias
+    work = masked.float() if precision == 1 else masked
+    weights = torch.softmax(work, -1).to(q.dtype)
+    return weights, [raw, masked, capped, weights]

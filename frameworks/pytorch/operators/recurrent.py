@@ -1,0 +1,197 @@
+"""LSTM, GRU and RNN: torch's fused kernels where they can say the same, else a loop over time written after ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from deep500.frameworks.pytorch.operators.table import op
+
+Tensor = torch.Tensor
+_IOFC_TO_IFCO = (0, 2, 3, 1)  # ONNX's order of the LSTM's gates to torch's (torch calls the cell gate g)
+_ZRH_TO_RZN = (1, 0, 2)
+_ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "ScaledTanh": 1.0, "Affine": 1.0}
+_BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
+ACTIVATIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
+    "Relu": lambda x, a, b: torch.relu(x),
+    "Tanh": lambda x, a, b: torch.tanh(x),
+    "Sigmoid": lambda x, a, b: torch.sigmoid(x),
+    "Affine": lambda x, a, b: a * x + b,
+    "LeakyRelu": lambda x, a, b: F.leaky_relu(x, a),
+    "ThresholdedRelu": lambda x, a, b: torch.where(x > a, x, torch.zeros_like(x)),
+    "ScaledTanh": lambda x, a, b: a * torch.tanh(b * x),
+    "HardSigmoid": lambda x, a, b: torch.clamp(a * x + b, 0, 1),
+    "Elu": lambda x, a, b: F.elu(x, a),
+    "Softsign": lambda x, a, b: F.softsign(x),
+    "Softplus": lambda x, a, b: F.softplus(x, threshold=40),
+}
+
+
+def _activations(names: Any, default: tuple[str, ...], dirs: int, alpha: Any, beta: Any) -> list[Callable[[Tensor], Tensor]]:  # fmt: skip
+    """The activation functions in order, alphas and betas handed to those that take them."""
+    chosen, alphas, betas = list(names or default * dirs), list(alpha or ()), list(beta or ())
+    found = []
+    for name in chosen:
+        a = alphas.pop(0) if name in _ALPHA and alphas else _ALPHA.get(name, 0.0)
+        b = betas.pop(0) if name in _BETA and betas else _BETA.get(name, 0.0)
+        found.append(lambda x, f=ACTIVATIONS[name], a=a, b=b: f(x, a, b))
+    return found
+
+
+def _reordered(w: Tensor, order: tuple[int, ...]) -> Tensor:
+    """Blocks of gates along the first axis in another order."""
+    blocks = w.chunk(len(order))
+    return torch.cat([blocks[i] for i in order])
+
+
+def _flat_weights(w: Tensor, r: Tensor, b: Tensor | None, order: tuple[int, ...]) -> list[Tensor]:
+    """Per direction: input weights, recurrent weights and, if any, the two biases, as torch's kernels want them."""
+    flat = []
+    for d in range(w.shape[0]):
+        flat += [_reordered(w[d], order), _reordered(r[d], order)]
+        if b is not None:
+            flat += [_reordered(half, order) for half in b[d].chunk(2)]
+    return flat
+
+
+def _state(given: Tensor | None, x: Tensor, dirs: int, hidden: int, layout: int) -> Tensor:
+    if given is None:
+        return x.new_zeros(dirs, x.shape[1], hidden)
+    return given.transpose(0, 1) if layout else given
+
+
+def _results(y: Tensor, states: tuple[Tensor, ...], layout: int, outputs: tuple[bool, ...]) -> Any:
+    """``y`` is ``[time, directions, batch, hidden]``, states are ``[directions, batch, hidden]``."""
+    if layout:
+        y, states = y.permute(2, 0, 1, 3), tuple(s.transpose(0, 1) for s in states)
+    return (y, *states)[: len(outputs)] if len(outputs) > 1 else y
+
+
+def _split(y: Tensor, dirs: int) -> Tensor:
+    """torch's ``[time, batch, directions * hidden]`` as ONNX's ``[time, directions, batch, hidden]``."""
+    return y.unflatten(2, (dirs, -1)).transpose(1, 2)
+
+
+def _loop(
+    step: Callable[[int, Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]], x: Tensor, states: tuple[Tensor, ...],
+    lengths: Tensor | None, direction: str,
+) -> tuple[Tensor, tuple[Tensor, ...]]:  # fmt: skip
+    """Run ``step(direction, x_t, states)`` over time; past a sample's length its output is 0 and its state stays."""
+    ys, ends = [], []
+    steps = torch.arange(x.shape[0], device=x.device)
+    for d in range(states[0].shape[0]):
+        backward = direction == "reverse" or d == 1
+        state, y = tuple(s[d] for s in states), [x.new_zeros(())] * x.shape[0]
+        for t in reversed(range(x.shape[0])) if backward else range(x.shape[0]):
+            new = step(d, x[t], state)
+            if lengths is not None:
+                alive = (steps[t] < lengths).unsqueeze(1)
+                y[t] = torch.where(alive, new[0], torch.zeros_like(new[0]))
+                new = tuple(torch.where(alive, n, s) for n, s in zip(new, state, strict=True))
+            else:
+                y[t] = new[0]
+            state = new
+        ys.append(torch.stack(y))
+        ends.append(state)
+    finals = tuple(torch.stack([end[i] for end in ends]) for i in range(len(states)))
+    return torch.stack(ys, 1), finals
+
+
+def _bound(clip: float | None) -> Callable[[Tensor], Tensor]:
+    return (lambda x: x) if clip is None else (lambda x: torch.clamp(x, -clip, clip))
+
+
+@op("LSTM")
+def lstm(
+    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None, h: Tensor | None = None,
+    c: Tensor | None = None, p: Tensor | None = None, *, activation_alpha: Any = None, activation_beta: Any = None,
+    activations: Any = None, clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
+    input_forget: int = 0, layout: int = 0, outputs: tuple[bool, ...] = (True, False, False),
+) -> Any:  # fmt: skip
+    x = x.transpose(0, 1) if layout else x
+    dirs, hidden = w.shape[0], r.shape[2]
+    states = (_state(h, x, dirs, hidden, layout), _state(c, x, dirs, hidden, layout))
+    plain = activations is None or tuple(activations) == ("Sigmoid", "Tanh", "Tanh") * dirs
+    if plain and lengths is None and p is None and clip is None and not input_forget:
+        flip = direction == "reverse"
+        flat = _flat_weights(w, r, b, _IOFC_TO_IFCO)
+        y, hn, cn = torch._VF.lstm(  # type: ignore[attr-defined]
+            x.flip(0) if flip else x, [s.contiguous() for s in states], flat, b is not None, 1, 0.0, False, dirs == 2, False
+        )  # fmt: skip
+        return _results(_split(y.flip(0) if flip else y, dirs), (hn, cn), layout, outputs)
+    functions = _activations(activations, ("Sigmoid", "Tanh", "Tanh"), dirs, activation_alpha, activation_beta)
+    bound = _bound(clip)
+
+    def step(d: int, xt: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        f, g, k = functions[3 * d : 3 * d + 3]
+        ht, ct = state
+        bias = None if b is None else b[d].unflatten(0, (2, -1)).sum(0)
+        i, o, forget, cell = (F.linear(xt, w[d], bias) + F.linear(ht, r[d])).chunk(4, 1)
+        pi, po, pf = (0, 0, 0) if p is None else p[d].chunk(3)
+        gate = f(bound(i + pi * ct))
+        keep = 1 - gate if input_forget else f(bound(forget + pf * ct))
+        ct = keep * ct + gate * g(bound(cell))
+        return f(bound(o + po * ct)) * k(ct), ct
+
+    y, ends = _loop(step, x, states, lengths, direction)
+    return _results(y, ends, layout, outputs)
+
+
+@op("GRU")
+def gru(
+    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None, h: Tensor | None = None,
+    *, activation_alpha: Any = None, activation_beta: Any = None, activations: Any = None, clip: float | None = None,
+    direction: str = "forward", hidden_size: int | None = None, layout: int = 0, linear_before_reset: int = 0,
+    outputs: tuple[bool, ...] = (True, False),
+) -> Any:  # fmt: skip
+    x = x.transpose(0, 1) if layout else x
+    dirs, hidden = w.shape[0], r.shape[2]
+    state = _state(h, x, dirs, hidden, layout)
+    plain = activations is None or tuple(activations) == ("Sigmoid", "Tanh") * dirs
+    if plain and lengths is None and clip is None and linear_before_reset:
+        flip = direction == "reverse"
+        flat = _flat_weights(w, r, b, _ZRH_TO_RZN)
+        y, hn = torch._VF.gru(  # type: ignore[attr-defined]
+            x.flip(0) if flip else x, state.contiguous(), flat, b is not None, 1, 0.0, False, dirs == 2, False
+        )
+        return _results(_split(y.flip(0) if flip else y, dirs), (hn,), layout, outputs)
+    functions = _activations(activations, ("Sigmoid", "Tanh"), dirs, activation_alpha, activation_beta)
+    bound = _bound(clip)
+
+    def step(d: int, xt: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        f, g = functions[2 * d : 2 * d + 2]
+        ht = states[0]
+        bw, br = (None, None) if b is None else b[d].chunk(2)
+        (xz, xr, xh), (rz, rr, rh) = F.linear(xt, w[d], bw).chunk(3, 1), r[d].chunk(3)
+        bz, bq, bh = (None, None, None) if br is None else br.chunk(3)
+        z = f(bound(xz + F.linear(ht, rz, bz)))
+        q = f(bound(xr + F.linear(ht, rr, bq)))
+        inner = q * F.linear(ht, rh, bh) if linear_before_reset else F.linear(q * ht, rh, bh)
+        return ((1 - z) * g(bound(xh + inner)) + z * ht,)
+
+    y, ends = _loop(step, x, (state,), lengths, direction)
+    return _results(y, ends, layout, outputs)
+
+
+@op("RNN")
+def rnn(
+    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None, h: Tensor | None = None,
+    *, activation_alpha: Any = None, activation_beta: Any = None, activations: Any = None, clip: float | None = None,
+    direction: str = "forward", hidden_size: int | None = None, layout: int = 0,
+    outputs: tuple[bool, ...] = (True, False),
+) -> Any:  # fmt: skip
+    x = x.transpose(0, 1) if layout else x
+    dirs, hidden = w.shape[0], r.shape[2]
+    names = tuple(activations or ("Tanh",))[:dirs]
+    functions = _activations(names * (dirs if len(names) == 1 else 1), ("Tanh",), dirs, activation_alpha, activation_beta)
+    bound = _bound(clip)
+
+    def step(d: int, xt: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        bw, br = (None, None) if b is None else b[d].chunk(2)
+        return (functions[d](bound(F.linear(xt, w[d], bw) + F.linear(states[0], r[d], br))),)
+
+    y, ends = _loop(step, x, (_state(h, x, dirs, hidden, layout),), lengths, direction)
+    return _results(y, ends, layout, outputs)
