@@ -52,8 +52,8 @@ class Schedule(Event, abc.ABC):
 
     def apply(self, run: Run) -> None:
         """Set the hyper-parameter; raises InputError if the optimizer has none of that name."""
-        optimizer = run.optimizer
-        optimizer.set_parameter(self.parameter, self.at(run.epoch, run.step, optimizer.initial.get(self.parameter)))
+        base = run.optimizer.initial_parameter(self.parameter)
+        run.optimizer.set_parameter(self.parameter, self.at(run.epoch, run.step, base))
 
 
 @dataclass

@@ -176,11 +176,7 @@ class Optimizer(abc.ABC):
         Raises:
             InputError: no such hyper-parameter (the nearest is named), or a value out of its range.
         """
-        if name not in self.hyperparameters:
-            raise InputError(
-                f"{type(self).__name__}: got hyper-parameter {name!r}; expected one of {self.hyperparameters}: "
-                f"{nearest(name, self.hyperparameters)}"
-            )
+        self._check_name(name)
         try:
             setattr(self, name, RANGES.get(name, _number(0))(value))
         except (ValueError, TypeError) as error:
@@ -191,6 +187,18 @@ class Optimizer(abc.ABC):
     def get_parameters(self) -> dict[str, Any]:
         """The hyper-parameters and their present values; JSON can hold them."""
         return {name: getattr(self, name) for name in self.hyperparameters}
+
+    def initial_parameter(self, name: str) -> Any:
+        """The value that a hyper-parameter was made with; raises InputError as :meth:`set_parameter` does."""
+        self._check_name(name)
+        return self.initial[name]
+
+    def _check_name(self, name: str) -> None:
+        if name not in self.hyperparameters:
+            raise InputError(
+                f"{type(self).__name__}: got hyper-parameter {name!r}; expected one of {self.hyperparameters}: "
+                f"{nearest(name, self.hyperparameters)}"
+            )
 
     # -- state ------------------------------------------------------------------------------------------------------
     @abc.abstractmethod

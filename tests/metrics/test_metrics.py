@@ -1,0 +1,86 @@
+"""Metrics on statistics made up for the purpose, whose answers are known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import deep500.metrics
+from deep500.errors import InputError
+from deep500.metrics import (
+    Metric,
+    TestAccuracy,
+    TestLoss,
+    TestMetric,
+    Throughput,
+    TimeToAccuracy,
+    TrainingAccuracy,
+    TrainingLoss,
+    TrainingTime,
+)
+from deep500.training import EpochRecord, TrainingStatistics
+
+STATISTICS = TrainingStatistics(
+    [
+        EpochRecord(0, 2.0, 30.0, 100, 4.0, 1.5, 40.0, 20, 1.0),
+        EpochRecord(1, 0.5, 80.0, 100, 2.0, 0.4, 90.0, 20, 1.0),
+        EpochRecord(2, 0.7, 70.0, 50, 2.0, 0.6, 85.0, 20, 1.0),
+    ]
+)
+UNVALIDATED = TrainingStatistics([EpochRecord(0, 2.0, None, 100, 4.0)])
+METRICS = [  # metric, name, unit, direction, kind, value, value without validation
+    (TestAccuracy(), "test_accuracy", "%", "higher", "quality", 85.0, None),
+    (TestAccuracy(max_acc=True), "best_test_accuracy", "%", "higher", "quality", 90.0, None),
+    (TestAccuracy(True), "best_test_accuracy", "%", "higher", "quality", 90.0, None),
+    (TrainingAccuracy(), "train_accuracy", "%", "higher", "quality", 70.0, None),
+    (TrainingAccuracy(max_acc=True), "best_train_accuracy", "%", "higher", "quality", 80.0, None),
+    (TestLoss(), "test_loss", "", "lower", "quality", 0.6, None),
+    (TestLoss(best=True), "best_test_loss", "", "lower", "quality", 0.4, None),
+    (TrainingLoss(), "train_loss", "", "lower", "quality", 0.7, 2.0),
+    (TrainingTime(), "training_time", "s", "lower", "cost", 8.0, 4.0),
+    (Throughput(), "throughput", "samples/s", "higher", "rate", 250 / 8, 25.0),
+    (TimeToAccuracy(40), "time_to_accuracy_40", "s", "lower", "cost", 5.0, None),
+    (TimeToAccuracy(89.5), "time_to_accuracy_89.5", "s", "lower", "cost", 8.0, None),
+    (TimeToAccuracy(90.5), "time_to_accuracy_90.5", "s", "lower", "cost", None, None),
+]
+
+
+@pytest.mark.parametrize(("metric", "name", "unit", "direction", "kind", "value", "unvalidated"), METRICS)
+def test_metric(metric, name, unit, direction, kind, value, unvalidated):
+    assert (metric.name, metric.unit, metric.direction, metric.kind) == (name, unit, direction, kind)
+    assert metric.measure(STATISTICS) == value
+    assert metric.measure(UNVALIDATED) == unvalidated
+    assert metric.measure(TrainingStatistics()) is None
+
+
+def test_every_metric_has_a_row():
+    named = {c for c in vars(deep500.metrics).values() if isinstance(c, type) and issubclass(c, Metric)}
+    assert named - {Metric} == {type(row[0]) for row in METRICS}
+
+
+@pytest.mark.parametrize("metric", [row[0] for row in METRICS])
+@given(a=st.floats(allow_nan=False), b=st.floats(allow_nan=False))
+def test_better_and_passes_agree_with_the_direction(metric, a, b):
+    assert metric.better(a, b) == (a > b if metric.direction == "higher" else a < b)
+    assert metric.passes(a, b) == (a >= b if metric.direction == "higher" else a <= b)
+
+
+@pytest.mark.parametrize("missing", [None, math.nan])
+@pytest.mark.parametrize("metric", [row[0] for row in METRICS])
+def test_what_was_not_measured_neither_wins_nor_passes(metric, missing):
+    assert metric.better(1.0, missing) and not metric.better(missing, 1.0) and not metric.better(missing, missing)
+    assert not metric.passes(missing, 1.0)
+
+
+def test_time_to_accuracy_refuses_a_target_that_is_no_percentage():
+    with pytest.raises(InputError, match="percent"):
+        TimeToAccuracy(930)
+
+
+def test_the_historical_name_is_not_collected():
+    assert TestMetric is Metric and TestAccuracy.__test__ is False
+    with pytest.raises(TypeError, match="abstract"):
+        Metric()
