@@ -106,7 +106,7 @@ def test_inside_nobody_imports_the_package_root() -> None:
     """`import deep500` inside the package would hide upward imports from the import rules."""
     found = []
     for path in _modules():
-        if path == ROOT / "deep500" / "__init__.py":
+        if path.parent == ROOT / "deep500" and path.name in ("__init__.py", "cli.py"):  # the root, and the top layer
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import) and any(alias.name == "deep500" for alias in node.names):
