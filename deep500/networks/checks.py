@@ -10,7 +10,7 @@ import numpy as np
 
 from deep500.errors import NetworkError, nearest
 from deep500.networks.node import Node
-from deep500.networks.protos import type_proto
+from deep500.networks.protos import node_proto, type_proto
 from deep500.networks.structure import Structure
 from deep500.tensors import Dim, TensorDescriptor, dtype_to_onnx
 
@@ -62,6 +62,15 @@ def check_reads(network: Structure, node: Node) -> None:
         )
 
 
+def check_storable(node: Node) -> None:
+    """The node must fit into ONNX's message: attribute values of types and sizes that ONNX has."""
+    try:
+        node_proto(node)
+    except (ValueError, TypeError) as error:  # InputError and NetworkError among them
+        raise NetworkError(f"node {node.name!r}: got an attribute that ONNX cannot hold ({error}); expected numbers, "
+                           "strings, arrays, graphs or lists of them: convert it") from error  # fmt: skip
+
+
 def check_unread(network: Structure, value: str) -> None:
     """Nobody may read the value, the network's outputs included."""
     if readers := network._readers(value):
@@ -75,7 +84,7 @@ def as_shape(name: str, shape: Sequence[Dim] | None) -> tuple[Dim, ...] | None:
     if shape is None:
         return None
     given = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, str) else (object(),)
-    sizes = tuple(int(d) if isinstance(d, np.integer) else d for d in given)
+    sizes: tuple[Any, ...] = tuple(int(d) if isinstance(d, np.integer) else d for d in given)
     if not all(d is None or (isinstance(d, str) and d) or (isinstance(d, int) and d >= 0) for d in sizes):
         raise NetworkError(
             f"input {name!r}: got shape {shape!r}; expected a list of sizes >= 0: use a string for a free size"

@@ -23,6 +23,7 @@ from deep500.networks.checks import (
     check_new_node,
     check_new_value,
     check_reads,
+    check_storable,
     check_unread,
     sort_nodes,
 )
@@ -103,14 +104,14 @@ class Network(Structure):
     def remove_node(self, name: str, reconnect: bool = False) -> None:
         """Remove a node whose outputs nobody reads.
 
-        With ``reconnect=True`` the readers of its first output read its first input instead; if that input already is an
-        output of the network, it stays one output. Further outputs must be unread.
+        With ``reconnect=True`` the readers of its first output read its first input instead; an input that already is
+        an output of the network stays one output. Further outputs must be unread.
         """
         node = self.node(name)
         if reconnect:
             if not (node.inputs and node.inputs[0] and node.outputs[0]):
                 raise NetworkError(
-                    f"node {name!r}: got reconnect=True for {node}; expected a first input and a first output to connect: "
+                    f"node {name!r}: got reconnect=True for {node}; expected a first input and a first output: "
                     "redirect its readers with replace_value"
                 )
             self._redirect({node.outputs[0]: node.inputs[0]}, without=name)
@@ -138,6 +139,7 @@ class Network(Structure):
         new = Node(op_type, new_inputs, tuple(outputs), name, domain, _given(attributes))
         check_reads(self, new)
         check_node(new)
+        check_storable(new)
         self._commit({**self._nodes, name: new})
         for value in set(old.writes) - set(new.writes):
             del self._producers[value]
@@ -285,6 +287,7 @@ class Network(Structure):
         """Append a node after all checks; loading and :meth:`add_node` share it."""
         check_new_node(self, node)
         check_node(node)
+        check_storable(node)
         self._nodes[node.name] = node
         self._producers.update(dict.fromkeys(node.writes, node.name))
         self._touch()
@@ -308,8 +311,8 @@ class Network(Structure):
                 continue
             if set(node.captured) & set(names):
                 raise NetworkError(
-                    f"node {node.name!r}: got a redirection of a value that its sub-graph captures; expected none: edit "
-                    "the sub-graph"
+                    f"node {node.name!r}: got a redirection of a value that its sub-graph captures; expected none: "
+                    "edit the sub-graph"
                 )
             inputs = tuple(names.get(n, n) for n in node.inputs)
             nodes[node.name] = node if inputs == node.inputs else replace(node, inputs=inputs)

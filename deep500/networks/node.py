@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -140,7 +140,7 @@ def captures(graph: onnx.GraphProto) -> list[str]:
 
 
 def decode(value: Any) -> Any:
-    """An attribute value as ONNX stores it, in Python's own terms: str, tuple, array instead of bytes, list, TensorProto."""
+    """An attribute value as ONNX stores it, in Python's terms: str, tuple, array for bytes, list, TensorProto."""
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="surrogateescape")
     if isinstance(value, onnx.TensorProto):
@@ -150,7 +150,7 @@ def decode(value: Any) -> Any:
     return tuple(decode(v) for v in value)
 
 
-@lru_cache(maxsize=None)
+@cache
 def find_schema(op_type: str, domain: str = "") -> onnx.defs.OpSchema | None:
     """The operator's schema at :data:`OPSET` (newest version in other domains), None if ONNX has none."""
     try:

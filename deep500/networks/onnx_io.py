@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-from google.protobuf.message import EncodeError
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import version_converter
 
 from deep500.errors import NetworkError
@@ -48,7 +48,7 @@ def dump(network: Network, path: str | os.PathLike[str] | None = None, opset: in
         opset: version of ONNX's operators, the newest by default; a lower one is reached with ONNX's converter.
 
     Raises:
-        NetworkError: an operator that cannot be converted, a model beyond protobuf's 2 GiB, a path that cannot be written.
+        NetworkError: an operator cannot be converted, the model exceeds protobuf's 2 GiB, the path cannot be written.
     """
     descriptors = network.descriptors()
     try:
@@ -61,7 +61,9 @@ def dump(network: Network, path: str | os.PathLike[str] | None = None, opset: in
         onnx.helper.set_model_props(model, {CONSTANTS_KEY: json.dumps(constants), UNRANKED_KEY: json.dumps(unranked)})
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
-        raise NetworkError(f"got a network that ONNX refuses ({first_line(error)}); expected a valid one: change that node") from error  # fmt: skip
+        raise NetworkError(
+            f"got a network that ONNX refuses ({first_line(error)}); expected a valid one: change that node"
+        ) from error
     except (EncodeError, ValueError) as error:
         raise NetworkError(
             f"got a network that does not fit into an ONNX model ({first_line(error)}); expected less than 2 GiB, "
@@ -88,18 +90,19 @@ def content_hash(network: Network) -> str:
     for name, parameter in sorted(network.parameters.items()):
         value = parameter.value
         digest.update(repr((name, str(value.dtype), value.shape, parameter.trainable)).encode())
-        digest.update(
-            repr(value.tolist()).encode()
-            if value.dtype == object
-            else np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-        )
+        digest.update(repr(value.tolist()).encode() if value.dtype == object else _buffer(value))
     for node in sorted(network.nodes, key=lambda node: node.name):
         digest.update(node_proto(node).SerializeToString(deterministic=True))
     return digest.hexdigest()
 
 
+def _buffer(array: np.ndarray) -> memoryview:
+    """The array's bytes in C order, without a copy where possible; also for dtypes that NumPy itself does not know."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
 def give_ranks(graph: onnx.GraphProto) -> list[str]:
-    """Declare inputs and outputs of unknown rank without dimensions, which the checker wants, and return their names."""
+    """Give inputs and outputs of unknown rank the shape entry that the checker wants; returns their names."""
     unranked = []
     for value in (*graph.input, *graph.output):
         tensor = value.type.tensor_type
@@ -116,7 +119,7 @@ def _convert_down(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         )
     try:
         lower = version_converter.convert_version(model, opset)
-    except Exception as error:  # noqa: BLE001 - the converter raises whatever its adapters do
+    except Exception as error:
         operator = re.search(r"[Ff]or (?:operator )?'?(\w+)", str(error))
         which = operator.group(1) if operator else "an operator"
         raise NetworkError(

@@ -1,8 +1,8 @@
 """Read ONNX models as networks, or refuse them with an error that says what is wrong with the file.
 
 The steps: parse; external data, only from inside the model's folder; ONNX's checker; local functions inlined; converted
-up to :data:`~deep500.networks.node.OPSET`; brought into our form (:mod:`deep500.networks.normalise`). Arrays take no part
-in the middle steps, so that weights are copied once and 2 GiB is no limit.
+up to :data:`~deep500.networks.node.OPSET`; brought into our form (:mod:`deep500.networks.normalise`). Large
+arrays take no part in the middle steps, so that weights are not copied and 2 GiB is no limit.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Network:
     Args:
         model: a path, the bytes of a file, or a message (which is not changed).
 
-    Initializers become parameters. Trainable are those that a Deep500 file says, else the floating ones with at least one
-    dimension that are read as weights (not running statistics, bounds, scales and the like). ``Constant`` nodes become
-    parameters that are not trainable, an ``Identity`` of an initializer a parameter of its own.
+    Initializers become parameters. Trainable are those that a Deep500 file says, else the floating ones with a
+    dimension or more that are read as weights (not running statistics, bounds, scales and the like). ``Constant``
+    nodes become parameters that are not trainable, an ``Identity`` of an initializer a parameter of its own.
 
     Raises:
         NetworkError: no such file, not an ONNX model, truncated, too new, invalid, or external data outside the folder.
@@ -105,7 +105,8 @@ def _parse(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[str
         raise NetworkError(f"{path}: got {what}; expected an ONNX file: check the path")
     proto = _guard(str(path), expected, lambda: onnx.load(path, load_external_data=False))
     _check_external(proto, path)
-    _guard(str(path), "external data that is complete", lambda: onnx.load_external_data_for_model(proto, str(path.parent)))  # fmt: skip
+    folder = str(path.parent)
+    _guard(str(path), "complete external data", lambda: onnx.load_external_data_for_model(proto, folder))
     return str(path), proto
 
 
@@ -123,8 +124,8 @@ def _check_external(proto: onnx.ModelProto, path: Path) -> None:
                 )
             if not target.is_file():
                 raise NetworkError(
-                    f"{path}: got no file {location!r}, which holds tensor {tensor.name!r}; expected it beside the model: "
-                    "copy it there"
+                    f"{path}: got no file {location!r}, which holds tensor {tensor.name!r}; expected it beside the "
+                    "model: copy it there"
                 )
 
 
@@ -158,7 +159,7 @@ def _read_list(metadata: dict[str, str], key: str, where: str) -> list[str]:
     return values
 
 
-# -- checking and converting --------------------------------------------------------------------------------------------
+# -- checking and converting ------------------------------------------------------------------------------------------
 def _check_versions(proto: onnx.ModelProto, where: str) -> None:
     if proto.ir_version < 1 or not proto.HasField("graph"):
         raise NetworkError(
@@ -174,7 +175,7 @@ def _check_versions(proto: onnx.ModelProto, where: str) -> None:
 
 
 def _take_arrays(graph: onnx.GraphProto) -> Arrays:
-    """Arrays of all initializers; in the graph the large ones become inputs, none remains sparse or an input as well."""
+    """Arrays of all initializers; in the graph the large ones become inputs, none stays sparse or twice."""
     arrays = {t.name: np.asarray(numpy_helper.to_array(t)) for t in graph.initializer}
     arrays |= {s.values.name: densify(s) for s in graph.sparse_initializer}
     inputs = [v for v in graph.input if v.name not in arrays]
@@ -200,6 +201,11 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
         if imported.domain == "ai.onnx":
             imported.domain = ""
     versions = {o.version for o in proto.opset_import if o.domain == ""}
+    if versions and min(versions) < 9 and any(n.op_type == "Scan" for n in proto.graph.node):
+        raise NetworkError(
+            f"{where}: got Scan of opset {min(versions)}, which has a batch axis that later ones lack, and which ONNX's "
+            "converter gets wrong; expected opset 9 or higher: export the model for a newer opset"
+        )
     if versions and versions != {OPSET}:
         from onnx import version_converter
 

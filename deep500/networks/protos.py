@@ -14,7 +14,7 @@ from deep500.networks.node import OPSET, Node, find_schema
 from deep500.tensors import TensorDescriptor, dtype_from_onnx, dtype_to_onnx
 
 if TYPE_CHECKING:
-    from deep500.networks.graph import Network, Parameter
+    from deep500.networks.structure import Parameter, Structure
 
 UNKNOWN = TensorDescriptor(None, None)
 """Descriptor of a value of which nothing is known."""
@@ -30,7 +30,7 @@ def tensor_proto(value: np.ndarray, name: str = "") -> onnx.TensorProto:
     return numpy_helper.from_array(array.astype(object) if array.dtype.kind in "US" else array, name)
 
 
-_PYTHON_KINDS: dict[type, int] = {
+_PYTHON_KINDS: dict[type, Any] = {
     bool: AttributeProto.INT,
     int: AttributeProto.INT,
     float: AttributeProto.FLOAT,
@@ -49,7 +49,7 @@ _LIST_OF = {
     AttributeProto.TYPE_PROTO: AttributeProto.TYPE_PROTOS,
     AttributeProto.SPARSE_TENSOR: AttributeProto.SPARSE_TENSORS,
 }
-_ENCODE: dict[int, tuple[str, bool, Callable[[Any], Any]]] = {  # kind -> (field, is a list, how one element is stored)
+_ENCODE: dict[Any, tuple[str, bool, Callable[[Any], Any]]] = {  # kind -> (field, is a list, how one element is stored)
     AttributeProto.INT: ("i", False, int),
     AttributeProto.FLOAT: ("f", False, float),
     AttributeProto.STRING: ("s", False, _bytes),
@@ -84,7 +84,7 @@ def attribute_proto(name: str, value: Any, kind: int | None = None) -> Attribute
     return proto
 
 
-def _kind_of(name: str, value: Any) -> int:
+def _kind_of(name: str, value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return AttributeProto.TENSOR
     if isinstance(value, np.generic):
@@ -111,7 +111,7 @@ def node_proto(node: Node) -> onnx.NodeProto:
         op_type=node.op_type, input=node.inputs, output=node.outputs, name=node.name, domain=node.domain
     )
     for name, value in sorted(node.attributes.items()):
-        kind = declared[name].type.value if name in declared else None
+        kind = int(declared[name].type) if name in declared else None  # type: ignore[call-overload]
         proto.attribute.append(attribute_proto(name, value, kind))
     return proto
 
@@ -168,7 +168,7 @@ def value_info(name: str, descriptor: TensorDescriptor) -> onnx.ValueInfoProto:
 
 
 def graph_proto(
-    network: Network,
+    network: Structure,
     descriptors: Mapping[str, TensorDescriptor],
     holds_data: Callable[[str, Parameter], bool] = lambda name, parameter: True,
 ) -> onnx.GraphProto:

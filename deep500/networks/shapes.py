@@ -27,7 +27,7 @@ from deep500.networks.protos import (
 from deep500.tensors import Dim, Shape, TensorDescriptor
 
 if TYPE_CHECKING:
-    from deep500.networks.graph import Network, Parameter
+    from deep500.networks.structure import Parameter, Structure
 
 _SMALL = 256  # arrays up to this many elements may be operands that decide about shapes
 _ROUNDS = 6
@@ -38,11 +38,11 @@ Descriptors = dict[str, TensorDescriptor]
 Constants = dict[str, np.ndarray]
 
 
-def infer_descriptors(network: Network) -> Descriptors:
+def infer_descriptors(network: Structure) -> Descriptors:
     """Descriptors of all values; what cannot be inferred is None in its dtype, its shape or single sizes.
 
-    Declarations from the file that the network came from help where inference fails (custom operators). Never raises for
-    operators that ONNX does not know.
+    Declarations from the file that the network came from help where inference fails (custom operators). Operators that
+    ONNX does not know never raise.
     """
     skeleton = graph_proto(network, {}, _decides_shapes)
     found = _infer(network, skeleton, {}, {})
@@ -66,7 +66,7 @@ def _is_complete(descriptor: TensorDescriptor) -> bool:
     return descriptor.dtype is not None and descriptor.shape is not None and None not in descriptor.shape
 
 
-def _resolve(network: Network, skeleton: onnx.GraphProto, binding: Mapping[str, int]) -> Descriptors:
+def _resolve(network: Structure, skeleton: onnx.GraphProto, binding: Mapping[str, int]) -> Descriptors:
     """Infer with numbers for symbols, folding what decides about shapes, until nothing new is learned."""
     constants: Constants = {
         n: p.value for n, p in network.parameters.items() if not p.trainable and _decides_shapes(n, p)
@@ -84,7 +84,7 @@ def _resolve(network: Network, skeleton: onnx.GraphProto, binding: Mapping[str, 
     return found
 
 
-def _infer(network: Network, skeleton: onnx.GraphProto, binding: Mapping[str, int], folded: Constants) -> Descriptors:
+def _infer(network: Structure, skeleton: onnx.GraphProto, binding: Mapping[str, int], folded: Constants) -> Descriptors:
     """One run of ONNX's inference; ``folded`` values enter as constants, so that their nodes are left out."""
     graph = onnx.GraphProto()
     graph.CopyFrom(skeleton)
@@ -130,7 +130,7 @@ def _bind(descriptor: TensorDescriptor, binding: Mapping[str, int]) -> TensorDes
     return replace(descriptor, shape=tuple(binding.get(d, d) if isinstance(d, str) else d for d in descriptor.shape))
 
 
-def _plain(descriptor: TensorDescriptor, network: Network) -> TensorDescriptor:
+def _plain(descriptor: TensorDescriptor, network: Structure) -> TensorDescriptor:
     """Without the symbols that inference invents."""
     if descriptor.shape is None:
         return descriptor
@@ -149,7 +149,7 @@ def _merge(first: TensorDescriptor, second: TensorDescriptor) -> TensorDescripto
     return TensorDescriptor(first.dtype or second.dtype, shape)
 
 
-def _fold(network: Network, found: Descriptors, constants: Constants) -> None:
+def _fold(network: Structure, found: Descriptors, constants: Constants) -> None:
     """Add the values of nodes that depend on nothing but constants and static shapes, if they are small."""
     for node in network.nodes:
         outputs = node.writes

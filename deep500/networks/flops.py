@@ -1,0 +1,144 @@
+"""Floating point operations per operator, counted from shapes. A multiply-add is **two** operations, as in most reports.
+
+Counted is the arithmetic of the textbook algorithm: data movement is 0, a transcendental function counts as one. Weights
+of a convolution that meet padding are counted too, as is usual. What is not in the table is unknown (None), never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import TYPE_CHECKING, TypeAlias
+
+from deep500.networks.node import Node
+
+if TYPE_CHECKING:
+    from deep500.networks.graph import Network
+
+Sizes: TypeAlias = tuple[int, ...]
+Formula: TypeAlias = Callable[[Node, list[Sizes], list[Sizes]], int]
+
+
+def _conv(node: Node, inputs: list[Sizes], outputs: list[Sizes]) -> int:
+    """2 * (output elements) * (input channels of the group) * (kernel size), and the bias."""
+    return prod(outputs[0]) * (2 * prod(inputs[1][1:]) + _has(inputs, 2))
+
+
+def _conv_transpose(node: Node, inputs: list[Sizes], outputs: list[Sizes]) -> int:
+    """Every input element meets (output channels of the group) * (kernel size) weights."""
+    return 2 * prod(inputs[0]) * prod(inputs[1][1:]) + _has(inputs, 2) * prod(outputs[0])
+
+
+def _gemm(node: Node, inputs: list[Sizes], outputs: list[Sizes]) -> int:
+    inner = inputs[0][0 if node.attribute("transA", 0) else 1]
+    return prod(outputs[0]) * (2 * inner + _has(inputs, 2))
+
+
+def _matmul(node: Node, inputs: list[Sizes], outputs: list[Sizes]) -> int:
+    return 2 * prod(outputs[0]) * inputs[0][-1]
+
+
+def _pool(node: Node, inputs: list[Sizes], outputs: list[Sizes]) -> int:
+    return prod(outputs[0]) * prod(node.attribute("kernel_shape"))
+
+
+def _recurrent(node: Node, inputs: list[Sizes], outputs: list[Sizes]) -> int:
+    """Both matrix products of every step and gate; the element-wise part is left out (below 1 %)."""
+    steps, batch = inputs[0][:2]
+    return 2 * steps * batch * (prod(inputs[1]) + prod(inputs[2]))
+
+
+def _has(inputs: list[Sizes], index: int) -> int:
+    return int(len(inputs) > index and inputs[index] != _ABSENT)
+
+
+def _per_output(count: int) -> Formula:
+    return lambda node, inputs, outputs: count * prod(outputs[0])
+
+
+def _per_input(count: int) -> Formula:
+    return lambda node, inputs, outputs: count * prod(inputs[0])
+
+
+def _variadic(node: Node, inputs: list[Sizes], outputs: list[Sizes]) -> int:
+    return (len(inputs) - 1) * prod(outputs[0])
+
+
+_ABSENT: Sizes = (-1,)
+_MOVES = (
+    "Cast", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements",
+    "GatherND", "Identity", "Pad", "Reshape", "ScatterElements", "ScatterND", "Shape", "Size", "Slice", "SpaceToDepth",
+    "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+)  # fmt: skip
+_ONE_PER_OUTPUT = (
+    "Abs", "Add", "And", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf", "Exp", "Floor", "Greater", "GreaterOrEqual",
+    "LeakyRelu", "Less", "LessOrEqual", "Log", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu",
+    "Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Sub", "Tanh", "Xor",
+)  # fmt: skip
+_ONE_PER_INPUT = (
+    "ArgMax", "ArgMin", "CumSum", "GlobalAveragePool", "GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceMin",
+    "ReduceProd", "ReduceSum",
+)  # fmt: skip
+
+FORMULAS: dict[str, Formula] = {
+    **dict.fromkeys(_MOVES, _per_output(0)),
+    **dict.fromkeys(_ONE_PER_OUTPUT, _per_output(1)),
+    **dict.fromkeys(_ONE_PER_INPUT, _per_input(1)),
+    **dict.fromkeys(("Max", "Mean", "Min", "Sum"), _variadic),
+    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "BatchNormalization": _per_output(4),  # subtract, divide, scale, shift
+    "GroupNormalization": _per_output(7),  # and mean and variance before: 3 per element
+    "InstanceNormalization": _per_output(7),
+    "LayerNormalization": _per_output(7),
+    "RMSNormalization": _per_output(4),
+    "Dropout": _per_output(2),
+    "Elu": _per_output(2),
+    "Gelu": _per_output(4),  # x / 2 * (1 + erf(x / sqrt(2)))
+    "HardSigmoid": _per_output(2),
+    "HardSwish": _per_output(3),
+    "Softplus": _per_output(3),
+    "Swish": _per_output(2),
+    "LogSoftmax": _per_output(5),  # maximum, subtract, exponential, sum, subtract
+    "Softmax": _per_output(5),
+    "NegativeLogLikelihoodLoss": lambda node, inputs, outputs: prod(inputs[1]),
+    "ReduceL2": _per_input(2),
+    "ReduceSumSquare": _per_input(2),
+    "SoftmaxCrossEntropyLoss": _per_input(5),
+}  # fmt: skip
+"""Formulas by operator of ONNX's own domain: (node, input shapes, output shapes) -> operations."""
+
+
+def count_flops(network: Network, batch: int = 1) -> dict[str, int | None]:
+    """Operations of one forward run, by node name; None where the operator or a shape is unknown.
+
+    Args:
+        network: is not changed.
+        batch: takes the place of every symbolic size.
+
+    Example:
+        >>> from deep500.networks import Network
+        >>> net = Network(); net.add_input("x", ("N", 3)); net.add_node("Relu", ["x"], ["y"], name="relu")
+        >>> count_flops(net, batch=8)
+        {'relu': 24}
+    """
+    descriptors = network.descriptors()
+
+    def sizes(name: str) -> Sizes | None:
+        shape = descriptors[name].shape if name else _ABSENT
+        if shape is None or None in shape:
+            return None
+        return tuple(batch if isinstance(size, str) else size for size in shape if size is not None)
+
+    counts: dict[str, int | None] = {}
+    for node in network.nodes:
+        formula = FORMULAS.get(node.op_type) if not node.domain else None
+        inputs, outputs = [sizes(n) for n in node.inputs], [sizes(n) for n in node.outputs]
+        known_in, known_out = [s for s in inputs if s is not None], [s for s in outputs if s is not None]
+        complete = len(known_in) == len(inputs) and len(known_out) == len(outputs)
+        counts[node.name] = formula(node, known_in, known_out) if formula and complete else None
+    return counts

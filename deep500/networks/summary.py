@@ -1,0 +1,75 @@
+"""A network as a table for people: what ``print(network)`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from deep500.networks.flops import count_flops
+
+if TYPE_CHECKING:
+    from deep500.networks.graph import Network
+    from deep500.networks.node import Node
+
+_HEAD = ("name", "operator", "output", "parameters", "FLOPs")
+_WIDEST = 40  # characters of a name
+
+
+def summary(network: Network) -> str:
+    """One line per node (operator, first output, parameters that it is the first to read, FLOPs per sample), and totals.
+
+    Parameters are trainable ones and other floating ones (running statistics), not integers such as shapes. FLOPs are
+    counted as :mod:`deep500.networks.flops` says, with 1 for every symbolic size; ``?`` is unknown, not 0, and a total
+    with unknown parts is a lower bound, marked ``>=``.
+    """
+    descriptors, flops = network.descriptors(), count_flops(network)
+    rows = [_HEAD]
+    seen: set[str] = set()
+    for node in network.nodes:
+        own = [n for n in node.inputs if n in network.parameters and n not in seen]
+        seen.update(own)
+        rows.append((
+            node.name, f"{node.domain}.{node.op_type}" if node.domain else node.op_type,
+            str(descriptors[node.writes[0]]), f"{_count(network, own):,}", _flops([flops[node.name]]),
+        ))  # fmt: skip
+    trainable = _count(network, network.trainable())
+    other = _count(network, network.parameters) - trainable
+    return "\n".join([
+        f"network {network.name!r}",
+        *(f"  input   {name}: {descriptor}" for name, descriptor in network.inputs.items()),
+        *(f"  output  {name}: {descriptors[name]}" for name in network.outputs),
+        *_table(rows),
+        f"{len(network.nodes)} nodes, {trainable:,} trainable parameters, {other:,} others; "
+        f"FLOPs per sample: {_flops(flops.values())}",
+    ])  # fmt: skip
+
+
+def _count(network: Network, names: Iterable[str]) -> int:
+    """Elements of floating parameters (integers are shapes and axes)."""
+    values = [network.parameters[n].value for n in names]
+    return sum(v.size for v in values if v.dtype.kind not in "iubO")
+
+
+def _flops(counts: Iterable[int | None]) -> str:
+    counts = list(counts)
+    known = [c for c in counts if c is not None]
+    if len(known) == len(counts):
+        return f"{sum(known):,}"
+    return f">= {sum(known):,}" if known else "?"
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    cut = [tuple(_shorten(cell) for cell in row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cut, strict=True)]
+    lines = [
+        "  ".join(
+            c.rjust(w) if i >= 3 else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cut
+    ]
+    rule = "-" * max(map(len, lines))
+    return [rule, lines[0], rule, *lines[1:], rule]
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
