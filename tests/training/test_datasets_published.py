@@ -183,6 +183,15 @@ def test_truncated_cifar_names_file_sizes_and_checksum(altered, binary):
     assert caught.value.exit_code == 3
 
 
+def test_unreadable_file(idx, monkeypatch):
+    def refuse(path):
+        raise PermissionError("Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(DataError, match=r"ubyte\.gz: got Permission denied; expected a readable file"):
+        load_dataset("mnist", root=idx)
+
+
 def test_labels_out_of_range_name_file_index_and_value(altered, binary):
     root = altered(binary)
     victim = root / "cifar-10-batches-bin" / "test_batch.bin"

@@ -83,7 +83,7 @@ def read_folder(folder: Path, names: Iterable[str], known: Mapping[str, str]) ->
             f"{folder}: got a folder without {', '.join(missing)}; expected {len(paths)} files; "
             "complete the copy or remove the folder"
         )
-    return {name: RawFile(str(path), path.read_bytes(), known.get(path.name)) for name, path in paths.items() if path}
+    return {name: RawFile(str(path), _bytes(path), known.get(path.name)) for name, path in paths.items() if path}
 
 
 def find(folder: Path, name: str) -> Path | None:
@@ -119,4 +119,11 @@ def verify_archive(archive: Path, known: Mapping[str, str]) -> None:
 
 
 def _archive(archive: Path, known: Mapping[str, str]) -> RawFile:
-    return RawFile(str(archive), archive.read_bytes(), known.get(archive.name))
+    return RawFile(str(archive), _bytes(archive), known.get(archive.name))
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: got {error}; expected a readable file; check its permissions and disk") from error
