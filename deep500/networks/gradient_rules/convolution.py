@@ -24,10 +24,8 @@ def _channels_first(g: GradContext, value: Value, like: Value, group: int, axes:
     """[N, group * C, ...] as [C, group * N, ...], for a value of the shape of the forward value ``like``."""
     if group == 1:
         return g.transpose(value, [1, 0, *axes])
-    channels = g.static(like, [1])
-    if channels is None:
-        g.refuse("a grouped convolution needs a known number of channels")
-    each = channels[0] // group
+    known = g.static(g.input(1), [1])  # [M, C / group, kernel] of Conv, [C, M / group, kernel] of ConvTranspose
+    each = known[0] if known else g.refuse("a grouped convolution needs a known number of channels")
     spatial = [(like, axis) for axis in axes]
     parts = g.reshape_to(value, [(like, 0), group, each, *spatial])
     front = g.transpose(parts, [2, 1, 0, *range(3, 3 + len(axes))])

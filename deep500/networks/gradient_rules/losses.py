@@ -32,7 +32,12 @@ class _Labels:
 
     def one_hot(self) -> Value:
         g = self.g
-        return g("OneHot", self.safe, g.sizes(g.input(0), [1]), g.array([0, 1]), axis=1)
+        known = g.static(g.input(0), [1])
+        classes = np.array(1 if known is None else known[0])
+        depth = g.emitter.constant(classes)
+        if known is None:
+            depth = str(g("Gather", g.shape(g.input(0)), depth))
+        return g("OneHot", self.safe, depth, g.array([0, 1]), axis=1)
 
     def factor(self) -> Value:
         """dL * w, divided by sum(w) or the number of samples for the mean."""

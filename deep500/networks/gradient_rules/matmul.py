@@ -24,7 +24,10 @@ def matmul(g: GradContext) -> Sequence[Value | None]:
         da = g("MatMul", dy, _swapped(g, b, ranks[1])) if g.needs(0) else None
         db = g("MatMul", _swapped(g, a, ranks[0]), dy) if g.needs(1) else None
         rank = max(ranks)
-        return [None if da is None else _over_batch(g, da, a, rank), None if db is None else _over_batch(g, db, b, rank)]
+        return [
+            None if da is None else _over_batch(g, da, a, rank),
+            None if db is None else _over_batch(g, db, b, rank),
+        ]
     if ranks == (1, 1):
         return [dy * b if g.needs(0) else None, dy * a if g.needs(1) else None]
     if ranks[0] == 1:  # y[..., n] = a[k] b[..., k, n]

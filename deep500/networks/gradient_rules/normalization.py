@@ -154,4 +154,4 @@ def lp_normalization(g: GradContext) -> Gradients:
     axis, p = g.attribute("axis"), g.attribute("p")
     norm = g("ReduceL1" if p == 1 else "ReduceL2", x, g.ints(axis), keepdims=1)
     slope = g("Sign", x) if p == 1 else y
-    return [(dy - slope * g.total(dy * y, [axis], keepdims=True)) / norm]
+    return [(dy - slope * g.total(dy * y, [axis], keepdims=True)) / g.where(g("Equal", norm, 0), 1, norm)]
