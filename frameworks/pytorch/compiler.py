@@ -28,7 +28,7 @@ _SMALL = 256  # constants up to this many elements may be written into the code,
 _HOST_SOURCES = frozenset({"Shape", "Size", "ConstantOfShape", "Range", "RandomNormal", "RandomUniform"})
 _WIDE = {"uint16", "uint32", "uint64"}  # torch can store and move these, not compute with them
 _MOVES = frozenset({"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Cast", "BitCast",
-                    "Shape", "Size", "Concat", "Split"})  # fmt: skip
+                    "Shape", "Size", "Concat", "Split", "QuantizeLinear", "DequantizeLinear", "CastLike"})  # fmt: skip
 
 
 class NetworkModule(fx.GraphModule):
@@ -246,6 +246,8 @@ class _Writer:
 
         if isinstance(value, np.ndarray):
             return self.get_attr(_free("constant", self.taken), from_array(value))
+        if isinstance(value, onnx.TypeProto):
+            return None  # tensors know their types
         if isinstance(value, onnx.GraphProto):
             body = compile_program(from_graph(value), {}, self.device)
             return self.get_attr(_free("body", self.taken), body), [self.on_device(n) for n in captures(value)]

@@ -6,6 +6,7 @@ one UnsupportedOperator that names every offending node.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,10 +16,11 @@ import onnx
 from onnx import inliner, version_converter
 
 from deep500.errors import NetworkError, UnsupportedOperator, nearest
+from deep500.frameworks.pytorch.dtypes import DTYPES
 from deep500.frameworks.pytorch.operators import OPS
 from deep500.networks.graph import Network
 from deep500.networks.node import OPSET, Node, captures, decode, find_schema
-from deep500.networks.protos import UNKNOWN, model_proto, node_proto, value_info
+from deep500.networks.protos import UNKNOWN, node_proto, type_proto, value_info
 from deep500.tensors import TensorDescriptor
 
 Descriptors = Mapping[str, TensorDescriptor]
@@ -79,8 +81,8 @@ def supported(program: Program) -> Program:
     """The program with function bodies in place of operators that the table lacks; raises UnsupportedOperator."""
     nodes, problems = [], []
     for node in program.nodes:
-        problem = trouble(node)
-        body = expand(node, program.descriptors) if problem else None
+        problem = trouble(node) or rare_dtype(node, program.descriptors)
+        body = expand(node, program.descriptors) if problem and rare_dtype(node, program.descriptors) is None else None
         if problem and body is None:
             problems.append(problem)
         elif body is None:
@@ -116,30 +118,58 @@ def trouble(node: Node) -> str | None:
     return None
 
 
+def rare_dtype(node: Node, descriptors: Descriptors) -> str | None:
+    """A dtype among a node's values that torch lacks (strings, 4-bit numbers)."""
+    for name in (*node.reads, *node.writes):
+        kind = re.split(r"[(),]", (descriptors.get(name, UNKNOWN).dtype or "float32").rstrip(")"))[-1]
+        if kind not in DTYPES and kind != "undefined":
+            return f"{node.name!r} ({node.op_type} of {kind})"
+    return None
+
+
 def _default(node: Node, name: str) -> Any:
     return replace(node, attributes={}).attribute(name)
 
 
 def expand(node: Node, descriptors: Descriptors) -> list[Node] | None:
     """The body that the operator's schema gives it, as nodes with names of their own; None if it has none."""
-    schema = find_schema(node.op_type, node.domain)
-    if schema is None or not (schema.has_function or schema.has_context_dependent_function):
+    function = _function(node, descriptors)
+    if function is None:
         return None
-    graph = onnx.GraphProto(name="body", node=[node_proto(node)])
-    known = [(n, descriptors.get(n, UNKNOWN)) for n in dict.fromkeys(node.reads)]
-    graph.input.extend(value_info(n, d) for n, d in known)
+    node = replace(node, attributes=node.all_attributes())  # bodies refer to attributes, also to those left out
+    proto = node_proto(node)
+    proto.domain, proto.op_type = function.domain, function.name
+    graph = onnx.GraphProto(name="body", node=[proto])
+    graph.input.extend(value_info(n, descriptors.get(n, UNKNOWN)) for n in dict.fromkeys(node.reads))
     graph.output.extend(value_info(n, descriptors.get(n, UNKNOWN)) for n in node.writes)
-    inlined = inliner.inline_selected_functions(
-        model_proto(graph), [(node.domain, node.op_type)], inline_schema_functions=True
-    )
-    body = list(inlined.graph.node)
-    if any(proto.op_type == node.op_type and proto.domain == node.domain for proto in body):
-        return None
-    body = _at_newest(inlined)
+    model = onnx.helper.make_model(graph, functions=[function], opset_imports=[
+        *function.opset_import, onnx.helper.make_operatorsetid(function.domain, 1)])  # fmt: skip
+    body = _at_newest(inliner.inline_local_functions(model))
     names = {n: n for n in (*node.inputs, *node.outputs)}
     prefix = f"{node.name}/"
     nodes = [to_node(proto, f"{prefix}{i}") for i, proto in enumerate(body)]
     return [_renamed(n, lambda v: names.get(v, prefix + v) if v else v) for n in nodes]
+
+
+def _function(node: Node, descriptors: Descriptors) -> onnx.FunctionProto | None:
+    """The schema's body for this node as a function of a domain of its own."""
+    schema = find_schema(node.op_type, node.domain)
+    if schema is None or not (schema.has_function or schema.has_context_dependent_function):
+        return None
+    if schema.has_function:
+        data = schema.get_function_with_opset_version(max(schema.function_opset_versions))
+    else:
+        types = [type_proto(descriptors.get(n, UNKNOWN)).SerializeToString() if n else b"" for n in node.inputs]
+        version = max(schema.context_dependent_function_opset_versions)
+        data = schema.get_context_dependent_function_with_opset_version(
+            version, node_proto(node).SerializeToString(), types
+        )
+    function = onnx.FunctionProto()
+    function.ParseFromString(data)
+    if not function.node:
+        return None
+    function.domain = "deep500.bodies"
+    return function
 
 
 def _at_newest(model: onnx.ModelProto) -> list[onnx.NodeProto]:

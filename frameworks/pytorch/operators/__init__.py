@@ -1,6 +1,7 @@
 """All operators of the backend: importing the families fills the table :data:`OPS`."""
 
 from deep500.frameworks.pytorch.operators import (
+    attention,
     control,
     elementwise,
     imaging,
@@ -16,6 +17,6 @@ from deep500.frameworks.pytorch.operators import (
 from deep500.frameworks.pytorch.operators.table import OPS, Entry, op
 
 __all__ = [
-    "OPS", "Entry", "control", "elementwise", "imaging", "movement", "normalization", "op", "quantization", "recurrent",
+    "OPS", "Entry", "attention", "control", "elementwise", "imaging", "movement", "normalization", "op", "quantization", "recurrent",
     "reductions", "sequences", "signals", "windows",
 ]  # fmt: skip

@@ -101,6 +101,8 @@ def convert(x: Tensor, dtype: torch.dtype, saturate: bool = True) -> Tensor:
     if dtype.is_floating_point and dtype.itemsize == 1 and dtype != torch.float8_e8m0fnu and saturate:
         limit = torch.finfo(dtype).max
         x = torch.clamp(x.to(torch.float32), -limit, limit)
+    elif dtype == torch.float8_e4m3fn:  # torch saturates here, ONNX asks for NaN
+        x = torch.where(x.abs() >= 464, torch.nan, x)  # halfway between 448, the largest, and the next
     return x.to(dtype)
 
 

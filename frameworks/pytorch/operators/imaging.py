@@ -27,7 +27,7 @@ def _coordinates(mode: str, n: int, out: int, scale: float, roi: tuple[float, fl
     if mode == "asymmetric":
         return i / scale
     if mode == "align_corners":
-        return i * (n - 1) / (out - 1) if out > 1 else i * 0
+        return i * (n - 1) / (scale * n - 1) if scale * n > 1 else i * 0
     if mode == "pytorch_half_pixel":
         return half if out > 1 else i * 0
     if mode == "half_pixel_symmetric":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -104,54 +103,3 @@ def softmax_cross_entropy(
 def nll_loss(scores: Tensor, labels: Tensor, weights: Tensor | None = None, *, ignore_index: int | None = None, reduction: str = "mean") -> Tensor:  # fmt: skip
     ignored = -100 if ignore_index is None else ignore_index
     return F.nll_loss(scores, labels.long(), weights, reduction=reduction, ignore_index=ignored)
-
-
-@op("Attention")
-def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, past_key: Tensor | None = None,
-    past_value: Tensor | None = None, *, is_causal: int = 0, kv_num_heads: int = 0, q_num_heads: int = 0,
-    qk_matmul_output_mode: int = 0, scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None,
-    outputs: tuple[bool, ...] = (True,),
-) -> Any:  # fmt: skip
-    """Scaled dot-product attention on ``[N, heads, length, size]``, or ``[N, length, heads * size]`` with head counts."""
-    flat = q.ndim == 3
-    if flat:
-        q = q.unflatten(2, (q_num_heads, -1)).transpose(1, 2)
-        k, v = (t.unflatten(2, (kv_num_heads, -1)).transpose(1, 2) for t in (k, v))
-    past = 0 if past_key is None else past_key.shape[2]
-    if past_key is not None and past_value is not None:
-        k, v = torch.cat([past_key, k], 2), torch.cat([past_value, v], 2)
-    present = (k, v)
-    groups = q.shape[1] // k.shape[1]
-    if groups > 1:
-        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    bias = _attention_bias(q, k, mask, is_causal, past)
-    scores, stages = _attention_scores(q, k, bias, scale, softcap, softmax_precision)
-    y = scores @ v
-    y = y.transpose(1, 2).flatten(2) if flat else y
-    return y if len(outputs) == 1 else (y, *present, stages[qk_matmul_output_mode])[: len(outputs)]
-
-
-def _attention_bias(q: Tensor, k: Tensor, mask: Tensor | None, causal: int, past: int) -> Tensor | None:
-    """The mask as an addend; a mask shorter than the keys hides the rest."""
-    lowest = float("-inf")
-    bias = mask
-    if mask is not None and mask.dtype == torch.bool:
-        bias = torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill(~mask, lowest)
-    if bias is not None and bias.shape[-1] < k.shape[2]:
-        bias = F.pad(bias, (0, k.shape[2] - bias.shape[-1]), value=lowest)
-    if causal:
-        hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1 + past)
-        ahead = torch.zeros(hidden.shape, dtype=q.dtype, device=q.device).masked_fill(hidden, lowest)
-        bias = ahead if bias is None else bias + ahead
-    return bias
-
-
-def _attention_scores(q: Tensor, k: Tensor, bias: Any, scale: Any, softcap: float, precision: Any) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
-    root = math.sqrt(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
-    raw = (q * root) @ (k * root).mT
-    capped = softcap * torch.tanh(raw / softcap) if softcap else raw
-    masked = capped if bias is None else capped + bias
-    work = masked.float() if precision == 1 else masked
-    weights = torch.softmax(work, -1).to(q.dtype)
-    return weights, [raw, masked, capped, weights]

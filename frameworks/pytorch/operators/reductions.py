@@ -170,7 +170,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 @op("Gemm")
-def gemm(a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0) -> Tensor:  # fmt: skip # noqa: N803
+def gemm(a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0) -> Tensor:  # fmt: skip
     a, b = a.mT if transA else a, b.mT if transB else b
     if c is not None and a.is_floating_point():
         return torch.addmm(c, a, b, beta=beta, alpha=alpha)

@@ -75,7 +75,7 @@ def conv_transpose(
         wanted = shape[-rank:] if shape else [n * s for n, s in zip(x.shape[2:], stride, strict=True)]
         total = [f - o for f, o in zip(full, wanted, strict=True)]
         small, large = [t // 2 for t in total], [t - t // 2 for t in total]
-        begin, end = (large, small) if auto_pad != "SAME_UPPER" and not auto_pad.startswith("NOT") else (small, large)
+        begin, end = (large, small) if auto_pad != "SAME_UPPER" else (small, large)
     function: Any = CONV_TRANSPOSE[rank]
     fits = all(e < max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True))
     if begin == end and fits and min(begin) >= 0:

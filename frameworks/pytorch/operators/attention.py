@@ -1,0 +1,91 @@
+"""Attention as one operator: grouped heads, masks, windows, caches."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from deep500.frameworks.pytorch.operators.table import op
+
+Tensor = torch.Tensor
+
+
+@op("Attention")
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, past_key: Tensor | None = None,
+    past_value: Tensor | None = None, lengths: Tensor | None = None, *, is_causal: int = 0, kv_num_heads: int = 0,
+    left_window_size: int = -1, q_num_heads: int = 0, qk_matmul_output_mode: int = 0, right_window_size: int = -1,
+    scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None,
+    outputs: tuple[bool, ...] = (True,),
+) -> Any:  # fmt: skip
+    """Scaled dot-product attention on ``[N, heads, length, size]``, or ``[N, length, heads * size]`` with head counts.
+
+    A query that may look at nothing yields 0.
+    """
+    flat = q.ndim == 3
+    if flat:
+        q = q.unflatten(2, (q_num_heads, -1)).transpose(1, 2)
+        k, v = (t.unflatten(2, (kv_num_heads, -1)).transpose(1, 2) for t in (k, v))
+    past: Any = 0 if past_key is None else past_key.shape[2]
+    if past_key is not None and past_value is not None:
+        k, v = torch.cat([past_key, k], 2), torch.cat([past_value, v], 2)
+    elif lengths is not None:
+        past = (lengths - q.shape[2]).reshape(-1, 1, 1, 1)
+    present = (k, v)
+    groups = q.shape[1] // k.shape[1]
+    if groups > 1:
+        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+    hidden = _hidden(q, k, past, lengths, is_causal, left_window_size, right_window_size)
+    weights, stages = _weights(q, k, _bias(q, k, mask, hidden), scale, softcap, softmax_precision)
+    y = weights @ v
+    y = y.transpose(1, 2).flatten(2) if flat else y
+    return y if len(outputs) == 1 else (y, *present, stages[qk_matmul_output_mode])[: len(outputs)]
+
+
+def _hidden(q: Tensor, k: Tensor, past: Any, lengths: Tensor | None, causal: int, left: int, right: int) -> Tensor | None:  # fmt: skip
+    """Where a query must not look: ahead, outside its window, beyond the valid keys."""
+    here = torch.arange(q.shape[2], device=q.device).unsqueeze(1) + past
+    there = torch.arange(k.shape[2], device=q.device)
+    rules = []
+    if causal:
+        rules.append(there > here)
+    if left >= 0:
+        rules.append(there < here - left)
+    if right >= 0:
+        rules.append(there > here + right)
+    if lengths is not None:
+        rules.append(there >= lengths.reshape(-1, 1, 1, 1))
+    hidden = None
+    for rule in rules:
+        hidden = rule if hidden is None else hidden | rule
+    return hidden
+
+
+def _bias(q: Tensor, k: Tensor, mask: Tensor | None, hidden: Tensor | None) -> Tensor | None:
+    """Mask and hidden places as an addend; a mask shorter than the keys hides the rest."""
+    lowest = float("-inf")
+    bias = mask
+    if mask is not None and mask.dtype == torch.bool:
+        bias = torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill(~mask, lowest)
+    if bias is not None and bias.shape[-1] < k.shape[2]:
+        bias = F.pad(bias, (0, k.shape[2] - bias.shape[-1]), value=lowest)
+    if hidden is not None:
+        unseen = torch.zeros(hidden.shape, dtype=q.dtype, device=q.device).masked_fill(hidden, lowest)
+        bias = unseen if bias is None else bias + unseen
+    return bias
+
+
+def _weights(q: Tensor, k: Tensor, bias: Any, scale: Any, softcap: float, precision: Any) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+    """The weights of the values, and what the operator can show of the way there."""
+    root = math.sqrt(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    raw = (q * root) @ (k * root).mT
+    capped = softcap * torch.tanh(raw / softcap) if softcap else raw
+    masked = capped if bias is None else capped + bias
+    work = masked.float() if precision == 1 else masked
+    weights = torch.softmax(work, -1).to(q.dtype)
+    if bias is not None:
+        weights = weights.masked_fill((masked == float("-inf")).all(-1, keepdim=True), 0)
+    return weights, [raw, capped, masked, weights]
