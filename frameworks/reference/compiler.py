@@ -1,0 +1,135 @@
+"""Networks to plans: a list of kernels run in order over numbered slots.
+
+Compiled once per (network, wanted outputs): nodes that no wanted value needs are left out, names become slot numbers,
+attributes are bound to their kernels, and a value is dropped after its last reader. What no kernel can do is one
+UnsupportedOperator that names every such node, raised here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from deep500.errors import Deep500Error, NetworkError, UnsupportedOperator
+from deep500.frameworks.reference import fallback
+from deep500.frameworks.reference.operators import Random, bind
+from deep500.networks.graph import Network, Parameter
+from deep500.networks.node import Node
+
+
+class Step(NamedTuple):
+    """One node: a kernel, the slots that it reads (0: absent), those that it fills and those that it is last to read."""
+
+    kernel: Callable[..., Any]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    done: tuple[int, ...]
+    node: Node
+
+
+class Plan:
+    """A compiled network.
+
+    Attributes:
+        inputs: names of the network's inputs that the wanted values depend on.
+        parameters: the parameters that they depend on, read anew at every run.
+        outputs: names of the wanted values.
+    """
+
+    def __init__(self, network: Network, outputs: Sequence[str], random: Random,
+                 live: Mapping[str, Parameter] | None = None) -> None:  # fmt: skip
+        """Compile; parameters that ``live`` has are taken from there instead of from the network."""
+        nodes = needed_nodes(network, outputs)
+        used = {name for node in nodes for name in node.reads} | set(outputs)
+        self.inputs = [name for name in network.inputs if name in used]
+        self.parameters = {name: (live or {}).get(name, p) for name, p in network.parameters.items() if name in used}
+        self.outputs = tuple(outputs)
+        self.slots = {"": 0}
+        for name in (*self.inputs, *self.parameters, *(v for node in nodes for v in node.writes)):
+            self.slots[name] = len(self.slots)
+        self.steps = self._steps(nodes, random)
+
+    def _steps(self, nodes: Sequence[Node], random: Random) -> list[Step]:
+        kernels = _bind_all(nodes, random)
+        kept = {self.slots[name] for name in (*self.outputs, *self.parameters)} | {0}
+        steps: list[Step] = []
+        for node, kernel in zip(reversed(nodes), reversed(kernels), strict=True):
+            captured = node.reads[sum(map(bool, node.inputs)) :]
+            reads = tuple(self.slots[name] for name in (*node.inputs, *captured))
+            writes = tuple(self.slots[name] for name in node.outputs)
+            done = tuple({*reads, *writes} - kept)  # walking backwards: not read later on
+            kept.update(reads)
+            steps.append(Step(kernel, reads, writes, done, node))
+        return steps[::-1]
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Run all kernels and return the wanted values by name."""
+        values: list[Any] = [None] * len(self.slots)
+        for name in self.inputs:
+            values[self.slots[name]] = inputs[name]
+        for name, parameter in self.parameters.items():
+            values[self.slots[name]] = parameter.value
+        step = None
+        try:
+            with np.errstate(all="ignore"):  # IEEE arithmetic, as on every other backend
+                for step in self.steps:
+                    results = step.kernel(*[values[slot] for slot in step.reads])
+                    if not isinstance(results, tuple):
+                        results = (results,)
+                    for slot, result in zip(step.writes, results, strict=False):
+                        values[slot] = result if type(result) is np.ndarray else _as_value(result)
+                    for slot in step.done:
+                        values[slot] = None
+                    values[0] = None
+        except Deep500Error:
+            raise
+        except (ValueError, IndexError, TypeError, KeyError, ArithmeticError, AttributeError, RuntimeError) as error:
+            if step is None:
+                raise
+            raise _failure(step, values, error) from error
+        return {name: values[self.slots[name]] for name in self.outputs}
+
+
+def _as_value(result: Any) -> Any:
+    return result if result is None or isinstance(result, (list, dict)) else np.asarray(result)
+
+
+def _failure(step: Step, values: Sequence[Any], error: Exception) -> NetworkError:
+    shapes = ", ".join(f"{v.dtype}{list(v.shape)}" if isinstance(v, np.ndarray) else "-" for v in
+                       (values[slot] for slot in step.reads))  # fmt: skip
+    return NetworkError(
+        f"node {step.node.name!r} ({step.node.op_type}): got {shapes}; expected operands that fit: {error}. "
+        "Check the shapes and values of its inputs"
+    )
+
+
+def needed_nodes(network: Network, outputs: Iterable[str]) -> list[Node]:
+    """The nodes on which these values depend, in order."""
+    wanted, chosen = set(outputs), []
+    for node in reversed(network.nodes):
+        if wanted.intersection(node.writes):
+            wanted.update(node.reads)
+            chosen.append(node)
+    return chosen[::-1]
+
+
+def _bind_all(nodes: Sequence[Node], random: Random) -> list[Callable[..., Any]]:
+    kernels: list[Callable[..., Any]] = []
+    missing = []
+    for node in nodes:
+        kernel = bind(node, random)
+        if kernel is None and fallback.is_known(node):
+            kernel = fallback.make_kernel(node)
+        if kernel is None:
+            missing.append(node)
+        else:
+            kernels.append(kernel)
+    if missing:
+        listed = ", ".join(f"{f'{n.domain}.' if n.domain else ''}{n.op_type} (node {n.name!r})" for n in missing)
+        raise UnsupportedOperator(
+            f"got {listed}; expected operators that backend 'reference' knows: replace them, or enter kernels with "
+            "deep500.frameworks.reference.operators.op"
+        )
+    return kernels

@@ -1,0 +1,116 @@
+"""Sums and their like over axes, matrix products, extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from deep500.frameworks.reference.operators.table import ints, op
+
+Array = np.ndarray
+
+
+def _log_sum_exp(x: Array, axis: Any, keepdims: bool) -> Array:
+    top = x.max(axis=axis, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, x.dtype.type(0))
+    total = np.log(np.exp(x - top).sum(axis=axis, keepdims=True)) + top
+    return total if keepdims else total.reshape(np.sum(x, axis=axis).shape)
+
+
+REDUCTIONS: dict[str, Callable[..., Array]] = {
+    "ReduceSum": lambda x, **o: np.sum(x, dtype=x.dtype, **o),
+    "ReduceMean": lambda x, **o: np.mean(x, dtype=x.dtype if x.dtype.kind == "f" else None, **o),
+    "ReduceMax": lambda x, **o: np.max(x, initial=None if x.size else _lowest(x), **o),
+    "ReduceMin": lambda x, **o: np.min(x, initial=None if x.size else _highest(x), **o),
+    "ReduceProd": lambda x, **o: np.prod(x, dtype=x.dtype, **o),
+    "ReduceL1": lambda x, **o: np.sum(np.abs(x), dtype=x.dtype, **o),
+    "ReduceL2": lambda x, **o: np.sqrt(np.sum(x * x, **o)),
+    "ReduceSumSquare": lambda x, **o: np.sum(x * x, dtype=x.dtype, **o),
+    "ReduceLogSum": lambda x, **o: np.log(np.sum(x, **o)),
+    "ReduceLogSumExp": _log_sum_exp,
+}
+
+
+def _lowest(x: Array) -> Any:
+    return {"b": False, "f": -np.inf}.get(x.dtype.kind, None) if x.dtype.kind in "bf" else np.iinfo(x.dtype).min
+
+
+def _highest(x: Array) -> Any:
+    return {"b": True, "f": np.inf}.get(x.dtype.kind, None) if x.dtype.kind in "bf" else np.iinfo(x.dtype).max
+
+
+def _enter(name: str) -> None:
+    function = REDUCTIONS[name]
+
+    @op(name)
+    def reduce(x: Array, axes: Array | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+        chosen = ints(axes) or None
+        if chosen is None and noop_with_empty_axes:
+            chosen = ()
+        return np.asarray(function(x, axis=chosen, keepdims=bool(keepdims))).astype(x.dtype, copy=False)
+
+
+for _name in REDUCTIONS:
+    _enter(_name)
+
+
+def _arg(choose: Callable[..., Array], x: Array, axis: int, keepdims: int, last: int) -> Array:
+    found = choose(np.flip(x, axis) if last else x, axis=axis, keepdims=bool(keepdims))
+    return (x.shape[axis] - 1 - found if last else found).astype(np.int64)
+
+
+@op("ArgMax")
+def argmax(x: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
+    """Index of the largest element along an axis."""
+    return _arg(np.argmax, x, axis, keepdims, select_last_index)
+
+
+@op("ArgMin")
+def argmin(x: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
+    """Index of the smallest element along an axis."""
+    return _arg(np.argmin, x, axis, keepdims, select_last_index)
+
+
+@op("CumSum")
+def cumsum(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
+    """Running sum along an axis."""
+    along = int(np.ravel(axis)[0])
+    x = np.flip(x, along) if reverse else x
+    total = np.cumsum(x, along, dtype=x.dtype)
+    total = total - x if exclusive else total
+    return np.flip(total, along) if reverse else total
+
+
+@op("TopK")
+def top_k(x: Array, k: Array, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:
+    """The k largest or smallest along an axis and their indices; equal values in the order of their indices."""
+    key = np.flip(x, axis) if largest else x
+    order = np.argsort(key, axis, kind="stable")
+    if largest:  # the flip, undone here, keeps the first of equal values first
+        order = np.flip(x.shape[axis] - 1 - order, axis)
+    order = np.take(order, np.arange(int(np.ravel(k)[0])), axis)
+    return np.take_along_axis(x, order, axis), order.astype(np.int64)
+
+
+@op("MatMul")
+def matmul(a: Array, b: Array) -> Array:
+    """Matrix product, batched and broadcast over leading axes."""
+    return np.matmul(a, b)
+
+
+@op("Gemm")
+def gemm(a: Array, b: Array, c: Array | None = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0,
+         transB: int = 0) -> Array:  # fmt: skip
+    """alpha A B + beta C, A and B transposed if asked."""
+    y = (a.T if transA else a) @ (b.T if transB else b)
+    if alpha != 1:
+        y = y * a.dtype.type(alpha)
+    return y if c is None else y + (c if beta == 1 else c * a.dtype.type(beta))
+
+
+@op("Einsum")
+def einsum(*xs: Array, equation: str) -> Array:
+    """Einstein's summation."""
+    return np.einsum(equation.replace(" ", ""), *xs, optimize=len(xs) > 2)
