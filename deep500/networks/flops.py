@@ -1,7 +1,8 @@
-"""Floating point operations per operator, counted from shapes. A multiply-add is **two** operations, as in most reports.
+"""Floating point operations per operator, counted from shapes. A multiply-add is **two** operations.
 
-Counted is the arithmetic of the textbook algorithm: data movement is 0, a transcendental function counts as one. Weights
-of a convolution that meet padding are counted too, as is usual. What is not in the table is unknown (None), never 0.
+Counted is the arithmetic of the textbook algorithm: data movement is 0, a transcendental function counts as one.
+Weights of a convolution that meet padding are counted too, as is usual. What is not in the table is unknown (None),
+never 0.
 """
 
 from __future__ import annotations

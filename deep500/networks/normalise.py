@@ -51,9 +51,9 @@ def densify(sparse: onnx.SparseTensorProto) -> np.ndarray:
     return dense
 
 
-def normalise(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
-    """Rewrite the graph and its arrays in place; returns the names of arrays that were constants, not initializers."""
-    constants = _lift_constants(graph, arrays)
+def normalise(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> None:
+    """Rewrite the graph and its arrays in place, adding the names of arrays that are not weights to ``constants``."""
+    constants |= _lift_constants(graph, arrays)
     _split_identities(graph, arrays, constants)
     read = {value for node in graph.node for value in reads(node)} | {v.name for v in graph.output}
     for node in graph.node:
@@ -65,7 +65,6 @@ def normalise(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
                 kept = [node.input[0], node.input[1]] if node.input[1] else [node.input[0]]
                 del node.input[:]
                 node.input.extend(kept)
-    return constants
 
 
 def reads(node: onnx.NodeProto) -> list[str]:

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,13 +56,16 @@ def dump(network: Network, path: str | os.PathLike[str] | None = None, opset: in
         model = model_proto(graph)
         if opset is not None and opset != OPSET:
             model = _convert_down(model, opset)
-        constants = [name for name, parameter in network.parameters.items() if not parameter.trainable]
+        trainable = set(network.trainable())
+        constants = [t.name for t in model.graph.initializer if t.name not in trainable]
         onnx.helper.set_model_props(model, {CONSTANTS_KEY: json.dumps(constants), UNRANKED_KEY: json.dumps(unranked)})
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         raise NetworkError(
             f"got a network that ONNX refuses ({first_line(error)}); expected a valid one: change that node"
         ) from error
+    except NetworkError:
+        raise
     except (EncodeError, ValueError) as error:
         raise NetworkError(
             f"got a network that does not fit into an ONNX model ({first_line(error)}); expected less than 2 GiB, "
@@ -120,14 +122,32 @@ def _convert_down(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     try:
         lower = version_converter.convert_version(model, opset)
     except Exception as error:
-        operator = re.search(r"[Ff]or (?:operator )?'?(\w+)", str(error))
-        which = operator.group(1) if operator else "an operator"
+        reason = first_line(error).rpartition("failed: ")[2]
         raise NetworkError(
-            f"got opset {opset}, to which {which} cannot be converted ({first_line(error)}); expected one that every "
-            "operator of the network has: choose a higher opset or replace the operator"
+            f"got opset {opset}, to which {_inconvertible(model, opset)} cannot be converted ({reason}); "
+            "expected one that every operator of the network has: choose a higher opset or replace the operator"
         ) from error
     lower.ir_version = ir_version_for(lower.opset_import)
     return lower
+
+
+def _inconvertible(model: onnx.ModelProto, opset: int) -> str:
+    """Names of the operators that the converter refuses, found by converting one node of each kind on its own."""
+    types = {v.name: v for v in (*model.graph.input, *model.graph.value_info)}
+    arrays = {t.name: t for t in model.graph.initializer}
+    refused = []
+    for node in {n.op_type: n for n in model.graph.node}.values():
+        graph = onnx.GraphProto(name="one")
+        graph.node.append(node)
+        graph.initializer.extend(arrays[n] for n in set(node.input) if n in arrays)
+        graph.input.extend(types[n] for n in set(node.input) if n in types)
+        graph.output.extend(types.get(n, onnx.ValueInfoProto(name=n)) for n in node.output if n)
+        single = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+        try:
+            version_converter.convert_version(single, opset)
+        except Exception:  # noqa: BLE001 - as above
+            refused.append(node.op_type)
+    return ", ".join(sorted(refused)) or "an operator"
 
 
 def first_line(error: BaseException) -> str:

@@ -48,16 +48,17 @@ def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Network:
     metadata = {p.key: p.value for p in proto.metadata_props}
     unranked = {*give_ranks(proto.graph), *_read_list(metadata, UNRANKED_KEY, where)}
     declared = {v.name: descriptor_of(v.type) for v in (*proto.graph.value_info, *proto.graph.output)}
-    arrays = _guard(where, "tensors that agree with their dimensions", lambda: _take_arrays(proto.graph))
+    original = _guard(where, "tensors that agree with their dimensions", lambda: _take_arrays(proto.graph))
     proto = _at_newest_opset(proto, where)
     small = _guard(where, "sound tensors", lambda: _take_arrays(proto.graph))
-    large = {n: a for n, a in arrays.items() if a.size > _SMALL}
-    arrays = {n: small.get(n, a) for n, a in arrays.items() if n in small or n in large} | small  # keeps the order
+    kept = {n: small.get(n, a) for n, a in original.items() if n in small or a.size > _SMALL}
+    arrays = kept | small
+    constants = set(small) - set(original)  # what the converter adds is no weight
     if CONSTANTS_KEY in metadata:
-        constants = set(_read_list(metadata, CONSTANTS_KEY, where))
+        constants.update(_read_list(metadata, CONSTANTS_KEY, where))
         trainable = {n for n, a in arrays.items() if n not in constants and _is_floating(a)}
     else:
-        constants = normalise(proto.graph, arrays)
+        normalise(proto.graph, arrays, constants)
         trainable = trainable_names(proto.graph, arrays) - constants
     try:
         network = _build(proto.graph, arrays, trainable, unranked)
@@ -203,8 +204,8 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
     versions = {o.version for o in proto.opset_import if o.domain == ""}
     if versions and min(versions) < 9 and any(n.op_type == "Scan" for n in proto.graph.node):
         raise NetworkError(
-            f"{where}: got Scan of opset {min(versions)}, which has a batch axis that later ones lack, and which ONNX's "
-            "converter gets wrong; expected opset 9 or higher: export the model for a newer opset"
+            f"{where}: got Scan of opset {min(versions)}, whose batch axis later ones lack and ONNX's converter "
+            "forgets; expected opset 9 or higher: export the model for a newer opset"
         )
     if versions and versions != {OPSET}:
         from onnx import version_converter

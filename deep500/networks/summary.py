@@ -9,7 +9,6 @@ from deep500.networks.flops import count_flops
 
 if TYPE_CHECKING:
     from deep500.networks.graph import Network
-    from deep500.networks.node import Node
 
 _HEAD = ("name", "operator", "output", "parameters", "FLOPs")
 _WIDEST = 40  # characters of a name
@@ -18,12 +17,12 @@ _WIDEST = 40  # characters of a name
 def summary(network: Network) -> str:
     """One line per node (operator, first output, parameters that it is the first to read, FLOPs per sample), and totals.
 
-    Parameters are trainable ones and other floating ones (running statistics), not integers such as shapes. FLOPs are
-    counted as :mod:`deep500.networks.flops` says, with 1 for every symbolic size; ``?`` is unknown, not 0, and a total
-    with unknown parts is a lower bound, marked ``>=``.
+    Parameters are the floating ones, trainable or not (running statistics); integers such as shapes do not count.
+    FLOPs are counted as :mod:`deep500.networks.flops` says, with 1 for every symbolic size; ``?`` is unknown, not 0, and
+    a total with unknown parts is a lower bound, marked ``>=``.
     """
     descriptors, flops = network.descriptors(), count_flops(network)
-    rows = [_HEAD]
+    rows: list[tuple[str, ...]] = [_HEAD]
     seen: set[str] = set()
     for node in network.nodes:
         own = [n for n in node.inputs if n in network.parameters and n not in seen]
