@@ -14,8 +14,8 @@ import numpy as np
 
 from deep500.errors import TrainingError
 
-PENDING_LIMIT = 2**21
-"""Elements of unread outputs after which they are read."""
+PENDING_ELEMENTS, PENDING_BATCHES, MOST_ELEMENTS = 2**16, 64, 2**24
+"""Unread outputs are read once they are both many elements (caches) and many batches (waits), or too many elements."""
 
 
 def batch_length(inputs: Mapping[str, Any], label: str) -> int:
@@ -56,7 +56,8 @@ class Tally:
         self.samples += size
         self._pending.append((step, size, outputs.get(self.loss_name), scores, labels))
         self._elements += 1 if scores is None else math.prod(scores.shape)
-        if self._elements > PENDING_LIMIT:
+        many = self._elements > PENDING_ELEMENTS and len(self._pending) >= PENDING_BATCHES
+        if many or self._elements > MOST_ELEMENTS:
             self.flush()
 
     def flush(self) -> None:
@@ -64,7 +65,7 @@ class Tally:
         pending, self._pending, self._elements = self._pending, [], 0
         for step, size, loss, scores, labels in pending:
             if loss is not None:
-                value = float(self.to_numpy(loss).reshape(()))
+                value = float(self.to_numpy(loss).item())
                 if not math.isfinite(value):
                     raise TrainingError(
                         f"{self.what}, step {step}: got loss {value}; expected a finite number: lower the learning "
@@ -77,7 +78,7 @@ class Tally:
 
     def _judge(self, scores: np.ndarray, labels: np.ndarray) -> None:
         if labels.dtype.kind in "iu" and scores.ndim > 1 and labels.shape == (scores.shape[0], *scores.shape[2:]):
-            self._correct += int((scores.argmax(axis=1) == labels).sum())
+            self._correct += int(np.count_nonzero(scores.argmax(axis=1) == labels))
             self._judged += labels.size
 
     def loss(self) -> float | None:

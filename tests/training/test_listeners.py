@@ -103,6 +103,16 @@ def test_stop_at_accuracy():
         make_trainer(validate=False).run(1, [StopAtAccuracy(50)])
 
 
+def test_a_stopped_run_that_is_resumed_stops_again():
+    first = make_trainer()
+    first.run(2, [])
+    for listener in (StopAtAccuracy(min(first.statistics.column("test_accuracy"))), StopAfter(1e-9)):
+        late = make_trainer()
+        late.load_state(first.state())
+        statistics = late.run(6, [listener])
+        assert len(statistics.epochs) == 2 and statistics.stopped_by and late.executor.runs == 0
+
+
 def test_stop_after_seconds(monkeypatch):
     monkeypatch.setattr(stops, "perf_counter", Clock())  # one second per look: at the start, then after each epoch
     assert len(make_trainer().run(9, [StopAfter(3)]).epochs) == 3

@@ -88,7 +88,7 @@ def test_reading_in_between_and_small_pending_limits_change_nothing(monkeypatch)
     want = make_trainer().run(2, [])
     read = Read()
     got = make_trainer().run(2, [read])
-    monkeypatch.setattr(tally, "PENDING_LIMIT", 1)
+    monkeypatch.setattr(tally, "MOST_ELEMENTS", 1)
     small = make_trainer().run(2, [])
     for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy"):
         assert want.column(name) == got.column(name) == small.column(name)

@@ -24,6 +24,10 @@ class StopAtAccuracy(Event):
             raise InputError(f"got target {target!r}; expected percent, 0 to 100: give the accuracy so")
         self.target = target
 
+    def before_epoch(self, run: Run) -> None:
+        if run.record is not None and run.record.complete:
+            self.after_epoch(run)  # a resumed run may have been good enough already
+
     def after_epoch(self, run: Run) -> None:
         accuracy = None if run.record is None else run.record.test_accuracy
         if accuracy is None:
@@ -52,6 +56,8 @@ class StopAfter(Event):
     def before_run(self, run: Run) -> None:
         self._earlier = run.statistics.total("train_seconds", "test_seconds") or 0.0
         self._started = perf_counter()
+        if self._earlier >= self.seconds:
+            raise StopTraining(f"{self._earlier:.1f} s before this run reached the limit of {self.seconds:g} s")
 
     def after_epoch(self, run: Run) -> None:
         self._check()
