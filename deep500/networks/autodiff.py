@@ -106,7 +106,7 @@ def _floating(value: str, descriptors: Mapping[str, TensorDescriptor]) -> bool:
 
 def _differentiable(node: Node, descriptors: Mapping[str, TensorDescriptor]) -> list[tuple[int, str]]:
     """(index, value) of what a gradient may reach through a node; captured values count on after the inputs."""
-    if node.op_type in ZERO and not node.domain or not any(_floating(v, descriptors) for v in node.writes):
+    if (node.op_type in ZERO and not node.domain) or not any(_floating(v, descriptors) for v in node.writes):
         return []
     rule = RULES.get((node.domain, node.op_type))
     blocked = rule.blocked if rule else frozenset()

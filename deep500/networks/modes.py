@@ -97,5 +97,4 @@ def _correction(emitter: Emitter, x: str, scale: str, described: TensorDescripto
     one = emitter.constant(np.array(1, np.int64))
     count = emitter("Div", emitter("Size", x), emitter("Size", scale))
     less = emitter("Max", emitter("Sub", count, one), one)
-    n, n1 = (emitter("Cast", v, to=dtype_to_onnx(dtype)) for v in (count, less))
-    return emitter("Div", n, n1)
+    return emitter("Div", *(emitter("Cast", v, to=dtype_to_onnx(dtype)) for v in (count, less)))

@@ -259,7 +259,7 @@ class GradContext:
             return self._unbroadcast_at_run_time(gradient, like)
         lead = len(large) - len(small)
         pairs = list(zip(small, large[lead:], strict=True))
-        if any(s != b and not isinstance(s, int) or s is None for s, b in pairs):
+        if any((s != b and not isinstance(s, int)) or s is None for s, b in pairs):
             return self._unbroadcast_at_run_time(gradient, like)
         ones = [lead + i for i, (s, b) in enumerate(pairs) if s == 1 and b != 1]
         if not ones or not lead:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import onnx
 from onnx import helper, inliner
@@ -47,7 +48,7 @@ def expand_function(network: Network, node: Node, descriptors: Descriptors) -> d
         for each output of the node the value that equals it.
     """
     schema = find_schema(node.op_type, node.domain)
-    if schema is None or not (schema.has_function or schema.has_context_dependent_function):
+    if schema is None or not _has_body(schema):
         return None
     unknown = TensorDescriptor(None, None)
     inputs = [value_info(v, descriptors.get(v, unknown)) for v in dict.fromkeys(v for v in node.inputs if v)]
@@ -61,6 +62,10 @@ def expand_function(network: Network, node: Node, descriptors: Descriptors) -> d
     if any(n.op_type == node.op_type and n.domain == node.domain for n in body.node):
         return None
     return _insert(network, node, body)
+
+
+def _has_body(schema: Any) -> bool:  # the type stubs of onnx lack these two
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def _insert(network: Network, node: Node, body: onnx.GraphProto) -> dict[str, str]:

@@ -141,7 +141,7 @@ def extreme(g: GradContext) -> Gradients:
         return [g.grad()]
     wins = [g.cast(g("Equal", g.input(i), g.output())) for i in range(len(g.inputs))]
     share = g.grad() / (wins[0] + wins[1] if len(wins) == 2 else g("Sum", *wins))
-    return per_input(g, *[lambda i=i: share * wins[i] for i in range(len(wins))])  # type: ignore[misc]
+    return per_input(g, *[lambda i=i: share * wins[i] for i in range(len(wins))])
 
 
 @gradient_rule("Clip")

@@ -26,13 +26,13 @@ def resize(g: GradContext) -> Sequence[Value | None]:
     axes = [int(a) % rank for a in g.attribute("axes") or range(rank)]
     for axis in axes:
         scale = None if scales is None or scales.size == 0 else float(scales[axes.index(axis)])
-        sizes = [g.static(v, [axis]) for v in (x, g.output())]
+        size, new = (g.static(v, [axis]) for v in (x, g.output()))
         if scale == 1 or (g.dims(x) or ())[axis] == (g.dims(g.output()) or ())[axis] is not None:
             continue
-        if sizes[0] is None or sizes[1] is None:
+        if size is None or new is None:
             g.refuse(f"axis {axis} is resized from or to a size that is not known when the network is built")
-        matrix = _matrix(sizes[0][0], sizes[1][0], scale, attributes)
-        last = [a for a in range(rank) if a != axis] + [axis]
+        matrix = _matrix(size[0], new[0], scale, attributes)
+        last = [*(a for a in range(rank) if a != axis), axis]
         moved = g("MatMul", g.transpose(dy, last), g.array(matrix.T))
         dy = g.transpose(moved, np.argsort(last).tolist())
     return [dy]

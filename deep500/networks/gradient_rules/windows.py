@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -80,7 +81,7 @@ def _same_pads(g: GradContext, kind: str, kernel: Sequence[int], strides: Sequen
 
 def overlap_add(g: GradContext, values: Value, weight: Value, w: Windows, like: Value, group: int = 1) -> Value:
     """Spread each window's value over its elements by ``weight`` and add up: ConvTranspose to ``like``'s spatial size."""
-    common = dict(strides=w.strides, dilations=w.dilations, group=group, kernel_shape=w.kernel)
+    common: dict[str, Any] = dict(strides=w.strides, dilations=w.dilations, group=group, kernel_shape=w.kernel)
     if w.size is None or w.count is None:
         full = g("ConvTranspose", values, weight, **common)
         room = g("Pad", full, g.ints(*([0] * len(w.kernel)), *(s - 1 for s in w.strides)), None, g.ints(*w.axes))

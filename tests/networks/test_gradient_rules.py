@@ -1,0 +1,85 @@
+"""Every gradient rule against central differences in float64, once with all sizes known and once with none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from deep500.networks.emit import Emitter
+from deep500.networks.gradient_rules import RULES, ZERO
+from deep500.networks.graph import Network
+from tests.networks.evaluate import evaluate
+from tests.networks.gradient_cases import CASES, Case
+from tests.tolerances import assert_close
+
+STEP = 1e-5
+
+
+def build(case: Case, symbolic: bool) -> tuple[Network, dict[str, np.ndarray], list[str]]:
+    """The operator between inputs and a weighted sum of its outputs, the inputs' values, and what to differentiate."""
+    net, feeds, wrt, names = Network(case.name), {}, [], []
+    for index, value in enumerate(case.inputs):
+        name = "" if value is None else f"x{index}"
+        names.append(name)
+        if value is None:
+            continue
+        if value.dtype == np.float64 and index not in case.fixed:
+            free = tuple(f"{name}_{axis}" for axis in range(value.ndim))
+            # a kernel's size is part of the operator: nothing slides over windows of unknown size
+            static = not symbolic or (case.op_type in ("Conv", "ConvTranspose") and index == 1)
+            net.add_input(name, value.shape if static else free, "float64")
+            feeds[name] = value
+            wrt.append(name)
+        else:
+            net.add_parameter(name, value, trainable=False)
+    outputs = [f"y{i}" for i in range(case.outputs)]
+    net.add_node(case.op_type, names, outputs, **case.attributes)
+    emit, rng = Emitter(net), np.random.default_rng(1)
+    for output in (outputs[i] for i in case.through):
+        net.add_output(output)
+    parts = []
+    for output, value in zip(net.outputs, evaluate(net, feeds, net.outputs), strict=True):
+        weights = emit.constant(rng.normal(size=value.shape))
+        parts.append(emit("ReduceSum", emit("Mul", output, weights), keepdims=0))
+    emit("Sum", *parts, output="loss")
+    net.add_output("loss")
+    return net, feeds, wrt
+
+
+def check_against_differences(net: Network, feeds: dict[str, np.ndarray], wrt: list[str], name: str) -> None:
+    """The gradient's components along random directions are what central differences say."""
+    gradient = net.with_gradient("loss", wrt)
+    found = dict(zip(wrt, evaluate(gradient, feeds, [f"{w}.grad" for w in wrt]), strict=True))
+    rng, moved = np.random.default_rng(2), False
+    for target in wrt:
+        assert found[target].shape == feeds[target].shape
+        for _ in range(2):
+            direction = rng.normal(size=feeds[target].shape)
+            ends = [
+                evaluate(net, {**feeds, target: feeds[target] + s * STEP * direction}, ["loss"])[0] for s in (1, -1)
+            ]
+            want = (ends[0] - ends[1]) / (2 * STEP)
+            got = np.sum(found[target] * direction)
+            assert_close(got, np.asarray(want), "finite_difference", f"{name} with respect to {target}")
+            moved = moved or abs(float(want)) > 1e-3
+    assert moved, f"{name}: the loss does not depend on {wrt}, so nothing was tested"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_rule_matches_finite_differences(case: Case) -> None:
+    check_against_differences(*build(case, symbolic=False), case.name)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.symbolic], ids=lambda c: c.name)
+def test_rule_needs_no_sizes(case: Case) -> None:
+    net, feeds, wrt = build(case, symbolic=True)
+    check_against_differences(net, feeds, wrt, case.name)
+
+
+def test_every_rule_has_a_row() -> None:
+    tested = {c.op_type for c in CASES}
+    assert {op for domain, op in RULES if not domain} == tested
+
+
+def test_no_operator_is_both_zero_and_ruled() -> None:
+    assert not set(ZERO) & {op for domain, op in RULES if not domain}
