@@ -111,10 +111,10 @@ class _Gradient:
 
 
 @dataclass
-class _Compiled:
+class Compiled:
     """A module for one selection of outputs, how to call it, and what it wants."""
 
-    module: NetworkModule
+    module: Any
     call: Callable[..., Any]
     inputs: list[str]
     outputs: tuple[str, ...]
@@ -134,6 +134,12 @@ class Executor(GraphExecutor):
     def __init__(
         self, network: Network, device: Device | str | None = None, compile: bool = False, strict: bool = False
     ) -> None:
+        self._prepare(device, compile, strict)
+        self.network = TorchNetwork(network, self)
+        self._main()
+
+    def _prepare(self, device: Device | str | None, compile: bool, strict: bool) -> None:
+        """Everything that needs no network."""
         super().__init__(fall_back(to_device(device), torch.cuda.device_count(), strict))
         gpu = self.device.kind == "gpu"
         self.torch_device = torch.device("cuda", self.device.index) if gpu else torch.device("cpu")
@@ -141,13 +147,11 @@ class Executor(GraphExecutor):
         self.tensors: dict[str, torch.Tensor] = {}
         self.gradients: dict[str, _Gradient] = {}
         self._sources: dict[str, Parameter] = {}
-        self._compiled: dict[tuple[str, ...], _Compiled] = {}
+        self._compiled: dict[tuple[str, ...], Compiled] = {}
         self._trainable: list[torch.Tensor] = []
         self._results: dict[str, torch.Tensor] = {}
         self._version: int | None = None
         self._read_as_constants: set[str] = set()
-        self.network = TorchNetwork(network, self)
-        self._main()
 
     # -- the module -------------------------------------------------------------------------------------------------
     @property
@@ -158,7 +162,7 @@ class Executor(GraphExecutor):
         """
         return self._main().module
 
-    def _main(self) -> _Compiled:
+    def _main(self) -> Compiled:
         self.refresh()
         return self._compile(tuple(self.network.outputs))
 
@@ -170,9 +174,13 @@ class Executor(GraphExecutor):
         parameters = network._parameters
         self.tensors = {name: self._live(name, parameter) for name, parameter in parameters.items()}
         self._sources = dict(parameters)
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Take note of the present tensors and forget what was compiled."""
         self._trainable = [t for t in self.tensors.values() if isinstance(t, torch.nn.Parameter)]
-        self.gradients = {gradient_name(n): _Gradient(self.tensors[n]) for n in network.trainable()}
-        self._compiled, self._version = {}, network.version
+        self.gradients = {gradient_name(n): _Gradient(self.tensors[n]) for n in self.network.trainable()}
+        self._compiled, self._version = {}, self.network.version
 
     def _live(self, name: str, parameter: Parameter) -> torch.Tensor:
         old = self.tensors.get(name)
@@ -187,7 +195,7 @@ class Executor(GraphExecutor):
                 return old.copy_(new)  # type: ignore[union-attr]
         return torch.nn.Parameter(new) if parameter.trainable else new
 
-    def _compile(self, outputs: tuple[str, ...]) -> _Compiled:
+    def _compile(self, outputs: tuple[str, ...]) -> Compiled:
         if outputs in self._compiled:
             return self._compiled[outputs]
         network = self.network
@@ -198,7 +206,7 @@ class Executor(GraphExecutor):
         checked = {n: network.inputs[n] for n in program.inputs if "(" not in (network.inputs[n].dtype or "")}
         others = [n for n in network.inputs if n not in checked]
         call: Any = torch.compile(module, dynamic=False) if self.compile else module
-        compiled = _Compiled(module, call, program.inputs, outputs, InputCheck(checked, others))
+        compiled = Compiled(module, call, program.inputs, outputs, InputCheck(checked, others))
         self._compiled[outputs] = compiled
         return compiled
 
