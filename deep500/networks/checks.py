@@ -25,10 +25,10 @@ def check_name(name: Any, what: str) -> None:
         raise NetworkError(f"got {name!r} as {what} name; expected text that UTF-8 can hold: rename it") from error
 
 
-def check_new_value(network: Structure, name: Any) -> None:
-    """The name must be usable and not yet be a value's."""
+def check_new_value(network: Structure, name: Any, outermost: bool = False) -> None:
+    """The name must be usable and not yet be a value's, nor (``outermost``: inputs, parameters) a sub-graph's."""
     check_name(name, "a value's")
-    if network.has_value(name):
+    if network.has_value(name) or (outermost and name in network._inner):
         raise NetworkError(
             f"got {name!r} twice as a value's name; expected a new one: rename it or use fresh_name({name!r})"
         )

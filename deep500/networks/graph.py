@@ -20,7 +20,6 @@ from deep500.networks.checks import (
     as_parameter,
     as_shape,
     check_dtype,
-    check_new_node,
     check_new_value,
     check_reads,
     check_storable,
@@ -28,7 +27,8 @@ from deep500.networks.checks import (
     sort_nodes,
 )
 from deep500.networks.node import Node, check_node, first_variadic, most_outputs
-from deep500.networks.structure import Parameter, Structure
+from deep500.networks.rewiring import Rewiring
+from deep500.networks.structure import Parameter
 from deep500.tensors import Dim, TensorDescriptor
 
 __all__ = ["Network", "Parameter", "sort_nodes"]
@@ -42,7 +42,7 @@ def _given(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-class Network(Structure):
+class Network(Rewiring):
     """An editable graph of ONNX operators.
 
     Example:
@@ -58,14 +58,14 @@ class Network(Structure):
     # -- editing ----------------------------------------------------------------------------------------------------
     def add_input(self, name: str, shape: Sequence[Dim] | None, dtype: str = "float32") -> None:
         """Declare an input; a string in the shape is a symbolic size, None in place of the shape an unknown rank."""
-        check_new_value(self, name)
+        check_new_value(self, name, outermost=True)
         check_dtype(name, dtype)
         self.inputs[name] = TensorDescriptor(dtype, as_shape(name, shape))
         self._touch()
 
     def add_parameter(self, name: str, value: Any, trainable: bool = True) -> None:
         """Add an array under a name. Give it its final dtype: nothing is converted."""
-        check_new_value(self, name)
+        check_new_value(self, name, outermost=True)
         self._parameters[name] = Parameter(as_parameter(name, value, trainable), trainable)
         self._touch()
 
@@ -240,7 +240,7 @@ class Network(Structure):
         twin.inputs, twin.outputs = dict(self.inputs), list(self.outputs)
         twin._parameters = {n: replace(p, value=p.value.copy()) for n, p in self._parameters.items()}
         twin._nodes, twin._producers = dict(self._nodes), dict(self._producers)
-        twin._known, twin._numbers = dict(self._known), dict(self._numbers)
+        twin._known, twin._inner, twin._numbers = dict(self._known), set(self._inner), dict(self._numbers)
         return twin
 
     def content_hash(self) -> str:
@@ -276,71 +276,5 @@ class Network(Structure):
 
         return gradient_names(self, loss)
 
-    # -- inside -----------------------------------------------------------------------------------------------------
     def _sync(self) -> None:
         """Bring parameter values up to date; a bound network reads them from its executor."""
-
-    def _touch(self) -> None:
-        self._version += 1
-
-    def _insert(self, node: Node) -> None:
-        """Append a node after all checks; loading and :meth:`add_node` share it."""
-        check_new_node(self, node)
-        check_node(node)
-        check_storable(node)
-        self._nodes[node.name] = node
-        self._producers.update(dict.fromkeys(node.writes, node.name))
-        self._touch()
-
-    def _drop(self, node: Node) -> None:
-        self._nodes = {name: other for name, other in self._nodes.items() if name != node.name}
-        for value in node.writes:
-            del self._producers[value]
-            self._known.pop(value, None)
-
-    def _rewire(self, node: Node, inputs: Sequence[str]) -> None:
-        new = replace(node, inputs=tuple(inputs))
-        check_node(new)
-        self._commit({**self._nodes, node.name: new})
-        self._forget_after(new.writes)
-
-    def _redirect(self, names: dict[str, str], without: str | None = None) -> None:
-        nodes = {}
-        for node in self._nodes.values():
-            if node.name == without:
-                continue
-            if set(node.captured) & set(names):
-                raise NetworkError(
-                    f"node {node.name!r}: got a redirection of a value that its sub-graph captures; expected none: "
-                    "edit the sub-graph"
-                )
-            inputs = tuple(names.get(n, n) for n in node.inputs)
-            nodes[node.name] = node if inputs == node.inputs else replace(node, inputs=inputs)
-        renamed = list(dict.fromkeys(names.get(n, n) for n in self.outputs))
-        removed = self._nodes[without].writes if without else ()
-        still = [n for n in removed if n in renamed or any(n in node.reads for node in nodes.values())]
-        if still:
-            raise NetworkError(
-                f"node {without!r}: got a removal while {still[0]!r} is read; expected no reader: remove those first"
-            )
-        changed = [n.name for n in nodes.values() if n is not self._nodes[n.name]]
-        self._commit(nodes)
-        self.outputs = renamed
-        for value in removed:
-            del self._producers[value]
-            self._known.pop(value, None)
-        self._forget_after([value for name in changed for value in nodes[name].writes])
-
-    def _commit(self, nodes: dict[str, Node]) -> None:
-        """Take over edited nodes in topological order, or raise NetworkError naming a cycle and change nothing."""
-        self._nodes = sort_nodes(nodes)
-        self._touch()
-
-    def _forget_after(self, values: Iterable[str]) -> None:
-        """Forget what the file declared about these values and all that depend on them."""
-        if self._known:
-            stale = set(values)
-            for node in self._nodes.values():
-                if not stale.isdisjoint(node.reads):
-                    stale.update(node.writes)
-            self._known = {n: d for n, d in self._known.items() if n not in stale}

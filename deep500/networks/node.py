@@ -63,7 +63,7 @@ class Node:
     @cached_property
     def defines(self) -> tuple[str, ...]:
         """Values that its sub-graphs define for themselves."""
-        return tuple(n for graph in self.graphs for n in _defined(graph))
+        return tuple(n for graph in self.graphs for n in defined(graph))
 
     @cached_property
     def graphs(self) -> tuple[onnx.GraphProto, ...]:
@@ -115,12 +115,13 @@ def _freeze(value: Any) -> Any:
     return value
 
 
-def _defined(graph: onnx.GraphProto) -> list[str]:
+def defined(graph: onnx.GraphProto) -> list[str]:
+    """Names that a sub-graph, and those within it, define."""
     own = (
         [v.name for v in graph.input] + [t.name for t in graph.initializer] + [o for n in graph.node for o in n.output]
     )
     inner = [
-        n for node in graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH for n in _defined(a.g)
+        n for node in graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH for n in defined(a.g)
     ]
     return [n for n in (*own, *inner) if n]
 

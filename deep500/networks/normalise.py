@@ -16,7 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from deep500.errors import NetworkError
-from deep500.networks.node import captures
+from deep500.networks.node import captures, defined
 
 Arrays: TypeAlias = dict[str, np.ndarray]
 
@@ -91,8 +91,10 @@ def trainable_names(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
 def _lift_constants(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
     lifted = set()
     kept = []
+    inner = {v for node in graph.node for a in node.attribute for g in (a.g, *a.graphs) for v in defined(g)}
     for node in graph.node:
-        if node.op_type == "Constant" and node.domain == "" and len(node.attribute) == 1:
+        is_constant = node.op_type == "Constant" and node.domain == "" and len(node.attribute) == 1
+        if is_constant and node.output[0] not in inner:  # parameters must not be hidden in sub-graphs
             arrays[node.output[0]] = _constant(node.attribute[0])
             lifted.add(node.output[0])
         else:

@@ -111,7 +111,7 @@ def node_proto(node: Node) -> onnx.NodeProto:
         op_type=node.op_type, input=node.inputs, output=node.outputs, name=node.name, domain=node.domain
     )
     for name, value in sorted(node.attributes.items()):
-        kind = int(declared[name].type) if name in declared else None  # type: ignore[call-overload]
+        kind = int(declared[name].type) if name in declared else None
         proto.attribute.append(attribute_proto(name, value, kind))
     return proto
 

@@ -36,6 +36,7 @@ class Structure:
         self._nodes: dict[str, Node] = {}
         self._producers: dict[str, str] = {}  # value -> name of the node that writes it
         self._known: dict[str, TensorDescriptor] = {}  # descriptors that a file declared and inference may miss
+        self._inner: set[str] = set()  # names that sub-graphs use for themselves
         self._numbers: dict[str, int] = {}  # where fresh_name goes on counting
         self._version = 0
         self._descriptors: tuple[int, dict[str, TensorDescriptor]] | None = None
@@ -85,7 +86,7 @@ class Structure:
     def fresh_name(self, prefix: str) -> str:
         """A name beginning with ``prefix`` that neither a value nor a node has."""
         name = prefix
-        while self.has_value(name) or name in self._nodes:
+        while self.has_value(name) or name in self._nodes or name in self._inner:
             self._numbers[prefix] = self._numbers.get(prefix, 0) + 1
             name = f"{prefix}_{self._numbers[prefix]}"
         return name

@@ -15,11 +15,11 @@ _WIDEST = 40  # characters of a name
 
 
 def summary(network: Network) -> str:
-    """One line per node (operator, first output, parameters that it is the first to read, FLOPs per sample), and totals.
+    """One line per node (operator, first output, parameters that it reads first, FLOPs per sample), and totals.
 
-    Parameters are the floating ones, trainable or not (running statistics); integers such as shapes do not count.
-    FLOPs are counted as :mod:`deep500.networks.flops` says, with 1 for every symbolic size; ``?`` is unknown, not 0, and
-    a total with unknown parts is a lower bound, marked ``>=``.
+    Parameters are the floating ones, trainable or not; integers such as shapes do not count. FLOPs are counted as
+    :mod:`deep500.networks.flops` says, with 1 for every symbolic size; ``?`` is unknown, not 0, and a total with
+    unknown parts is a lower bound, marked ``>=``.
     """
     descriptors, flops = network.descriptors(), count_flops(network)
     rows: list[tuple[str, ...]] = [_HEAD]
