@@ -148,7 +148,7 @@ class InputCheck:
     """
 
     def __init__(self, expected: Mapping[str, TensorDescriptor], also_known: Sequence[str] = ()) -> None:
-        self.expected = {n: (d, None if d.dtype is None else numpy_dtype(d.dtype).name) for n, d in expected.items()}
+        self.expected = {n: (d, _array_dtype(d.dtype)) for n, d in expected.items()}
         self.ignored = frozenset(also_known)
 
     def __call__(self, inputs: Mapping[str, Any]) -> None:
@@ -167,6 +167,8 @@ class InputCheck:
     def _check_one(
         name: str, value: Any, descriptor: TensorDescriptor, dtype: str | None, symbols: dict[str, int]
     ) -> None:
+        if "(" in (descriptor.dtype or ""):  # a sequence or an optional value: a list, an array or None
+            return
         shape = getattr(value, "shape", None)
         if shape is None:
             raise InputError(
@@ -183,6 +185,10 @@ class InputCheck:
                     f"input {name!r}: got size {size} for {want!r}; expected {symbols[want]}, as in the inputs before it: "
                     "give all inputs the same one"
                 )
+
+
+def _array_dtype(dtype: str | None) -> str | None:
+    return None if dtype is None or "(" in dtype else numpy_dtype(dtype).name
 
 
 def find_loss(network: Network, loss: str) -> str:

@@ -7,20 +7,22 @@ UnsupportedOperator that names every such node, raised here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import onnx
 
 from deep500.errors import Deep500Error, NetworkError, UnsupportedOperator
 from deep500.frameworks.reference import fallback
-from deep500.frameworks.reference.operators import Random, bind
+from deep500.frameworks.reference.operators import Random, bind, find
 from deep500.networks.graph import Network, Parameter
-from deep500.networks.node import Node
+from deep500.networks.node import Node, captures, from_proto
 
 
 class Step(NamedTuple):
-    """One node: a kernel, the slots that it reads (0: absent), those that it fills and those that it is last to read."""
+    """One node: a kernel, the slots that it reads (0: absent), those that it fills, those that nobody reads later."""
 
     kernel: Callable[..., Any]
     reads: tuple[int, ...]
@@ -38,7 +40,7 @@ class Plan:
         outputs: names of the wanted values.
     """
 
-    def __init__(self, network: Network, outputs: Sequence[str], random: Random,
+    def __init__(self, network: Network | _Graph, outputs: Sequence[str], random: Random,
                  live: Mapping[str, Parameter] | None = None) -> None:  # fmt: skip
         """Compile; parameters that ``live`` has are taken from there instead of from the network."""
         nodes = needed_nodes(network, outputs)
@@ -105,7 +107,7 @@ def _failure(step: Step, values: Sequence[Any], error: Exception) -> NetworkErro
     )
 
 
-def needed_nodes(network: Network, outputs: Iterable[str]) -> list[Node]:
+def needed_nodes(network: Network | _Graph, outputs: Iterable[str]) -> list[Node]:
     """The nodes on which these values depend, in order."""
     wanted, chosen = set(outputs), []
     for node in reversed(network.nodes):
@@ -116,20 +118,51 @@ def needed_nodes(network: Network, outputs: Iterable[str]) -> list[Node]:
 
 
 def _bind_all(nodes: Sequence[Node], random: Random) -> list[Callable[..., Any]]:
-    kernels: list[Callable[..., Any]] = []
-    missing = []
-    for node in nodes:
-        kernel = bind(node, random)
-        if kernel is None and fallback.is_known(node):
-            kernel = fallback.make_kernel(node)
-        if kernel is None:
-            missing.append(node)
-        else:
-            kernels.append(kernel)
+    missing = list(_unknown(nodes))
     if missing:
         listed = ", ".join(f"{f'{n.domain}.' if n.domain else ''}{n.op_type} (node {n.name!r})" for n in missing)
         raise UnsupportedOperator(
             f"got {listed}; expected operators that backend 'reference' knows: replace them, or enter kernels with "
             "deep500.frameworks.reference.operators.op"
         )
+    kernels: list[Callable[..., Any]] = []
+    for node in nodes:
+        kernel = find(node)
+        kernels.append(
+            fallback.make_kernel(node) if kernel is None else bind(kernel, node, random, partial(Body, random=random))
+        )
     return kernels
+
+
+def _unknown(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Nodes that nothing can run, those of sub-graphs included."""
+    for node in nodes:
+        if find(node) is None and not fallback.is_known(node):
+            yield node
+        for value in node.attributes.values():
+            if isinstance(value, onnx.GraphProto):
+                yield from _unknown(from_proto(inner) for inner in value.node)
+
+
+class _Graph(NamedTuple):
+    """A sub-graph, with what :class:`Plan` wants of a network."""
+
+    inputs: dict[str, Any]
+    parameters: dict[str, Parameter]
+    nodes: tuple[Node, ...]
+
+
+class Body:
+    """The compiled body of an If, Loop or Scan; what it captures comes with every call."""
+
+    def __init__(self, graph: onnx.GraphProto, random: Random) -> None:
+        constants = {t.name: Parameter(onnx.numpy_helper.to_array(t), False) for t in graph.initializer}
+        self.inputs = [v.name for v in graph.input if v.name not in constants]
+        self.outputs = [v.name for v in graph.output]
+        every = dict.fromkeys([*self.inputs, *captures(graph)])
+        nodes = tuple(from_proto(node) for node in graph.node)
+        self.plan = Plan(_Graph(every, constants, nodes), self.outputs, random)
+
+    def __call__(self, values: Sequence[Any], captured: Mapping[str, Any]) -> list[Any]:
+        results = self.plan.run({**captured, **dict(zip(self.inputs, values, strict=True))})
+        return [results[name] for name in self.outputs]

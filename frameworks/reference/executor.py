@@ -48,7 +48,8 @@ class ReferenceNetwork(BoundNetwork):
         old, new = self._parameter(name).value, np.asarray(value)
         if new.shape != old.shape or not np.can_cast(new.dtype, old.dtype, "same_kind"):
             raise InputError(
-                f"parameter {name!r}: got {new.dtype}{list(new.shape)}; expected {old.dtype}{list(old.shape)}: reshape it"
+                f"parameter {name!r}: got {new.dtype}{list(new.shape)}; expected {old.dtype}{list(old.shape)}: give an "
+                "array of that shape"
             )
         self._parameters[name].value = np.array(new, old.dtype)
 

@@ -28,7 +28,7 @@ def _depth(depth: int, step: int, base: int, model: str) -> int:
     return blocks
 
 
-# -- CIFAR family -------------------------------------------------------------------------------------------------------
+# -- CIFAR family -----------------------------------------------------------------------------------------------------
 def _projection(build: Builder, x: str, name: str, channels: int, stride: int) -> str:
     """Shortcut B: a strided 1x1 convolution with batch normalization."""
     x = _conv(build, x, f"{name}.downsample.0", channels, 1, stride)
@@ -38,8 +38,8 @@ def _projection(build: Builder, x: str, name: str, channels: int, stride: int) -
 def _padding(build: Builder, x: str, name: str, channels: int, stride: int) -> str:
     """Shortcut A: every stride-th pixel, then zeros for the new channels; no parameters."""
     before, height, width = build.shapes[x]
-    ends = [build.constant(f"shortcut.{n}", np.array(v, np.int64)) for n, v in
-            (("starts", [0, 0]), ("ends", [2**31 - 1] * 2), ("axes", [2, 3]), (f"steps{stride}", [stride] * 2))]  # fmt: skip
+    cuts = {"starts": [0, 0], "ends": [2**31 - 1] * 2, "axes": [2, 3], f"steps{stride}": [stride] * 2}
+    ends = [build.constant(f"shortcut.{n}", np.array(v, np.int64)) for n, v in cuts.items()]
     shape = (before, -(-height // stride), -(-width // stride))
     x = build.node("Slice", [x, *ends], f"{name}.shortcut.slice", shape)
     extra = channels - before
@@ -80,7 +80,7 @@ def resnet(build: Builder, classes: int, *, depth: int = 20, shortcut: str = "B"
     return build.classify(build.global_average(x), "fc", classes)
 
 
-# -- ImageNet -----------------------------------------------------------------------------------------------------------
+# -- ImageNet ---------------------------------------------------------------------------------------------------------
 def _bottleneck(build: Builder, x: str, name: str, channels: int, stride: int) -> str:
     y = build.relu(build.batch_norm(_conv(build, x, f"{name}.conv1", channels, 1), f"{name}.bn1"), f"{name}.relu1")
     y = _conv(build, y, f"{name}.conv2", channels, 3, stride)
@@ -104,7 +104,7 @@ def resnet50(build: Builder, classes: int) -> Network:
     return build.classify(build.global_average(x), "fc", classes)
 
 
-# -- wide ---------------------------------------------------------------------------------------------------------------
+# -- wide -------------------------------------------------------------------------------------------------------------
 def _wide_block(build: Builder, x: str, name: str, channels: int, stride: int, dropout: float) -> str:
     y = build.relu(build.batch_norm(x, f"{name}.bn1"), f"{name}.relu1")
     if build.shapes[x][0] != channels or stride != 1:

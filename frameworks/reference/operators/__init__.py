@@ -1,16 +1,18 @@
 """Kernels by family; importing this package fills :data:`OPS`."""
 
 from deep500.frameworks.reference.operators import (
+    control,
     elementwise,
     movement,
     normalization,
     recurrent,
     reductions,
+    sequences,
     windows,
 )
-from deep500.frameworks.reference.operators.table import OPS, Entry, Random, bind, op
+from deep500.frameworks.reference.operators.table import OPS, Entry, Random, bind, find, op
 
 __all__ = [
-    "OPS", "Entry", "Random", "bind", "elementwise", "movement", "normalization", "op", "recurrent", "reductions",
-    "windows",
+    "OPS", "Entry", "Random", "bind", "control", "elementwise", "find", "movement", "normalization", "op", "recurrent",
+    "reductions", "sequences", "windows",
 ]  # fmt: skip

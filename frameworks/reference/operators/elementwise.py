@@ -26,7 +26,7 @@ enter_all({
 })  # fmt: skip
 
 
-# -- arithmetic -----------------------------------------------------------------------------------------------------------
+# -- arithmetic -------------------------------------------------------------------------------------------------------
 @op("Div")
 def div(a: Array, b: Array) -> Array:
     """Integers are divided as in C: towards zero."""
@@ -108,7 +108,7 @@ def cast(x: Array, *, to: int, **rare: Any) -> Array:
     return x.astype(numpy_dtype(str(dtype_from_onnx(to))))
 
 
-# -- activations --------------------------------------------------------------------------------------------------------
+# -- activations ------------------------------------------------------------------------------------------------------
 @op("Relu")
 def relu(x: Array) -> Array:
     """max(x, 0)."""
@@ -160,7 +160,7 @@ def gelu(x: Array, *, approximate: str = "none") -> Array:
 @op("Softmax")
 def softmax(x: Array, *, axis: int = -1) -> Array:
     """exp(x) / sum exp(x) along one axis, shifted by the maximum."""
-    exponential = np.exp(x - x.max(axis=axis, keepdims=True, initial=None if x.shape[axis] else 0))
+    exponential = np.exp(x - (x.max(axis=axis, keepdims=True) if x.size else 0))
     exponential /= exponential.sum(axis=axis, keepdims=True)
     return exponential
 
@@ -172,7 +172,7 @@ def log_softmax(x: Array, *, axis: int = -1) -> Array:
     return shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
 
 
-# -- random -------------------------------------------------------------------------------------------------------------
+# -- random -----------------------------------------------------------------------------------------------------------
 def _generator(random: Random, seed: float | None) -> np.random.Generator:
     """The executor's generator, or one of the node's own if it asks for a seed: then every run draws the same."""
     return random.generator if seed is None else np.random.Generator(np.random.PCG64(abs(int(seed))))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from deep500.networks.node import Node
 Array = np.ndarray
 
 
-# -- shape --------------------------------------------------------------------------------------------------------------
+# -- shape ------------------------------------------------------------------------------------------------------------
 @op("Identity")
 def identity(x: Any) -> Any:
     """The value itself."""
@@ -78,7 +79,7 @@ def tile(x: Array, repeats: Array) -> Array:
     return np.tile(x, ints(repeats) or ())
 
 
-# -- joining and cutting ------------------------------------------------------------------------------------------------
+# -- joining and cutting ----------------------------------------------------------------------------------------------
 @op("Concat")
 def concat(*xs: Array, axis: int) -> Array:
     """Joined along an axis."""
@@ -124,7 +125,7 @@ def pad(
     cuts = (slice(max(-b, 0), s - max(-e, 0)) for b, e, s in zip(begin, end, x.shape, strict=True))
     widths = [(max(int(b), 0), max(int(e), 0)) for b, e in zip(begin, end, strict=True)]
     options = {"constant_values": x.dtype.type(0) if value is None else value} if mode == "constant" else {}
-    return np.pad(x[tuple(cuts)], widths, PAD_MODES[mode], **options)  # type: ignore[call-overload,no-any-return]
+    return np.pad(x[tuple(cuts)], widths, PAD_MODES[mode], **options)  # type: ignore[call-overload]
 
 
 @op("Trilu")
@@ -133,7 +134,7 @@ def trilu(x: Array, k: Array | None = None, *, upper: int = 1) -> Array:
     return (np.triu if upper else np.tril)(x, 0 if k is None else int(np.ravel(k)[0]))
 
 
-# -- gathering and scattering -------------------------------------------------------------------------------------------
+# -- gathering and scattering -----------------------------------------------------------------------------------------
 @op("Gather")
 def gather(x: Array, indices: Array, *, axis: int = 0) -> Array:
     """Slices of x along an axis."""
@@ -149,9 +150,8 @@ def gather_elements(x: Array, indices: Array, *, axis: int = 0) -> Array:
 @op("GatherND")
 def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     """Slices of x; the last axis of the indices holds leading coordinates, after ``batch_dims`` common axes."""
-    batch = np.indices(indices.shape[:batch_dims], sparse=True)
-    rest = indices.ndim - 1 - batch_dims
-    batch = [b.reshape(b.shape + (1,) * rest) for b in batch]
+    rest = (1,) * (indices.ndim - 1 - batch_dims)
+    batch = [b.reshape(b.shape + rest) for b in np.ix_(*map(np.arange, indices.shape[:batch_dims]))]
     return x[(*batch, *np.moveaxis(indices, -1, 0))]
 
 
@@ -171,7 +171,7 @@ def _scatter(x: Array, where: Any, updates: Array, reduction: str) -> Array:
 
 
 def _coordinates(x: Array, indices: Array, axis: int) -> tuple[Array, ...]:
-    grid = list(np.indices(indices.shape, sparse=True))
+    grid: list[Array] = list(np.ix_(*map(np.arange, indices.shape)))
     grid[axis] = indices
     return tuple(grid)
 
@@ -207,7 +207,7 @@ def non_zero(x: Array) -> Array:
     return np.array(np.nonzero(np.atleast_1d(x)), np.int64)[: max(x.ndim, 1)]
 
 
-# -- making -------------------------------------------------------------------------------------------------------------
+# -- making -----------------------------------------------------------------------------------------------------------
 @op("Constant", when=lambda node: "sparse_value" not in node.attributes)
 def constant(*, value: Array | None = None, **plain: Any) -> Array:
     """The attribute: an array, or numbers (float32, int64) or strings."""
@@ -225,22 +225,25 @@ def constant_of_shape(sizes: Array, *, value: Array | None = None) -> Array:
 
 
 @op("Range")
-def range_(start: Array, limit: Array, delta: Array) -> Array:
+def range_(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Array:
     """start + i delta for i < ceil((limit - start) / delta)."""
+    first, last, step = (np.ravel(v)[0] for v in (start, limit, delta))
     if start.dtype.kind in "iu":
-        return np.arange(start, limit, delta, start.dtype)
-    count = max(int(np.ceil((float(limit) - float(start)) / float(delta))), 0)
-    return start + np.arange(count).astype(start.dtype) * delta
+        return np.arange(int(first), int(last), int(step), dtype=start.dtype)
+    count = max(math.ceil((float(last) - float(first)) / float(step)), 0)
+    return (float(first) + np.arange(count) * float(step)).astype(start.dtype)
 
 
-# -- resizing -----------------------------------------------------------------------------------------------------------
-ROUNDINGS = {
+# -- resizing ---------------------------------------------------------------------------------------------------------
+ROUNDINGS: dict[str, Callable[[Array], Array]] = {
     "round_prefer_floor": lambda c: np.ceil(c - 0.5),
     "round_prefer_ceil": lambda c: np.floor(c + 0.5),
     "floor": np.floor,
     "ceil": np.ceil,
 }
-COORDINATES = {  # of output index i, scale, output size and input size, all along one axis
+COORDINATES: dict[
+    str, Callable[[Array, float, int, int], Array]
+] = {  # of output index i, scale, output size and input size, all along one axis
     "half_pixel": lambda i, scale, out, size: (i + 0.5) / scale - 0.5,
     "pytorch_half_pixel": lambda i, scale, out, size: (i + 0.5) / scale - 0.5 if out > 1 else 0 * i,
     "asymmetric": lambda i, scale, out, size: i / scale,

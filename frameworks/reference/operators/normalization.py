@@ -28,7 +28,8 @@ def batch_normalization(x: Array, scale: Array, bias: Array, mean: Array, varian
     """
     axes = (0, *range(2, x.ndim))
     sizes = (1, -1) + (1,) * (x.ndim - 2)
-    wide, state = _wide(x), ()
+    wide = _wide(x)
+    state: tuple[Array, ...] = ()
     if training_mode:
         old_mean, old_variance = mean, variance
         mean = wide.mean(axes)
@@ -86,12 +87,13 @@ def local_response_normalization(
     return x / (x.dtype.type(bias) + x.dtype.type(alpha / size) * total) ** x.dtype.type(beta)
 
 
-# -- losses -------------------------------------------------------------------------------------------------------------
+# -- losses -----------------------------------------------------------------------------------------------------------
 def _check_labels(labels: Array, classes: int, ignored: Array | bool) -> None:
     wrong = ((labels < 0) | (labels >= classes)) & ~np.asarray(ignored)
     if wrong.any():
         raise InputError(
-            f"got class label {labels[wrong].flat[0]}; expected 0 to {classes - 1}: check the labels or the network's classes"
+            f"got class label {labels[wrong].flat[0]}; expected 0 to {classes - 1}: check the labels, or build the "
+            "network with more classes"
         )
 
 

@@ -22,8 +22,8 @@ def _log_sum_exp(x: Array, axis: Any, keepdims: bool) -> Array:
 REDUCTIONS: dict[str, Callable[..., Array]] = {
     "ReduceSum": lambda x, **o: np.sum(x, dtype=x.dtype, **o),
     "ReduceMean": lambda x, **o: np.mean(x, dtype=x.dtype if x.dtype.kind == "f" else None, **o),
-    "ReduceMax": lambda x, **o: np.max(x, initial=None if x.size else _lowest(x), **o),
-    "ReduceMin": lambda x, **o: np.min(x, initial=None if x.size else _highest(x), **o),
+    "ReduceMax": lambda x, **o: np.max(x, **o) if x.size else np.max(x, initial=_bound(x, -1), **o),
+    "ReduceMin": lambda x, **o: np.min(x, **o) if x.size else np.min(x, initial=_bound(x, 1), **o),
     "ReduceProd": lambda x, **o: np.prod(x, dtype=x.dtype, **o),
     "ReduceL1": lambda x, **o: np.sum(np.abs(x), dtype=x.dtype, **o),
     "ReduceL2": lambda x, **o: np.sqrt(np.sum(x * x, **o)),
@@ -33,12 +33,11 @@ REDUCTIONS: dict[str, Callable[..., Array]] = {
 }
 
 
-def _lowest(x: Array) -> Any:
-    return {"b": False, "f": -np.inf}.get(x.dtype.kind, None) if x.dtype.kind in "bf" else np.iinfo(x.dtype).min
-
-
-def _highest(x: Array) -> Any:
-    return {"b": True, "f": np.inf}.get(x.dtype.kind, None) if x.dtype.kind in "bf" else np.iinfo(x.dtype).max
+def _bound(x: Array, sign: int) -> Any:
+    """What the extreme of nothing is: the largest (1) or smallest (-1) number of the dtype."""
+    if x.dtype.kind in "iu":
+        return np.iinfo(x.dtype).max if sign > 0 else np.iinfo(x.dtype).min
+    return sign > 0 if x.dtype.kind == "b" else sign * np.inf
 
 
 def _enter(name: str) -> None:
@@ -97,7 +96,7 @@ def top_k(x: Array, k: Array, *, axis: int = -1, largest: int = 1, sorted: int =
 @op("MatMul")
 def matmul(a: Array, b: Array) -> Array:
     """Matrix product, batched and broadcast over leading axes."""
-    return np.matmul(a, b)
+    return np.matmul(a, b).astype(a.dtype, copy=False)  # NumPy widens bfloat16
 
 
 @op("Gemm")
@@ -113,4 +112,6 @@ def gemm(a: Array, b: Array, c: Array | None = None, *, alpha: float = 1.0, beta
 @op("Einsum")
 def einsum(*xs: Array, equation: str) -> Array:
     """Einstein's summation."""
-    return np.einsum(equation.replace(" ", ""), *xs, optimize=len(xs) > 2)
+    wide = xs[0].dtype if xs[0].dtype.kind in "iufb" else np.dtype(np.float32)  # bfloat16 and its like
+    operands = [x.astype(wide, copy=False) for x in xs]
+    return np.einsum(equation.replace(" ", ""), *operands, optimize=len(xs) > 2).astype(xs[0].dtype, copy=False)

@@ -1,8 +1,8 @@
 """The table from ONNX operators to functions on arrays.
 
-An entry is a function ``f(*inputs, *, attributes)``: inputs as arrays (None where an optional one is absent), attributes
-as Python values with the schema's defaults filled in, one array or a tuple of them as result. It must not write into its
-inputs, and its result may share their memory. What is not in the table, or not for this node, goes to
+An entry is a function ``f(*inputs, *, attributes)``: inputs as arrays (None where an optional one is absent),
+attributes as Python values with the schema's defaults filled in, one array or a tuple of them as result. It must not
+write into its inputs, and its result may share their memory. What is not in the table, or not for this node, goes to
 :mod:`deep500.frameworks.reference.fallback`.
 """
 
@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+import onnx
 
 from deep500.networks.node import Node
 
@@ -49,7 +50,8 @@ def op(*names: str, when: Callable[[Node], bool] | None = None, domain: str = ""
     """Enter a function under operator names.
 
     Its keyword-only parameters are the attributes that it understands; besides, one called ``outputs`` receives the
-    number of outputs of the node and one called ``random`` the executor's :class:`Random`.
+    number of outputs of the node, ``random`` the executor's :class:`Random`, and ``captured`` the names of the values
+    that sub-graphs capture, which come as arguments after the inputs.
     """
 
     def enter(function: Function) -> Function:
@@ -64,17 +66,24 @@ def enter_all(functions: Mapping[str, Kernel]) -> None:
     OPS.update({("", name): Entry(function) for name, function in functions.items()})
 
 
-def bind(node: Node, random: Random) -> Kernel | None:
-    """The function of a node with its attributes filled in, None where the table has none for it."""
+def find(node: Node) -> Kernel | None:
+    """The function for a node, None where the table has none."""
     entry = OPS.get((node.domain, node.op_type))
-    if entry is None or (entry.when is not None and not entry.when(node)):
-        return None
-    keywords = node.all_attributes()
-    if not isinstance(entry.function, np.ufunc):
-        offered = {"outputs": len(node.outputs), "random": random}
-        asked = inspect.signature(entry.function).parameters
+    return None if entry is None or (entry.when is not None and not entry.when(node)) else entry.function
+
+
+def bind(function: Kernel, node: Node, random: Random, compile_body: Callable[[onnx.GraphProto], Any]) -> Kernel:
+    """A function of the table with the attributes of a node filled in, sub-graphs compiled."""
+    keywords = {
+        name: compile_body(value) if isinstance(value, onnx.GraphProto) else value
+        for name, value in node.all_attributes().items()
+    }
+    if not isinstance(function, np.ufunc):
+        captured = node.reads[sum(map(bool, node.inputs)) :]
+        offered = {"outputs": len(node.outputs), "random": random, "captured": captured}
+        asked = inspect.signature(function).parameters
         keywords.update({name: value for name, value in offered.items() if name in asked})
-    return partial(entry.function, **keywords) if keywords else entry.function
+    return partial(function, **keywords) if keywords else function
 
 
 def ints(value: Any) -> tuple[int, ...] | None:

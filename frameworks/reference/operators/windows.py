@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,12 +34,17 @@ class Window(NamedTuple):
         """Every place in the window, the last axis fastest."""
         return itertools.product(*map(range, self.kernel))
 
-    def slices(self, tap: Sequence[int], out: Sequence[int] | None = None) -> tuple[slice, ...]:
-        """What this tap of all windows reads of the padded input (indexes the spatial axes, after ``...``)."""
-        return tuple(
+    def index(self, tap: Sequence[int], out: Sequence[int] | None = None) -> tuple[Any, ...]:
+        """Index of what this tap of all windows reads in a padded input."""
+        return spatial(
             slice(t * d, t * d + (o - 1) * s + 1, s)
             for t, d, s, o in zip(tap, self.dilations, self.strides, self.out if out is None else out, strict=True)
         )
+
+
+def spatial(slices: Iterable[slice]) -> tuple[Any, ...]:
+    """Index of a part of the last axes."""
+    return (..., *slices)
 
 
 def make_window(size: Sequence[int], kernel: Sequence[int], strides: Ints, dilations: Ints, pads: Ints,
@@ -72,8 +77,7 @@ def padded(x: Array, begin: Sequence[int], end: Sequence[int], value: Any = 0) -
         return x
     sizes = [b + n + e for b, n, e in zip(begin, x.shape[2:], end, strict=True)]
     result = np.full((*x.shape[:2], *sizes), value, x.dtype)
-    inside = tuple(slice(b, b + n) for b, n in zip(begin, x.shape[2:], strict=True))
-    result[(..., *inside)] = x
+    result[spatial(slice(b, b + n) for b, n in zip(begin, x.shape[2:], strict=True))] = x
     return result
 
 
@@ -87,7 +91,7 @@ def window_view(x: Array, window: Window) -> Array:
     )
 
 
-# -- convolution --------------------------------------------------------------------------------------------------------
+# -- convolution ------------------------------------------------------------------------------------------------------
 @op("Conv")
 def conv(x: Array, w: Array, b: Array | None = None, *, auto_pad: str = "NOTSET", dilations: Ints = None,
          group: int = 1, kernel_shape: Ints = None, pads: Ints = None, strides: Ints = None) -> Array:  # fmt: skip
@@ -128,8 +132,8 @@ def conv_transpose(x: Array, w: Array, b: Array | None = None, *, auto_pad: str 
     full = [o + p + q for o, p, q in zip(window.out, window.begin, window.end, strict=True)]
     y = np.zeros((samples, group * w.shape[1], *full), x.dtype)
     for tap in window.taps():
-        y[(..., *window.slices(tap, inside))] += columns[(slice(None), slice(None), *tap)]
-    y = y[(..., *(slice(p, p + o) for p, o in zip(window.begin, window.out, strict=True)))]
+        y[window.index(tap, inside)] += columns[(slice(None), slice(None), *tap)]
+    y = y[spatial(slice(p, p + o) for p, o in zip(window.begin, window.out, strict=True))]
     return y if b is None else y + b.reshape(-1, *(1,) * rank)
 
 
@@ -159,7 +163,7 @@ def _transposed(inside: Sequence[int], kernel: Sequence[int], strides: Ints, dil
     return Window(tuple(kernel), strides, dilations, begin, end, out, (0,) * rank)
 
 
-# -- pooling ------------------------------------------------------------------------------------------------------------
+# -- pooling ----------------------------------------------------------------------------------------------------------
 @op("MaxPool")
 def max_pool(x: Array, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
              dilations: Ints = None, pads: Ints = None, storage_order: int = 0, strides: Ints = None,
@@ -168,7 +172,7 @@ def max_pool(x: Array, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET",
     window = make_window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     lowest = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
     border = padded(x, window.begin, [e + more for e, more in zip(window.end, window.excess, strict=True)], lowest)
-    views = (border[(..., *window.slices(tap))] for tap in window.taps())
+    views = (border[window.index(tap)] for tap in window.taps())
     best = next(views).copy()
     if outputs == 1:
         for view in views:
@@ -202,13 +206,14 @@ def _tap_sum(x: Array, window: Window) -> Array:
     """Sum of each window of a padded input."""
     total = np.zeros((*x.shape[:2], *window.out), x.dtype)
     for tap in window.taps():
-        total += x[(..., *window.slices(tap))]
+        total += x[window.index(tap)]
     return total
 
 
 @op("AveragePool")
 def average_pool(x: Array, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-                 count_include_pad: int = 0, dilations: Ints = None, pads: Ints = None, strides: Ints = None) -> Array:  # fmt: skip
+                 count_include_pad: int = 0, dilations: Ints = None, pads: Ints = None,
+                 strides: Ints = None) -> Array:  # fmt: skip
     """Mean of each window; padding counts only under ``count_include_pad``, what ceil_mode adds never does."""
     window = make_window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     end = [e + more for e, more in zip(window.end, window.excess, strict=True)]
