@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import deep500
@@ -81,6 +82,7 @@ def _info(_: list[str]) -> int:
     _table("backends", [(name, _backend_state(name)) for name in backend_names()])
     _table("devices", [(name, _devices(name)) for name in backend_names() if is_installed(name)])
     _table("data sets", [(name, _data_state(name)) for name in dataset_names()])
+    _table("folders", [("results", str(Path("results").resolve()))])
     return 0
 
 

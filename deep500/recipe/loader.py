@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from deep500.errors import RecipeError, nearest
+from deep500.errors import MissingBackend, RecipeError, nearest
+from deep500.registry import BACKENDS
 
 HALVES = ("FIXED", "MUTABLE", "METRICS")
 """What a recipe file defines."""
@@ -66,6 +67,16 @@ def find_recipe(name: str) -> Path:
     return known[name]
 
 
+def raise_missing(error: ModuleNotFoundError) -> None:
+    """Raise MissingBackend with the line that installs it if the module that was not found is a backend's framework."""
+    for name, (module, extra) in BACKENDS.items():
+        if error.name == module:
+            raise MissingBackend(
+                f"got a recipe for backend {name!r} but no {module!r}; expected it to be installed: "
+                f"pip install 'deep500[{extra}]'"
+            ) from error
+
+
 def load_recipe(path: Path) -> ModuleType:
     """Import a recipe file under a name of its own; raises RecipeError unless it defines FIXED, MUTABLE and METRICS.
 
@@ -77,7 +88,11 @@ def load_recipe(path: Path) -> ModuleType:
         raise RecipeError(f"got {path}; expected a Python file; give its name the ending .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # so that its classes can be found by copy and pickle-free describers
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        raise_missing(error)
+        raise
     missing = [name for name in HALVES if not hasattr(module, name)]
     if missing:
         raise RecipeError(f"{path}: got no {missing[0]}; expected {', '.join(HALVES)} at module level; define them")

@@ -50,11 +50,10 @@ def retarget(value: Any, framework: str) -> Any:
 
 def lookup(module: ModuleType, name: str, what: str) -> Any:
     """An attribute of a backend by its public name; raises RecipeError with the nearest one."""
-    found = getattr(module, name, None)
-    if found is None or name.startswith("_"):
-        public = [n for n in dir(module) if not n.startswith("_")]
+    public = list(getattr(module, "__all__", [n for n in dir(module) if not n.startswith("_")]))
+    if name not in public:
         raise RecipeError(f"got {what}; expected a name in {module.__name__}: {nearest(name, public)}")
-    return found
+    return getattr(module, name)
 
 
 def resolve_name(key: str, name: str, old: Any) -> Any:

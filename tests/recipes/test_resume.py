@@ -1,0 +1,194 @@
+"""``kill -9`` at any moment, then ``--resume``: the end is bit-identical to a run that was never stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deep500.errors import ResultsError, TrainingError
+from deep500.recipe import run_recipe
+from deep500.results import Record
+from deep500.results.checkpoint import list_checkpoints, load_checkpoint
+from tests.recipes.common import quick
+
+SCRIPT = '''
+import os, signal
+import deep500 as d5
+from tests.recipes.common import quick
+
+calls, sync = 0, os.fsync
+
+def fsync(handle):
+    """Kills the process at its n-th write: before, between or after the files of an epoch."""
+    global calls
+    calls += 1
+    if calls == int(os.environ.get("KILL_AT_WRITE", "0")):
+        os.kill(os.getpid(), signal.SIGKILL)
+    sync(handle)
+
+os.fsync = fsync
+FIXED, MUTABLE, METRICS = quick("pytorch", epochs=6, batch_size=16, schedule=d5.StepSchedule(2, 0.5))
+
+if __name__ == "__main__":
+    d5.run_recipe(FIXED, MUTABLE, METRICS) or exit(1)
+'''
+ROOT = Path(__file__).parents[2]
+
+
+def start(script: Path, *words: str, kill_at_write: int = 0) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KILL_AT_WRITE": str(kill_at_write), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, str(script), *words], cwd=script.parent, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen[str], code: int) -> tuple[str, str]:
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == code, (out, err)
+    assert "Traceback" not in err
+    return out, err
+
+
+def exact(record: Record) -> list[dict]:
+    return [{k: v for k, v in line.items() if not k.endswith("_seconds")} for line in record.epochs()]
+
+
+def arrays(record: Record, seed: int) -> dict[str, np.ndarray]:
+    return load_checkpoint(list_checkpoints(record.path / "checkpoints" / f"seed-{seed}")[-1])["arrays"]
+
+
+def assert_same_end(one: Record, other: Record, seeds: list[int]) -> None:
+    assert exact(one) == exact(other) and len(exact(one)) == 6 * len(seeds)
+    for seed in seeds:
+        first, second = arrays(one, seed), arrays(other, seed)
+        assert first.keys() == second.keys() and any(name.startswith("optimizer/") for name in first)
+        for name, array in first.items():
+            np.testing.assert_array_equal(array, second[name], err_msg=name)
+    values = [[m["values"] for m in r.summary()["metrics"] if m["unit"] != "s"] for r in (one, other)]
+    assert values[0] == values[1]
+
+
+def only(folder: Path) -> Record:
+    (path,) = (folder / "job").iterdir()
+    return Record.open(path)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_killed_at_any_moment_ends_bit_identically(tmp_path):
+    pytest.importorskip("torch")
+    script = tmp_path / "job.py"
+    script.write_text(SCRIPT)
+    words = ["--repeat", "2", "--out"]
+    whole = start(script, *words, "whole")
+    broken = start(script, *words, "broken", kill_at_write=8)
+    finish(whole, 0)
+    finish(broken, -signal.SIGKILL)
+    draw = random.Random(time.time_ns())
+    for number, at in enumerate((9, 14, None, None)):
+        process = start(script, "--resume", "--out", "broken", kill_at_write=at or 0)
+        if at is None:  # at a random moment after training began
+            while not (line := process.stdout.readline()).startswith("seed "):
+                assert line, process.stderr.read()
+            time.sleep(draw.uniform(0, 0.1))
+            process.kill()
+        process.communicate(timeout=60)
+        if only(tmp_path / "broken").summary() is not None:
+            break
+        assert number < 3 or process.returncode == -signal.SIGKILL
+    out, _ = finish(start(script, "--resume", str(only(tmp_path / "broken").path)), 0)
+    assert "verdict: PASSED" in out
+    assert only(tmp_path / "broken").manifest()["resumed"]
+    assert_same_end(only(tmp_path / "whole"), only(tmp_path / "broken"), [0, 1])
+
+
+def test_interrupt_leaves_one_line_and_a_run_to_resume(tmp_path):
+    pytest.importorskip("torch")
+    script = tmp_path / "job.py"
+    script.write_text(SCRIPT.replace("epochs=6", "epochs=100000"))
+    process = start(script, "--out", "here")
+    while not process.stdout.readline().startswith("seed "):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, err = finish(process, 130)
+    path = only(tmp_path / "here").path
+    assert err.strip() == f"deep500: interrupted; go on with: --resume {path.relative_to(tmp_path)}"
+    assert only(tmp_path / "here").summary() is None and list_checkpoints(path / "checkpoints" / "seed-0")
+
+
+def run(out: Path, *words: str, **changes):
+    return run_recipe(*quick("pytorch", **changes), argv=["--out", str(out), "--quiet", *words])
+
+
+@pytest.fixture
+def unfinished(tmp_path):
+    result = run(tmp_path, "batch_size=64", "--seed", "3")
+    (Path(result.path) / "summary.json").unlink()
+    return Record(Path(result.path))
+
+
+def test_resume_takes_the_options_of_the_run(tmp_path, unfinished):
+    again = run(tmp_path, "--resume")
+    assert again.path == str(unfinished.path) and again.verdict == "PASSED"
+    assert unfinished.summary()["seeds"] == [3] and unfinished.manifest()["resolved"]["recipe"]["batch_size"] == 64
+    assert run(tmp_path, "--resume", str(unfinished.path)).verdict == "PASSED"  # it is finished: nothing to do
+    with pytest.raises(ResultsError, match="no unfinished run"):
+        run(tmp_path, "--resume")
+
+
+def test_resume_may_repeat_its_words_but_not_change_them(tmp_path, unfinished):
+    with pytest.raises(ResultsError, match=r"got --resume with batch_size=32; expected .*batch_size=64 --seed 3"):
+        run(tmp_path, "batch_size=32", "--resume")
+    assert run(tmp_path, "batch_size=64", "--seed", "3", "--resume").verdict == "PASSED"
+
+
+def test_resume_refuses_another_recipe(tmp_path, unfinished):
+    with pytest.raises(ResultsError, match=r"recipe that changed .*recipe.epochs"):
+        run(tmp_path, "--resume", epochs=3)
+    manifest = unfinished.manifest()
+    unfinished.write_manifest({**manifest, "recipe_sha256": "0"})
+    with pytest.raises(ResultsError, match="the recipe file's content"):
+        run(tmp_path, "--resume")
+    manifest["data"]["train"]["digest"] = "0"
+    unfinished.write_manifest(manifest)
+    with pytest.raises(ResultsError, match="other data than the run began with"):
+        run(tmp_path, "--resume")
+
+
+def test_resume_of_something_else(tmp_path):
+    with pytest.raises(ResultsError, match="name a results folder"):
+        run(tmp_path, "--resume", str(tmp_path))
+
+
+def test_failed_run_fails_again_without_training(tmp_path):
+    import deep500 as d5
+
+    spoilt = d5.TableSchedule({0: 1e30})
+    with pytest.raises(TrainingError):
+        run(tmp_path, schedule=spoilt)
+    (path,) = (tmp_path / "test_resume").iterdir()
+    with pytest.raises(TrainingError, match="had ended so before"):
+        run(tmp_path, "--resume", str(path), schedule=spoilt)
+
+
+def test_damaged_newest_checkpoint_costs_an_epoch_not_the_run(tmp_path):
+    whole = run(tmp_path / "a", epochs=4)
+    broken = run(tmp_path / "b", epochs=4)
+    record = Record(Path(broken.path))
+    newest = list_checkpoints(record.path / "checkpoints" / "seed-0")[-1]
+    newest.write_bytes(newest.read_bytes()[:100])
+    for name in ("summary.json", "seeds.json"):
+        (record.path / name).unlink()
+    with (record.path / "metrics.jsonl").open("a") as file:
+        file.write('{"seed": 0, "ep')  # a line that the crash cut short
+    run(tmp_path / "b", "--resume", epochs=4)
+    assert exact(record) == exact(Record(Path(whole.path))) and json.loads((record.path / "seeds.json").read_text())

@@ -1,0 +1,290 @@
+"""Whole runs in one process: verdicts, records, and every wrong input that shows only when things are built."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deep500 as d5
+from deep500.errors import (
+    DataError,
+    Deep500Error,
+    MissingDevice,
+    NetworkError,
+    RecipeError,
+    ResultsError,
+    TrainingError,
+)
+from deep500.recipe import run_recipe
+from deep500.results import Record
+from deep500.results.checkpoint import list_checkpoints, load_checkpoint
+from tests.recipes.common import quick
+
+
+def run(tmp_path, *argv, backend="pytorch", **changes):
+    return run_recipe(*quick(backend, **changes), argv=[*argv, "--out", str(tmp_path)])
+
+
+def read(result, name="summary.json"):
+    return json.loads((Path(result.path) / name).read_text(encoding="utf-8"))
+
+
+def lines(result):
+    return Record(Path(result.path)).epochs()
+
+
+def page_of(result):
+    return Path(result.report).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("backend", ["reference", "pytorch"])
+def test_run_leaves_a_complete_record(tmp_path, capsys, backend):
+    result = run(tmp_path, backend=backend)
+    assert result and result.verdict == "PASSED" and result["test_accuracy"].value > 20
+    found = sorted(path.name for path in Path(result.path).iterdir())
+    assert found == ["checkpoints", "manifest.json", "metrics.jsonl", "report.html", "seeds.json", "summary.json"]
+    manifest = read(result, "manifest.json")
+    assert manifest["division"] == "closed" and manifest["seeds"] == [0] and manifest["backend"] == backend
+    assert manifest["resolved"]["recipe"]["executor"].startswith(f"deep500.frameworks.{backend}")
+    train, validation = manifest["data"]["train"], manifest["data"]["validation"]
+    assert (train["length"], validation["length"]) == (1438, 359) and train["digest"] != validation["digest"]
+    assert manifest["environment"]["versions"]["numpy"] == np.__version__ and len(manifest["recipe_sha256"]) == 64
+    assert [(line["seed"], line["epoch"]) for line in lines(result)] == [(0, 1), (0, 2)]
+    assert lines(result)[-1]["test_accuracy"] == result["test_accuracy"].value
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[0] == f"results: {result.path}" and "epoch 2/2" in printed
+    assert "verdict: PASSED" in printed and result.report in printed and "test_accuracy" in printed
+
+
+def test_training_changed_the_weights_and_resumable_checkpoints_are_kept(tmp_path):
+    result = run(tmp_path, epochs=3)
+    first, second = list_checkpoints(Path(result.path) / "checkpoints" / "seed-0")
+    before, after = load_checkpoint(first), load_checkpoint(second)
+    assert (before["epoch"], after["epoch"]) == (2, 3)
+    weights = [name for name in after["arrays"] if name.startswith("network/")]
+    assert any(not np.array_equal(before["arrays"][name], after["arrays"][name]) for name in weights)
+
+
+def test_same_seed_same_numbers_and_the_callers_objects_stay(tmp_path):
+    fixed, mutable, metrics = quick("pytorch")
+    before = repr((fixed, mutable, metrics)), [vars(metric) for metric, _ in metrics]
+    first, second = (run_recipe(fixed, mutable, metrics, argv=["--out", str(tmp_path), "--quiet"]) for _ in range(2))
+    assert (repr((fixed, mutable, metrics)), [vars(metric) for metric, _ in metrics]) == before
+    assert first.path != second.path
+
+    def exact(result):
+        return [{k: v for k, v in line.items() if not k.endswith("seconds")} for line in lines(result)]
+
+    assert exact(first) == exact(second)
+    other = run_recipe(fixed, mutable, metrics, argv=["--out", str(tmp_path), "--seed", "1", "--quiet"])
+    assert exact(first) != exact(other)
+
+
+def test_missed_target_is_falsy(tmp_path):
+    result = run(tmp_path, metrics=[(d5.TestAccuracy(), 100.0), (d5.TestLoss(), 1e9)])
+    assert not result and result.verdict == "FAILED" and result.exit_code == 1
+    assert [metric.verdict for metric in result.metrics] == ["FAILED", "PASSED"]
+
+
+def test_repeat_reports_median_and_spread(tmp_path):
+    result = run(tmp_path, "--repeat", "3", "--seed", "5", epochs=1)
+    metric = result["test_accuracy"]
+    assert len(set(metric.values)) > 1 and metric.value == sorted(metric.values)[1]
+    assert (metric.low, metric.high) == (min(metric.values), max(metric.values))
+    assert {line["seed"] for line in lines(result)} == {5, 6, 7} and read(result, "manifest.json")["seeds"] == [5, 6, 7]
+    assert "median of 3" in page_of(result)
+
+
+def test_framework_is_exchanged_as_a_whole(tmp_path):
+    result = run(tmp_path, "--framework", "reference", epochs=1)
+    recipe = read(result, "manifest.json")["resolved"]["recipe"]
+    assert recipe["executor"].startswith("deep500.frameworks.reference")
+    assert "pytorch" not in recipe["optimizer"] and read(result, "manifest.json")["backend"] == "reference"
+    with pytest.raises(d5.MissingBackend, match="tensorfow"):
+        run(tmp_path, "--framework", "tensorfow")
+
+
+def test_dry_run_takes_two_batches_and_judges_nothing(tmp_path):
+    result = run(tmp_path, "--dry-run", epochs=200, batch_size=4, metrics=[(d5.TestAccuracy(), 100.0)])
+    assert result and result.verdict == "UNJUDGED (dry run)" and result.labels == ("dry run",)
+    (line,) = lines(result)
+    assert line["train_samples"] == 8 and line["test_samples"] == 8
+
+
+def test_absent_data_are_replaced_labelled_and_unjudged(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path / "nothing"))
+    monkeypatch.chdir(tmp_path)
+    changes = {"dataset": "mnist", "augmentation": None, "epochs": 1, "metrics": [(d5.TestAccuracy(), 100.0)]}
+    result = run(tmp_path, **changes)
+    assert result and result.exit_code == 0 and result.verdict == "UNJUDGED (stand-in data)"
+    out, err = capsys.readouterr()
+    assert "STAND-IN" in err and "UNJUDGED (stand-in data)" in out
+    assert all("[stand-in data]" in line for line in out.splitlines() if "accuracy " in line and "epoch" in line)
+    page = page_of(result)
+    assert page.index("UNJUDGED (stand-in data)") < page.index("<h2>Metrics") and page.count("stand-in data") > 5
+    assert read(result, "manifest.json")["warnings"] and read(result)["labels"] == ["stand-in data"]
+    with pytest.raises(DataError, match="mnist"):
+        run(tmp_path, "--strict", **changes)
+
+
+def test_absent_gpu_is_in_the_record(tmp_path, capsys):
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    result = run(tmp_path, "--device", "gpu", epochs=1)
+    manifest = read(result, "manifest.json")
+    assert manifest["device"] == {"asked": "gpu:0", "used": "cpu:0"} and "gpu:0" in manifest["warnings"][0]
+    assert "deep500: warning: got device gpu:0" in capsys.readouterr().err
+    assert "gpu:0" in page_of(result)
+    with pytest.raises(MissingDevice, match="--strict"):
+        run(tmp_path, "--device", "gpu", "--strict")
+
+
+def test_open_run_says_so_wherever_a_number_is(tmp_path):
+    with pytest.raises(RecipeError, match="--open"):
+        run(tmp_path, "epochs=1")
+    result = run(tmp_path, "epochs=1", "--open")
+    assert result.labels == ("open division",) and len(lines(result)) == 1
+    page = page_of(result)
+    assert page.count("open division") >= 5 and "epochs=1" in page
+
+
+def test_json_prints_one_object(tmp_path, capsys):
+    result = run(tmp_path, "--json", epochs=1)
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["verdict"] == "PASSED" and printed["path"] == result.path
+    run(tmp_path, "--quiet", epochs=1)
+    assert len(capsys.readouterr().out.splitlines()) == 4  # two metrics with their header, and the verdict
+
+
+def test_list_mutable(tmp_path, capsys):
+    run(tmp_path, "--list-mutable")
+    names = [line.split(" = ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert {"batch_size", "optimizer", "optimizer_kwargs", "seed"} <= set(names) and "epochs" not in names
+    assert not (tmp_path / "test_run").exists()
+
+
+def never(*_):
+    raise AssertionError("not called")
+
+
+WRONG = [
+    ({"model": "resnett"}, NetworkError, "resnet"),
+    ({"model_kwargs": {"hiden": (3,)}}, NetworkError, "hidden"),
+    ({"model": "absent.onnx", "model_kwargs": None}, Deep500Error, "absent.onnx"),
+    ({"model": lambda depth: None, "model_kwargs": {"dept": 3}}, RecipeError, "'depth'"),
+    ({"model": lambda **_: 3, "model_kwargs": None}, RecipeError, "got int"),
+    ({"dataset": "digit"}, DataError, "digits"),
+    ({"dataset": lambda: 3}, DataError, "expected two Datasets"),
+    ({"dataset_kwargs": {"sise": 3}}, DataError, "size"),
+    ({"optimizer_kwargs": {"momentun": 0.9}}, Deep500Error, "momentum"),
+    ({"optimizer_kwargs": {"lr": -1.0}}, Deep500Error, "lr"),
+    ({"executor_kwargs": {"devise": "cpu"}}, RecipeError, "device"),
+    ({"executor": lambda network: 3}, RecipeError, "GraphExecutor"),
+    ({"train_sampler": d5.ShuffleSampler, "train_sampler_kwargs": {"sed": 3}}, RecipeError, "seed"),
+    ({"batch_size": 1439}, RecipeError, "at most 1438"),
+    ({"loss": "cross_entropi"}, NetworkError, "cross_entropy"),
+    ({"gradient_modifier": never, "optimizer_kwargs": {"gradient_modifier": never}}, RecipeError, "expected it once"),
+]
+
+
+@pytest.mark.parametrize(("changes", "error", "message"), WRONG, ids=[str(list(w[0].items())[0])[:40] for w in WRONG])  # noqa: RUF015
+def test_wrong_recipe_is_an_error_before_anything_is_written(tmp_path, changes, error, message):
+    with pytest.raises(error, match=message) as caught:
+        run(tmp_path, **changes)
+    assert isinstance(caught.value, Deep500Error) and not list(tmp_path.iterdir())
+
+
+def test_not_a_number_ends_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
+    spoilt = d5.TableSchedule({0: 0.1, 2: 1e30})
+    with pytest.raises(TrainingError, match=r"epoch 2, step \d+: got loss (nan|inf)"):
+        run(tmp_path, epochs=5, schedule=spoilt)
+    (folder,) = (tmp_path / "test_run").iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "failed" and summary["verdict"] == "FAILED" and "epoch 2" in summary["error"]
+    assert "epoch 2" in (folder / "report.html").read_text()
+    newest = load_checkpoint(list_checkpoints(folder / "checkpoints" / "seed-0")[-1])
+    assert newest["epoch"] == 2 and all(np.isfinite(a).all() for a in newest["arrays"].values())
+
+
+@pytest.mark.parametrize("place", ["in the way", "full"])
+def test_results_that_cannot_be_written(tmp_path, monkeypatch, place):
+    (tmp_path / "file").write_text("in the way")
+    if place == "full":
+        calls = iter(range(100))
+        real = os.fsync
+
+        def fsync(handle):
+            if next(calls) > 6:
+                raise OSError(28, "No space left on device")
+            real(handle)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(ResultsError, match="--out DIR"):
+        run(tmp_path / ("file" if place == "in the way" else "ok"), epochs=5)
+    monkeypatch.undo()
+    if place == "full":  # nothing is lost: it goes on from where it was
+        resumed = run(tmp_path / "ok", "--resume", epochs=5)
+        assert resumed.verdict == "PASSED" and len(lines(resumed)) == 5
+
+
+def test_own_parts(tmp_path):
+    """A Network, data and listeners of one's own; the network's input gets the data's name."""
+    network = d5.Network("own")
+    network.add_input("x", ("N", 4))
+    network.add_parameter("w", np.full((4, 2), 0.1, "float32"))
+    network.add_node("MatMul", ["x", "w"], ["y"])
+    network.add_output("y")
+    x = np.random.default_rng(0).normal(size=(40, 4)).astype("float32")
+    seen = []
+
+    class Watch(d5.Event):
+        def after_batch(self, run):
+            seen.append(run.step)
+
+    def data(half):
+        return d5.NumpyDataset(x[:half], "input", (x[:half, 0] > 0).astype(int), "label", classes=2), d5.NumpyDataset(
+            x[half:], "input", (x[half:, 0] > 0).astype(int), "label", classes=2
+        )
+
+    metrics = [d5.TestAccuracy(), (d5.TimeToAccuracy(100.0), 1e-9)]
+    changes = {"model": network, "model_kwargs": None, "dataset": data, "dataset_args": (30,), "augmentation": None,
+               "batch_size": 10, "events": [Watch], "metrics": metrics}  # fmt: skip
+    result = run(tmp_path, **changes)
+    assert len(seen) == 6 and network.inputs.keys() == {"x"}
+    assert result["test_accuracy"].label == "UNJUDGED (no target)"
+    assert result["time_to_accuracy_100"].verdict == "FAILED"  # never reached, or not within a nanosecond
+
+
+def test_an_onnx_file_is_a_model(tmp_path):
+    network = d5.networks.create("mlp", hidden=(8,), shape=(1, 8, 8))
+    path = tmp_path / "net.onnx"
+    network.to_onnx(path)
+    assert run(tmp_path, model=str(path), model_kwargs=None, epochs=1).metrics[0].value > 0
+
+
+def test_nothing_is_warned_of_in_a_plain_run(tmp_path):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run(tmp_path, epochs=1)
+    assert not caught
+
+
+def test_quality_that_is_not_a_number_stays_failed_after_a_resume(tmp_path):
+    class Odd(d5.Metric):
+        name, unit, direction, kind = "odd", "", "lower", "quality"
+
+        def measure(self, statistics):
+            return math.nan
+
+    result = run(tmp_path, metrics=[(Odd(), 1.0)], epochs=1)
+    assert result["odd"].verdict == "FAILED"
+    (Path(result.path) / "summary.json").unlink()  # as if killed at the very end
+    again = run(tmp_path, "--resume", metrics=[(Odd(), 1.0)], epochs=1)
+    assert again["odd"].verdict == "FAILED" and again.path == result.path

@@ -1,0 +1,140 @@
+"""The command line: exit codes, one-line errors, lists."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from deep500 import cli, registry
+from deep500.recipe import loader
+
+HEAD = """\
+'''A quick one.'''
+from tests.recipes.common import quick
+import deep500 as d5
+FIXED, MUTABLE, METRICS = quick("reference", epochs=1{more})
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def write(more="", name="job.py"):
+        path = tmp_path / name
+        path.write_text(HEAD.format(more=more))
+        return str(path)
+
+    return write
+
+
+def error_line(capsys):
+    err = capsys.readouterr().err
+    lines = [line for line in err.splitlines() if line.startswith("deep500: error: ")]
+    assert len(lines) == 1 and "Traceback" not in err, err
+    return lines[0]
+
+
+CODES = [  # more of the recipe, words, exit code, what the error says
+    ("", [], 0, None),
+    (", metrics=[(d5.TestAccuracy(), 101.0)]", [], 1, None),
+    (", schedule=d5.TableSchedule({0: 1e30})", [], 1, "got loss"),
+    ("", ["batchsize=3"], 2, "'batch_size'"),
+    ("", ["epochs=3"], 2, "--open"),
+    ("", ["--nonsense"], 2, "unrecognized"),
+    ("", ["--out", "/dev/null/x"], 2, "while writing /dev/null/x"),
+    ("", ["--resume"], 2, "no unfinished run"),
+    (", dataset='mnist', augmentation=None", ["--strict", "--data", "nowhere"], 3, "nowhere"),
+    ("", ["--framework", "nonsense"], 3, "got backend 'nonsense'"),
+    ("", ["--device", "gpu", "--strict"], 3, "--strict"),
+]
+
+
+@pytest.mark.parametrize(("more", "words", "code", "message"), CODES, ids=[" ".join(c[1]) + f"-{c[2]}" for c in CODES])
+def test_exit_codes(recipe, capsys, more, words, code, message):
+    assert cli.main(["run", recipe(more), *words, "--quiet"]) == code
+    if message is not None:
+        line = error_line(capsys)
+        assert message in line and "got" in line
+
+
+def test_unknown_recipe_and_command(capsys):
+    assert cli.main(["run", "digits_lent"]) == 2
+    assert "'digits_lenet'" in error_line(capsys)
+    assert cli.main(["rum"]) == 2
+    assert "rum" in error_line(capsys)
+    assert cli.main([]) == 2
+
+
+def test_a_file_that_is_no_recipe(tmp_path, capsys):
+    path = tmp_path / "x.py"
+    path.write_text("FIXED = {}\nMUTABLE = {}\n")
+    assert cli.main(["run", str(path)]) == 2
+    assert "got no METRICS" in error_line(capsys)
+    path.write_text("import deep500.frameworks.nonsense\n")
+    with pytest.raises(ModuleNotFoundError):  # the user's own mistake keeps its traceback
+        cli.main(["run", str(path)])
+
+
+def test_a_backend_that_is_not_installed_says_how_to_install_it(recipe, monkeypatch, capsys, tmp_path):
+    path = tmp_path / "x.py"
+    path.write_text("import no_such_framework\n")
+    monkeypatch.setitem(registry.BACKENDS, "absent", ("no_such_framework", "absent"))
+    assert cli.main(["run", str(path)]) == 3
+    assert "pip install 'deep500[absent]'" in error_line(capsys)
+    assert cli.main(["list"]) == 0
+    assert "pip install 'deep500[absent]'" in capsys.readouterr().out
+
+
+def test_interrupt(recipe, monkeypatch, capsys):
+    path = recipe(", events=[Stop]")
+    text = (
+        "import deep500\nclass Stop(deep500.Event):\n    def after_batch(self, run):\n        raise KeyboardInterrupt\n"
+    )
+    Path(path).write_text(text + Path(path).read_text())
+    assert cli.main(["run", path]) == 130
+    err = capsys.readouterr().err.strip()
+    assert err.startswith("deep500: interrupted; go on with: --resume ") and len(err.splitlines()) == 1
+
+
+def test_list_names_everything(capsys):
+    assert cli.main(["list"]) == 0
+    out = capsys.readouterr().out
+    for name in (
+        "digits_lenet",
+        "cifar10_resnet44",
+        "digits32_resnet20",
+        "transformer",
+        "cifar10",
+        "pytorch",
+        "reference",
+    ):
+        assert f"  {name} " in out or f"  {name}\n" in out
+
+
+def test_info_is_honest(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path))
+    assert cli.main(["info"]) == 0
+    out = capsys.readouterr().out
+    for word in ("numpy", sys.version.split()[0], "backends:", "devices:", "built in", "results"):
+        assert word in out
+
+
+def test_help_and_version(capsys):
+    for words in (["--help"], ["run", "--help"], ["--version"]):
+        assert cli.main(words) == 0
+    out = capsys.readouterr().out
+    known = "framework repeat device seed dry-run out resume strict open download data quiet json list-mutable"
+    for option in known.split():
+        assert f"--{option}" in out
+
+
+def test_recipes_are_listed_without_being_imported(tmp_path, monkeypatch):
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "mine.py").write_text("'''Mine.'''\nraise SystemExit(9)\nFIXED = MUTABLE = METRICS = 0\n")
+    (tmp_path / "recipes" / "broken.py").write_text("FIXED = (\n")
+    monkeypatch.chdir(tmp_path)
+    listed = {one.name: one.summary for one in loader.list_recipes()}
+    assert listed["mine"] == "Mine." and "broken" not in listed and "recipe" not in listed
