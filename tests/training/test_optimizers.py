@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from typing import Any
 
 import numpy as np
@@ -45,13 +46,20 @@ OPTIONS: dict[str, Any] = {
     "clipped": {"gradient_transform": ClipGradientNorm(0.5)},
 }
 EXECUTORS = ["fake", *registry.backend_names()]
+NATIVE = [f"{name} native" for name in registry.backend_names() if name != "reference"]  # whose optimizers are ours
 
 
 def make_executor(name: str, network: Any = None, **options: Any) -> Any:
     network = linear_network() if network is None else network
     if name == "fake":
         return FakeExecutor(network, **options)
-    return load_backend(name).from_model(network, "cpu")
+    return load_backend(name.removesuffix(" native")).from_model(network, "cpu")
+
+
+def make_optimizer(source: str, name: str, executor: Any, **keywords: Any) -> Any:
+    """Ours, or on ``"pytorch native"`` the one that this backend exports under the same name."""
+    module = load_backend(source.removesuffix(" native")) if source.endswith(" native") else d5
+    return getattr(module, name)(executor, "loss", **keywords)
 
 
 def parameters(executor: Any) -> dict[str, np.ndarray]:
@@ -98,12 +106,10 @@ def test_reference_optimizer_equals_torch(name, keywords, kind, differing, execu
 
 @pytest.mark.parametrize(("name", "keywords", "kind", "differing"), OPTIMIZERS, ids=IDS)
 @pytest.mark.parametrize("option", OPTIONS)
-def test_native_optimizer_equals_torch(name, keywords, kind, differing, option):
-    backend = load_backend("pytorch")
-    if not hasattr(backend, name):
-        pytest.skip(f"pytorch has no native {name}")
-    executor, batches = make_executor("pytorch"), regression_batches(STEPS, seed=1)
-    optimizer = getattr(backend, name)(executor, "loss", **keywords, **OPTIONS[option])
+@pytest.mark.parametrize("source", NATIVE)
+def test_native_optimizer_equals_torch(name, keywords, kind, differing, option, source):
+    executor, batches = make_executor(source), regression_batches(STEPS, seed=1)
+    optimizer = make_optimizer(source, name, executor, **keywords, **OPTIONS[option])
     check(executor, optimizer, torch_answer(kind, {**keywords, **differing}, batches, option), batches)
 
 
@@ -165,28 +171,76 @@ def test_accelegrad_equals_the_papers_algorithm(executor_name):
     assert not np.allclose(want, start)
 
 
-@pytest.mark.parametrize("executor_name", EXECUTORS)
-@pytest.mark.parametrize("name", [*NAMES, "AcceleGradOptimizer"])
-def test_a_loaded_state_goes_on_bit_for_bit(name, executor_name):
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [*itertools.product(NAMES, [*EXECUTORS, *NATIVE]), *itertools.product(["AcceleGradOptimizer"], EXECUTORS)],
+)
+def test_a_loaded_state_goes_on_bit_for_bit(name, source):
     batches = regression_batches(20)
-    whole = make_executor(executor_name)
-    straight = getattr(d5, name)(whole, "loss", weight_decay=0.01)
-    first = make_executor(executor_name)
-    early = getattr(d5, name)(first, "loss", weight_decay=0.01)
+    whole, first, second = (make_executor(source) for _ in range(3))
+    straight = make_optimizer(source, name, whole, weight_decay=0.01)
+    early = make_optimizer(source, name, first, weight_decay=0.01)
     for batch in batches:
         straight.step(batch)
     for batch in batches[:7]:
         early.step(batch)
     state = early.state_dict()
     assert all(isinstance(value, np.ndarray) for value in state.values()) and int(state["step"]) == 7
-    second = make_executor(executor_name)
     second.network.load_state(first.network.state())
-    late = getattr(d5, name)(second, "loss", weight_decay=0.01)
+    late = make_optimizer(source, name, second, weight_decay=0.01)
     late.load_state_dict(state)
     for batch in batches[7:]:
         late.step(batch)
     for key, value in parameters(whole).items():
         assert_close(parameters(second)[key], value, "exact", err_msg=key)
+
+
+@pytest.mark.parametrize("source", NATIVE)
+@pytest.mark.parametrize("name", NAMES)
+def test_native_and_reference_optimizers_take_over_from_each_other(name, source):
+    """Their states have the same slots: what one began, the other ends."""
+    batches, keywords = regression_batches(20), {"lr": 0.02, "weight_decay": 0.01}
+    whole = make_executor("fake")
+    straight = make_optimizer("fake", name, whole, **keywords)
+    for batch in batches:
+        straight.step(batch)
+    executor = make_executor(source)
+    optimizer = make_optimizer(source, name, executor, **keywords)
+    for number, batch in enumerate(batches):
+        if number in (7, 13):  # ours takes over, then the native one again
+            follower = make_optimizer("fake" if number == 7 else source, name, executor, **keywords)
+            follower.load_state_dict(optimizer.state_dict())
+            optimizer = follower
+        optimizer.step(batch)
+    for key, value in parameters(whole).items():
+        assert_close(parameters(executor)[key], value, "training", err_msg=key)
+
+
+class TakingOver(FakeExecutor):
+    """Takes over what it is given, and uses its gradient buffers and its parameters' memory again."""
+
+    def __init__(self, network):
+        super().__init__(network)
+        self.network.assign_tensor = self.network.tensors.__setitem__
+
+    def spoil(self):
+        for name in ("w", "b"):
+            self.network.tensors[f"{name}.grad"][:] = np.nan
+            copy = self.network.tensors[name].copy()
+            self.network.tensors[name][:] = np.nan
+            self.network.tensors[name] = copy
+
+
+@pytest.mark.parametrize("name", [*NAMES, "AcceleGradOptimizer"])
+def test_no_tensor_is_kept_that_belongs_to_the_executor(name):
+    plain, taking = make_executor("fake"), TakingOver(linear_network())
+    first, second = getattr(d5, name)(plain), getattr(d5, name)(taking)
+    for batch in regression_batches(6):
+        first.step(batch)
+        second.step(batch)
+        taking.spoil()
+    for key, value in parameters(plain).items():
+        assert_close(parameters(taking)[key], value, "exact", err_msg=key)
 
 
 def test_state_has_torchs_slot_names():
@@ -218,15 +272,17 @@ BAD = [
 ]
 
 
+@pytest.mark.parametrize("source", ["fake", *NATIVE])
 @pytest.mark.parametrize(("name", "keywords", "says"), BAD)
-def test_bad_hyperparameters_are_refused(name, keywords, says):
+def test_bad_hyperparameters_are_refused(name, keywords, says, source):
     with pytest.raises(InputError, match=says):
-        getattr(d5, name)(make_executor("fake"), "loss", **keywords)
+        make_optimizer(source, name, make_executor(source), **keywords)
 
 
-def test_set_parameter_acts_from_the_next_step():
-    executor = make_executor("fake")
-    optimizer = d5.GradientDescent(executor, lr=0.1)
+@pytest.mark.parametrize("source", ["fake", *NATIVE])
+def test_set_parameter_acts_from_the_next_step(source):
+    executor = make_executor(source)
+    optimizer = make_optimizer(source, "GradientDescent", executor, lr=0.1)
     optimizer.set_parameter("lr", np.float64(0.0))
     before = parameters(executor)["w"]
     optimizer.step(regression_batches(1)[0])

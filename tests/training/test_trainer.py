@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -165,7 +166,7 @@ def test_resuming_equals_never_stopping_bit_for_bit(stop, optimizer, prefetch):
     first.run(stop, schedule())
     state = first.state()
     values = json.loads(json.dumps(state["values"]))
-    late = make_trainer(0.3, prefetch, optimizer, seed=7)
+    late = make_trainer(0.3, prefetch, optimizer, seed=99)  # all seeds come from the state
     late.load_state({"arrays": state["arrays"], "values": values})
     got = late.run(5, schedule())
     for name, value in whole.executor.network.state().items():
@@ -176,6 +177,13 @@ def test_resuming_equals_never_stopping_bit_for_bit(stop, optimizer, prefetch):
     assert want.column("train_loss") != make_trainer(0.3, prefetch, optimizer, seed=8).run(5, schedule()).column(
         "train_loss"
     )
+
+
+def test_hyperparameters_changed_by_hand_are_part_of_the_state():
+    first, late = make_trainer(), make_trainer()
+    first.optimizer.set_parameter("momentum", 0.25)
+    late.load_state(first.state())
+    assert late.optimizer.momentum == 0.25 and late.optimizer.initial["momentum"] == 0.9
 
 
 def test_the_executor_is_reseeded_by_seed_and_epoch():
@@ -224,8 +232,9 @@ def test_no_phantom_records(hook, records):
 def test_other_exceptions_pass_through_after_the_last_hook(error):
     stop = RaiseAt("after_batch", error, at=9)
     trainer = make_trainer(prefetch=True)
-    with pytest.raises(type(error)):
+    with pytest.raises(type(error)) as caught:
         trainer.run(5, [stop])
+    assert caught.tb and not [t for t in threading.enumerate() if "prefetch" in t.name]
     assert stop.ended == 1 and len(trainer.statistics.epochs) == 1 and trainer.executor.events.listeners == ()
 
 
