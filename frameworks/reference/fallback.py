@@ -1,8 +1,8 @@
 """Operators without a kernel of our own: ONNX's reference evaluator runs them, one node as a model.
 
 The evaluator is imported when the first such node is compiled, and made when it first runs: some operators are
-functions whose body depends on the dtypes of the inputs. Known to be wrong or missing there, hence kernels of our own: the indices
-of MaxPool at stride 1, ConvTranspose with groups, Range with a fractional count.
+functions whose body depends on the dtypes of the inputs. Known to be wrong or missing there, hence kernels of our own:
+the indices of MaxPool at stride 1, ConvTranspose with groups, Loop with scalar scan outputs.
 """
 
 from __future__ import annotations

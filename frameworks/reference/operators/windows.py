@@ -34,7 +34,7 @@ class Window(NamedTuple):
         """Every place in the window, the last axis fastest."""
         return itertools.product(*map(range, self.kernel))
 
-    def index(self, tap: Sequence[int], out: Sequence[int] | None = None) -> tuple[Any, ...]:
+    def part(self, tap: Sequence[int], out: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Index of what this tap of all windows reads in a padded input."""
         return spatial(
             slice(t * d, t * d + (o - 1) * s + 1, s)
@@ -132,7 +132,7 @@ def conv_transpose(x: Array, w: Array, b: Array | None = None, *, auto_pad: str 
     full = [o + p + q for o, p, q in zip(window.out, window.begin, window.end, strict=True)]
     y = np.zeros((samples, group * w.shape[1], *full), x.dtype)
     for tap in window.taps():
-        y[window.index(tap, inside)] += columns[(slice(None), slice(None), *tap)]
+        y[window.part(tap, inside)] += columns[(slice(None), slice(None), *tap)]
     y = y[spatial(slice(p, p + o) for p, o in zip(window.begin, window.out, strict=True))]
     return y if b is None else y + b.reshape(-1, *(1,) * rank)
 
@@ -172,17 +172,17 @@ def max_pool(x: Array, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET",
     window = make_window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     lowest = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
     border = padded(x, window.begin, [e + more for e, more in zip(window.end, window.excess, strict=True)], lowest)
-    views = (border[window.index(tap)] for tap in window.taps())
+    views = (border[window.part(tap)] for tap in window.taps())
     best = next(views).copy()
     if outputs == 1:
         for view in views:
             np.maximum(best, view, out=best)
         return best
-    chosen = np.zeros(best.shape, np.int16 if math.prod(window.kernel) < 2**15 else np.int64)
+    small = np.int16 if math.prod(window.kernel) < 2**15 else np.int64
+    chosen = np.zeros(best.shape, small)
     for number, view in enumerate(views, 1):
-        larger = view > best
-        np.copyto(best, view, where=larger)
-        np.copyto(chosen, number, where=larger)
+        np.maximum(chosen, (view > best) * small(number), out=chosen)  # the last to be larger is the largest
+        np.maximum(best, view, out=best)
     return best, _flat_indices(chosen, window, x.shape, storage_order)
 
 
@@ -206,7 +206,7 @@ def _tap_sum(x: Array, window: Window) -> Array:
     """Sum of each window of a padded input."""
     total = np.zeros((*x.shape[:2], *window.out), x.dtype)
     for tap in window.taps():
-        total += x[window.index(tap)]
+        total += x[window.part(tap)]
     return total
 
 
