@@ -20,8 +20,9 @@ class ClipGradientNorm:
 
     Example:
         >>> import numpy as np
-        >>> [g.tolist() for g in ClipGradientNorm(5.0)(["a", "b"], [np.array([6.0]), np.array([8.0])])]
-        [[2.9999997], [3.9999996]]
+        >>> clipped = ClipGradientNorm(5.0)(["a", "b"], [np.array([6.0]), np.array([8.0])])
+        >>> [g.round(3).tolist() for g in clipped]
+        [[3.0], [4.0]]
     """
 
     def __init__(self, max_norm: float) -> None:
