@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from deep500.errors import MissingBackend, RecipeError, nearest
+from deep500.recipe.names import RECIPE_MODULE
 from deep500.registry import BACKENDS
 
 HALVES = ("FIXED", "MUTABLE", "METRICS")
@@ -83,11 +84,11 @@ def load_recipe(path: Path) -> ModuleType:
     Errors of Deep500, such as a missing backend, pass through; what else goes wrong in the user's file keeps its
     traceback, which the user needs.
     """
-    spec = importlib.util.spec_from_file_location(f"deep500_recipe_{path.stem}", path)
+    spec = importlib.util.spec_from_file_location(RECIPE_MODULE + path.stem, path)
     if spec is None or spec.loader is None:
         raise RecipeError(f"got {path}; expected a Python file; give its name the ending .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # so that its classes can be found by copy and pickle-free describers
+    sys.modules[spec.name] = module  # dataclasses look their module up there
     try:
         spec.loader.exec_module(module)
     except ModuleNotFoundError as error:

@@ -15,6 +15,8 @@ from deep500.errors import RecipeError, nearest
 from deep500.registry import load_backend
 
 PREFIX = "deep500.frameworks."
+RECIPE_MODULE = "deep500_recipe_"
+"""What the names of loaded recipe files begin with in ``sys.modules``."""
 
 
 def backend_of(value: Any) -> str | None:
@@ -83,7 +85,7 @@ def describe(value: Any) -> Any:
     if isinstance(value, functools.partial):
         return {"partial": describe(value.func), "args": describe(value.args), "kwargs": describe(value.keywords)}
     if callable(value) and hasattr(value, "__qualname__"):
-        return f"{value.__module__}:{value.__qualname__}"
+        return _qualified(value)
     return _describe_object(value)
 
 
@@ -93,13 +95,19 @@ def _describe_object(value: Any) -> Any:
             return value.item()
         digest = hashlib.sha256(value.tobytes()).hexdigest()
         return {"array": str(value.dtype), "shape": list(value.shape), "sha256": digest}
-    kind = f"{type(value).__module__}:{type(value).__qualname__}"
+    kind = _qualified(type(value))
     if hasattr(value, "content_hash"):
         return {"class": kind, "content": value.content_hash()}
     if dataclasses.is_dataclass(value):
         return {"class": kind, **{f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}}
     fields = {n: v for n, v in getattr(value, "__dict__", {}).items() if not n.startswith("_")}
     return {"class": kind, **{n: describe(v) for n, v in fields.items() if _is_plain(v)}}
+
+
+def _qualified(value: Any) -> str:
+    """``module:name``; the recipe file's own module is called ``recipe`` by whatever door it came in."""
+    module = str(value.__module__)
+    return f"{'recipe' if module == '__main__' or module.startswith(RECIPE_MODULE) else module}:{value.__qualname__}"
 
 
 def _is_plain(value: Any) -> bool:

@@ -92,7 +92,7 @@ def curve_svg(epochs: Sequence[Mapping[str, Any]], label: str = "") -> str:
         if label:
             figure.suptitle(label)
         text = io.StringIO()
-        FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None})
+        FigureCanvasSVG(figure).print_svg(text, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     return text.getvalue()[text.getvalue().index("<svg") :]
 
 
