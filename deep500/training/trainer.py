@@ -45,7 +45,7 @@ class Trainer:
         epoch, step: number of completed epochs, and of batches trained on.
 
     Raises:
-        InputError: a name is not in the network, or the optimizer belongs to another executor.
+        InputError: a name is not in the network, the optimizer belongs to another executor, or there are no batches.
     """
 
     def __init__(
@@ -64,6 +64,8 @@ class Trainer:
             raise InputError(
                 "got an optimizer of another executor; expected one made for the executor given: pass that"
             )
+        if len(train_sampler) == 0:
+            raise InputError("got a sampler without batches; expected at least one batch: make them smaller")
         self.train_sampler, self.validation_sampler = train_sampler, validation_sampler
         self.executor, self.optimizer, self.loss, self.label = executor, optimizer, loss, label
         self.validate_first, self.seed = validate_first, seed
@@ -194,8 +196,8 @@ class Trainer:
         """Go on from :meth:`state`.
 
         Raises:
-            InputError: the state is of another network, optimizer or data set; then nothing is loaded by halves that
-                training could go on with: make a new trainer.
+            InputError: the state is of another network, optimizer or data set. Part of it may be loaded by then, so
+                make a new trainer.
         """
         arrays, values = state["arrays"], state["values"]
         self.executor.network.load_state(_below(arrays, "network/"))

@@ -291,6 +291,19 @@ def test_an_optimizer_of_another_executor_is_refused():
         Trainer(OrderedSampler(dataset(), 8), None, executors[0], GradientDescent(executors[1]))
 
 
+def test_a_sampler_without_batches_is_refused():
+    class Empty(OrderedSampler):
+        def __len__(self):
+            return 0
+
+    executor = FakeExecutor(linear_network("cross_entropy"))
+    optimizer = GradientDescent(executor)
+    with pytest.raises(InputError, match="without batches"):
+        Trainer(Empty(dataset(), 8), None, executor, optimizer)
+    with pytest.raises(InputError, match="without batches"):
+        optimizer.train(3, Empty(dataset(), 8))
+
+
 def test_run_counts_epochs_in_all_and_keeps_the_old_name():
     trainer = make_trainer()
     trainer.run(2, [])
