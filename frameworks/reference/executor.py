@@ -182,4 +182,5 @@ class Training(NamedTuple):
 
 
 def _arrays(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value if isinstance(value, list) else np.asarray(value) for name, value in inputs.items()}
+    kept = (list, type(None))  # sequences and empty optionals
+    return {name: value if isinstance(value, kept) else np.asarray(value) for name, value in inputs.items()}

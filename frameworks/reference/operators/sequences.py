@@ -11,6 +11,10 @@ from deep500.frameworks.reference.operators.table import op
 Array = np.ndarray
 
 
+def _number(position: Array) -> int:
+    return int(np.ravel(position)[0])
+
+
 @op("SequenceConstruct")
 def sequence_construct(*xs: Array) -> list[Array]:
     """A sequence of these tensors."""
@@ -32,20 +36,20 @@ def sequence_length(xs: list[Array]) -> Array:
 @op("SequenceAt")
 def sequence_at(xs: list[Array], position: Array) -> Array:
     """The tensor at a position; negative ones count from the end."""
-    return xs[int(position)]
+    return xs[_number(position)]
 
 
 @op("SequenceInsert")
 def sequence_insert(xs: list[Array], x: Array, position: Array | None = None) -> list[Array]:
     """With one more tensor before a position, or at the end."""
-    place = len(xs) if position is None else int(position)
+    place = len(xs) if position is None else _number(position)
     return [*xs[:place], x, *xs[place:]]
 
 
 @op("SequenceErase")
 def sequence_erase(xs: list[Array], position: Array | None = None) -> list[Array]:
     """Without the tensor at a position, or without the last."""
-    place = (len(xs) - 1 if position is None else int(position)) % len(xs)
+    place = (len(xs) - 1 if position is None else _number(position)) % len(xs)
     return [*xs[:place], *xs[place + 1 :]]
 
 
