@@ -1,0 +1,86 @@
+"""Every command and every example in the README and in docs/ is run, so that none of them is a promise only.
+
+Python blocks run in one fresh folder, each in a namespace of its own. Commands: ``make`` targets are checked with
+``make -n`` (the suite cannot call itself), recipes run with ``--dry-run`` unless they are quick by themselves.
+"""
+
+import contextlib
+import io
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+INSTALLS = ("git clone", "cd ", "python3 -m venv", "pip install", ". .venv")
+"""Beginnings of commands that change the machine; tests/test_packaging.py does what they do, in folders of its own."""
+IN_FULL = ("deep500 list", "deep500 info")
+"""Commands that are quick as they stand; to the others --dry-run is added."""
+
+
+def blocks(*languages: str) -> list[tuple[str, str]]:
+    found = []
+    for page in PAGES:
+        for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+            if language in languages:
+                found.append((page.name, text))
+    return found
+
+
+def commands() -> list[str]:
+    lines = []
+    for _, text in blocks("bash", "sh", "console"):
+        for line in text.splitlines():
+            command = line.removeprefix("$ ").split("  #")[0].strip()
+            if command and not command.startswith(("#", *INSTALLS)):
+                lines.append(command)
+    return list(dict.fromkeys(lines))
+
+
+def test_pages_have_something_to_check() -> None:
+    assert len(commands()) >= 4
+    assert len(blocks("python")) >= 2
+
+
+@pytest.mark.parametrize("command", commands())
+def test_command_works(command: str, tmp_path: Path) -> None:
+    words = shlex.split(command)
+    environment = words[0] if "=" in words[0] else None
+    words = words[1:] if environment else words
+    if words[0] == "make":
+        assert subprocess.run(["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, check=False).returncode == 0
+        return
+    program = {"python": [sys.executable], "deep500": [sys.executable, "-m", "deep500"]}.get(words[0])
+    assert program is not None, f"got {command!r}; expected make, python or deep500: teach this test how to run it"
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes", ignore=shutil.ignore_patterns("__pycache__"))
+    runs_training = not command.startswith(IN_FULL) and not words[1:2] == ["-m"]
+    if words[1:2] == ["-m"]:  # a module of the repository, such as a benchmark: only that it is there and has help
+        words = [*words[:3], "--help"]
+    extra = ["--dry-run"] if runs_training and "--dry-run" not in words and "--list-mutable" not in words else []
+    where = ROOT if words[1:2] == ["-m"] else tmp_path
+    done = subprocess.run(
+        [*program, *words[1:], *extra], cwd=where, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page, code", blocks("python"), ids=lambda value: value if value.endswith(".md") else "code")
+def test_example_runs(page: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    if "__main__" in code:  # a whole recipe: run as a script
+        (tmp_path / "example.py").write_text(code)
+        done = subprocess.run(
+            [sys.executable, "example.py", "--dry-run"], capture_output=True, text=True, check=False, timeout=300
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(compile(code, page, "exec"), {"__name__": "example"})  # our own text
+    expected = re.findall(r"#> (.*)", code)
+    assert out.getvalue().splitlines()[: len(expected)] == expected
