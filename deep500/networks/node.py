@@ -67,8 +67,8 @@ class Node:
 
     @cached_property
     def graphs(self) -> tuple[onnx.GraphProto, ...]:
-        """Its sub-graphs."""
-        return tuple(v for v in self.attributes.values() if isinstance(v, onnx.GraphProto))
+        """Its sub-graphs, in the order of the attributes' names."""
+        return tuple(v for _, v in sorted(self.attributes.items()) if isinstance(v, onnx.GraphProto))
 
     @cached_property
     def reads(self) -> tuple[str, ...]:

@@ -1,0 +1,525 @@
+"""Networks to ONNX and back: what others' files mean, what is kept, and what is refused and how."""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from deep500.errors import NetworkError
+from deep500.networks import Network, create
+from deep500.networks.node import OPSET
+from deep500.registry import load_backend
+from deep500.tensors import TensorDescriptor
+from tests.networks.test_graph import with_if
+
+DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
+LIGHT = sorted((DATA / "light").glob("*.onnx"))
+FOLDERS = [p for kind in ("pytorch-converted", "pytorch-operator") for p in sorted((DATA / kind).iterdir())]
+
+
+def model(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, list[Any] | None],
+    outputs: list[str],
+    arrays: dict[str, np.ndarray] | None = None,
+    opset: int = OPSET,
+    ir_version: int = 8,
+) -> onnx.ModelProto:
+    """A small model with float inputs and outputs."""
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
+        [numpy_helper.from_array(a, n) for n, a in (arrays or {}).items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
+
+
+def affine() -> onnx.ModelProto:
+    arrays = {"w": np.arange(6, dtype="float32").reshape(3, 2), "b": np.ones(2, "float32")}
+    return model([helper.make_node("Gemm", ["x", "w", "b"], ["y"])], {"x": ["N", 3]}, ["y"], arrays)
+
+
+def run(proto: onnx.ModelProto, *inputs: np.ndarray) -> list[Any]:
+    return ReferenceEvaluator(proto).run(None, dict(zip([v.name for v in proto.graph.input], inputs, strict=True)))
+
+
+def execute(network: Network, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The network's outputs on our reference backend."""
+    return load_backend("reference").Executor(network).inference(inputs)
+
+
+def saved_inputs(folder: Path) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def read(kind: str) -> list[np.ndarray]:
+        paths = sorted((folder / "test_data_set_0").glob(f"{kind}_*.pb"), key=lambda p: int(p.stem.split("_")[-1]))
+        return [numpy_helper.to_array(onnx.load_tensor(str(p))) for p in paths]
+
+    return read("input"), read("output")
+
+
+# -- other people's models --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("path", FOLDERS, ids=lambda p: p.name)
+def test_pytorch_models_compute_what_they_should(path: Path) -> None:
+    network = Network.from_onnx(path / "model.onnx")
+    again = Network.from_onnx(network.to_onnx())
+    assert again == network
+    inputs, expected = saved_inputs(path)
+    once, twice = (execute(n, dict(zip(n.inputs, inputs, strict=True))) for n in (network, again))
+    for name, want in zip(network.outputs, expected, strict=True):
+        np.testing.assert_array_equal(once[name], twice[name])
+        np.testing.assert_allclose(once[name], want, rtol=1e-3, atol=1e-5)
+        assert network.descriptors()[name] == TensorDescriptor(str(want.dtype), want.shape)
+
+
+@pytest.mark.parametrize("path", LIGHT, ids=lambda p: p.stem)
+def test_light_models_load_and_round_trip(path: Path) -> None:
+    network = Network.from_onnx(path)
+    assert network == Network.from_onnx(network.to_onnx())
+    shape = network.descriptors()[network.outputs[0]].shape
+    assert shape is not None and 1000 in shape and len(network.nodes) > 15
+    assert "?" not in str(network).splitlines()[-1]
+
+
+def test_squeezenet_gives_the_published_output() -> None:
+    """With logits of 1.6e10, which only a runtime that sums all alike computes: not onnx.reference."""
+    ort = pytest.importorskip("onnxruntime")
+    network = Network.from_onnx(DATA / "light" / "light_squeezenet.onnx")
+    want = numpy_helper.to_array(onnx.load_tensor(str(DATA / "light" / "light_squeezenet_output_0.pb")))
+    session = ort.InferenceSession(network.to_onnx(opset=22).SerializeToString(), providers=["CPUExecutionProvider"])
+    got = session.run(None, {n: np.ones(d.shape, "float32") for n, d in network.inputs.items()})[0]
+    np.testing.assert_allclose(got, want, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["simple_cnn", "transformer", "lstm"])
+def test_zoo_networks_give_the_same_bits_after_a_round_trip(name: str) -> None:
+    network = create(name, batch=2, seed=3)
+    inputs = {n: np.random.default_rng(0).random(d.shape).astype(d.dtype) for n, d in network.inputs.items()}
+    again = Network.from_onnx(network.to_onnx().SerializeToString())
+    first, second = execute(network, inputs), execute(again, inputs)
+    assert first and all(np.abs(v).max() > 1e-3 for v in first.values())
+    for output, value in first.items():
+        np.testing.assert_array_equal(value, second[output])
+
+
+# -- what a file's parts become ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("ir_version", [3, 4, 8])
+def test_initializers_are_parameters_whether_or_not_they_are_inputs(listed: bool, ir_version: int) -> None:
+    proto = affine()
+    proto.ir_version = ir_version
+    if listed:
+        proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [3, 2]))
+        proto.graph.input.append(helper.make_tensor_value_info("b", TensorProto.FLOAT, [2]))
+    network = Network.from_onnx(proto)
+    assert list(network.inputs) == ["x"] and network.trainable() == ["w", "b"]
+    assert [v.name for v in network.to_onnx().graph.input] == ["x"]
+
+
+def test_symbolic_sizes_stay_symbolic() -> None:
+    network = Network.from_onnx(affine())
+    assert network.inputs["x"] == TensorDescriptor("float32", ("N", 3))
+    assert network.to_onnx().graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"
+    assert network.descriptors()["y"].shape == ("N", 2)
+
+
+def test_the_callers_model_is_not_changed() -> None:
+    proto = affine()
+    before = proto.SerializeToString(deterministic=True)
+    Network.from_onnx(proto)
+    assert proto.SerializeToString(deterministic=True) == before
+
+
+def test_trainable_are_weights_only() -> None:
+    arrays = {
+        "scale": np.ones(3, "float32"), "shift": np.zeros(3, "float32"), "mean": np.zeros(3, "float32"),
+        "var": np.ones(3, "float32"), "low": np.float32(0), "pads": np.array([0, 0, 1, 1]), "fill": np.float32([0]),
+        "unread": np.ones(2, "float32"), "kernel": np.ones((2, 3, 1, 1), "float16"), "table": np.ones((2, 3)),
+        "scalar": np.float32(2),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("BatchNormalization", ["x", "scale", "shift", "mean", "var"], ["n"]),
+        helper.make_node("Clip", ["n", "low"], ["c"]),
+        helper.make_node("Mul", ["c", "scalar"], ["m"]),
+        helper.make_node("Cast", ["table"], ["t"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["m", "t"], ["y"]),
+        helper.make_node("Conv", ["h", "kernel"], ["k"]),
+    ]
+    proto = model(nodes, {"x": [2, 3], "h": [1, 3, 4, 4]}, ["y"], arrays)
+    proto.graph.input[1].type.tensor_type.elem_type = TensorProto.FLOAT16
+    network = Network.from_onnx(proto)
+    assert network.trainable() == ["scale", "shift", "kernel", "table"]
+    assert set(network.parameters) == set(arrays)
+    again = Network.from_onnx(network.to_onnx())
+    assert list(again.parameters) == list(network.parameters)
+
+
+def test_trainability_round_trips_whatever_it_is() -> None:
+    network = Network.from_onnx(affine())
+    network.set_parameter("w", network.parameters["w"].value, trainable=False)
+    network.add_parameter("odd", np.float64(1))  # a trainable scalar that nobody reads
+    again = Network.from_onnx(network.to_onnx())
+    assert again.trainable() == ["b", "odd"] and again == network
+
+
+def test_large_and_small_arrays_keep_their_order_and_bits() -> None:
+    rng = np.random.default_rng(0)
+    network = Network()
+    network.add_input("x", (1, 64))
+    for i, size in enumerate((4096, 3, 2048, 1)):
+        network.add_parameter(f"p{i}", rng.standard_normal(size).astype("float32"))
+    network.add_parameter("text", np.array(["a", "b"]), trainable=False)
+    for dtype in ("bfloat16", "float8e4m3fn", "int4"):
+        kind = helper.tensor_dtype_to_np_dtype(getattr(TensorProto, dtype.upper()))
+        network.add_parameter(dtype, np.array([1, 2, 3]).astype(kind), trainable=False)
+    again = Network.from_onnx(network.to_onnx())
+    assert list(again.parameters) == list(network.parameters) and again == network
+
+
+def test_constants_become_parameters() -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.ones((2, 3), "float32"))),
+        helper.make_node("Constant", [], ["axes"], value_ints=[1]),
+        helper.make_node("Constant", [], ["half"], value_float=0.5),
+        helper.make_node("Constant", [], ["word"], value_string="abc"),
+        helper.make_node("Add", ["x", "c"], ["s"]),
+        helper.make_node("ReduceSum", ["s", "axes"], ["r"], keepdims=0),
+        helper.make_node("Mul", ["r", "half"], ["y"]),
+    ]
+    proto = model(nodes, {"x": [2, 3]}, ["y"])
+    network = Network.from_onnx(proto)
+    assert [n.op_type for n in network.nodes] == ["Add", "ReduceSum", "Mul"] and network.trainable() == []
+    assert network.parameters["word"].value.tolist() == "abc"
+    x = np.arange(6, dtype="float32").reshape(2, 3)
+    np.testing.assert_array_equal(run(network.to_onnx(), x)[0], run(proto, x)[0])
+
+
+def test_identities_of_initializers_do_not_tie_parameters() -> None:
+    nodes = [
+        helper.make_node("Identity", ["ones"], ["w2"]),
+        helper.make_node("Identity", ["w2"], ["w3"]),
+        helper.make_node("Identity", ["only_shared"], ["w4"]),
+        helper.make_node("Add", ["x", "ones"], ["a"]),
+        helper.make_node("Mul", ["a", "w2"], ["b"]),
+        helper.make_node("Mul", ["b", "w3"], ["c"]),
+        helper.make_node("Mul", ["c", "w4"], ["d"]),
+        helper.make_node("Identity", ["d"], ["y"]),
+    ]
+    arrays = {"ones": np.ones(3, "float32"), "only_shared": np.ones(3, "float32")}
+    network = Network.from_onnx(model(nodes, {"x": [3]}, ["y"], arrays))
+    assert network.trainable() == ["ones", "w2", "w3", "w4"]
+    values = [network.parameters[n].value for n in network.trainable()]
+    assert not any(np.shares_memory(values[0], v) for v in values[1:])
+    assert [n.op_type for n in network.nodes] == ["Add", "Mul", "Mul", "Mul", "Identity"]
+
+
+def test_own_files_are_read_as_they_stand() -> None:
+    """Constant and Identity nodes that somebody put into a network are hers: they survive."""
+    network = Network.from_onnx(affine())
+    network.add_node("Identity", "w", "tied")
+    network.add_node("Constant", [], "c", value=np.ones(2, "float32"))
+    network.add_node("MatMul", ["x", "tied"], "m")
+    assert Network.from_onnx(network.to_onnx()) == network
+    assert [n.op_type for n in Network.from_onnx(network.to_onnx()).nodes] == ["Gemm", "Identity", "Constant", "MatMul"]
+
+
+@pytest.mark.parametrize(("read", "outputs"), [(False, 1), (True, 3)])
+def test_batch_normalization_follows_the_mode_unless_its_statistics_are_read(read: bool, outputs: int) -> None:
+    """PyTorch's legacy export in training has training_mode=1 and statistics that go nowhere."""
+    arrays = {n: np.ones(3, "float32") for n in ("s", "b", "m", "v")}
+    node = helper.make_node(
+        "BatchNormalization", ["x", "s", "b", "m", "v"], ["y", "m2", "v2"], training_mode=1, momentum=0.8
+    )
+    network = Network.from_onnx(model([node], {"x": [2, 3]}, ["y", "m2"] if read else ["y"], arrays))
+    (found,) = network.nodes
+    assert len(found.outputs) == outputs and found.attribute("training_mode") == int(read)
+    assert found.attribute("momentum") == pytest.approx(0.8)
+
+
+def test_dropout_that_always_drops_follows_the_mode() -> None:
+    arrays = {"ratio": np.float32(0.3), "on": np.array(True)}
+    node = helper.make_node("Dropout", ["x", "ratio", "on"], ["y"])
+    network = Network.from_onnx(model([node], {"x": [2, 3]}, ["y"], arrays))
+    assert network.nodes[0].inputs == ("x", "ratio")
+
+
+def test_old_opsets_mean_what_they_meant() -> None:
+    """Softmax before opset 13 flattens all axes from ``axis`` on."""
+    proto = model([helper.make_node("Softmax", ["x"], ["y"])], {"x": [2, 3, 2]}, ["y"], opset=11)
+    x = np.random.default_rng(0).standard_normal((2, 3, 2)).astype("float32")
+    got = run(Network.from_onnx(proto).to_onnx(), x)[0]
+    flat = np.exp(x.reshape(2, 6))
+    np.testing.assert_allclose(got.reshape(2, 6), flat / flat.sum(1, keepdims=True), rtol=1e-5)
+
+
+def test_names_are_made_unique() -> None:
+    named = [("x", "Relu_b", "n"), ("Relu_b", "b", "n"), ("b", "y", ""), ("y", "z", "Relu_y")]
+    nodes = [helper.make_node("Relu", [read], [written], name=name) for read, written, name in named]
+    network = Network.from_onnx(model(nodes, {"x": [1]}, ["z"]))
+    assert [n.name for n in network.nodes] == ["n", "n_1", "Relu_y_1", "Relu_y"]
+
+
+def test_inputs_and_parameters_may_be_outputs_and_unused_inputs_stay() -> None:
+    proto = model([], {"x": [2], "unused": [3]}, ["x", "w"], {"w": np.ones(2, "float32")})
+    network = Network.from_onnx(proto)
+    assert network.outputs == ["x", "w"] and list(network.inputs) == ["x", "unused"]
+    assert Network.from_onnx(network.to_onnx()) == network
+
+
+def test_sparse_initializers_become_dense() -> None:
+    proto = model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": [2, 3]}, ["y"])
+    values = numpy_helper.from_array(np.float32([5, 7]), "w")
+    for indices in (np.array([1, 5]), np.array([[0, 1], [1, 2]])):
+        del proto.graph.sparse_initializer[:]
+        sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(indices, "i"), [2, 3])
+        proto.graph.sparse_initializer.append(sparse)
+        network = Network.from_onnx(proto)
+        np.testing.assert_array_equal(network.parameters["w"].value, [[0, 5, 0], [0, 0, 7]])
+
+
+def test_local_functions_are_inlined() -> None:
+    function = helper.make_function(
+        "mine", "Twice", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", OPSET)]
+    )
+    proto = model([helper.make_node("Twice", ["x"], ["y"], domain="mine")], {"x": [2]}, ["y"])
+    proto.opset_import.append(helper.make_opsetid("mine", 1))
+    proto.functions.append(function)
+    assert [n.op_type for n in Network.from_onnx(proto).nodes] == ["Add"]
+
+
+def test_sequences_optionals_and_unknown_ranks_are_kept() -> None:
+    network = Network()
+    network.add_input("several", ("N", 2), "sequence(float32)")
+    network.add_input("perhaps", None, "optional(sequence(int64))")
+    network.add_input("any", None)
+    network.add_node("SequenceLength", "several", "n")
+    network.add_node("Relu", "any", "relu")
+    network.add_node("Foo", "any", "foo", domain="mine", numbers=[1.0, 2.0], word="w", empty=[])
+    for name in ("several", "n", "relu", "foo"):
+        network.add_output(name)
+    again = Network.from_onnx(network.to_onnx())
+    assert again == network and again.inputs == network.inputs
+    assert again.descriptors()["relu"] == TensorDescriptor("float32", None)
+    assert again.descriptors()["foo"] == TensorDescriptor(None, None)
+
+
+def test_subgraphs_round_trip() -> None:
+    network = with_if()
+    network.add_output("chosen")
+    again = Network.from_onnx(network.to_onnx())
+    assert again == network and again.node("if").reads == ("yes", "sum", "xw")
+
+
+def test_every_domain_is_imported() -> None:
+    network = Network()
+    network.add_input("x", (2, 3))
+    network.add_node("Normalizer", "x", "y", domain="ai.onnx.ml", norm="L2")
+    network.add_node("Foo", "y", "z", domain="mine")
+    imports = {o.domain: o.version for o in network.to_onnx().opset_import}
+    assert imports.pop("ai.onnx.ml") > 1
+    assert imports == {"": OPSET, "mine": 1}
+
+
+# -- lower opsets -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("opset", [26, 22, 17, 15])
+def test_lower_opsets_run_in_onnxruntime(opset: int) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    network = create("resnet", depth=20, batch=1, seed=1)
+    proto = network.to_onnx(opset=opset)
+    assert {o.domain: o.version for o in proto.opset_import} == {"": opset}
+    x = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype("float32")
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    got = session.run(None, {next(iter(network.inputs)): x})[0]
+    want = run(network.to_onnx(), x)[0]
+    np.testing.assert_allclose(got, want, atol=1e-5 * np.abs(want).max())
+    assert Network.from_onnx(proto) == network
+
+
+def test_what_cannot_be_converted_down_is_named() -> None:
+    network = Network.from_onnx(affine())
+    network.add_node("Gelu", "y", "z")
+    with pytest.raises(NetworkError, match=r"opset 15, to which Gelu cannot be converted.*choose a higher opset"):
+        network.to_onnx(opset=15)
+    for opset in (0, OPSET + 1):
+        with pytest.raises(NetworkError, match=f"got opset {opset}; expected 1 to {OPSET}"):
+            network.to_onnx(opset=opset)
+
+
+def test_what_the_converter_adds_is_never_trainable() -> None:
+    nodes = [helper.make_node("Dropout", ["x"], ["d"], ratio=0.4), helper.make_node("Clip", ["d"], ["y"], max=2.0)]
+    network = Network.from_onnx(model(nodes, {"x": [2]}, ["y"], opset=7))
+    assert len(network.parameters) >= 2 and network.trainable() == []
+
+
+# -- bad files --------------------------------------------------------------------------------------------------------
+def _resnet_bytes() -> bytes:
+    return (DATA / "light" / "light_resnet50.onnx").read_bytes()
+
+
+def _with(change: Callable[[onnx.ModelProto], object]) -> bytes:
+    proto = affine()
+    change(proto)
+    return proto.SerializeToString()
+
+
+BAD_FILES: list[tuple[str, Callable[[], bytes], str]] = [
+    ("empty", lambda: b"", "neither version nor graph"),
+    ("random", lambda: random.Random(0).randbytes(5000), "complete ONNX model"),
+    ("text", lambda: b"hello, this is not a network", "complete ONNX model"),
+    ("truncated", lambda: _resnet_bytes()[:20000], ""),
+    ("newer opset", lambda: _with(lambda m: setattr(m.opset_import[0], "version", 99)), "opset 99; expected at most"),
+    ("newer IR", lambda: _with(lambda m: setattr(m, "ir_version", 77)), "IR version 77; expected at most"),
+    ("no version", lambda: _with(lambda m: m.ClearField("ir_version")), "neither version nor graph"),
+    ("no opset", lambda: _with(lambda m: m.ClearField("opset_import")), "opset"),
+    ("unknown operator", lambda: _with(lambda m: setattr(m.graph.node[0], "op_type", "Gemmm")), "Gemmm"),
+    ("missing value", lambda: _with(lambda m: m.graph.initializer.pop()), "b"),
+    ("output of nobody", lambda: _with(lambda m: setattr(m.graph.output[0], "name", "yy")), "yy"),
+    ("wrong amount of data", lambda: _with(lambda m: m.graph.initializer[0].dims.append(7)), ""),
+    ("unknown dtype", lambda: _with(lambda m: setattr(m.graph.initializer[0], "data_type", 99)), ""),
+    ("value written twice", lambda: _with(lambda m: m.graph.node.append(m.graph.node[0])), ""),
+    ("unsorted", lambda: _with(lambda m: (m.graph.node.insert(0, helper.make_node("Relu", ["y"], ["z"])))), ""),
+    ("bad metadata", lambda: _with(lambda m: helper.set_model_props(m, {"deep500.constants": "{"})), "metadata"),
+    ("other metadata", lambda: _with(lambda m: helper.set_model_props(m, {"deep500.constants": "3"})), "list of names"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "message"), [b[1:] for b in BAD_FILES], ids=[b[0] for b in BAD_FILES])
+def test_bad_files_are_refused_with_their_name(tmp_path: Path, content: Callable[[], bytes], message: str) -> None:
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(content())
+    with pytest.raises(NetworkError) as raised:
+        Network.from_onnx(path)
+    text = str(raised.value)
+    assert text.startswith(f"{path}: ") and "expected" in text and message in text and "\n" not in text
+    with pytest.raises(NetworkError):
+        Network.from_onnx(path.read_bytes())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_damage_is_a_network_error_or_none(seed: int) -> None:
+    rng = random.Random(seed)
+    content = bytearray(affine().SerializeToString())
+    for _ in range(rng.randint(1, 4)):
+        content[rng.randrange(len(content))] = rng.randrange(256)
+    try:
+        Network.from_onnx(bytes(content[: rng.choice((len(content), rng.randrange(len(content))))]))
+    except NetworkError as error:
+        assert "expected" in str(error)
+
+
+def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NetworkError, match="does not exist"):
+        Network.from_onnx(tmp_path / "none.onnx")
+    with pytest.raises(NetworkError, match="a directory"):
+        Network.from_onnx(tmp_path)
+
+
+# -- external data ----------------------------------------------------------------------------------------------------
+def external(folder: Path, location: str, name: str = "m.onnx") -> Path:
+    """A model whose weight lies at ``location``, written by hand as an attacker would."""
+    proto = affine()
+    tensor = proto.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", "0"), ("length", "24")):
+        tensor.external_data.add(key=key, value=value)
+    path = folder / name
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def test_external_data_inside_the_folder_is_read(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "w.bin").write_bytes(np.arange(6, dtype="float32").tobytes())
+    network = Network.from_onnx(external(tmp_path, "sub/w.bin"))
+    np.testing.assert_array_equal(network.parameters["w"].value, np.arange(6).reshape(3, 2))
+    assert network == Network.from_onnx(affine())
+
+
+@pytest.mark.parametrize(
+    "kind", ["absolute", "parent", "parent in the middle", "link", "linked folder", "missing", "short"]
+)
+def test_external_data_outside_the_folder_is_refused(tmp_path: Path, kind: str) -> None:
+    folder, outside = tmp_path / "model", tmp_path / "secret.bin"
+    (folder / "sub").mkdir(parents=True)
+    outside.write_bytes(bytes(24))
+    (folder / "link.bin").symlink_to(outside)
+    (folder / "way").symlink_to(tmp_path)
+    (folder / "short.bin").write_bytes(bytes(5))
+    location = {
+        "absolute": str(outside), "parent": "../secret.bin", "parent in the middle": "sub/../../secret.bin",
+        "link": "link.bin", "linked folder": "way/secret.bin", "missing": "none.bin", "short": "short.bin",
+    }[kind]  # fmt: skip
+    path = external(folder, location)
+    with pytest.raises(NetworkError) as raised:
+        Network.from_onnx(path)
+    text = str(raised.value)
+    assert str(path) in text and "expected" in text
+    assert location in text or kind == "short"
+
+
+def test_external_data_without_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NetworkError, match="pass the path"):
+        Network.from_onnx(external(tmp_path, "w.bin").read_bytes())
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+def test_files_are_written_whole_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    network = Network.from_onnx(affine())
+    proto = network.to_onnx(path)
+    assert Network.from_onnx(path) == network and Network.from_onnx(proto) == network
+    network.remove_output("y")
+    network.add_output("x")
+    network.to_onnx(str(path))
+    assert Network.from_onnx(path) == network
+    assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
+    onnx.checker.check_model(str(path), full_check=True)
+    assert json.loads({p.key: p.value for p in proto.metadata_props}["deep500.constants"]) == []
+
+
+def test_a_folder_that_is_missing_or_a_file_that_is_a_folder_is_named(tmp_path: Path) -> None:
+    network = Network.from_onnx(affine())
+    for path in (tmp_path / "none" / "net.onnx", tmp_path):
+        with pytest.raises(NetworkError, match="a file that can be written") as raised:
+            network.to_onnx(path)
+        assert str(path) in str(raised.value)
+    assert not [p for p in tmp_path.parent.iterdir() if p.name.endswith(".tmp")]
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    """A limit on file sizes stands in for the full disk: both fail in the middle of writing."""
+    import signal
+
+    path = tmp_path / "net.onnx"
+    path.write_bytes(b"old")
+    network = Network.from_onnx(affine())
+    network.add_parameter("big", np.zeros(100_000, "float32"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(NetworkError, match=r"net\.onnx: got 'File too large'"):
+            network.to_onnx(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, old)
+    assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
+
+
+def test_written_files_have_ordinary_permissions(tmp_path: Path) -> None:
+    plain, path = tmp_path / "plain", tmp_path / "net.onnx"
+    plain.touch()
+    Network.from_onnx(affine()).to_onnx(path)
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
