@@ -56,8 +56,8 @@ def with_gradient(network: Network, loss: str = "loss", wrt: Iterable[str] | Non
     targets = [name for name, _ in gradient_names(network, loss)] if wrt is None else list(dict.fromkeys(wrt))
     _check_targets(network, targets)
     work = network.copy()
-    flow = _prepare(work, loss, targets)
-    return _Backward(work, flow).run(loss, targets)
+    flow, refused = _prepare(work, loss, targets)
+    return _Backward(work, flow, refused).run(loss, targets)
 
 
 def gradient_names(network: Network, loss: str = "loss") -> list[tuple[str, str]]:
@@ -114,17 +114,19 @@ def _differentiable(node: Node, descriptors: Mapping[str, TensorDescriptor]) -> 
     return [(i, v) for i, v in reads if v and i not in blocked and _floating(v, descriptors)]
 
 
-def _prepare(work: Network, loss: str, targets: Sequence[str]) -> Flow:
-    """Expand what has no rule, give nodes the outputs that their rules read, refuse what is left."""
+def _prepare(work: Network, loss: str, targets: Sequence[str]) -> tuple[Flow, list[tuple[Node, str]]]:
+    """Expand what has no rule, give nodes the outputs that their rules read; also returns what cannot be helped."""
     flow = find_flow(work, loss, targets)
-    while expand_nodes(work, [name for name in flow.inputs if _rule_key(work.node(name)) not in RULES], flow.descriptors):  # fmt: skip
+    while expand_nodes(work, _without_rule(work, flow), flow.descriptors):
         flow = find_flow(work, loss, targets)
-    missing = [work.node(name) for name in flow.inputs if _rule_key(work.node(name)) not in RULES]
-    if missing:
-        raise _refusal([(node, _why_not(node, flow)) for node in missing])
-    wanted = {name: RULES[_rule_key(work.node(name))].outputs for name in flow.inputs}
+    missing = _without_rule(work, flow)
+    wanted = {name: RULES[_rule_key(work.node(name))].outputs for name in flow.inputs if name not in missing}
     extend_outputs(work, {name: n for name, n in wanted.items() if n > 1})
-    return flow
+    return flow, [(work.node(name), _why_not(work.node(name), flow)) for name in missing]
+
+
+def _without_rule(network: Network, flow: Flow) -> list[str]:
+    return [name for name in flow.inputs if _rule_key(network.node(name)) not in RULES]
 
 
 def _rule_key(node: Node) -> tuple[str, str]:
@@ -140,7 +142,9 @@ def _why_not(node: Node, flow: Flow) -> str:
 
 
 def _refusal(refused: Sequence[tuple[Node, str]]) -> UnsupportedOperator:
-    listed = "; ".join(f"{n.domain + '.' if n.domain else ''}{n.op_type} in node {n.name!r} ({why})" for n, why in refused)  # fmt: skip
+    listed = "; ".join(
+        f"{n.domain + '.' if n.domain else ''}{n.op_type} in node {n.name!r} ({why})" for n, why in refused
+    )
     return UnsupportedOperator(
         f"got {len(refused)} node(s) that a gradient cannot pass: {listed}; expected operators with a gradient rule: "
         "enter one with @deep500.networks.gradient_rules.gradient_rule, or leave out of wrt what lies behind them"
@@ -150,20 +154,20 @@ def _refusal(refused: Sequence[tuple[Node, str]]) -> UnsupportedOperator:
 class _Backward:
     """The walk from the loss to the targets over a private copy of the network."""
 
-    def __init__(self, work: Network, flow: Flow) -> None:
+    def __init__(self, work: Network, flow: Flow, refused: list[tuple[Node, str]]) -> None:
         self.work, self.flow = work, flow
         self.emitter = Emitter(work, "grad/")
         self.contributions: dict[str, list[str]] = {}
         self.shapes: dict[str, str] = {}
-        self.refused: list[tuple[Node, str]] = []
+        self.refused = refused
 
     def run(self, loss: str, targets: Sequence[str]) -> Network:
         self.contributions[loss] = [self._seed(loss)]
         for node in reversed(self.work.nodes):
-            if node.name in self.flow.inputs:
+            if node.name in self.flow.inputs and _rule_key(node) in RULES:
                 self._pass(node)
         if self.refused:
-            raise _refusal(self.refused[::-1])
+            raise _refusal(self.refused)
         self.emitter.prefix = "grad/"
         for name in targets:
             total = self._total(name) or self._zeros(name)
@@ -218,18 +222,22 @@ def _check_loss(network: Network, loss: str) -> None:
     if any((isinstance(d, int) and d != 1) or d in declared for d in described.shape or ()):
         raise NetworkError(f"got loss {loss!r} of {described}; expected one element: reduce it, e.g. with ReduceMean")
     if described.dtype not in _FLOATING:
-        raise NetworkError(f"got loss {loss!r} of {described}; expected a floating dtype: Cast it, or name another value")  # fmt: skip
+        raise NetworkError(
+            f"got loss {loss!r} of {described}; expected a floating dtype: Cast it, or name another value"
+        )
 
 
 def _check_targets(network: Network, targets: Sequence[str]) -> None:
     descriptors = network.descriptors()
     for name in targets:
         if not network.has_value(name):
-            raise NetworkError(f"got {name!r} in wrt; expected a value of the network: {nearest(name, network.values())}")  # fmt: skip
+            raise NetworkError(
+                f"got {name!r} in wrt; expected a value of the network: {nearest(name, network.values())}"
+            )
         if not _floating(name, descriptors):
             raise NetworkError(f"got {name!r} of {descriptors[name]} in wrt; expected a floating value: leave it out")
         if network.has_value(gradient_name(name)):
             raise NetworkError(
-                f"got {name!r} in wrt while {gradient_name(name)!r} exists; expected that name to be free: differentiate "
-                "with respect to an Identity of it"
+                f"got {name!r} in wrt while {gradient_name(name)!r} exists; expected that name to be free: take the "
+                "gradient with respect to an Identity of it"
             )

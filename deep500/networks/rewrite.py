@@ -32,9 +32,9 @@ def supersede(network: Network, replacements: Mapping[str, Mapping[str, str]]) -
         ['y = Tanh(x)  # b']
     """
     names = {new: old for values in replacements.values() for old, new in values.items()}
-    for new in names:
+    for new, old in names.items():
         if network.producer(new) is None:
-            raise NetworkError(f"got {new!r} to take over {names[new]!r}; expected a node's output: add an Identity")
+            raise NetworkError(f"got {new!r} to take over {old!r}; expected a node's output: add an Identity")
     nodes = {}
     for node in network.nodes:
         if node.name not in replacements:

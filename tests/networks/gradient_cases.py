@@ -79,15 +79,15 @@ rows("Sqrt Log", lambda: pos(2, 3))
 rows("Tan Asin Acos Atanh", lambda: _RNG.uniform(-0.9, 0.9, (2, 3)))
 row("Acosh", pos(2, 3, low=1.2, high=3))
 row("Gelu", n(2, 3), approximate="tanh")
-row("Swish", n(2, 3), alpha=1.7)
-row("LeakyRelu", away(2, 3), alpha=0.3)
-row("Elu", away(2, 3), alpha=0.7)
-row("Celu", away(2, 3), alpha=0.7)
-row("Selu", away(2, 3), alpha=1.2, gamma=0.8)
-row("HardSigmoid", away(2, 5, low=1.2), alpha=0.4, beta=0.3)
+row("Swish", n(2, 3), alpha=1.75)
+row("LeakyRelu", away(2, 3), alpha=0.375)
+row("Elu", away(2, 3), alpha=0.75)
+row("Celu", away(2, 3), alpha=0.75)
+row("Selu", away(2, 3), alpha=1.25, gamma=0.75)
+row("HardSigmoid", away(2, 5, low=1.2), alpha=0.375, beta=0.3125)
 row("HardSwish", away(2, 5, low=2.6))
-row("ThresholdedRelu", away(3, 4), alpha=0.7)
-row("Shrink", away(3, 4), lambd=0.6)
+row("ThresholdedRelu", away(3, 4), alpha=0.75)
+row("Shrink", away(3, 4), lambd=0.625)
 row("PRelu", away(2, 3, 4), pos(3, 1))
 row("PRelu", away(2, 3), pos(1))
 for _op in ("Add", "Sub", "Mul"):
@@ -129,17 +129,34 @@ row("Dropout", n(3, 4), label="evaluation")
 row("Dropout", n(3, 4), np.array(0.5), np.array(False), fixed=(1,))
 
 # -- matrix products ---------------------------------------------------------------------------------------------------
-for _a, _b in [((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((5, 2, 3), (5, 3, 4)), ((2, 3), (5, 3, 4)), ((5, 1, 2, 3), (4, 3, 2)),
-               ((3,), (3,)), ((3,), (3, 4)), ((2, 3), (3,)), ((3,), (5, 3, 4)), ((5, 2, 3), (3,))]:  # fmt: skip
+_MATRICES = [((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((5, 2, 3), (5, 3, 4)), ((2, 3), (5, 3, 4)), ((3,), (3,))]
+_MATRICES += [((5, 1, 2, 3), (4, 3, 2)), ((3,), (3, 4)), ((2, 3), (3,)), ((3,), (5, 3, 4)), ((5, 2, 3), (3,))]
+for _a, _b in _MATRICES:
     row("MatMul", n(*_a), n(*_b), label=f"{_a} x {_b}")
 for _ta in (0, 1):
     for _tb in (0, 1):
-        row("Gemm", n(*((3, 2) if _ta else (2, 3))), n(*((4, 3) if _tb else (3, 4))), n(4), transA=_ta, transB=_tb, alpha=0.5, beta=2.0)  # fmt: skip
+        row(
+            "Gemm",
+            n(*((3, 2) if _ta else (2, 3))),
+            n(*((4, 3) if _tb else (3, 4))),
+            n(4),
+            transA=_ta,
+            transB=_tb,
+            alpha=0.5,
+            beta=2.0,
+        )
 row("Gemm", n(2, 3), n(3, 4))
 row("Gemm", n(2, 3), n(3, 4), n(2, 1))
 row("Gemm", n(2, 3), n(3, 4), np.array(0.3))
-for _eq, _shapes in [("ij,jk->ik", ((2, 3), (3, 4))), ("bhqd,bhkd->bhqk", ((2, 2, 3, 4), (2, 2, 5, 4))), ("ij->ji", ((2, 3),)),
-                     ("ij->i", ((2, 3),)), ("ij,jk,kl", ((2, 3), (3, 2), (2, 4))), ("i,j->ij", ((2,), (3,))), ("ab,cb->c", ((2, 3), (4, 3)))]:  # fmt: skip
+for _eq, _shapes in [
+    ("ij,jk->ik", ((2, 3), (3, 4))),
+    ("bhqd,bhkd->bhqk", ((2, 2, 3, 4), (2, 2, 5, 4))),
+    ("ij->ji", ((2, 3),)),
+    ("ij->i", ((2, 3),)),
+    ("ij,jk,kl", ((2, 3), (3, 2), (2, 4))),
+    ("i,j->ij", ((2,), (3,))),
+    ("ab,cb->c", ((2, 3), (4, 3))),
+]:
     row("Einsum", *(n(*s) for s in _shapes), label=_eq, equation=_eq)
 
 # -- convolution -------------------------------------------------------------------------------------------------------
@@ -210,7 +227,17 @@ row(
     count_include_pad=1,
 )
 row("AveragePool", n(1, 2, 6, 6), label="ceil", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1, symbolic=False)
-row("AveragePool", n(1, 2, 6, 6), label="ceil, pads counted", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1, pads=[1, 1, 1, 1], count_include_pad=1, symbolic=False)  # fmt: skip
+row(
+    "AveragePool",
+    n(1, 2, 6, 6),
+    label="ceil, pads counted",
+    kernel_shape=[3, 3],
+    strides=[2, 2],
+    ceil_mode=1,
+    pads=[1, 1, 1, 1],
+    count_include_pad=1,
+    symbolic=False,
+)
 row("AveragePool", n(2, 2, 7), label="1-D", kernel_shape=[3], strides=[2])
 row(
     "AveragePool",
@@ -225,20 +252,20 @@ row("LpPool", away(1, 2, 5, 5), kernel_shape=[3, 3], strides=[2, 2], p=3)
 row("LpPool", away(1, 2, 4, 4), kernel_shape=[2, 2], strides=[2, 2])
 row("GlobalAveragePool", n(2, 3, 4, 5))
 row("GlobalMaxPool", apart(2, 3, 4, 5))
-row("LRN", n(2, 5, 3), size=3, alpha=0.3, beta=0.6, bias=1.5, symbolic=False)
-row("LRN", n(2, 5, 2, 2), size=4, alpha=0.3, symbolic=False)
+row("LRN", n(2, 5, 3), size=3, alpha=0.375, beta=0.625, bias=1.5, symbolic=False)
+row("LRN", n(2, 5, 2, 2), size=4, alpha=0.375, symbolic=False)
 
 # -- normalisation -----------------------------------------------------------------------------------------------------
 for _shape in ((4, 3), (3, 2, 4, 4)):
     _c = _shape[1]
     row("BatchNormalization", n(*_shape), pos(_c), n(_c), n(_c), pos(_c), label=f"training {_shape}", outputs=3,
-        fixed=(3, 4), training_mode=1, epsilon=0.01)  # fmt: skip
-    row("BatchNormalization", n(*_shape), pos(_c), n(_c), n(_c), pos(_c), label=f"evaluation {_shape}", epsilon=0.01)
-row("InstanceNormalization", n(2, 3, 4, 5), pos(3), n(3), epsilon=0.01)
-row("GroupNormalization", n(2, 6, 3, 2), pos(6), n(6), num_groups=3, epsilon=0.01, stash_type=11)
-row("LayerNormalization", n(2, 3, 4), pos(4), n(4), epsilon=0.01, stash_type=11)
-row("LayerNormalization", n(2, 3, 4), pos(3, 4), None, axis=1, epsilon=0.01, stash_type=11)
-row("RMSNormalization", n(2, 3, 4), pos(4), epsilon=0.01, stash_type=11)
+        fixed=(3, 4), training_mode=1, epsilon=2**-7)  # fmt: skip
+    row("BatchNormalization", n(*_shape), pos(_c), n(_c), n(_c), pos(_c), label=f"evaluation {_shape}", epsilon=2**-7)
+row("InstanceNormalization", n(2, 3, 4, 5), pos(3), n(3), epsilon=2**-7)
+row("GroupNormalization", n(2, 6, 3, 2), pos(6), n(6), num_groups=3, epsilon=2**-7, stash_type=11)
+row("LayerNormalization", n(2, 3, 4), pos(4), n(4), epsilon=2**-7, stash_type=11)
+row("LayerNormalization", n(2, 3, 4), pos(3, 4), None, axis=1, epsilon=2**-7, stash_type=11)
+row("RMSNormalization", n(2, 3, 4), pos(4), epsilon=2**-7)
 row("LpNormalization", away(2, 3, 4), axis=1)
 row("LpNormalization", away(2, 3, 4), axis=-1, p=1)
 
@@ -247,7 +274,16 @@ _labels, _masked = np.array([1, 0, 3, 3]), np.array([1, -100, 3, 0])
 for _op in ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"):
     for _reduction in ("mean", "sum", "none"):
         row(_op, n(4, 5), _labels, label=_reduction, reduction=_reduction)
-        row(_op, n(4, 5), _masked, pos(5), label=f"{_reduction} weights ignore", reduction=_reduction, ignore_index=-100, fixed=(2,))  # fmt: skip
+        row(
+            _op,
+            n(4, 5),
+            _masked,
+            pos(5),
+            label=f"{_reduction} weights ignore",
+            reduction=_reduction,
+            ignore_index=-100,
+            fixed=(2,),
+        )
     row(_op, n(2, 3, 2, 2), _RNG.integers(0, 3, (2, 2, 2)), pos(3), label="images", fixed=(2,))
     row(_op, n(2, 3, 2), np.array([[0, 9], [2, 1]], np.int32), label="ignore", ignore_index=9)
 row("SoftmaxCrossEntropyLoss", n(4, 5), _labels, label="log p", outputs=2, through=(0, 1))
@@ -325,4 +361,14 @@ row(
     fixed=(2,),
     symbolic=False,
 )
-row("Resize", n(1, 2, 3, 4), None, np.array([2, 1.5], np.float32), label="axes", mode="linear", axes=[2, 3], fixed=(2,), symbolic=False)  # fmt: skip
+row(
+    "Resize",
+    n(1, 2, 3, 4),
+    None,
+    np.array([2, 1.5], np.float32),
+    label="axes",
+    mode="linear",
+    axes=[2, 3],
+    fixed=(2,),
+    symbolic=False,
+)

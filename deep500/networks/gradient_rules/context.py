@@ -283,7 +283,9 @@ class GradContext:
         sizes = self.static(like)
         size = self.reshape(self("Size", like), 1) if sizes is None else self.ints(int(np.prod(sizes)))
         reduction = "none" if unique else "add"
-        filled = self("ScatterElements", self.zeros(size), self.reshape(positions, -1), flat, axis=0, reduction=reduction)  # fmt: skip
+        filled = self(
+            "ScatterElements", self.zeros(size), self.reshape(positions, -1), flat, axis=0, reduction=reduction
+        )
         return self.reshape_like(filled, like)
 
     def positions(self, like: Value) -> Value:

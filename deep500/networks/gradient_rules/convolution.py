@@ -86,7 +86,9 @@ def _transposed_windows(g: GradContext, w: Windows) -> Windows:
     if w.size is None or w.count is None:
         g.refuse("output_shape and auto_pad need known spatial sizes")
     more = g.attribute("output_padding") or (0,) * len(w.kernel)
-    total = [(c - 1) * s + o + e - size for c, s, o, e, size in zip(w.count, w.strides, more, w.extent, w.size, strict=True)]  # fmt: skip
+    total = [
+        (c - 1) * s + o + e - size for c, s, o, e, size in zip(w.count, w.strides, more, w.extent, w.size, strict=True)
+    ]
     if min(total) < 0:
         g.refuse("its output is larger than its windows reach")
     half = tuple(t // 2 for t in total)

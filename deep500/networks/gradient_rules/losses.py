@@ -15,7 +15,7 @@ from deep500.tensors import numpy_dtype
 
 
 class _Labels:
-    """Labels [N, ...] as one-hot vectors [N, C, ...] and the factor of each sample's gradient [N, 1, ...] (or scalar)."""
+    """Labels [N, ...] as one-hot vectors [N, C, ...], and the factor of each sample's gradient, or a scalar."""
 
     def __init__(self, g: GradContext) -> None:
         self.g = g

@@ -15,7 +15,7 @@ def _swapped(g: GradContext, value: Value, rank: int) -> Value:
 
 @gradient_rule("MatMul")
 def matmul(g: GradContext) -> Sequence[Value | None]:
-    """Y = A B: dA = dY B^T, dB = A^T dY, summed over broadcast batch axes; vectors as one-row or one-column matrices."""
+    """Y = A B: dA = dY B^T, dB = A^T dY, summed over broadcast batch axes; vectors are matrices of one row."""
     a, b, dy = g.input(0), g.input(1), g.grad()
     ranks = g.rank(a), g.rank(b)
     if ranks[1] == 2 and ranks[0] >= 2:

@@ -126,7 +126,12 @@ UNROLLERS: dict[str, Unroller] = dict.fromkeys(_GATES, unroll)
 def _supported(node: Node) -> bool:
     names = node.attribute("activations") or ()
     plain = all(n in _PLAIN for n in names) and not node.attribute("activation_alpha")
-    return plain and not node.attribute("activation_beta") and not node.attribute("clip") and not node.attribute("input_forget", 0)  # fmt: skip
+    return (
+        plain
+        and not node.attribute("activation_beta")
+        and not node.attribute("clip")
+        and not node.attribute("input_forget", 0)
+    )
 
 
 def _hidden_size(node: Node, descriptors: Descriptors) -> int | None:
@@ -150,12 +155,14 @@ def _direction(emit: Emitter, node: Node, x: str, d: int, hidden: int, layout: i
         shape = emit("Concat", batch, emit.ints(hidden), axis=0)
         return emit("ConstantOfShape", shape, value=np.zeros(1, dtype))
 
+    weight, recurrence = (emit("Transpose", pick(node.inputs[i], 0), perm=(1, 0)) for i in (1, 2))
+    biases = None
+    if bias:
+        of_input, of_state = emit.many("Split", pick(bias, 0), num_outputs=2, axis=0, outputs=2)
+        biases = (of_input, of_state)
     return Direction(
-        emit, kind, hidden, names[d * count : (d + 1) * count] or _DEFAULTS[kind],
-        emit("Transpose", pick(node.inputs[1], 0), perm=(1, 0)), emit("Transpose", pick(node.inputs[2], 0), perm=(1, 0)),
-        None if not bias else tuple(emit.many("Split", pick(bias, 0), num_outputs=2, axis=0, outputs=2)),  # type: ignore[arg-type]
-        state(initial_h), state(initial_c) if kind == "LSTM" else "",
-        bool(node.attribute("linear_before_reset", 0)),
+        emit, kind, hidden, names[d * count : (d + 1) * count] or _DEFAULTS[kind], weight, recurrence, biases,
+        state(initial_h), state(initial_c) if kind == "LSTM" else "", bool(node.attribute("linear_before_reset", 0)),
     )  # fmt: skip
 
 

@@ -46,7 +46,9 @@ class Reduction:
     def again(self, op_type: str, value: Value) -> Value:
         """Reduce another value of the input's shape over the same axes, kept."""
         axes = None if self.everything else self.g.input(1)
-        return self.g(op_type, value, axes, keepdims=1, noop_with_empty_axes=self.g.attribute("noop_with_empty_axes", 0))  # fmt: skip
+        return self.g(
+            op_type, value, axes, keepdims=1, noop_with_empty_axes=self.g.attribute("noop_with_empty_axes", 0)
+        )
 
     def count(self) -> Value | float:
         """How many elements go into one result."""

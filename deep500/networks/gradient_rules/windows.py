@@ -45,7 +45,11 @@ class Windows:
         """For each axis, how many elements each window has inside the input (and its declared padding)."""
         found = []
         for i, (size, count) in enumerate(zip(self.size or (), self.count or (), strict=True)):
-            at = np.arange(count)[:, None] * self.strides[i] - self.begin[i] + np.arange(self.kernel[i]) * self.dilations[i]  # fmt: skip
+            at = (
+                np.arange(count)[:, None] * self.strides[i]
+                - self.begin[i]
+                + np.arange(self.kernel[i]) * self.dilations[i]
+            )
             low, high = (-self.begin[i], size + self.end[i]) if padded else (0, size)
             found.append(((at >= low) & (at < high)).sum(axis=1))
         return found
@@ -80,7 +84,7 @@ def _same_pads(g: GradContext, kind: str, kernel: Sequence[int], strides: Sequen
 
 
 def overlap_add(g: GradContext, values: Value, weight: Value, w: Windows, like: Value, group: int = 1) -> Value:
-    """Spread each window's value over its elements by ``weight`` and add up: ConvTranspose to ``like``'s spatial size."""
+    """Spread each window's value over its elements by ``weight`` and add up, to ``like``'s spatial size."""
     common: dict[str, Any] = dict(strides=w.strides, dilations=w.dilations, group=group, kernel_shape=w.kernel)
     if w.size is None or w.count is None:
         full = g("ConvTranspose", values, weight, **common)
