@@ -4,8 +4,8 @@ He et al. (2016, arXiv 1512.03385, section 4.2) reach 92.83 % with lr 0.1 and tw
 flip as there, 200 epochs, weight decay 5e-4 and half a cosine instead of steps, the setting with which public
 reimplementations of the same network end above 93 %. Not yet measured by this project on CIFAR-10 itself.
 
-CIFAR-10 is looked for in ``$DATA_ROOT`` and ``./data`` (any usual layout), or fetched with ``--download``. Without it the
-built-in stand-in is used and the verdict is ``UNJUDGED (stand-in data)``.
+CIFAR-10 is looked for in ``$DATA_ROOT`` and ``./data`` (any usual layout), or fetched with ``--download``. Without it
+the built-in stand-in is used and the verdict is ``UNJUDGED (stand-in data)``.
 
     python recipes/cifar10_resnet44.py --dry-run
     python recipes/cifar10_resnet44.py --download --device gpu

@@ -1,6 +1,6 @@
-"""ResNet-20 on ``digits32``, real scanned digits over photographs in the shape of CIFAR-10: minutes, without a download.
+"""ResNet-20 on ``digits32``, real scanned digits over photographs in the shape of CIFAR-10: minutes, no download.
 
-    python recipes/digits32_resnet20.py
+python recipes/digits32_resnet20.py
 """
 
 import deep500 as d5

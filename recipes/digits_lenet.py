@@ -1,7 +1,7 @@
 """LeNet on scikit-learn's 1,797 real scanned digits (8x8 pixels): a whole benchmark in seconds, without a download.
 
-    python recipes/digits_lenet.py
-    python recipes/digits_lenet.py batch_size=16 --framework reference --repeat 5
+python recipes/digits_lenet.py
+python recipes/digits_lenet.py batch_size=16 --framework reference --repeat 5
 """
 
 import deep500 as d5
@@ -19,7 +19,7 @@ MUTABLE = {
     "executor": d5fw.from_model,
     "executor_kwargs": dict(device=d5.CPUDevice()),
     "optimizer": d5fw.MomentumOptimizer,
-    "optimizer_kwargs": dict(lr=0.05, momentum=0.9),
+    "optimizer_kwargs": dict(lr=0.05, momentum=0.9, weight_decay=1e-3),
     "schedule": d5.CosineSchedule(total=20),
     "seed": 0,
 }

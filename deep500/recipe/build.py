@@ -20,7 +20,7 @@ from deep500.recipe.names import describe
 from deep500.recipe.signatures import accepts, check_call
 from deep500.training.datasets import Dataset, StandInWarning, load_dataset
 from deep500.training.prefetch import Prefetch
-from deep500.training.samplers import OrderedSampler, ShuffleSampler
+from deep500.training.samplers import OrderedSampler, Sampler, ShuffleSampler
 
 LOSS = "loss"
 """Name of the value that recipes minimize."""
@@ -158,6 +158,10 @@ def make_sampler(values: Mapping[str, Any], key: str, data: Dataset, seed: int, 
     supplied = {"seed": seed} if accepts(function, "seed") and "seed" not in kwargs and not args else {}
     check_call(key, function, 2, args, {**supplied, **kwargs})
     sampler = function(data, min(batch_size, len(data)), *args, **supplied, **kwargs)
+    if not isinstance(sampler, Sampler):
+        raise RecipeError(
+            f"{key}: got {type(sampler).__name__}; expected a Sampler: use d5.ShuffleSampler or derive one"
+        )
     transformations = [*values["preprocessing"], *(values["augmentation"] if key == "train_sampler" else ())]
     for one in transformations:
         sampler.add_transformation(one)

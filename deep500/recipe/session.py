@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import datetime
+from collections.abc import Sequence
 from typing import Any
 
 from deep500.errors import ResultsError, TrainingError
@@ -48,7 +50,7 @@ class Session:
                       for seed in self.plan.seeds]  # fmt: skip
         except TrainingError as error:
             self._finish(record, RecipeResult(FAILED, [], str(record.path), labels=self.labels), error)
-            raise
+            raise TrainingError(f"{error}; the last good checkpoint and a report are in {record.path}") from error
         except KeyboardInterrupt as interrupt:
             interrupt.args = (f"interrupted; go on with: --resume {record.path}",)
             raise
@@ -78,13 +80,16 @@ class Session:
             if parts is None:
                 with self.notes.collecting(self.options.strict):
                     parts = make_parts(self.plan.values, data, seed, self.options.dry_run)
-            statistics = self._train(record, seed, parts)
-            measured = [metric.measure(statistics) for metric, _ in self.plan.metrics]
+            metrics = [copy.deepcopy(metric) for metric, _ in self.plan.metrics]  # seeds share nothing
+            statistics = self._train(record, seed, parts, metrics)
+            if statistics.stopped_by is not None:
+                self.console.say(f"seed {seed} stopped before its last epoch: {statistics.stopped_by}")
+            measured = [metric.measure(statistics) for metric in metrics]
             found = {name: None if one is None else float(one) for name, one in zip(names, measured, strict=True)}
             record.finish_seed(seed, found, statistics.stopped_by)
         return [found[name] for name in names]
 
-    def _train(self, record: Record, seed: int, parts: Parts) -> TrainingStatistics:
+    def _train(self, record: Record, seed: int, parts: Parts, metrics: Sequence[Any]) -> TrainingStatistics:
         trainer = Trainer(
             parts.train_sampler, parts.validation_sampler, parts.executor, parts.optimizer, loss=LOSS,
             label=parts.train_sampler.dataset.label_name, seed=seed,
@@ -92,15 +97,15 @@ class Session:
         state = record.rewind(seed)
         if state is not None:
             trainer.load_state(state)
-        listeners = [Recorder(record, seed, trainer), *self._listeners(seed)]
+        listeners = [Recorder(record, seed, trainer), *self._listeners(seed, metrics)]
         return trainer.run(self.plan.values["epochs"], listeners)
 
-    def _listeners(self, seed: int) -> list[Event]:
+    def _listeners(self, seed: int, metrics: Sequence[Any]) -> list[Event]:
         values = self.plan.values
         made = [one() if isinstance(one, type) else one for one in values["events"]]
-        schedule = [values["schedule"]] if values["schedule"] is not None else []
-        metrics = [metric for metric, _ in self.plan.metrics if isinstance(metric, Event)]
-        return [*schedule, *metrics, *made, *self.console.progress(seed, self.labels)]
+        schedule = [] if values["schedule"] is None else [copy.deepcopy(values["schedule"])]
+        listening = [metric for metric in metrics if isinstance(metric, Event)]
+        return [*schedule, *listening, *made, *self.console.progress(seed, self.labels)]
 
     # -- recording --------------------------------------------------------------------------------------------------
     def _manifest(self, data: tuple[Dataset, Dataset], parts: Parts) -> dict[str, Any]:

@@ -188,6 +188,7 @@ WRONG = [
     ({"executor_kwargs": {"devise": "cpu"}}, RecipeError, "device"),
     ({"executor": lambda network: 3}, RecipeError, "GraphExecutor"),
     ({"train_sampler": d5.ShuffleSampler, "train_sampler_kwargs": {"sed": 3}}, RecipeError, "seed"),
+    ({"train_sampler": lambda data, batch_size: [3]}, RecipeError, "got list; expected a Sampler"),
     ({"batch_size": 1439}, RecipeError, "at most 1438"),
     ({"loss": "cross_entropi"}, NetworkError, "cross_entropy"),
     ({"gradient_modifier": never, "optimizer_kwargs": {"gradient_modifier": never}}, RecipeError, "expected it once"),
@@ -260,6 +261,31 @@ def test_own_parts(tmp_path):
     assert len(seen) == 6 and network.inputs.keys() == {"x"}
     assert result["test_accuracy"].label == "UNJUDGED (no target)"
     assert result["time_to_accuracy_100"].verdict == "FAILED"  # never reached, or not within a nanosecond
+
+
+def test_seeds_share_no_metric_and_no_listener(tmp_path):
+    class Batches(d5.Metric, d5.Event):
+        name, unit, direction, kind = "batches", "", "higher", "count"
+
+        def __init__(self):
+            self.seen = 0
+
+        def after_batch(self, run):
+            self.seen += 1
+
+        def measure(self, statistics):
+            return self.seen
+
+    mine = Batches()
+    result = run(tmp_path, "--repeat", "2", metrics=[(mine, 22)])
+    assert result["batches"].values == [22, 22] and mine.seen == 0 and result["batches"].verdict == "PASSED"
+
+
+def test_early_stop_says_why(tmp_path, capsys):
+    result = run(tmp_path, epochs=50, events=[d5.StopAtAccuracy(15.0)])
+    assert result and len(lines(result)) < 50
+    assert "stopped before its last epoch: test accuracy" in capsys.readouterr().out
+    assert "reached" in read(result, "seeds.json")["0"]["stopped_by"]
 
 
 def test_an_onnx_file_is_a_model(tmp_path):
