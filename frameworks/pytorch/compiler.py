@@ -17,12 +17,14 @@ import torch
 from torch import fx
 
 from deep500.errors import InputError, UnsupportedOperator
-from deep500.frameworks.pytorch.dtypes import from_array, to_array, torch_dtype
+from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array, torch_dtype
 from deep500.frameworks.pytorch.operators import OPS
 from deep500.frameworks.pytorch.operators.movement import to_device
-from deep500.frameworks.pytorch.program import Program, from_graph, needed
 from deep500.networks.node import Node, captures
+from deep500.networks.program import Program, Target, constant_value, from_graph, needed
 from deep500.tensors import TensorDescriptor
+
+TARGET = Target("pytorch", OPS, DTYPES)
 
 _SMALL = 256  # constants up to this many elements may be written into the code, or live on the processor
 _HOST_SOURCES = frozenset({"Shape", "Size", "ConstantOfShape", "Range", "RandomNormal", "RandomUniform"})
@@ -69,7 +71,7 @@ def compile_program(
     """Turn a program into a module.
 
     Args:
-        program: see :mod:`deep500.frameworks.pytorch.program`.
+        program: see :mod:`deep500.networks.program`.
         tensors: parameters (``nn.Parameter``) and buffers by the network's names; the module shares them.
         device: where it will run; where the tensors are if None.
     """
@@ -249,7 +251,7 @@ class _Writer:
         if isinstance(value, onnx.TypeProto):
             return None  # tensors know their types
         if isinstance(value, onnx.GraphProto):
-            body = compile_program(from_graph(value), {}, self.device)
+            body = compile_program(from_graph(value, TARGET), {}, self.device)
             return self.get_attr(_free("body", self.taken), body), [self.on_device(n) for n in captures(value)]
         return value
 
@@ -278,7 +280,9 @@ class _Writer:
         if node.op_type in _MOVES or not _WIDE.intersection(d for d in dtypes.values() if d):
             return args, lambda part, name: part
         wide = [
-            self.graph.call_function(torch.Tensor.to, (arg, torch.int64)) if dtypes.get(name) in _WIDE and isinstance(arg, fx.Node) else arg  # fmt: skip
+            self.graph.call_function(torch.Tensor.to, (arg, torch.int64))
+            if dtypes.get(name) in _WIDE and isinstance(arg, fx.Node)
+            else arg  # fmt: skip
             for name, arg in zip(node.inputs, args, strict=True)
         ]
 
@@ -289,13 +293,4 @@ class _Writer:
         return wide, narrow
 
 
-def constant_value(node: Node) -> np.ndarray:
-    """The array of a Constant node."""
-    ((kind, value),) = node.attributes.items()
-    if kind == "value":
-        return np.asarray(value)
-    dtypes: dict[str, Any] = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}  # fmt: skip
-    return np.array(value, dtypes.get(kind, object))
-
-
-__all__ = ["Call", "Lowering", "NetworkModule", "attribute_names", "compile_program", "constant_value"]
+__all__ = ["TARGET", "Call", "Lowering", "NetworkModule", "attribute_names", "compile_program"]

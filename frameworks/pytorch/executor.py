@@ -16,11 +16,11 @@ import torch
 
 from deep500.devices import Device, fall_back, to_device
 from deep500.errors import InputError, NetworkError, nearest
-from deep500.frameworks.pytorch.compiler import NetworkModule, attribute_names, compile_program
+from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute_names, compile_program
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array
-from deep500.frameworks.pytorch.program import from_network
 from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss, gradient_name
 from deep500.networks.graph import Network, Parameter
+from deep500.networks.program import from_network
 
 
 def from_model(
@@ -200,7 +200,7 @@ class Executor(GraphExecutor):
             return self._compiled[outputs]
         network = self.network
         main = outputs == tuple(network.outputs)
-        program = from_network(network, outputs, attribute_names(self.tensors), all_inputs=main)
+        program = from_network(network, outputs, TARGET, attribute_names(self.tensors), all_inputs=main)
         module = compile_program(program, self.tensors, self.torch_device)
         self._read_as_constants.update(n for n, t in self.tensors.items() if not isinstance(t, torch.nn.Parameter))
         checked = {n: network.inputs[n] for n in program.inputs if "(" not in (network.inputs[n].dtype or "")}

@@ -132,7 +132,9 @@ def layer_norm(call: Call) -> fx.Node | None:
         return None
     if call.descriptor(1).shape != shape[axis:] or (call.input(2) is not None and call.descriptor(2).shape != shape[axis:]):  # fmt: skip
         return None
-    return call.emit(F.layer_norm, call.input(0), shape[axis:], call.input(1), call.input(2), call.attributes["epsilon"])
+    return call.emit(
+        F.layer_norm, call.input(0), shape[axis:], call.input(1), call.input(2), call.attributes["epsilon"]
+    )
 
 
 LOWERINGS: dict[tuple[str, str], Lowering] = {

@@ -1,29 +1,46 @@
 """What gets compiled: the slice of a network that some outputs need, with every operator one that the table has.
 
-An operator without an entry is replaced by the body that ONNX's schema gives it, if there is one. What is left over is
-one UnsupportedOperator that names every offending node.
+For backends that generate code: they hand over a :class:`Target`, their table and their dtypes. An operator without an
+entry is replaced by the body that ONNX's schema gives it, if there is one. What is left over is one UnsupportedOperator
+that names every offending node.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
 from onnx import inliner, version_converter
 
 from deep500.errors import NetworkError, UnsupportedOperator, nearest
-from deep500.frameworks.pytorch.dtypes import DTYPES
-from deep500.frameworks.pytorch.operators import OPS
 from deep500.networks.graph import Network
 from deep500.networks.node import OPSET, Node, captures, decode, find_schema
 from deep500.networks.protos import UNKNOWN, node_proto, type_proto, value_info
 from deep500.tensors import TensorDescriptor
 
 Descriptors = Mapping[str, TensorDescriptor]
+
+
+class OperatorEntry(Protocol):
+    """What a backend's table says of an operator: the attributes it understands, how many inputs (None: any number)."""
+
+    @property
+    def attributes(self) -> frozenset[str]: ...
+    @property
+    def arity(self) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class Target:
+    """A backend as programs see it: its name, its table by (domain, operator), the dtypes that it can hold."""
+
+    backend: str
+    table: Mapping[tuple[str, str], OperatorEntry]
+    dtypes: Container[str]
 
 
 @dataclass
@@ -46,11 +63,15 @@ class Program:
         self.__dict__.update(state, nodes=[Node(*parts) for parts in state["nodes"]])
 
 
-def from_network(network: Network, outputs: Sequence[str], attributes: Mapping[str, str], all_inputs: bool) -> Program:
+def from_network(
+    network: Network, outputs: Sequence[str], target: Target, attributes: Mapping[str, str], all_inputs: bool = False
+) -> Program:
     """The part of a network that the outputs depend on; ``attributes`` maps its parameters to module attributes."""
     for name in outputs:
         if not network.has_value(name):
-            raise NetworkError(f"got output {name!r}; expected a value of the network: {nearest(name, network.values())}")
+            raise NetworkError(
+                f"got output {name!r}; expected a value of the network: {nearest(name, network.values())}"
+            )
     wanted, nodes = set(outputs), []
     for node in reversed(network.nodes):
         if wanted.intersection(node.writes):
@@ -59,15 +80,15 @@ def from_network(network: Network, outputs: Sequence[str], attributes: Mapping[s
     inputs = [name for name in network.inputs if all_inputs or name in wanted]
     used = {name: attributes[name] for name in attributes if name in wanted}
     program = Program(inputs, list(outputs), nodes[::-1], attributes=used, descriptors=dict(network.descriptors()))
-    return supported(program)
+    return supported(program, target)
 
 
-def from_graph(graph: onnx.GraphProto) -> Program:
+def from_graph(graph: onnx.GraphProto, target: Target) -> Program:
     """A sub-graph (the body of If, Loop or Scan) as a program; what it captures is an input after its own."""
     constants = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
     inputs = [v.name for v in graph.input] + captures(graph)
     nodes = [to_node(proto, f"{graph.name}/{i}") for i, proto in enumerate(graph.node)]
-    return supported(Program(inputs, [v.name for v in graph.output], nodes, constants))
+    return supported(Program(inputs, [v.name for v in graph.output], nodes, constants), target)
 
 
 def to_node(proto: onnx.NodeProto, name: str) -> Node:
@@ -77,38 +98,39 @@ def to_node(proto: onnx.NodeProto, name: str) -> Node:
     return Node(proto.op_type, tuple(proto.input), tuple(proto.output), proto.name or name, domain, attributes)
 
 
-def supported(program: Program) -> Program:
+def supported(program: Program, target: Target) -> Program:
     """The program with function bodies in place of operators that the table lacks; raises UnsupportedOperator."""
     nodes, problems = [], []
     for node in program.nodes:
-        problem = trouble(node) or rare_dtype(node, program.descriptors)
-        body = expand(node, program.descriptors) if problem and rare_dtype(node, program.descriptors) is None else None
+        rare = rare_dtype(node, program.descriptors, target)
+        problem = trouble(node, target) or rare
+        body = expand(node, program.descriptors) if problem and rare is None else None
         if problem and body is None:
             problems.append(problem)
         elif body is None:
             nodes.append(node)
         else:
-            nodes += supported(Program([], [], body, descriptors=program.descriptors)).nodes
+            nodes += supported(Program([], [], body, descriptors=program.descriptors), target).nodes
     if problems:
         raise UnsupportedOperator(
-            f"got {len(problems)} node(s) that backend 'pytorch' cannot run: {'; '.join(problems[:20])}; expected "
-            "operators that it has: try backend 'reference', or remove these nodes"
+            f"got {len(problems)} node(s) that backend {target.backend!r} cannot run: {'; '.join(problems[:20])}; "
+            "expected operators that it has: try backend 'reference', or remove these nodes"
         )
     return replace(program, nodes=nodes)
 
 
-def trouble(node: Node) -> str | None:
+def trouble(node: Node, target: Target) -> str | None:
     """What keeps a node from being run natively, None if nothing does."""
     if node.op_type == "Constant" and not node.domain:
         return None  # becomes part of the module
-    entry = OPS.get((node.domain, node.op_type))
+    entry = target.table.get((node.domain, node.op_type))
     where = f"{node.name!r} ({node.domain + '.' if node.domain else ''}{node.op_type})"
     if entry is None:
         return where
     for name, value in node.attributes.items():
         if isinstance(value, onnx.GraphProto):
             try:
-                from_graph(value)
+                from_graph(value, target)
             except UnsupportedOperator as error:
                 return f"{where}: {error}"
         elif name not in entry.attributes and value != _default(node, name):
@@ -118,11 +140,11 @@ def trouble(node: Node) -> str | None:
     return None
 
 
-def rare_dtype(node: Node, descriptors: Descriptors) -> str | None:
-    """A dtype among a node's values that torch lacks (strings, 4-bit numbers)."""
+def rare_dtype(node: Node, descriptors: Descriptors, target: Target) -> str | None:
+    """A dtype among a node's values that the target lacks (strings, 4-bit numbers)."""
     for name in (*node.reads, *node.writes):
         kind = re.split(r"[(),]", (descriptors.get(name, UNKNOWN).dtype or "float32").rstrip(")"))[-1]
-        if kind not in DTYPES and kind != "undefined":
+        if kind not in target.dtypes and kind != "undefined":
             return f"{node.name!r} ({node.op_type} of {kind})"
     return None
 
@@ -215,3 +237,12 @@ def _rename_in(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
 def needed(nodes: Iterable[Node], outputs: Iterable[str]) -> set[str]:
     """Values that somebody reads."""
     return {*outputs, *(value for node in nodes for value in node.reads)}
+
+
+def constant_value(node: Node) -> np.ndarray:
+    """The array of a Constant node."""
+    ((kind, value),) = node.attributes.items()
+    if kind == "value":
+        return np.asarray(value)
+    dtypes: dict[str, Any] = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}  # fmt: skip
+    return np.array(value, dtypes.get(kind, object))
