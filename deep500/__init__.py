@@ -52,6 +52,8 @@ from deep500.training.augmentation import Cutout as Cutout
 from deep500.training.augmentation import Flip as Flip
 from deep500.training.augmentation import Normalize as Normalize
 from deep500.training.augmentation import Resize as Resize
+from deep500.training.check import check_training as check_training
+from deep500.training.check import test_training as test_training
 from deep500.training.clipping import ClipGradientNorm as ClipGradientNorm
 from deep500.training.datasets import Dataset as Dataset
 from deep500.training.datasets import FileListDataset as FileListDataset
@@ -83,10 +85,13 @@ from deep500.training.samplers import Sampler as Sampler
 from deep500.training.samplers import ShuffleSampler as ShuffleSampler
 from deep500.training.schedules import CosineSchedule as CosineSchedule
 from deep500.training.schedules import EpochHPSchedule as EpochHPSchedule
+from deep500.training.schedules import FunctionSchedule as FunctionSchedule
 from deep500.training.schedules import HyperparameterSchedule as HyperparameterSchedule
+from deep500.training.schedules import Schedule as Schedule
 from deep500.training.schedules import StepHPSchedule as StepHPSchedule
 from deep500.training.schedules import StepSchedule as StepSchedule
 from deep500.training.schedules import TableSchedule as TableSchedule
 from deep500.training.schedules import WarmUp as WarmUp
+from deep500.training.statistics import EpochRecord as EpochRecord
 from deep500.training.statistics import TrainingStatistics as TrainingStatistics
 from deep500.training.trainer import Trainer as Trainer
