@@ -28,8 +28,8 @@ class Source:
 
     @classmethod
     def of(cls, path: str | Path | None) -> Source:
-        """The source for a file; a nameless one for None."""
-        return cls() if path is None else cls(Path(path).stem, Path(path))
+        """The source for a file; a nameless one for None and for what is no file, such as standard input."""
+        return cls() if path is None or not Path(path).is_file() else cls(Path(path).stem, Path(path))
 
     def sha256(self) -> str | None:
         """SHA-256 of the file's content, None without a file."""

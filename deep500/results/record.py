@@ -112,6 +112,9 @@ class Record:
         Returns:
             the checkpoint's ``{"arrays", "values", "epoch"}``, or None if the seed must begin anew.
         """
+        for left_over in self.path.rglob(".*.tmp"):  # of a write that a crash cut short
+            with writing(left_over):
+                left_over.unlink()
         state: dict[str, Any] | None = None
         for path in reversed(list_checkpoints(self._checkpoints(seed))):
             try:
