@@ -203,7 +203,10 @@ class Executor(GraphExecutor):
         program = from_network(network, outputs, TARGET, attribute_names(self.tensors), all_inputs=main)
         module = compile_program(program, self.tensors, self.torch_device)
         self._read_as_constants.update(n for n, t in self.tensors.items() if not isinstance(t, torch.nn.Parameter))
-        checked = {n: network.inputs[n] for n in program.inputs if "(" not in (network.inputs[n].dtype or "")}
+        read = {name for node in program.nodes for name in node.reads} | set(outputs)  # the others may be absent
+        checked = {
+            n: network.inputs[n] for n in program.inputs if n in read and "(" not in (network.inputs[n].dtype or "")
+        }
         others = [n for n in network.inputs if n not in checked]
         call: Any = torch.compile(module, dynamic=False) if self.compile else module
         compiled = Compiled(module, call, program.inputs, outputs, InputCheck(checked, others))
@@ -249,7 +252,7 @@ class Executor(GraphExecutor):
         if events.before_forward:
             events.emit(events.before_forward, self)
         try:
-            results = compiled.call(*[self._tensor(inputs[name]) for name in compiled.inputs])
+            results = compiled.call(*[self._tensor(inputs.get(name)) for name in compiled.inputs])
         except IndexError as error:  # torch's own check of indices, class labels above all
             raise InputError(f"got an index out of range ({error}); expected labels and indices that exist: check the data") from error  # fmt: skip
         if events.after_forward:

@@ -44,16 +44,18 @@ class NativeOptimizer(Optimizer):
     def _rebuild(self) -> None:
         self._parameters = [self.executor.tensor(name) for name in self.parameter_names()]  # type: ignore[attr-defined]
         known = {} if self._native is None else self._native.state
-        native = self.kind(self._parameters, **self.get_parameters(), **self.options)  # type: ignore[call-arg]
-        native.state.update({p: known[p] for p in self._parameters if p in known})
+        old, new = ([p for p in self._parameters if (p in known) == is_old] for is_old in (True, False))
+        groups = [{"params": group} for group in (old, new) if group]  # fused kernels want all or none to have a past
+        native = self.kind(groups, **self.get_parameters(), **self.options)  # type: ignore[call-arg]
+        native.state.update({p: known[p] for p in old})
         self._native, self._version = native, self.network.version
 
     def update(self) -> None:
         """Apply the gradients of the last run; a parameter that they do not reach has the gradient 0."""
         native = self.native
-        group = native.param_groups[0]
-        for name in self.hyperparameters:
-            group[name] = getattr(self, name)
+        values = self.get_parameters()
+        for group in native.param_groups:
+            group.update(values)
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -98,12 +100,16 @@ class NativeOptimizer(Optimizer):
             slots["step"] = torch.tensor(float(self.steps), device=self.executor.torch_device)  # type: ignore[attr-defined]
         native.state.clear()
         native.state.update(loaded)
+        self._rebuild()
 
 
 class GradientDescent(NativeOptimizer):
     """``torch.optim.SGD`` without momentum; arguments and update rule of :class:`deep500.training.optimizers.GradientDescent`."""
 
-    hyperparameters = ("lr", "weight_decay",)
+    hyperparameters = (
+        "lr",
+        "weight_decay",
+    )
     kind = torch.optim.SGD
     lr: float
     weight_decay: float
@@ -117,7 +123,13 @@ class GradientDescent(NativeOptimizer):
 class MomentumOptimizer(NativeOptimizer):
     """``torch.optim.SGD``; arguments and update rule of :class:`deep500.training.optimizers.MomentumOptimizer`."""
 
-    hyperparameters = ("lr", "momentum", "dampening", "weight_decay", "nesterov",)
+    hyperparameters = (
+        "lr",
+        "momentum",
+        "dampening",
+        "weight_decay",
+        "nesterov",
+    )
     kind = torch.optim.SGD
     lr: float
     momentum: float
@@ -140,7 +152,12 @@ class MomentumOptimizer(NativeOptimizer):
 class AdamOptimizer(NativeOptimizer):
     """``torch.optim.Adam``; arguments and update rule of :class:`deep500.training.optimizers.AdamOptimizer`."""
 
-    hyperparameters = ("lr", "betas", "eps", "weight_decay",)
+    hyperparameters = (
+        "lr",
+        "betas",
+        "eps",
+        "weight_decay",
+    )
     kind = torch.optim.Adam
     lr: float
     betas: tuple[float, float]
@@ -157,7 +174,12 @@ class AdamOptimizer(NativeOptimizer):
 class AdamWOptimizer(NativeOptimizer):
     """``torch.optim.AdamW``; arguments and update rule of :class:`deep500.training.optimizers.AdamWOptimizer`."""
 
-    hyperparameters = ("lr", "betas", "eps", "weight_decay",)
+    hyperparameters = (
+        "lr",
+        "betas",
+        "eps",
+        "weight_decay",
+    )
     kind = torch.optim.AdamW
     lr: float
     betas: tuple[float, float]
@@ -174,7 +196,13 @@ class AdamWOptimizer(NativeOptimizer):
 class AdaGradOptimizer(NativeOptimizer):
     """``torch.optim.Adagrad``; arguments and update rule of :class:`deep500.training.optimizers.AdaGradOptimizer`."""
 
-    hyperparameters = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps",)
+    hyperparameters = (
+        "lr",
+        "lr_decay",
+        "weight_decay",
+        "initial_accumulator_value",
+        "eps",
+    )
     kind = torch.optim.Adagrad
     lr: float
     lr_decay: float
@@ -192,7 +220,14 @@ class AdaGradOptimizer(NativeOptimizer):
 class RMSPropOptimizer(NativeOptimizer):
     """``torch.optim.RMSprop``; arguments and update rule of :class:`deep500.training.optimizers.RMSPropOptimizer`."""
 
-    hyperparameters = ("lr", "alpha", "eps", "weight_decay", "momentum", "centered",)
+    hyperparameters = (
+        "lr",
+        "alpha",
+        "eps",
+        "weight_decay",
+        "momentum",
+        "centered",
+    )
     kind = torch.optim.RMSprop
     options: ClassVar[dict[str, Any]] = {"foreach": True}
     lr: float

@@ -149,7 +149,9 @@ def main() -> None:
     torch.set_num_threads(1)
     sizes = [1, 8] if options.quick else [int(n) for n in options.batches.split(",")]
     rounds = 8 if options.quick else options.rounds
-    print(f"ResNet-20, {sum(p.numel() for p in ResNet20().parameters()):,} parameters, torch {torch.__version__}, 1 thread")
+    print(
+        f"ResNet-20, {sum(p.numel() for p in ResNet20().parameters()):,} parameters, torch {torch.__version__}, 1 thread"
+    )
     for size in sizes:
         batch = batch_of(size)
         variants = {"native": native_step(*batch), "native again": native_step(*batch),

@@ -253,5 +253,3 @@ def multinomial(x: Tensor, *, dtype: int = 6, sample_size: int = 1, seed: Any = 
     probabilities = torch.softmax(x, -1)
     drawn = torch.multinomial(probabilities, sample_size, replacement=True, generator=_generator(seed, x.device))
     return drawn.to(onnx_dtype(dtype))
-
-

@@ -34,7 +34,9 @@ def _coordinates(mode: str, n: int, out: int, scale: float, roi: tuple[float, fl
         return n / 2 * (1 - out / (scale * n)) + half
     if mode == "tf_crop_and_resize":
         start, end = roi
-        return start * (n - 1) + i * (end - start) * (n - 1) / (out - 1) if out > 1 else i + 0.5 * (start + end) * (n - 1)
+        return (
+            start * (n - 1) + i * (end - start) * (n - 1) / (out - 1) if out > 1 else i + 0.5 * (start + end) * (n - 1)
+        )
     return half
 
 
@@ -117,7 +119,13 @@ def grid_sample(x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = 
 
 @op("NonMaxSuppression", static=(2, 3, 4))
 def non_max_suppression(
-    boxes: Tensor, scores: Tensor, limit: Any = None, iou: Any = None, threshold: Any = None, *, center_point_box: int = 0
+    boxes: Tensor,
+    scores: Tensor,
+    limit: Any = None,
+    iou: Any = None,
+    threshold: Any = None,
+    *,
+    center_point_box: int = 0,
 ) -> Tensor:
     """Greedy selection per batch and class; rows are (batch, class, box)."""
     most, overlap, least = int(scalar(limit, 0)), scalar(iou, 0.0), scalar(threshold, float("-inf"))

@@ -186,7 +186,9 @@ def rnn(
     x = x.transpose(0, 1) if layout else x
     dirs, hidden = w.shape[0], r.shape[2]
     names = tuple(activations or ("Tanh",))[:dirs]
-    functions = _activations(names * (dirs if len(names) == 1 else 1), ("Tanh",), dirs, activation_alpha, activation_beta)
+    functions = _activations(
+        names * (dirs if len(names) == 1 else 1), ("Tanh",), dirs, activation_alpha, activation_beta
+    )
     bound = _bound(clip)
 
     def step(d: int, xt: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
