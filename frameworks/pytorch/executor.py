@@ -46,7 +46,9 @@ def from_model(
     return Executor(network, device, compile, strict)
 
 
-def from_onnx(model: str | os.PathLike[str] | bytes | Any, device: Device | str | None = None, **options: Any) -> Executor:  # fmt: skip
+def from_onnx(
+    model: str | os.PathLike[str] | bytes | Any, device: Device | str | None = None, **options: Any
+) -> Executor:
     """An executor for an ONNX model: a path, bytes or a message; see :func:`from_model` for the options."""
     return Executor(Network.from_onnx(model), device, **options)
 
@@ -84,7 +86,11 @@ class TorchNetwork(BoundNetwork):
     def assign_tensor(self, name: str, value: Any) -> None:
         """Let a parameter take over a tensor's memory; whoever holds the parameter sees the new values."""
         old = self._executor.tensor(name)
-        if not isinstance(value, torch.Tensor) or (value.dtype, value.shape, value.device) != (old.dtype, old.shape, old.device):  # fmt: skip
+        if not isinstance(value, torch.Tensor) or (value.dtype, value.shape, value.device) != (
+            old.dtype,
+            old.shape,
+            old.device,
+        ):
             return self.feed_tensor(name, value)
         old.data = value.detach()
         return self._executor.forget_constant(name)
@@ -254,7 +260,9 @@ class Executor(GraphExecutor):
         try:
             results = compiled.call(*[self._tensor(inputs.get(name)) for name in compiled.inputs])
         except IndexError as error:  # torch's own check of indices, class labels above all
-            raise InputError(f"got an index out of range ({error}); expected labels and indices that exist: check the data") from error  # fmt: skip
+            raise InputError(
+                f"got an index out of range ({error}); expected labels and indices that exist: check the data"
+            ) from error
         if events.after_forward:
             events.emit(events.after_forward, self)
         found = dict(zip(outputs, results if isinstance(results, tuple) else (results,), strict=True))
@@ -272,8 +280,12 @@ class Executor(GraphExecutor):
     @staticmethod
     def _refuse_loss(loss: str, value: torch.Tensor) -> None:
         if value.numel() != 1:
-            raise NetworkError(f"loss {loss!r}: got shape {tuple(value.shape)}; expected a scalar: reduce it, for instance by ReduceMean")  # fmt: skip
-        raise NetworkError(f"loss {loss!r}: got a value that no trainable parameter influences; expected one that does: choose another")  # fmt: skip
+            raise NetworkError(
+                f"loss {loss!r}: got shape {tuple(value.shape)}; expected a scalar: reduce it, for instance by ReduceMean"
+            )
+        raise NetworkError(
+            f"loss {loss!r}: got a value that no trainable parameter influences; expected one that does: choose another"
+        )
 
     def _tensor(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
-from deep500.errors import Deep500Error, NetworkError, UnsupportedOperator
+from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOperator
 from deep500.frameworks.reference import fallback
 from deep500.frameworks.reference.operators import Random, bind, find
 from deep500.networks.graph import Network, Parameter
@@ -98,10 +98,11 @@ def _as_value(result: Any) -> Any:
     return result if result is None or isinstance(result, (list, dict)) else np.asarray(result)
 
 
-def _failure(step: Step, values: Sequence[Any], error: Exception) -> NetworkError:
+def _failure(step: Step, values: Sequence[Any], error: Exception) -> Deep500Error:
     shapes = ", ".join(f"{v.dtype}{list(v.shape)}" if isinstance(v, np.ndarray) else "-" for v in
                        (values[slot] for slot in step.reads))  # fmt: skip
-    return NetworkError(
+    kind = InputError if isinstance(error, IndexError) else NetworkError
+    return kind(
         f"node {step.node.name!r} ({step.node.op_type}): got {shapes}; expected operands that fit: {error}. "
         "Check the shapes and values of its inputs"
     )

@@ -44,12 +44,12 @@ class ReferenceNetwork(BoundNetwork):
         )
 
     def feed_tensor(self, name: str, value: Any) -> None:
-        """See :meth:`BoundNetwork.feed_tensor`; numbers of the same kind are converted to the parameter's dtype."""
+        """See :meth:`BoundNetwork.feed_tensor`."""
         old, new = self._parameter(name).value, np.asarray(value)
-        if new.shape != old.shape or not np.can_cast(new.dtype, old.dtype, "same_kind"):
+        if new.shape != old.shape or new.dtype != old.dtype:
             raise InputError(
-                f"parameter {name!r}: got {new.dtype}{list(new.shape)}; expected {old.dtype}{list(old.shape)}: give an "
-                "array of that shape"
+                f"parameter {name!r}: got {new.dtype}{list(new.shape)}; expected {old.dtype}{list(old.shape)}: convert "
+                "or reshape it"
             )
         self._parameters[name].value = np.array(new, old.dtype)
 
@@ -159,6 +159,10 @@ class Executor(GraphExecutor):
             network, updates = training_network(self.network)
             network = network.with_gradient(loss)
             gradients = [gradient for _, gradient in self.network.gradient(loss)]
+            if not gradients:
+                raise NetworkError(
+                    f"got loss {loss!r}, which no trainable parameter influences; expected one that does: name another value"
+                )
             returned = list(dict.fromkeys([*self.network.outputs, loss]))
             wanted = list(dict.fromkeys([*returned, *gradients, *updates.values()]))
             plan = Plan(network, wanted, self.random, self.network._parameters)
