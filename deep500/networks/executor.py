@@ -37,7 +37,9 @@ class BoundNetwork(Network):
     """A network whose parameters live in an executor; made by backends from a plain network, which stays as it is."""
 
     def __init__(self, network: Network) -> None:
-        twin = network.copy()
+        from deep500.networks.gradient_nodes import replace_gradient_nodes
+
+        twin = replace_gradient_nodes(network).copy()  # backends have no kernel for ONNX's Gradient
         super().__init__(twin.name)
         self.__dict__.update(twin.__dict__)
 

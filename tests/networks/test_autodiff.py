@@ -323,3 +323,39 @@ def test_dropout_drops_the_same_gradients() -> None:
     y, dx = evaluate(net.with_gradient("loss", ["x"]), {"x": np.ones((20, 50))}, ["y", "x.grad"])
     assert 0.2 < np.mean(y == 0) < 0.6
     np.testing.assert_allclose(y, dx, rtol=1e-6)
+
+
+# -- ONNX's own Gradient operator -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["test_gradient_of_add", "test_gradient_of_add_and_mul"])
+def test_gradient_cases_of_onnx(case: str) -> None:
+    from onnx.backend.test.case.model import collect_testcases
+
+    found = next(c for c in collect_testcases() if c.name == case)
+    net = Network.from_onnx(found.model)
+    inputs, want = found.data_sets[0]
+    got = evaluate(net, dict(zip(net.inputs, map(np.asarray, inputs), strict=True)), net.outputs)
+    for ours, theirs in zip(got, want, strict=True):
+        assert_close(ours, theirs, "forward")
+
+
+def test_gradient_node_whose_result_is_read() -> None:
+    net = Network()
+    net.add_input("x", (), "float64")
+    net.add_node("Exp", "x", "y")
+    net.add_node("Gradient", "x", "dy", domain="ai.onnx.preview.training", xs=["x"], y="y")
+    net.add_node("Mul", ["dy", "x"], "z")
+    net.add_node("Gradient", "x", "dz", domain="ai.onnx.preview.training", xs=["x"], y="z")
+    net.add_output("dz")
+    got = evaluate(net, {"x": np.array(0.5)}, ["dz"])[0]
+    assert_close(got, np.exp(0.5) * 1.5, "gradient")
+
+
+def test_gradient_node_at_other_values_is_refused() -> None:
+    net = Network()
+    net.add_input("x", (), "float64")
+    net.add_node("Exp", "x", "y")
+    net.add_node("Gradient", "y", "dy", name="elsewhere", domain="ai.onnx.preview.training", xs=["x"], y="y")
+    with pytest.raises(UnsupportedOperator, match="'elsewhere'"):
+        evaluate(net, {"x": np.array(0.5)}, ["dy"])

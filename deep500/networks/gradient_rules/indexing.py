@@ -57,6 +57,22 @@ def scatter(g: GradContext) -> Gradients:
     return [dx, None, g(gathering, dy, indices, **axis) if g.needs(2) else None]
 
 
+@gradient_rule("Compress", blocked=[1])
+def compress(g: GradContext) -> Gradients:
+    """What was selected returns to its position."""
+    x = g.input(0)
+    axis = g.attribute("axis")
+    selected = g("Compress", g.positions(x), g.input(1), axis=axis)
+    return [g.scatter_back(selected, g.grad(), x, unique=True)]
+
+
+@gradient_rule("ReverseSequence", blocked=[1])
+def reverse_sequence(g: GradContext) -> Gradients:
+    """The same reversal again."""
+    axes = {name: g.attribute(name) for name in ("batch_axis", "time_axis")}
+    return [g("ReverseSequence", g.grad(), g.input(1), **axes)]
+
+
 @gradient_rule("TopK", blocked=[1])
 def top_k(g: GradContext) -> Gradients:
     """Each value's gradient returns to where the value was."""

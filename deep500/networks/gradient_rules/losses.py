@@ -11,7 +11,6 @@ import numpy as np
 
 from deep500.networks.gradient_rules.context import GradContext, Value
 from deep500.networks.gradient_rules.registry import gradient_rule
-from deep500.tensors import numpy_dtype
 
 
 class _Labels:
@@ -20,11 +19,12 @@ class _Labels:
     def __init__(self, g: GradContext) -> None:
         self.g = g
         labels = g.input(1)
+        if g.describe(labels).dtype != "int64":  # the type that every OneHot takes
+            labels = g.cast(labels, "int64")
         ignore = g.attribute("ignore_index")
         self.valid: Value | None = None
         if ignore is not None:  # such labels may lie outside 0..C-1
-            dtype = numpy_dtype(g.describe(labels).dtype or "int64")
-            skip, zero = (Value(g, g.emitter.constant(np.array(n, dtype))) for n in (ignore, 0))
+            skip, zero = (Value(g, g.emitter.constant(np.array(n, np.int64))) for n in (ignore, 0))
             self.valid = g("Not", g("Equal", labels, skip))
             self.safe = g.where(self.valid, labels, zero)
         else:

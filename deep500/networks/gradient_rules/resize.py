@@ -14,12 +14,14 @@ from deep500.networks.gradient_rules.registry import gradient_rule
 from deep500.networks.node import OPSET
 
 
-@gradient_rule("Resize", blocked=[1, 2, 3])
+@gradient_rule("Resize")
 def resize(g: GradContext) -> Sequence[Value | None]:
     """Nearest, linear and cubic with every coordinate mode but tf_crop_and_resize; resized axes need known sizes."""
     x, dy = g.input(0), g.grad()
     if g.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
         g.refuse("coordinate_transformation_mode 'tf_crop_and_resize' has no rule")
+    if g.needs(1) or g.needs(2):
+        g.refuse("regions and scales have no rule: take them out of wrt")
     rank = g.rank(x)
     attributes = {n: v for n, v in g.node.all_attributes().items() if n not in ("axes", "keep_aspect_ratio_policy")}
     scales = g.constant_of(2) if g.optional(2) else None
