@@ -262,7 +262,7 @@ for _shape in ((4, 3), (3, 2, 4, 4)):
         fixed=(3, 4), training_mode=1, epsilon=2**-7)  # fmt: skip
     row("BatchNormalization", n(*_shape), pos(_c), n(_c), n(_c), pos(_c), label=f"evaluation {_shape}", epsilon=2**-7)
 row("InstanceNormalization", n(2, 3, 4, 5), pos(3), n(3), epsilon=2**-7)
-row("GroupNormalization", n(2, 6, 3, 2), pos(6), n(6), num_groups=3, epsilon=2**-7)
+row("GroupNormalization", n(2, 6, 3, 2), pos(6), n(6), num_groups=3, epsilon=2**-7, stash_type=11)
 row("LayerNormalization", n(2, 3, 4), pos(4), n(4), epsilon=2**-7, stash_type=11)
 row("LayerNormalization", n(2, 3, 4), pos(3, 4), None, axis=1, epsilon=2**-7, stash_type=11)
 row("RMSNormalization", n(2, 3, 4), pos(4), epsilon=2**-7)
