@@ -36,7 +36,7 @@ _MOVES = frozenset({"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", 
 class NetworkModule(fx.GraphModule):
     """A compiled network: call it with the inputs in order, get a tensor or a tuple of tensors in the outputs' order.
 
-    It is an ordinary module: ``state_dict``, ``train``, ``eval``, hooks, ``DistributedDataParallel``, ``torch.compile``,
+    It is an ordinary module: ``state_dict``, ``train``, ``eval``, hooks, data parallelism, ``torch.compile``,
     ``copy.deepcopy`` and pickling work. ``names`` maps its attributes to the network's parameters.
     """
 
@@ -191,7 +191,9 @@ class _Writer:
     def get_attr(self, attribute: str, value: Any) -> fx.Node:
         """Read something from the module."""
         if value is not None and not isinstance(value, (torch.Tensor, torch.nn.Module, bool)):
-            raise UnsupportedOperator(f"got a constant of dtype {value.dtype}; expected one that torch has: use another backend")  # fmt: skip
+            raise UnsupportedOperator(
+                f"got a constant of dtype {value.dtype}; expected one that torch has: use another backend"
+            )
         self.root[attribute] = value
         return self.graph.create_node("get_attr", attribute)
 
@@ -219,8 +221,11 @@ class _Writer:
     def call(self, node: Node) -> None:
         """Write a call of the table's function for a node and name its results."""
         entry = OPS[node.domain, node.op_type]
-        static = {i: c.tolist() for i in entry.static
-                  if i < len(node.inputs) and node.inputs[i] and (c := self.constant(node.inputs[i])) is not None}  # fmt: skip
+        static = {
+            i: c.tolist()
+            for i in entry.static
+            if i < len(node.inputs) and node.inputs[i] and (c := self.constant(node.inputs[i])) is not None
+        }
         on_host = self._is_host(node, static)
         args = [
             static[i] if i in static else None if not name else self._argument(name, on_host, i in entry.static)
@@ -270,19 +275,21 @@ class _Writer:
         if name in self.host:
             return self.env[name] if on_host or static else self.on_device(name)
         if on_host and (constant := self.constant(name)) is not None:
-            kwargs = {"dtype": torch_dtype(constant.dtype.name)}
+            kwargs: dict[str, Any] = {"dtype": torch_dtype(constant.dtype.name)}
             return self.graph.call_function(torch.tensor, (constant.tolist(),), kwargs)
         return self.value(name)
 
     def _widen(self, node: Node, args: list[Any]) -> tuple[list[Any], Callable[[Any, str], Any]]:
         """Compute unsigned integers that torch cannot compute with in int64, and turn the results back."""
-        dtypes = {n: self.program.descriptors[n].dtype for n in (*node.inputs, *node.outputs) if n in self.program.descriptors}  # fmt: skip
+        dtypes = {
+            n: self.program.descriptors[n].dtype for n in (*node.inputs, *node.outputs) if n in self.program.descriptors
+        }
         if node.op_type in _MOVES or not _WIDE.intersection(d for d in dtypes.values() if d):
             return args, lambda part, name: part
         wide = [
             self.graph.call_function(torch.Tensor.to, (arg, torch.int64))
             if dtypes.get(name) in _WIDE and isinstance(arg, fx.Node)
-            else arg  # fmt: skip
+            else arg
             for name, arg in zip(node.inputs, args, strict=True)
         ]
 

@@ -281,7 +281,7 @@ class Executor(GraphExecutor):
     def _refuse_loss(loss: str, value: torch.Tensor) -> None:
         if value.numel() != 1:
             raise NetworkError(
-                f"loss {loss!r}: got shape {tuple(value.shape)}; expected a scalar: reduce it, for instance by ReduceMean"
+                f"loss {loss!r}: got shape {tuple(value.shape)}; expected a scalar: reduce it, say by ReduceMean"
             )
         raise NetworkError(
             f"loss {loss!r}: got a value that no trainable parameter influences; expected one that does: choose another"
@@ -307,7 +307,7 @@ class Executor(GraphExecutor):
         if name not in self._results:
             known = [*self.tensors, *self.gradients, *self._results]
             raise NetworkError(
-                f"got {name!r}; expected a parameter, a gradient or an output of the last run ({nearest(name, known)}): "
+                f"got {name!r}; expected a parameter, gradient or output of the last run ({nearest(name, known)}): "
                 "declare an inner value with add_output() first"
             )
         return self._results[name]
@@ -318,7 +318,7 @@ class Executor(GraphExecutor):
             self._compiled = {}
 
     def reseed(self, seed: int) -> None:
-        """Seed torch's generators (``torch.manual_seed``), which Dropout draws from; they belong to the whole process."""
+        """Seed torch's generators, which Dropout draws from; they belong to the whole process."""
         torch.manual_seed(seed)
 
     def synchronize(self) -> None:

@@ -1,4 +1,4 @@
-"""Shorter code for hot operators: where attributes and ranks are known, a node becomes one call of torch's own function.
+"""Shorter code for hot operators: where attributes and ranks are known, a node becomes one call of a torch function.
 
 A lowering returns None where the general function of the table has to decide at run time.
 """
@@ -35,7 +35,7 @@ def conv(call: Call) -> fx.Node | None:
     if window is None or rank is None or len(window[0]) != rank - 2:
         return None
     return call.emit(windows.CONV[rank - 2], call.input(0), call.input(1), call.input(2), *window,
-                     call.attributes.get("group", 1))  # type: ignore[arg-type] # fmt: skip
+                     call.attributes.get("group", 1))  # fmt: skip
 
 
 def max_pool(call: Call) -> fx.Node | None:
@@ -46,7 +46,7 @@ def max_pool(call: Call) -> fx.Node | None:
         return None
     if any(2 * p > k for p, k in zip(window[1], kernel, strict=True)):
         return None
-    return call.emit(windows.MAX_POOL[rank - 2], call.input(0), kernel, *window)  # type: ignore[arg-type]
+    return call.emit(windows.MAX_POOL[rank - 2], call.input(0), kernel, *window)
 
 
 def gemm(call: Call) -> fx.Node | None:
@@ -130,7 +130,9 @@ def layer_norm(call: Call) -> fx.Node | None:
     used = [name for name in call.node.outputs[1:] if name in call.writer.read]
     if used or shape is None or not all(isinstance(n, int) for n in shape[axis:]):
         return None
-    if call.descriptor(1).shape != shape[axis:] or (call.input(2) is not None and call.descriptor(2).shape != shape[axis:]):  # fmt: skip
+    if call.descriptor(1).shape != shape[axis:] or (
+        call.input(2) is not None and call.descriptor(2).shape != shape[axis:]
+    ):
         return None
     return call.emit(
         F.layer_norm, call.input(0), shape[axis:], call.input(1), call.input(2), call.attributes["epsilon"]

@@ -51,16 +51,19 @@ def from_native(
     examples = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     if len(examples) != len(input_names):
         raise InputError(
-            f"got {len(examples)} example inputs and names {tuple(input_names)}; expected one name for each: pass input_names"
+            f"got {len(examples)} example inputs and names {tuple(input_names)}; expected one name for each: "
+            "pass input_names"
         )
     tensors = [e if isinstance(e, torch.Tensor) else from_array(e) for e in examples]
-    return NativeExecutor(module, dict(zip(input_names, tensors, strict=True)), loss, label_name, output_name, device, strict)  # fmt: skip
+    return NativeExecutor(
+        module, dict(zip(input_names, tensors, strict=True)), loss, label_name, output_name, device, strict
+    )
 
 
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
     raise NetworkError(
-        "got an edit of a network that stands for a native module; expected a Network of operators: edit the module itself, "
-        "or build the network with deep500.networks and use from_model"
+        "got an edit of a network that stands for a native module; expected a Network of operators: edit the "
+        "module itself, or build the network with deep500.networks and use from_model"
     )
 
 
@@ -85,8 +88,9 @@ class NativeExecutor(Executor):
     network: NativeNetwork
 
     def __init__(
-        self, module: torch.nn.Module, examples: dict[str, torch.Tensor], loss: Callable[[Any, Any], torch.Tensor] | None,
-        label_name: str, output_name: str, device: Device | str | None, strict: bool,
+        self, module: torch.nn.Module, examples: dict[str, torch.Tensor],
+        loss: Callable[[Any, Any], torch.Tensor] | None, label_name: str, output_name: str,
+        device: Device | str | None, strict: bool,
     ) -> None:  # fmt: skip
         self._native, self._loss = module, loss or torch.nn.functional.cross_entropy
         self._names = (*examples, label_name)
@@ -130,7 +134,9 @@ class NativeExecutor(Executor):
         return call
 
 
-def _sketch(executor: NativeExecutor, examples: dict[str, torch.Tensor], label: str, output: str, classes: bool) -> Network:  # fmt: skip
+def _sketch(
+    executor: NativeExecutor, examples: dict[str, torch.Tensor], label: str, output: str, classes: bool
+) -> Network:
     """The network that stands for the module."""
     module, sketch = executor.module, Network(type(executor.module).__name__)
     training = module.training
@@ -138,7 +144,9 @@ def _sketch(executor: NativeExecutor, examples: dict[str, torch.Tensor], label: 
         result = module.eval()(*[e.to(executor.torch_device) for e in examples.values()])
     module.train(training)
     if not isinstance(result, torch.Tensor):
-        raise InputError(f"got a module that returns {type(result).__name__}; expected one tensor: wrap it in a module that picks one")  # fmt: skip
+        raise InputError(
+            f"got a module that returns {type(result).__name__}; expected one tensor: wrap it in one that picks it"
+        )
     for name, example in examples.items():
         sketch.add_input(name, ("N", *example.shape[1:]), NAMES[example.dtype])
     for name, tensor in executor.tensors.items():

@@ -46,7 +46,7 @@ class NativeOptimizer(Optimizer):
         known = {} if self._native is None else self._native.state
         old, new = ([p for p in self._parameters if (p in known) == is_old] for is_old in (True, False))
         groups = [{"params": group} for group in (old, new) if group]  # fused kernels want all or none to have a past
-        native = self.kind(groups, **self.get_parameters(), **self.options)  # type: ignore[call-arg]
+        native = self.kind(groups, **self.get_parameters(), **self.options)
         native.state.update({p: known[p] for p in old})
         self._native, self._version = native, self.network.version
 
@@ -84,15 +84,21 @@ class NativeOptimizer(Optimizer):
             raise InputError("got optimizer state without 'step'; expected what state_dict() returned: load that")
         native = self.native
         known = dict(zip(self.parameter_names(), self._parameters, strict=True))
-        loaded: dict[torch.nn.Parameter, dict[str, Any]] = {}
+        loaded: dict[torch.Tensor, dict[str, Any]] = {}
         for key, array in state.items():
             if key == "step":
                 continue
             slot, _, name = key.partition("/")
             if name not in known:
-                raise InputError(f"got optimizer state {key!r}; expected '<slot>/<parameter>': {nearest(name, known)} Load the state of the same network")  # fmt: skip
+                raise InputError(
+                    f"got optimizer state {key!r}; expected '<slot>/<parameter>': "
+                    f"{nearest(name, known)} Load the state of the same network"
+                )
             if np.shape(array) not in (tuple(known[name].shape), ()):
-                raise InputError(f"optimizer state {key!r}: got shape {np.shape(array)}; expected {tuple(known[name].shape)}, the parameter's: load the state of the same network")  # fmt: skip
+                raise InputError(
+                    f"optimizer state {key!r}: got shape {np.shape(array)}; expected "
+                    f"{tuple(known[name].shape)}, the parameter's: load the state of the same network"
+                )
             full = np.broadcast_to(np.asarray(array), tuple(known[name].shape))
             loaded.setdefault(known[name], {})[slot] = self.network.to_tensor(full)
         self.steps = int(state["step"])
@@ -104,7 +110,8 @@ class NativeOptimizer(Optimizer):
 
 
 class GradientDescent(NativeOptimizer):
-    """``torch.optim.SGD`` without momentum; arguments and update rule of :class:`deep500.training.optimizers.GradientDescent`."""
+    """``torch.optim.SGD`` without momentum, with the arguments and the rule of
+    :class:`deep500.training.optimizers.GradientDescent`."""
 
     hyperparameters = (
         "lr",
@@ -114,14 +121,15 @@ class GradientDescent(NativeOptimizer):
     lr: float
     weight_decay: float
 
-    def __init__(  # noqa: PLR0917 - PyTorch's order
+    def __init__(
         self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.1, weight_decay: float = 0.0, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(executor, loss, lr=lr, weight_decay=weight_decay, **options)  # fmt: skip
 
 
 class MomentumOptimizer(NativeOptimizer):
-    """``torch.optim.SGD``; arguments and update rule of :class:`deep500.training.optimizers.MomentumOptimizer`."""
+    """``torch.optim.SGD``, with the arguments and the rule of
+    :class:`deep500.training.optimizers.MomentumOptimizer`."""
 
     hyperparameters = (
         "lr",
@@ -137,11 +145,20 @@ class MomentumOptimizer(NativeOptimizer):
     weight_decay: float
     nesterov: bool
 
-    def __init__(  # noqa: PLR0917 - PyTorch's order
+    def __init__(
         self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.01, momentum: float = 0.9,
         dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, **options: Any,
     ) -> None:  # fmt: skip
-        super().__init__(executor, loss, lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, **options)  # fmt: skip
+        super().__init__(
+            executor,
+            loss,
+            lr=lr,
+            momentum=momentum,
+            dampening=dampening,
+            weight_decay=weight_decay,
+            nesterov=nesterov,
+            **options,
+        )
         if nesterov and (momentum <= 0 or dampening != 0):
             raise InputError(
                 f"got nesterov=True with momentum={momentum!r}, dampening={dampening!r}; expected momentum > 0 and "
@@ -150,7 +167,8 @@ class MomentumOptimizer(NativeOptimizer):
 
 
 class AdamOptimizer(NativeOptimizer):
-    """``torch.optim.Adam``; arguments and update rule of :class:`deep500.training.optimizers.AdamOptimizer`."""
+    """``torch.optim.Adam``, with the arguments and the rule of
+    :class:`deep500.training.optimizers.AdamOptimizer`."""
 
     hyperparameters = (
         "lr",
@@ -164,7 +182,7 @@ class AdamOptimizer(NativeOptimizer):
     eps: float
     weight_decay: float
 
-    def __init__(  # noqa: PLR0917 - PyTorch's order
+    def __init__(
         self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0.0, **options: Any,
     ) -> None:  # fmt: skip
@@ -172,7 +190,8 @@ class AdamOptimizer(NativeOptimizer):
 
 
 class AdamWOptimizer(NativeOptimizer):
-    """``torch.optim.AdamW``; arguments and update rule of :class:`deep500.training.optimizers.AdamWOptimizer`."""
+    """``torch.optim.AdamW``, with the arguments and the rule of
+    :class:`deep500.training.optimizers.AdamWOptimizer`."""
 
     hyperparameters = (
         "lr",
@@ -186,7 +205,7 @@ class AdamWOptimizer(NativeOptimizer):
     eps: float
     weight_decay: float
 
-    def __init__(  # noqa: PLR0917 - PyTorch's order
+    def __init__(
         self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 1e-2, **options: Any,
     ) -> None:  # fmt: skip
@@ -194,7 +213,8 @@ class AdamWOptimizer(NativeOptimizer):
 
 
 class AdaGradOptimizer(NativeOptimizer):
-    """``torch.optim.Adagrad``; arguments and update rule of :class:`deep500.training.optimizers.AdaGradOptimizer`."""
+    """``torch.optim.Adagrad``, with the arguments and the rule of
+    :class:`deep500.training.optimizers.AdaGradOptimizer`."""
 
     hyperparameters = (
         "lr",
@@ -210,15 +230,25 @@ class AdaGradOptimizer(NativeOptimizer):
     initial_accumulator_value: float
     eps: float
 
-    def __init__(  # noqa: PLR0917 - PyTorch's order
+    def __init__(
         self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-2, lr_decay: float = 0.0,
         weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10, **options: Any,
     ) -> None:  # fmt: skip
-        super().__init__(executor, loss, lr=lr, lr_decay=lr_decay, weight_decay=weight_decay, initial_accumulator_value=initial_accumulator_value, eps=eps, **options)  # fmt: skip
+        super().__init__(
+            executor,
+            loss,
+            lr=lr,
+            lr_decay=lr_decay,
+            weight_decay=weight_decay,
+            initial_accumulator_value=initial_accumulator_value,
+            eps=eps,
+            **options,
+        )
 
 
 class RMSPropOptimizer(NativeOptimizer):
-    """``torch.optim.RMSprop``; arguments and update rule of :class:`deep500.training.optimizers.RMSPropOptimizer`."""
+    """``torch.optim.RMSprop``, with the arguments and the rule of
+    :class:`deep500.training.optimizers.RMSPropOptimizer`."""
 
     hyperparameters = (
         "lr",
@@ -237,8 +267,18 @@ class RMSPropOptimizer(NativeOptimizer):
     momentum: float
     centered: bool
 
-    def __init__(  # noqa: PLR0917 - PyTorch's order
+    def __init__(
         self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
         weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, **options: Any,
     ) -> None:  # fmt: skip
-        super().__init__(executor, loss, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered, **options)  # fmt: skip
+        super().__init__(
+            executor,
+            loss,
+            lr=lr,
+            alpha=alpha,
+            eps=eps,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            centered=centered,
+            **options,
+        )

@@ -1,4 +1,4 @@
-"""ONNX's own backend suite, all 2033 cases: ``python -m tests.benchmarks.onnx_suite [--backend NAME] [--only REGEX] [--out FILE]``.
+"""ONNX's own backend suite: ``python -m tests.benchmarks.onnx_suite [--backend NAME] [--only REGEX] [--out FILE]``.
 
 Prints passed, wrong, failed, unsupported and timed out as separate numbers, and each case that is wrong or fails.
 """
@@ -39,7 +39,10 @@ class Representation:
     def run(self, inputs: Any, **options: Any) -> list[Any]:
         """Outputs as arrays, sequences as lists of arrays."""
         network = self.executor.network
-        given = {n: v if v is None or isinstance(v, list) else np.asarray(v) for n, v in zip(network.inputs, inputs, strict=False)}  # fmt: skip
+        given = {
+            n: v if v is None or isinstance(v, list) else np.asarray(v)
+            for n, v in zip(network.inputs, inputs, strict=False)
+        }
         results = self.executor.inference(given)
         return [self._array(results[name]) for name in network.outputs]
 

@@ -64,10 +64,10 @@ def feed(size: int = 2) -> dict[str, np.ndarray]:
     return {"x": rng.standard_normal((size, 3)).astype("f4"), "label": rng.standard_normal((size, 2)).astype("f4")}
 
 
-# -- the same answers as somebody else ------------------------------------------------------------------------------------
+# -- the same answers as somebody else --------------------------------------------------------------------------------
 @pytest.mark.parametrize(("name", "options"), ZOO)
 def test_zoo_agrees_with_the_reference_in_float64(name: str, options: dict[str, Any]) -> None:
-    import deep500.frameworks.reference as reference
+    from deep500.frameworks import reference
 
     network = to_dtype(add_loss(create(name, **options)), "float64")
     for node in [n for n in network.nodes if n.op_type == "Dropout"]:
@@ -132,7 +132,7 @@ def test_emitted_gradients_run_here_and_equal_autograd(name: str) -> None:
         assert_close(emitted[gradient], want, "gradient", parameter)
 
 
-# -- an ordinary module -----------------------------------------------------------------------------------------------------
+# -- an ordinary module -----------------------------------------------------------------------------------------------
 def test_module_is_an_ordinary_trainable_module() -> None:
     executor = d5fw.from_model(add_loss(create("lenet")))
     module, inputs = executor.module, batch(add_loss(create("lenet")))
@@ -143,7 +143,7 @@ def test_module_is_an_ordinary_trainable_module() -> None:
     got = executor.inference_and_backprop(inputs)
     hook.remove()
     assert calls == [1] and module.conv1_weight.grad is not None
-    twins = (copy.deepcopy(module), pickle.loads(pickle.dumps(module)))  # noqa: S301 - our own bytes
+    twins = (copy.deepcopy(module), pickle.loads(pickle.dumps(module)))
     for twin in twins:
         logits, _ = twin(*map(torch.from_numpy, inputs.values()))
         assert_close(logits, got["output"], "exact")
@@ -196,7 +196,7 @@ def test_torch_compile_takes_the_module() -> None:
     assert_close(executor.inference_and_backprop(feed())["loss"], plain.inference_and_backprop(feed())["loss"])
 
 
-# -- the seam ----------------------------------------------------------------------------------------------------------------
+# -- the seam ---------------------------------------------------------------------------------------------------------
 def test_inputs_arrays_tensors_read_only_strided() -> None:
     executor, inputs = d5fw.from_model(tiny()), feed()
     want = executor.inference(inputs)["y"]

@@ -110,7 +110,7 @@ def test_native_gradient_modifier_is_honoured() -> None:
         assert np.array_equal(value, network.parameters[key].value) == key.endswith("weight"), key
 
 
-# -- from_native -----------------------------------------------------------------------------------------------------------
+# -- from_native ------------------------------------------------------------------------------------------------------
 def test_native_module_trains_like_its_plain_loop() -> None:
     inputs = {k: v.astype("f4") if v.dtype == np.float64 else v for k, v in setup()[1].items()}
     wrapped, plain = module_of(), module_of()

@@ -17,6 +17,6 @@ from deep500.frameworks.pytorch.operators import (
 from deep500.frameworks.pytorch.operators.table import OPS, Entry, op
 
 __all__ = [
-    "OPS", "Entry", "attention", "control", "elementwise", "imaging", "movement", "normalization", "op", "quantization", "recurrent",
-    "reductions", "sequences", "signals", "windows",
+    "OPS", "Entry", "attention", "control", "elementwise", "imaging", "movement", "normalization", "op", "quantization",
+    "recurrent", "reductions", "sequences", "signals", "windows",
 ]  # fmt: skip

@@ -45,7 +45,9 @@ def attention(
     return y if len(outputs) == 1 else (y, *present, stages[qk_matmul_output_mode])[: len(outputs)]
 
 
-def _hidden(q: Tensor, k: Tensor, past: Any, lengths: Tensor | None, causal: int, left: int, right: int) -> Tensor | None:  # fmt: skip
+def _hidden(
+    q: Tensor, k: Tensor, past: Any, lengths: Tensor | None, causal: int, left: int, right: int
+) -> Tensor | None:
     """Where a query must not look: ahead, outside its window, beyond the valid keys."""
     here = torch.arange(q.shape[2], device=q.device).unsqueeze(1) + past
     there = torch.arange(k.shape[2], device=q.device)
@@ -78,7 +80,9 @@ def _bias(q: Tensor, k: Tensor, mask: Tensor | None, hidden: Tensor | None) -> T
     return bias
 
 
-def _weights(q: Tensor, k: Tensor, bias: Any, scale: Any, softcap: float, precision: Any) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+def _weights(
+    q: Tensor, k: Tensor, bias: Any, scale: Any, softcap: float, precision: Any
+) -> tuple[Tensor, list[Tensor]]:
     """The weights of the values, and what the operator can show of the way there."""
     root = math.sqrt(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     raw = (q * root) @ (k * root).mT

@@ -184,7 +184,7 @@ def hardmax(x: Tensor, *, axis: int = -1) -> Tensor:
     return torch.zeros_like(x).scatter(axis, x.argmax(axis, keepdim=True), 1)
 
 
-# -- randomness: torch's own generator, or one of its own where the node has a seed -------------------------------------
+# -- randomness: torch's own generator, or one of its own where the node has a seed ------------------------------------
 @op("Dropout", static=(1, 2))
 def dropout(
     x: Tensor, ratio: Any = None, training: Any = False, *, seed: int | None = None, outputs: tuple[bool, ...] = (True,)
@@ -230,13 +230,17 @@ def random_normal(*, shape: Any, dtype: int = 1, mean: float = 0.0, scale: float
 
 
 @op("RandomUniformLike")
-def random_uniform_like(x: Tensor, *, dtype: Any = None, low: float = 0.0, high: float = 1.0, seed: Any = None) -> Tensor:  # fmt: skip
+def random_uniform_like(
+    x: Tensor, *, dtype: Any = None, low: float = 0.0, high: float = 1.0, seed: Any = None
+) -> Tensor:
     kind = x.dtype if dtype is None else onnx_dtype(dtype)
     return _random("uniform", x.shape, kind, x.device, seed, low, high)
 
 
 @op("RandomNormalLike")
-def random_normal_like(x: Tensor, *, dtype: Any = None, mean: float = 0.0, scale: float = 1.0, seed: Any = None) -> Tensor:  # fmt: skip
+def random_normal_like(
+    x: Tensor, *, dtype: Any = None, mean: float = 0.0, scale: float = 1.0, seed: Any = None
+) -> Tensor:
     kind = x.dtype if dtype is None else onnx_dtype(dtype)
     return _random("normal", x.shape, kind, x.device, seed, mean, mean + scale)
 

@@ -1,4 +1,4 @@
-"""Resampling of images: Resize as one small matrix per axis, which covers every mode and is differentiable; GridSample."""
+"""Resampling of images: Resize as one small matrix per axis, which covers every mode and has gradients; GridSample."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from deep500.frameworks.pytorch.operators.table import ints, op, positive, scalar
 
 Tensor = torch.Tensor
-NEAREST = {
+NEAREST: dict[str, Any] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
     "floor": np.floor,
@@ -50,7 +50,7 @@ def _cubic(d: np.ndarray, a: float) -> np.ndarray:
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
-KERNELS = {"linear": (_triangle, 1), "cubic": (_cubic, 2)}
+KERNELS: dict[str, tuple[Any, int]] = {"linear": (_triangle, 1), "cubic": (_cubic, 2)}
 
 
 def _matrix(mode: str, x: np.ndarray, n: int, scale: float, a: float, exclude: int, antialias: int) -> np.ndarray:
@@ -112,7 +112,9 @@ def resize(
 
 
 @op("GridSample")
-def grid_sample(x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros") -> Tensor:  # fmt: skip
+def grid_sample(
+    x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+) -> Tensor:
     names = {"linear": "bilinear", "cubic": "bicubic"}
     return F.grid_sample(x, grid.to(x.dtype), names.get(mode, mode), padding_mode, bool(align_corners))
 

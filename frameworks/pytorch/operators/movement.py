@@ -181,7 +181,9 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
 
 
 @op("TensorScatter")
-def tensor_scatter(cache: Tensor, update: Tensor, at: Tensor | None = None, *, axis: int = -2, mode: str = "linear") -> Tensor:  # fmt: skip
+def tensor_scatter(
+    cache: Tensor, update: Tensor, at: Tensor | None = None, *, axis: int = -2, mode: str = "linear"
+) -> Tensor:
     """Write ``update`` into a copy of ``cache`` along ``axis``, each sample of the batch from a position of its own."""
     axis = positive(axis, cache.ndim)
     moved, new = cache.movedim(axis, 1), update.movedim(axis, 1)

@@ -13,7 +13,8 @@ Tensor = torch.Tensor
 
 
 def batch_norm(
-    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, training: bool, momentum: float, epsilon: float
+    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, training: bool, momentum: float,
+    epsilon: float,
 ) -> Tensor:  # fmt: skip
     """BatchNormalization that follows the executor's mode: while training it normalises with the batch's statistics and
     updates the running ones in place, the variance unbiased. ``momentum`` is the weight of the new, as in torch."""
@@ -50,7 +51,9 @@ def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e
 
 
 @op("GroupNormalization")
-def group_norm(x: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1) -> Tensor:  # fmt: skip
+def group_norm(
+    x: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
+) -> Tensor:
     return F.group_norm(x, num_groups, scale, bias, epsilon)
 
 
@@ -100,6 +103,13 @@ def softmax_cross_entropy(
 
 
 @op("NegativeLogLikelihoodLoss")
-def nll_loss(scores: Tensor, labels: Tensor, weights: Tensor | None = None, *, ignore_index: int | None = None, reduction: str = "mean") -> Tensor:  # fmt: skip
+def nll_loss(
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     ignored = -100 if ignore_index is None else ignore_index
     return F.nll_loss(scores, labels.long(), weights, reduction=reduction, ignore_index=ignored)

@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 
 
 def _along(scale: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
-    """A scale or zero point so that it broadcasts against ``x``: one number, one per index of ``axis``, or per block."""
+    """A scale or zero point so that it broadcasts against ``x``: one number, or one per index of ``axis`` or block."""
     if block:
         return scale.repeat_interleave(block, axis).narrow(axis, 0, x.shape[axis])
     if scale.numel() == 1:
@@ -68,7 +68,16 @@ def matmul_integer(a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: T
 
 
 @op("QLinearMatMul")
-def qlinear_matmul(a: Tensor, a_scale: Tensor, a_zero: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor, y_scale: Tensor, y_zero: Tensor) -> Tensor:  # fmt: skip
+def qlinear_matmul(
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero: Tensor,
+    y_scale: Tensor,
+    y_zero: Tensor,
+) -> Tensor:
     product = (a.double() - _zero(a_zero, True)) @ (b.double() - _zero(b_zero))
     factor = a_scale.double() * b_scale.double() / y_scale.double()
     return _quantize(product * factor, y_zero.double(), y_zero.dtype)
@@ -80,7 +89,15 @@ def conv_integer(
     dilations: Any = None, group: int = 1, kernel_shape: Any = None, pads: Any = None, strides: Any = None,
 ) -> Tensor:  # fmt: skip
     weights = w.double() - _zero(w_zero).reshape(-1, *[1] * (w.ndim - 1)) if w_zero is not None else w.double()
-    y = conv(x.double() - _zero(x_zero), weights, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)  # fmt: skip
+    y = conv(
+        x.double() - _zero(x_zero),
+        weights,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        pads=pads,
+        strides=strides,
+    )
     return y.round().to(torch.int32)
 
 
@@ -93,6 +110,15 @@ def qlinear_conv(
     shape = (-1, *[1] * (w.ndim - 1))
     weights = w.double() - w_zero.double().reshape(shape)
     bias = None if b is None else b.double()
-    y = conv(x.double() - x_zero.double(), weights, bias, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)  # fmt: skip
+    y = conv(
+        x.double() - x_zero.double(),
+        weights,
+        bias,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        pads=pads,
+        strides=strides,
+    )
     factor = x_scale.double() * w_scale.double().reshape(shape[:1] + (1,) * (w.ndim - 2)) / y_scale.double()
     return _quantize(y.round() * factor, y_zero.double(), y_zero.dtype)

@@ -30,10 +30,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
 }
 
 
-def _activations(names: Any, default: tuple[str, ...], dirs: int, alpha: Any, beta: Any) -> list[Callable[[Tensor], Tensor]]:  # fmt: skip
+def _activations(
+    names: Any, default: tuple[str, ...], dirs: int, alpha: Any, beta: Any
+) -> list[Callable[[Tensor], Tensor]]:
     """The activation functions in order, alphas and betas handed to those that take them."""
     chosen, alphas, betas = list(names or default * dirs), list(alpha or ()), list(beta or ())
-    found = []
+    found: list[Any] = []
     for name in chosen:
         a = alphas.pop(0) if name in _ALPHA and alphas else _ALPHA.get(name, 0.0)
         b = betas.pop(0) if name in _BETA and betas else _BETA.get(name, 0.0)
@@ -118,8 +120,9 @@ def lstm(
     if plain and lengths is None and p is None and clip is None and not input_forget:
         flip = direction == "reverse"
         flat = _flat_weights(w, r, b, _IOFC_TO_IFCO)
-        y, hn, cn = torch._VF.lstm(  # type: ignore[attr-defined]
-            x.flip(0) if flip else x, [s.contiguous() for s in states], flat, b is not None, 1, 0.0, False, dirs == 2, False
+        y, hn, cn = torch._VF.lstm(
+            x.flip(0) if flip else x, [s.contiguous() for s in states], flat, b is not None, 1, 0.0, False, dirs == 2,
+            False,
         )  # fmt: skip
         return _results(_split(y.flip(0) if flip else y, dirs), (hn, cn), layout, outputs)
     functions = _activations(activations, ("Sigmoid", "Tanh", "Tanh"), dirs, activation_alpha, activation_beta)
@@ -154,7 +157,7 @@ def gru(
     if plain and lengths is None and clip is None and linear_before_reset:
         flip = direction == "reverse"
         flat = _flat_weights(w, r, b, _ZRH_TO_RZN)
-        y, hn = torch._VF.gru(  # type: ignore[attr-defined]
+        y, hn = torch._VF.gru(
             x.flip(0) if flip else x, state.contiguous(), flat, b is not None, 1, 0.0, False, dirs == 2, False
         )
         return _results(_split(y.flip(0) if flip else y, dirs), (hn,), layout, outputs)

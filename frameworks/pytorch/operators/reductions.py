@@ -153,7 +153,9 @@ def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tens
 
     from deep500.frameworks.pytorch.dtypes import to_array
 
-    values, first, inverse, counts = np.unique(to_array(x), return_index=True, return_inverse=True, return_counts=True, axis=axis)  # fmt: skip
+    values, first, inverse, counts = np.unique(
+        to_array(x), return_index=True, return_inverse=True, return_counts=True, axis=axis
+    )
     inverse = inverse.reshape(-1)
     if not sorted:
         order = np.argsort(first)
@@ -170,7 +172,16 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 @op("Gemm")
-def gemm(a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0) -> Tensor:  # fmt: skip
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Tensor:
     a, b = a.mT if transA else a, b.mT if transB else b
     if c is not None and a.is_floating_point():
         return torch.addmm(c, a, b, beta=beta, alpha=alpha)

@@ -3,7 +3,7 @@
 An entry is a function ``f(*inputs, **attributes)``: inputs as tensors (None where an optional one is absent),
 attributes as Python values with the schema's defaults filled in. ``static`` names the positions of inputs that the
 function wants as plain Python values (axes, shapes, bounds): constants arrive as lists or numbers, fixed when the
-network is compiled, and only what is computed at run time arrives as a tensor; :func:`ints` and :func:`scalar` read both.
+network is compiled, and only what is computed at run time comes as a tensor; :func:`ints` and :func:`scalar` read both.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OPS: dict[tuple[str, str], Entry] = {}
 
 def op(*names: str, static: Sequence[int] = (), many: bool = False, domain: str = "") -> Callable[[Function], Function]:
     """Enter a function under operator names. Its keyword-only parameters are the attributes that it understands; one
-    called ``outputs`` receives a tuple of booleans: which outputs somebody reads, the unread ones at the end left off."""
+    called ``outputs`` receives a tuple of booleans: which outputs are read, unread ones at the end left off."""
 
     def enter(function: Function) -> Function:
         parameters = list(inspect.signature(function).parameters.values())
@@ -57,7 +57,7 @@ def enter_all(functions: Mapping[str, Callable[..., Any]]) -> None:
 
 
 def ints(value: Any) -> list[int] | None:
-    """A shape, axes or the like as a list, whether they were constant or are computed (then the device is waited for)."""
+    """A shape, axes or the like as a list, constant or computed (then the device is waited for)."""
     if value is None:
         return None
     if isinstance(value, torch.Tensor):

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from deep500.frameworks.pytorch.operators.table import ints, op
 
 Tensor = torch.Tensor
-CONV = (None, F.conv1d, F.conv2d, F.conv3d)
-CONV_TRANSPOSE = (None, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
-MAX_POOL = (None, F.max_pool1d, F.max_pool2d, F.max_pool3d)
-AVG_POOL = (None, F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
+CONV: tuple[Any, ...] = (None, F.conv1d, F.conv2d, F.conv3d)
+CONV_TRANSPOSE: tuple[Any, ...] = (None, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+MAX_POOL: tuple[Any, ...] = (None, F.max_pool1d, F.max_pool2d, F.max_pool3d)
+AVG_POOL: tuple[Any, ...] = (None, F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
 
 
 def flat_pads(begin: Sequence[int], end: Sequence[int]) -> list[int]:
@@ -55,7 +55,7 @@ def conv(
     stride, begin, end, dilation, _ = window(x, w.shape[2:], strides, pads, dilations, auto_pad)
     if begin != end:
         x, begin = F.pad(x, flat_pads(begin, end)), [0] * len(begin)
-    return CONV[len(stride)](x, w, b, stride, tuple(begin), dilation, group)  # type: ignore[misc]
+    return CONV[len(stride)](x, w, b, stride, tuple(begin), dilation, group)
 
 
 @op("ConvTranspose")
@@ -76,7 +76,7 @@ def conv_transpose(
         total = [f - o for f, o in zip(full, wanted, strict=True)]
         small, large = [t // 2 for t in total], [t - t // 2 for t in total]
         begin, end = (large, small) if auto_pad != "SAME_UPPER" else (small, large)
-    function: Any = CONV_TRANSPOSE[rank]
+    function = CONV_TRANSPOSE[rank]
     fits = all(e < max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True))
     if begin == end and fits and min(begin) >= 0:
         return function(x, w, b, stride, tuple(begin), tuple(extra), group, dilation)
@@ -107,7 +107,7 @@ def max_pool(
     else:
         inside = begin
     padded = y.shape[2:]
-    y = MAX_POOL[rank](y, kernel, stride, tuple(inside), dilation, False, indices)  # type: ignore[misc]
+    y = MAX_POOL[rank](y, kernel, stride, tuple(inside), dilation, False, indices)
     if not indices:
         return y.to(dtype)
     shift = [b - i for b, i in zip(begin, inside, strict=True)]
@@ -139,7 +139,7 @@ def average_pool(
     stride, begin, end, dilation, extra = window(x, kernel, strides, pads, dilations, auto_pad, ceil_mode)
     simple = begin == end and set(dilation) == {1} and not any(extra)
     if simple and all(2 * b <= k for b, k in zip(begin, kernel, strict=True)):
-        return AVG_POOL[len(kernel)](x, kernel, stride, tuple(begin), False, bool(count_include_pad))  # type: ignore[misc]
+        return AVG_POOL[len(kernel)](x, kernel, stride, tuple(begin), False, bool(count_include_pad))
     inside, beyond = flat_pads(begin, end), flat_pads([0] * len(extra), extra)
     ones = x.new_ones((1, 1, *x.shape[2:]))
     counted = F.pad(F.pad(ones, inside, value=float(count_include_pad)), beyond)
@@ -180,7 +180,9 @@ def global_lp_pool(x: Tensor, *, p: int = 2) -> Tensor:
 
 
 @op("MaxUnpool", static=(2,))
-def max_unpool(x: Tensor, indices: Tensor, shape: Any = None, *, kernel_shape: Any, pads: Any = None, strides: Any = None) -> Tensor:  # fmt: skip
+def max_unpool(
+    x: Tensor, indices: Tensor, shape: Any = None, *, kernel_shape: Any, pads: Any = None, strides: Any = None
+) -> Tensor:
     rank = len(kernel_shape)
     stride, pad = strides or (1,) * rank, pads or (0,) * 2 * rank
     sizes = [(n - 1) * s + k - pad[i] - pad[i + rank]
@@ -192,7 +194,9 @@ def max_unpool(x: Tensor, indices: Tensor, shape: Any = None, *, kernel_shape: A
 
 
 @op("Col2Im", static=(1, 2))
-def col2im(x: Tensor, image: Any, block: Any, *, dilations: Any = None, pads: Any = None, strides: Any = None) -> Tensor:  # fmt: skip
+def col2im(
+    x: Tensor, image: Any, block: Any, *, dilations: Any = None, pads: Any = None, strides: Any = None
+) -> Tensor:
     sizes, kernel = ints(image) or [], ints(block) or []
     rank, pad = len(sizes), list(pads or (0,) * 2 * len(sizes))
     stride, dilation = list(strides or (1,) * rank), list(dilations or (1,) * rank)
