@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import TypeVar
@@ -27,5 +28,5 @@ def guarded(action: Callable[[], T]) -> T:
         sys.stderr.write(f"\ndeep500: {interrupt or 'interrupted'}\n")
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:  # "| head" has read enough
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at exit
         raise SystemExit(1) from None

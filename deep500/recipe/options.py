@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
     """argparse that raises instead of leaving the process, so that one place decides exit codes."""
 
     def error(self, message: str) -> NoReturn:
-        raise RecipeError(f"got a wrong command line: {message}; expected {self.format_usage().strip()}; see --help")
+        raise RecipeError(f"got a wrong command line: {message}; expected options of {self.prog}; see --help")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

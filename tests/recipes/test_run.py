@@ -281,6 +281,20 @@ def test_seeds_share_no_metric_and_no_listener(tmp_path):
     assert result["batches"].values == [22, 22] and mine.seen == 0 and result["batches"].verdict == "PASSED"
 
 
+def test_preprocessing_reaches_both_halves_augmentation_the_training_one(tmp_path):
+    seen = {"preprocessing": [], "augmentation": []}
+
+    def note(name):
+        def transform(batch, rng):
+            seen[name].append(len(batch["label"]))
+            return batch
+
+        return transform
+
+    run(tmp_path, batch_size=359, epochs=1, **{name: [note(name)] for name in seen})  # 4 batches; validation has 1
+    assert (len(seen["preprocessing"]), len(seen["augmentation"])) == (5, 4)
+
+
 def test_early_stop_says_why(tmp_path, capsys):
     result = run(tmp_path, epochs=50, events=[d5.StopAtAccuracy(15.0)])
     assert result and len(lines(result)) < 50
