@@ -161,7 +161,7 @@ class Executor(GraphExecutor):
             gradients = [gradient for _, gradient in self.network.gradient(loss)]
             if not gradients:
                 raise NetworkError(
-                    f"got loss {loss!r}, which no trainable parameter influences; expected one that does: name another value"
+                    f"got loss {loss!r}, which no trainable parameter influences; expected one that does: name another"
                 )
             returned = list(dict.fromkeys([*self.network.outputs, loss]))
             wanted = list(dict.fromkeys([*returned, *gradients, *updates.values()]))
