@@ -6,8 +6,8 @@ A listener derives from :class:`Event` and overrides what it needs. The regions 
           epoch > validation
 
 Every region has a ``before_`` and an ``after_`` hook that gets one argument: the :class:`deep500.training.run.Run`
-(or whatever object the loop publishes; executors publish themselves). An executor that cannot tell forward from backward
-(one compiled graph does both) reports ``forward_backward`` alone, so that no time is invented.
+(or whatever object the loop publishes; executors publish themselves). An executor that cannot tell forward from
+backward (one compiled graph does both) reports ``forward_backward`` alone, so that no time is invented.
 
 Requirement of the seam: a hook that nobody overrides costs one attribute look-up and one test of an empty tuple.
 """
@@ -23,8 +23,8 @@ REGIONS = (
 HOOKS = tuple(f"{when}_{region}" for region in REGIONS for when in ("before", "after"))
 
 
-class StopTraining(Exception):  # noqa: N818 - a request, not an error
-    """Raised by a listener to end the run in good order after the current batch."""
+class StopTraining(Exception):
+    """Raised by a listener to end the run in good order after the current batch: a request, not an error."""
 
 
 class Event:

@@ -47,4 +47,6 @@ def load_backend(name: str) -> ModuleType:
         needed, extra = BACKENDS[name]
         if error.name != needed:
             raise
-        raise MissingBackend(f"backend {name!r} needs {needed!r}, which is not installed: pip install 'deep500[{extra}]'") from error  # fmt: skip
+        raise MissingBackend(
+            f"backend {name!r}: got no package {needed!r}; expected it installed: pip install 'deep500[{extra}]'"
+        ) from error

@@ -1,7 +1,8 @@
 """What is known of a tensor before it exists: its dtype and shape, and ONNX's names for the dtypes.
 
 A dimension is an int, a string (a symbolic size such as ``"N"``) or None (unknown); a shape is a tuple of them, or
-None when not even the rank is known. Dtypes are written as NumPy writes them: ``"float32"``, ``"int64"``, ``"bfloat16"``.
+None when not even the rank is known. Dtypes are written as NumPy writes them: ``"float32"``, ``"int64"``,
+``"bfloat16"``. Inputs that are no tensors nest them: ``"sequence(float32)"``, ``"optional(int64)"``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ _NAME_TO_ONNX = {name: number for number, name in reversed(_ONNX_TO_NAME.items()
 
 def dtype_to_onnx(dtype: Any) -> int:
     """ONNX's number of a dtype given as a name, NumPy dtype or type; raises InputError for one ONNX lacks."""
-    name = dtype if isinstance(dtype, str) else str(np.dtype(dtype))
+    try:
+        name = dtype if isinstance(dtype, str) else str(np.dtype(dtype))
+    except TypeError as error:
+        raise InputError(f"got {dtype!r} as dtype; expected a name or NumPy dtype, for instance 'float32'") from error
     if name in ("object", "str") or name.startswith("<U"):
         name = "string"
     if name not in _NAME_TO_ONNX:
