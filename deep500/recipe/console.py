@@ -52,7 +52,8 @@ class Console:
         self.say("")
         for line in metric_table(result.metrics, result.labels):
             self.force(line)
-        self.force(f"verdict: {result.verdict}{_in_brackets(result.labels)}")
+        others = [label for label in result.labels if label not in result.verdict]
+        self.force(f"verdict: {result.verdict}{_in_brackets(others)}")
         self.say(f"report:  {result.report}")
 
 

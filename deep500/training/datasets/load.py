@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import warnings
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from deep500.training.datasets.rawfile import RawFile, find, read_archive, read_
 Pair: TypeAlias = tuple[Dataset, Dataset]
 FOLDER = "imagefolder:"
 _TEST_FOLDERS = ("test", "val", "validation")
-_log = logging.getLogger("deep500")
 
 
 class StandInWarning(UserWarning):
@@ -144,7 +142,6 @@ def _published(
             "files there, set DATA_ROOT, download=True, or stand_in=True to use built-in data instead"
         )
     message = f"{info.name}: {problem}; built-in STAND-IN data are used, quality figures mean nothing for {info.name}"
-    _log.warning(message)
     warnings.warn(message, StandInWarning, stacklevel=3)
     return builtin.stand_in_for(info.name, info.shape, info.classes, seed)
 
