@@ -6,6 +6,8 @@ where a value is read several times the contributions are summed. A backend ther
 * An operator without a rule is expanded if ONNX defines it as a function, recurrent ones are unrolled; what is left is
   one UnsupportedOperator naming every node, but only nodes through which a gradient really flows count.
 * Zero stands for "the derivative is zero", never for "not implemented": see ``gradient_rules.ZERO``.
+* Sizes, axes, indices of Slice and Pad and exponents that are fixed parameters are read when the gradient is built, as
+  are sizes that shape inference knows; all else, the batch size above all, is left to the run.
 * The network means what ONNX says, so BatchNormalization with ``training_mode=0`` is differentiated as the affine map
   that it is; :func:`deep500.networks.modes.training_network` puts a network into training mode first.
 """
@@ -26,8 +28,6 @@ from deep500.networks.graph import Network
 from deep500.networks.node import Node
 from deep500.networks.rewrite import extend_outputs
 from deep500.tensors import TensorDescriptor, numpy_dtype
-
-_FLOATING = frozenset({"float16", "float32", "float64", "bfloat16", None})  # None: unknown, taken for floating
 
 
 def with_gradient(network: Network, loss: str = "loss", wrt: Iterable[str] | None = None) -> Network:
@@ -101,7 +101,9 @@ def find_flow(network: Network, loss: str, targets: Iterable[str]) -> Flow:
 
 
 def _floating(value: str, descriptors: Mapping[str, TensorDescriptor]) -> bool:
-    return value not in descriptors or descriptors[value].dtype in _FLOATING
+    """Whether a value may carry a gradient: reals of any kind, sequences of them, and what is unknown."""
+    dtype = descriptors[value].dtype if value in descriptors else None
+    return dtype is None or "float" in dtype or "complex" in dtype
 
 
 def _differentiable(node: Node, descriptors: Mapping[str, TensorDescriptor]) -> list[tuple[int, str]]:
@@ -221,7 +223,7 @@ def _check_loss(network: Network, loss: str) -> None:
     declared = {d for i in network.inputs.values() for d in i.shape or () if isinstance(d, str)}
     if any((isinstance(d, int) and d != 1) or d in declared for d in described.shape or ()):
         raise NetworkError(f"got loss {loss!r} of {described}; expected one element: reduce it, e.g. with ReduceMean")
-    if described.dtype not in _FLOATING:
+    if not _floating(loss, network.descriptors()):
         raise NetworkError(
             f"got loss {loss!r} of {described}; expected a floating dtype: Cast it, or name another value"
         )

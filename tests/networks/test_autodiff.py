@@ -115,6 +115,17 @@ def test_all_nodes_without_rule_are_named() -> None:
         net.with_gradient("loss", ["x"])
 
 
+def test_sequences_are_refused_not_taken_for_zero() -> None:
+    net = Network()
+    net.add_input("x", (2, 3), "float64")
+    net.add_parameter("first", np.array(0), trainable=False)
+    net.add_node("SplitToSequence", "x", "parts", name="cut")
+    net.add_node("SequenceAt", ["parts", "first"], "part", name="pick")
+    net.add_node("ReduceSum", "part", "loss", keepdims=0)
+    with pytest.raises(UnsupportedOperator, match=r"'cut'.*'pick'"):
+        net.with_gradient("loss", ["x"])
+
+
 def test_refusals_of_rules_and_missing_rules_are_one_error() -> None:
     net = Network()
     net.add_input("x", (1, 1, 4, 4), "float64")

@@ -114,8 +114,7 @@ def dropout(g: GradContext) -> Sequence[Value | None]:
         return [dy]
     if g.needs(1):
         g.refuse("the ratio has no rule: take it out of wrt")
-    ratio = g.constant_of(1) if g.optional(1) else 0.5
-    scale = g.scalar(1 / (1 - float(ratio))) if ratio is not None else 1 / (1 - g.cast(g.input(1)))
+    scale = 1 / (1 - g.cast(g.input(1))) if g.optional(1) else g.scalar(2)  # the ratio may be fed anew
     if training is None:
         scale = g.where(mode, scale, 1)
     return [g.where(g.output(1), dy * scale, 0)]
