@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -194,6 +195,14 @@ def test_describe_is_stable_and_tells_values_apart():
     assert describe(WarmUp(5, TableSchedule({0: 1.0}))) != describe(WarmUp(5, TableSchedule({0: 2.0})))
     assert describe(Crop(8)) != describe(Crop(9)) and describe(np.float32(2)) == 2.0
     assert describe(np.zeros(2)) != describe(np.ones(2))
+
+
+def test_every_key_and_option_is_documented():
+    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    options = [
+        word for name in vars(parse_options([])) for word in ["--" + name.replace("_", "-")] if name != "overrides"
+    ]
+    assert [name for name in [*KEYS, *options] if name not in page] == []
 
 
 def test_every_key_has_a_meaning():
