@@ -35,7 +35,7 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, (list, tuple, np.ndarray))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Node:
     """One operator application. ``""`` among the inputs or outputs is an optional one that is left out.
 
@@ -96,9 +96,30 @@ class Node:
         defaults = {n: self.attribute(n) for n in (schema.attributes if schema else ())}
         return {**{n: v for n, v in defaults.items() if v is not None}, **self.attributes}
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Node):
+            return NotImplemented
+        names = self.attributes.keys() == other.attributes.keys()
+        return (
+            self._key == other._key and names and all(_same(v, other.attributes[n]) for n, v in self.attributes.items())
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
+        return self.op_type, self.inputs, self.outputs, self.name, self.domain
+
     def __str__(self) -> str:
         kind = f"{self.domain}.{self.op_type}" if self.domain else self.op_type
         return f"{', '.join(self.outputs)} = {kind}({', '.join(self.inputs)})  # {self.name}"
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    return type(one) is type(other) and bool(one == other)
 
 
 def _freeze(value: Any) -> Any:

@@ -65,6 +65,9 @@ def normalise(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> No
                 kept = [node.input[0], node.input[1]] if node.input[1] else [node.input[0]]
                 del node.input[:]
                 node.input.extend(kept)
+    read = {value for node in graph.node for value in reads(node)} | {v.name for v in graph.output}
+    for name in constants - read:
+        arrays.pop(name, None)
 
 
 def reads(node: onnx.NodeProto) -> list[str]:

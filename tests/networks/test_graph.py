@@ -348,6 +348,29 @@ def test_nodes_know_their_attributes() -> None:
     assert Node("Foo", ("a",), ("b",), "n", "ai.onnx").domain == ""
 
 
+def test_nodes_are_equal_by_content() -> None:
+    def one(value: object) -> Node:
+        return Node("Foo", ("a",), ("b",), "n", "mine", {"value": value})
+
+    values = [
+        np.ones(2),
+        np.ones(2, "float32"),
+        np.zeros(2),
+        np.ones(3),
+        [1, 2],
+        (1, 3),
+        1,
+        1.0,
+        "1",
+        branch(),
+        branch("h"),
+    ]
+    for i, a in enumerate(values):
+        assert [one(a) == one(b) for b in values] == [i == j for j in range(len(values))]
+    assert one(np.ones(2)) == one(np.ones(2)) and len({one(np.ones(2)), one(np.ones(2))}) == 1
+    assert one(1) != Node("Foo", ("a",), ("b",), "n", "mine") and one(1) != "n"
+
+
 def test_emitter_shares_equal_constants() -> None:
     net = perceptron()
     op = Emitter(net, "p/")

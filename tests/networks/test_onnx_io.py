@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import resource
@@ -193,13 +194,16 @@ def test_constants_become_parameters() -> None:
         helper.make_node("Constant", [], ["axes"], value_ints=[1]),
         helper.make_node("Constant", [], ["half"], value_float=0.5),
         helper.make_node("Constant", [], ["word"], value_string="abc"),
+        helper.make_node("Constant", [], ["unread"], value_int=3),
         helper.make_node("Add", ["x", "c"], ["s"]),
         helper.make_node("ReduceSum", ["s", "axes"], ["r"], keepdims=0),
         helper.make_node("Mul", ["r", "half"], ["y"]),
     ]
-    proto = model(nodes, {"x": [2, 3]}, ["y"])
+    proto = model(nodes, {"x": [2, 3]}, ["y", "word"])
+    proto.graph.output[1].type.tensor_type.elem_type = TensorProto.STRING
     network = Network.from_onnx(proto)
     assert [n.op_type for n in network.nodes] == ["Add", "ReduceSum", "Mul"] and network.trainable() == []
+    assert set(network.parameters) == {"c", "axes", "half", "word"}
     assert network.parameters["word"].value.tolist() == "abc"
     x = np.arange(6, dtype="float32").reshape(2, 3)
     np.testing.assert_array_equal(run(network.to_onnx(), x)[0], run(proto, x)[0])
@@ -252,6 +256,35 @@ def test_dropout_that_always_drops_follows_the_mode() -> None:
     node = helper.make_node("Dropout", ["x", "ratio", "on"], ["y"])
     network = Network.from_onnx(model([node], {"x": [2, 3]}, ["y"], arrays))
     assert network.nodes[0].inputs == ("x", "ratio")
+
+
+@pytest.mark.backend("pytorch")
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.filterwarnings("ignore")
+def test_pytorch_exports_train_like_the_module(training: bool) -> None:
+    """Equal initial weights are shared by the exporter, its training mode writes training_mode=1: see both undone."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, bias=False),
+                           nn.BatchNorm2d(8), nn.Dropout(0.5), nn.Flatten(), nn.Linear(8, 5))  # fmt: skip
+    x = torch.randn(2, 3, 5, 5)
+    want = module.eval()(x).detach().numpy()
+    file = io.BytesIO()
+    torch.onnx.export(
+        module.train(training), (x,), file, dynamo=False, do_constant_folding=False, input_names=["x"],
+        training=torch.onnx.TrainingMode.TRAINING if training else torch.onnx.TrainingMode.EVAL,
+        dynamic_axes={"x": {0: "batch"}},
+    )  # fmt: skip
+    network = Network.from_onnx(file.getvalue())
+    assert set(network.trainable()) == {name for name, _ in module.named_parameters()}
+    statistics = {name for name, _ in module.named_buffers() if "running" in name}
+    assert statistics == {n for n, p in network.parameters.items() if p.value.size == 8 and not p.trainable}
+    assert all(n.attribute("training_mode") == 0 for n in network.nodes if n.op_type == "BatchNormalization")
+    assert network.inputs["x"].shape == ("batch", 3, 5, 5)
+    if not training:  # the training export runs the module and so changes its statistics
+        np.testing.assert_allclose(execute(network, {"x": x.numpy()})[network.outputs[0]], want, rtol=1e-4, atol=1e-6)
 
 
 def test_old_opsets_mean_what_they_meant() -> None:
