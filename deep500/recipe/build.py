@@ -104,7 +104,8 @@ def make_network(values: Mapping[str, Any], data: Dataset, seed: int) -> Network
 
 def _model(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:
     source, args, kwargs = values["model"], values["model_args"], dict(values["model_kwargs"])
-    given: dict[str, Any] = {"classes": data.classes, "shape": data.shape, "seed": seed}
+    known = {"classes": data.classes, "shape": data.shape, "seed": seed}
+    given: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
     if isinstance(source, Network):
         return source.copy()
     if isinstance(source, (str, os.PathLike)) and (str(source).endswith(".onnx") or os.sep in str(source)):

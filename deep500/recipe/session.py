@@ -40,11 +40,16 @@ class Session:
         self._label(data)
         for warning in self.notes.warnings:
             self.console.warn(warning)
+        resumed = record is not None
         if record is None:
             record = Record.create(self.options.out, self.source.name, self._manifest(data, parts))
-        else:
-            self._note_resumption(record, data)
-        self.console.say(f"results: {record.path}")
+        with record.held():
+            if resumed:
+                self._note_resumption(record, data)
+            self.console.say(f"results: {record.path}")
+            return self._work(record, data, parts)
+
+    def _work(self, record: Record, data: tuple[Dataset, Dataset], parts: Parts) -> RecipeResult:
         try:
             values = [self._values_of(record, seed, data, parts if seed == self.plan.seeds[0] else None)
                       for seed in self.plan.seeds]  # fmt: skip

@@ -12,10 +12,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,31 @@ class Record:
                 "start without --resume, or name the folder: --resume DIR"
             )
         return cls.open(max(runs, key=lambda run: (Record(run).manifest().get("started", ""), run.name)))
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes from writing here; the system lets go when this one ends, however it does.
+
+        Raises:
+            ResultsError: another process works on this run. (Where the file system has no locks there is no check.)
+        """
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            with contextlib.suppress(ImportError):  # no fcntl, as on Windows
+                import fcntl
+
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    raise ResultsError(
+                        f"{self.path}: got a run that another process is working on; expected one that was stopped; "
+                        "wait for it, or stop it"
+                    ) from error
+                except OSError:
+                    pass  # some network file systems cannot lock
+            yield
+        finally:
+            os.close(handle)
 
     # -- manifest and summary ---------------------------------------------------------------------------------------
     def manifest(self) -> dict[str, Any]:

@@ -126,6 +126,8 @@ def test_interrupt_leaves_one_line_and_a_run_to_resume(tmp_path):
     process = start(script, "--out", "here")
     while not process.stdout.readline().startswith("seed "):
         assert process.poll() is None
+    other = finish(start(script, "--resume", "--out", "here"), 2)[1]
+    assert "another process is working on" in other
     process.send_signal(signal.SIGINT)
     _, err = finish(process, 130)
     path = only(tmp_path / "here").path
