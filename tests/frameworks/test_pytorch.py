@@ -16,7 +16,9 @@ import deep500.frameworks.pytorch as d5fw  # noqa: E402
 from deep500.devices import CPUDevice, DeviceWarning, GPUDevice  # noqa: E402
 from deep500.errors import InputError, MissingDevice, NetworkError, UnsupportedOperator  # noqa: E402
 from deep500.events import Event, Events  # noqa: E402
+from deep500.frameworks.pytorch import compiler  # noqa: E402
 from deep500.networks import Network, add_loss, create, to_dtype  # noqa: E402
+from deep500.networks.program import from_network  # noqa: E402
 from tests.benchmarks.native_resnet import ResNet20  # noqa: E402
 from tests.tolerances import assert_close  # noqa: E402
 
@@ -354,3 +356,21 @@ def test_gpu_agrees_with_the_cpu(name: str) -> None:
         assert_close(two, one, "gradient")
     emitted = d5fw.from_model(network.with_gradient("loss"), GPUDevice(), strict=True).inference(inputs)
     assert all(value.is_cuda for value in emitted.values())
+
+
+@pytest.mark.parametrize("name", ["lenet", "transformer", "lstm", "resnet"])
+def test_shapes_are_computed_on_the_processor_for_a_device_elsewhere(name: str) -> None:
+    """The meta device computes nothing and cannot be read: shapes that went through it would be an error."""
+    meta = torch.device("meta")
+    network = add_loss(create(name, **({"shortcut": "A"} if name == "resnet" else {}))).with_gradient("loss")
+    tensors = {n: torch.from_numpy(p.value).to(meta) for n, p in network.parameters.items()}
+    program = from_network(network, network.outputs, compiler.TARGET, compiler.attribute_names(tensors), True)
+    program.constants.update({n: p.value for n, p in network.parameters.items() if not p.trainable})
+    module = compiler.compile_program(program, tensors, meta).eval()
+    assert "to_device" in module.code
+    results = module(*[torch.from_numpy(v).to(meta) for v in batch(network).values()])
+    wanted = network.descriptors()
+    assert len(results) == len(network.outputs) > 5
+    for output, result in zip(network.outputs, results, strict=True):
+        assert result.device == meta
+        assert wanted[output].accepts(result.shape), output

@@ -139,6 +139,8 @@ def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
 
 @op("PRelu")
 def prelu(x: Tensor, slope: Tensor) -> Tensor:
+    if slope.ndim == 1 < x.ndim and slope.shape[0] not in (1, x.shape[-1]):
+        slope = slope.reshape(-1, *[1] * (x.ndim - 2))  # before opset 7 it was per channel, and nothing converts it
     return torch.where(x < 0, x * slope, x)
 
 
