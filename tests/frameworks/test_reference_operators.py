@@ -16,6 +16,7 @@ import pytest
 
 from deep500.errors import InputError
 from deep500.frameworks.reference import from_onnx
+from deep500.frameworks.reference.fallback import make_kernel
 from deep500.frameworks.reference.operators import OPS, Random, bind, find
 from deep500.networks.node import Node, find_schema
 from tests.tolerances import assert_close
@@ -25,7 +26,6 @@ OWN = sorted(name for domain, name in OPS if not domain)
 RANDOM = "draws random numbers: ONNX's expected values are those of its own generator"
 EXCEPTIONS = {
     "test_bernoulli": RANDOM, "test_bernoulli_double": RANDOM, "test_bernoulli_seed": RANDOM,
-    "test_if_opt": "expects the sequence inside the optional to be compared as one array",
     "test_loop16_seq_none": "compares objects, passes nowhere",
     "test_scan_sum": "opset 8, whose batch axis later ones lack",
 }  # fmt: skip
@@ -260,6 +260,22 @@ def test_lstm_is_pytorchs(direction: str) -> None:
     y = y.numpy().reshape(6, 3, 1 + both, 7).transpose(0, 2, 1, 3)
     for g, w in zip(got, (y[::-1] if direction == "reverse" else y, h, c), strict=True):
         assert_close(g, w)
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("layout", [0, 1])
+def test_lstm_with_peepholes_is_that_of_onnxs_evaluator(direction: str, layout: int) -> None:
+    if layout and direction == "bidirectional":
+        pytest.skip("ONNX's evaluator does not implement it")
+    ways = 1 + (direction == "bidirectional")
+    x, w, r = RNG.normal(size=(4, 4, 3)), RNG.normal(size=(ways, 20, 3)), RNG.normal(size=(ways, 20, 5))
+    b, peepholes = RNG.normal(size=(ways, 40)), RNG.normal(size=(ways, 15))
+    inputs = [x, w, r, b, None, None, None, peepholes]
+    names = tuple(f"x{i}" if v is not None else "" for i, v in enumerate(inputs))
+    options = dict(hidden_size=5, direction=direction, layout=layout)
+    want = make_kernel(Node("LSTM", names, ("y", "h"), "node", "", options))(*inputs)
+    for g, e in zip(run("LSTM", *inputs, outputs=2, **options), want, strict=True):
+        assert_close(g, e)
 
 
 ELEMENTWISE = [
