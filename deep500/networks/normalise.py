@@ -123,7 +123,7 @@ def _split_identities(graph: onnx.GraphProto, arrays: Arrays, constants: set[str
     sources = set()
     for node in graph.node:
         if node.op_type == "Identity" and node.domain == "" and node.input[0] in arrays:
-            arrays[node.output[0]] = arrays[node.input[0]].copy()
+            arrays[node.output[0]] = arrays[node.input[0]]  # adding it as a parameter will copy it
             sources.add(node.input[0])
             if node.input[0] in constants:
                 constants.add(node.output[0])

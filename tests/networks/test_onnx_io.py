@@ -222,7 +222,7 @@ def test_identities_of_initializers_do_not_tie_parameters() -> None:
     ]
     arrays = {"ones": np.ones(3, "float32"), "only_shared": np.ones(3, "float32")}
     network = Network.from_onnx(model(nodes, {"x": [3]}, ["y"], arrays))
-    assert network.trainable() == ["ones", "w2", "w3", "w4"]
+    assert network.trainable() == ["ones", "w2", "w3", "w4"] == list(network.parameters)
     values = [network.parameters[n].value for n in network.trainable()]
     assert not any(np.shares_memory(values[0], v) for v in values[1:])
     assert [n.op_type for n in network.nodes] == ["Add", "Mul", "Mul", "Mul", "Identity"]
@@ -251,11 +251,12 @@ def test_batch_normalization_follows_the_mode_unless_its_statistics_are_read(rea
     assert found.attribute("momentum") == pytest.approx(0.8)
 
 
-def test_dropout_that_always_drops_follows_the_mode() -> None:
-    arrays = {"ratio": np.float32(0.3), "on": np.array(True)}
+@pytest.mark.parametrize("on", [False, True])
+def test_dropout_that_always_drops_follows_the_mode(on: bool) -> None:
+    arrays = {"ratio": np.float32(0.3), "on": np.array(on)}
     node = helper.make_node("Dropout", ["x", "ratio", "on"], ["y"])
     network = Network.from_onnx(model([node], {"x": [2, 3]}, ["y"], arrays))
-    assert network.nodes[0].inputs == ("x", "ratio")
+    assert network.nodes[0].inputs == (("x", "ratio") if on else ("x", "ratio", "on"))
 
 
 @pytest.mark.backend("pytorch")
@@ -354,6 +355,18 @@ def test_subgraphs_round_trip() -> None:
     assert again == network and again.node("if").reads == ("yes", "sum", "xw")
 
 
+def test_constants_that_sub_graphs_would_hide_stay_nodes() -> None:
+    """ONNX lets a later node use a name from inside an earlier sub-graph; a parameter of that name would be invalid."""
+    proto = with_if().to_onnx()
+    del proto.metadata_props[:]
+    for name in ("a", "free"):  # the first is a name inside the branches
+        proto.graph.node.append(helper.make_node("Constant", [], [name], value_float=1.0))
+        proto.graph.node.append(helper.make_node("Neg", [name], [f"minus_{name}"]))
+    network = Network.from_onnx(proto)
+    assert network.producer("a").op_type == "Constant" and "free" in network.parameters
+    onnx.checker.check_model(network.to_onnx())
+
+
 def test_every_domain_is_imported() -> None:
     network = Network()
     network.add_input("x", (2, 3))
@@ -393,6 +406,9 @@ def test_what_the_converter_adds_is_never_trainable() -> None:
     nodes = [helper.make_node("Dropout", ["x"], ["d"], ratio=0.4), helper.make_node("Clip", ["d"], ["y"], max=2.0)]
     network = Network.from_onnx(model(nodes, {"x": [2]}, ["y"], opset=7))
     assert len(network.parameters) >= 2 and network.trainable() == []
+    ours = model(nodes, {"x": [2]}, ["y"], opset=7)
+    helper.set_model_props(ours, {"deep500.constants": "[]"})
+    assert Network.from_onnx(ours).trainable() == []
 
 
 # -- bad files --------------------------------------------------------------------------------------------------------
@@ -513,10 +529,14 @@ def test_files_are_written_whole_and_replaced(tmp_path: Path) -> None:
     network = Network.from_onnx(affine())
     proto = network.to_onnx(path)
     assert Network.from_onnx(path) == network and Network.from_onnx(proto) == network
+    (tmp_path / "other").hardlink_to(path)
+    before = path.read_bytes()
     network.remove_output("y")
     network.add_output("x")
     network.to_onnx(str(path))
     assert Network.from_onnx(path) == network
+    assert (tmp_path / "other").read_bytes() == before, "the old file is replaced, not written over"
+    (tmp_path / "other").unlink()
     assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
     onnx.checker.check_model(str(path), full_check=True)
     assert json.loads({p.key: p.value for p in proto.metadata_props}["deep500.constants"]) == []

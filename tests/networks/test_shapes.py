@@ -106,8 +106,11 @@ def test_unknown_operators_are_unknown_and_declarations_help() -> None:
     proto.graph.value_info.append(helper.make_tensor_value_info("foo", TensorProto.FLOAT, ["N", 7]))
     declared = Network.from_onnx(proto)
     assert declared.descriptors()["after"] == TensorDescriptor("float32", ("N", 7))
+    rewired = declared.copy()
     declared.replace(declared.nodes[0].name, "Bar", domain="mine")
     assert declared.descriptors()["after"].shape is None, "the declaration was for the old operator"
+    rewired.add_edge("x", rewired.nodes[0].name)
+    assert rewired.descriptors()["after"].shape is None, "the declaration was for fewer inputs"
 
 
 def test_descriptors_follow_edits() -> None:
