@@ -33,6 +33,7 @@ class NativeOptimizer(Optimizer):
         self._native: torch.optim.Optimizer | None = None
         self._version: int | None = None
         self._parameters: list[torch.nn.Parameter] = []
+        self._rebuild()  # here, because torch.optim's first constructor imports for seconds, which no step should pay
 
     @property
     def native(self) -> torch.optim.Optimizer:
@@ -149,6 +150,11 @@ class MomentumOptimizer(NativeOptimizer):
         self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.01, momentum: float = 0.9,
         dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, **options: Any,
     ) -> None:  # fmt: skip
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise InputError(
+                f"got nesterov=True with momentum={momentum!r}, dampening={dampening!r}; expected momentum > 0 and "
+                "dampening 0: change them or drop nesterov"
+            )
         super().__init__(
             executor,
             loss,
@@ -159,11 +165,6 @@ class MomentumOptimizer(NativeOptimizer):
             nesterov=nesterov,
             **options,
         )
-        if nesterov and (momentum <= 0 or dampening != 0):
-            raise InputError(
-                f"got nesterov=True with momentum={momentum!r}, dampening={dampening!r}; expected momentum > 0 and "
-                "dampening 0: change them or drop nesterov"
-            )
 
 
 class AdamOptimizer(NativeOptimizer):
