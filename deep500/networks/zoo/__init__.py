@@ -60,7 +60,7 @@ def create(name: str, batch: int | None = None, classes: int = 10, shape: Sequen
     Example:
         >>> import deep500.networks as d5nt
         >>> d5nt.create("resnet", depth=44)
-        <Network 'resnet': 158 nodes, 231 parameters>
+        <Network 'resnet': 157 nodes, 227 parameters>
     """
     model, usual = _model(name)
     options = model_options(name)
