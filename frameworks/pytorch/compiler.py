@@ -80,7 +80,7 @@ def compile_program(
     writer = _Writer(program, tensors, device)
     writer.write()
     module = NetworkModule(writer.root, writer.graph, "Network")
-    module.meta["program"] = program
+    module.meta.update(program=program, consulted=writer.consulted)
     return module
 
 
@@ -150,6 +150,7 @@ class _Writer:
         self.graph, self.root = fx.Graph(), dict[str, Any]()
         self.env: dict[str, Any] = {}
         self.host: set[str] = set()
+        self.consulted: set[str] = set()  # parameters whose values may stand in the code
         self.folded: dict[str, np.ndarray] = dict(program.constants)
         self.taken = {*dir(fx.GraphModule), "training", "graph", *program.attributes.values()}
         self.read = needed(program.nodes, program.outputs)
@@ -210,6 +211,7 @@ class _Writer:
         tensor = self.tensors.get(name) if name in self.program.attributes else None
         if not isinstance(tensor, torch.Tensor) or isinstance(tensor, torch.nn.Parameter) or tensor.numel() > _SMALL:
             return None
+        self.consulted.add(name)
         return to_array(tensor)
 
     def on_device(self, name: str) -> Any:

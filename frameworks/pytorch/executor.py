@@ -80,17 +80,16 @@ class TorchNetwork(BoundNetwork):
                 "convert or reshape it"
             )
         with torch.no_grad():
+            if self._executor.is_constant(name) and torch.equal(old, new.to(old.device)):
+                return
             old.detach().copy_(new)
         self._executor.forget_constant(name)
 
     def assign_tensor(self, name: str, value: Any) -> None:
         """Let a parameter take over a tensor's memory; whoever holds the parameter sees the new values."""
         old = self._executor.tensor(name)
-        if not isinstance(value, torch.Tensor) or (value.dtype, value.shape, value.device) != (
-            old.dtype,
-            old.shape,
-            old.device,
-        ):
+        wanted = (old.dtype, old.shape, old.device)
+        if not isinstance(value, torch.Tensor) or (value.dtype, value.shape, value.device) != wanted:
             return self.feed_tensor(name, value)
         old.data = value.detach()
         return self._executor.forget_constant(name)
@@ -208,7 +207,7 @@ class Executor(GraphExecutor):
         main = outputs == tuple(network.outputs)
         program = from_network(network, outputs, TARGET, attribute_names(self.tensors), all_inputs=main)
         module = compile_program(program, self.tensors, self.torch_device)
-        self._read_as_constants.update(n for n, t in self.tensors.items() if not isinstance(t, torch.nn.Parameter))
+        self._read_as_constants |= module.meta["consulted"]
         read = {name for node in program.nodes for name in node.reads} | set(outputs)  # the others may be absent
         checked = {
             n: network.inputs[n] for n in program.inputs if n in read and "(" not in (network.inputs[n].dtype or "")
@@ -312,9 +311,13 @@ class Executor(GraphExecutor):
             )
         return self._results[name]
 
+    def is_constant(self, name: str) -> bool:
+        """Whether a parameter's value may stand in the code."""
+        return name in self._read_as_constants
+
     def forget_constant(self, name: str) -> None:
         """A parameter was written: if its value may stand in the code, compile again."""
-        if name in self._read_as_constants and not self.tensors[name].is_floating_point():
+        if name in self._read_as_constants:
             self._compiled = {}
 
     def reseed(self, seed: int) -> None:
