@@ -61,9 +61,10 @@ def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Network:
         normalise(proto.graph, arrays, constants)
         trainable = trainable_names(proto.graph, arrays) - constants
     try:
-        network = _build(proto.graph, arrays, trainable, unranked)
+        expected = "names and attributes that ONNX allows"
+        network = _guard(where, expected, lambda: _build(proto.graph, arrays, trainable, unranked))
     except NetworkError as error:
-        raise NetworkError(f"{where}: {error}") from error
+        raise error if str(error).startswith(f"{where}: ") else NetworkError(f"{where}: {error}") from error
     network._known = {n: d for n, d in declared.items() if network.producer(n) and n not in unranked and d != UNKNOWN}
     return network
 
@@ -218,7 +219,7 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
 
 # -- building ---------------------------------------------------------------------------------------------------------
 def _build(graph: onnx.GraphProto, arrays: Arrays, trainable: set[str], unranked: set[str]) -> Network:
-    network = Network(graph.name or "network")
+    network = Network(graph.name if isinstance(graph.name, str) else "network")  # protobuf gives bad text as bytes
     for value in graph.input:
         if value.name not in arrays:
             described = descriptor_of(value.type)

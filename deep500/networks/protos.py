@@ -159,7 +159,7 @@ def descriptor_of(proto: TypeProto) -> TensorDescriptor:
 def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     if dim.HasField("dim_value"):
         return dim.dim_value if dim.dim_value >= 0 else None  # some exporters write -1 for a free size
-    return dim.dim_param or None
+    return dim.dim_param if dim.dim_param and isinstance(dim.dim_param, str) else None  # bytes: not UTF-8
 
 
 def value_info(name: str, descriptor: TensorDescriptor) -> onnx.ValueInfoProto:
