@@ -1,0 +1,31 @@
+"""JAX backend: networks become pure functions under ``jax.jit``; needs ``jax`` and ``optax``.
+
+Importing it sets ``jax_enable_x64``; :mod:`deep500.frameworks.jax.dtypes` says why.
+"""
+
+from deep500.frameworks.jax.executor import Executor, from_model, from_onnx
+from deep500.frameworks.jax.native import NativeExecutor, from_native
+from deep500.frameworks.jax.optimizers import (
+    AdaGradOptimizer,
+    AdamOptimizer,
+    AdamWOptimizer,
+    GradientDescent,
+    MomentumOptimizer,
+    NativeOptimizer,
+    RMSPropOptimizer,
+)
+
+__all__ = [
+    "AdaGradOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "Executor",
+    "GradientDescent",
+    "MomentumOptimizer",
+    "NativeExecutor",
+    "NativeOptimizer",
+    "RMSPropOptimizer",
+    "from_model",
+    "from_native",
+    "from_onnx",
+]

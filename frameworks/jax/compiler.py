@@ -1,0 +1,198 @@
+"""Programs to pure functions: ``f(parameters, state, inputs, key) -> (outputs, new state)``.
+
+The function walks over the program's nodes while JAX traces it; what it leaves behind is XLA's. What does not depend on
+traced data is computed there and then with NumPy, so that shapes which networks compute by operators are numbers by the
+time they are needed. State is the running statistics of BatchNormalization: read, and replaced by what comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+import onnx
+
+from deep500.errors import Deep500Error, InputError, NetworkError
+from deep500.frameworks.jax.dtypes import DTYPES
+from deep500.frameworks.jax.operators import OPS
+from deep500.frameworks.jax.operators.table import DependsOnData, Entry, is_known
+from deep500.networks.graph import Network
+from deep500.networks.node import Node, captures
+from deep500.networks.program import Program, Target, constant_value, from_graph, needed
+from deep500.tensors import TensorDescriptor
+
+TARGET = Target("jax", OPS, DTYPES)
+
+RANDOM = frozenset({"Dropout", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli",
+                    "Multinomial"})  # fmt: skip
+"""Operators that draw numbers."""
+
+PureFunction = Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any], Any], tuple[dict[str, Any], dict[str, Any]]]  # fmt: skip
+
+
+@dataclass
+class Context:
+    """What operators may ask of a run: the mode, random keys, the state and what becomes of it.
+
+    ``mode_of`` is the node that is running; ``follows`` tells whether it belongs to the network itself (and so follows
+    the executor's mode) or to the body of another node.
+    """
+
+    training: bool
+    key: Any
+    state: Mapping[str, Any] = field(default_factory=dict)
+    updates: dict[str, Any] = field(default_factory=dict)
+    node: Node | None = None
+    follows: bool = True
+    draws: int = 0
+
+    def next_key(self, seed: float | None) -> Any:
+        """A key of this node's own in this run; the same in every run for a node with a seed of its own."""
+        if seed is not None:
+            return jax.random.key(hash(float(seed)) & (2**63 - 1))
+        self.draws += 1
+        return jax.random.fold_in(self.key, self.draws)
+
+
+class Body:
+    """The body of an If, Loop or Scan: called with its inputs, it runs where its node runs."""
+
+    def __init__(self, graph: onnx.GraphProto, env: Mapping[str, Any], context: Context) -> None:
+        self.program = from_graph(graph, TARGET)
+        self.own = [v.name for v in graph.input]
+        self.captured = {name: env[name] for name in captures(graph)}
+        self.context = context
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        context, node, follows = self.context, self.context.node, self.context.follows
+        context.follows = False
+        try:
+            found = run(self.program, {**self.captured, **dict(zip(self.own, inputs, strict=True))}, context)
+        finally:
+            context.node, context.follows = node, follows
+        return tuple(found)
+
+
+def pure_function(program: Program, training: bool, constants: Mapping[str, np.ndarray]) -> PureFunction:
+    """The function of a program; ``constants`` are parameters (and inputs) whose values it knows already."""
+
+    def function(
+        parameters: Mapping[str, Any], state: Mapping[str, Any], inputs: Mapping[str, Any], key: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        context = Context(training, key, state)
+        found = run(program, {**parameters, **state, **inputs, **constants}, context)
+        return dict(zip(program.outputs, found, strict=True)), context.updates
+
+    return function
+
+
+def run(program: Program, values: Mapping[str, Any], context: Context) -> list[Any]:
+    """Run a program's nodes on these values and return its outputs in order."""
+    env: dict[str, Any] = {**program.constants, **values}
+    read = needed(program.nodes, program.outputs)
+    with np.errstate(all="ignore"):  # IEEE arithmetic, as on every device
+        for node in program.nodes:
+            if node.op_type == "Constant" and not node.domain:
+                env[node.outputs[0]] = constant_value(node)
+                continue
+            context.node = node
+            env.update(_call(node, env, context, read))
+    missing = [name for name in program.outputs if name not in env]
+    if missing:
+        raise InputError(f"got {missing[0]!r}, which nothing provides; expected a value of the program")
+    return [env[name] for name in program.outputs]
+
+
+def _call(node: Node, env: Mapping[str, Any], context: Context, read: set[str]) -> dict[str, Any]:
+    """One node's results by name."""
+    entry = OPS[node.domain, node.op_type]
+    args = [env[name] if name else None for name in node.inputs]
+    try:
+        for i in entry.static:
+            if i < len(args) and not is_known(args[i]):
+                raise DependsOnData(f"{node.name!r} ({node.op_type})", node.inputs[i])
+        results, several = _apply(entry, node, args, env, context, read)
+    except DependsOnData as error:
+        raise error if error.where else DependsOnData(f"{node.name!r} ({node.op_type})", node.reads[0]) from error
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+        raise DependsOnData(f"{node.name!r} ({node.op_type})", _first_traced(node, args)) from error
+    except Deep500Error:
+        raise
+    except (ValueError, IndexError, TypeError, KeyError, ArithmeticError, AttributeError) as error:
+        raise _failure(node, args, error) from error
+    names = node.outputs if several else node.outputs[:1]
+    return {name: value for name, value in zip(names, results if several else (results,), strict=False) if name}
+
+
+def _apply(
+    entry: Entry, node: Node, args: Sequence[Any], env: Mapping[str, Any], context: Context, read: set[str]
+) -> tuple[Any, bool]:
+    """Call the table's function; also whether it returned several results."""
+    kwargs = {
+        k: Body(v, env, context) if isinstance(v, onnx.GraphProto) else v
+        for k, v in node.all_attributes().items()
+        if k in entry.attributes
+    }
+    used = tuple(name in read for name in node.outputs)
+    while len(used) > 1 and not used[-1]:
+        used = used[:-1]
+    if entry.outputs:
+        kwargs["outputs"] = used
+    if entry.context:
+        kwargs["context"] = context
+    several = entry.many or len(used) > 1
+    if entry.host or entry.context or not all(map(is_known, args)):
+        return entry.function(*args, **kwargs), several
+    with jax.ensure_compile_time_eval():
+        results = entry.function(*args, **kwargs)
+        return jax.tree.map(np.asarray, results), several
+
+
+def _first_traced(node: Node, args: Sequence[Any]) -> str:
+    return next((n for n, a in zip(node.inputs, args, strict=True) if not is_known(a)), node.op_type)
+
+
+def _failure(node: Node, args: Sequence[Any], error: Exception) -> Deep500Error:
+    shapes = ", ".join(f"{a.dtype}{list(a.shape)}" if hasattr(a, "shape") else "-" for a in args)
+    kind = InputError if isinstance(error, IndexError) else NetworkError
+    return kind(
+        f"node {node.name!r} ({node.op_type}): got {shapes}; expected operands that fit: {error}. "
+        "Check the shapes and values of its inputs"
+    )
+
+
+def ancestors(program: Program, value: str, node_name: str) -> set[str]:
+    """The program's sources (inputs and parameters) that a value depends on; of a whole node if it is an inner one."""
+    makers = {name: node for node in program.nodes for name in node.writes}
+    sources = {*program.inputs, *program.attributes}
+    start = [value]
+    if value not in makers and value not in sources:
+        start = [n for node in program.nodes if node_name.startswith(node.name) or node.graphs for n in node.reads]
+    found, waiting, seen = set[str](), list(start), set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name in sources:
+            found.add(name)
+        elif name in makers:
+            waiting.extend(makers[name].reads)
+    return found
+
+
+def statistics_of(network: Network, nodes: Sequence[Node]) -> list[str]:
+    """Parameters that are running statistics which follow the executor's mode: they are state."""
+    found: dict[str, None] = {}
+    for node in nodes:
+        if node.op_type == "BatchNormalization" and not node.domain and not node.attribute("training_mode"):
+            found.update({n: None for n in node.inputs[3:5] if n in network.parameters and not network.parameters[n].trainable})  # fmt: skip
+    return list(found)
+
+
+def describe(value: Any) -> TensorDescriptor:
+    """What is known of an array."""
+    return TensorDescriptor(str(value.dtype), tuple(value.shape))

@@ -1,0 +1,54 @@
+"""Arrays to JAX and back, the dtypes that JAX has, and 64-bit numbers.
+
+Importing this backend sets ``jax_enable_x64`` for the process. JAX would otherwise narrow every 64-bit array that it
+meets without a word, and ONNX's indices, labels and shapes are int64. It has to be the global switch: values leave the
+executor and meet the plain arithmetic of optimizers and metrics, where no context manager of ours is active. float32
+networks stay float32 throughout: dtypes come from the network, and Python numbers are weakly typed. Functions of users
+who count on 32 bits are run with the switch as they expect it (see ``native.py``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from deep500.errors import InputError, nearest
+from deep500.tensors import dtype_from_onnx, numpy_dtype
+
+jax.config.update("jax_enable_x64", True)
+
+DTYPES = frozenset({
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+    "bfloat16", "complex64", "complex128", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+    "int4", "uint4",
+})  # fmt: skip
+"""NumPy's names of the dtypes that JAX can hold."""
+
+
+def onnx_dtype(number: int) -> np.dtype:
+    """The dtype for ONNX's number; InputError for one that JAX lacks."""
+    name = dtype_from_onnx(number)
+    if name not in DTYPES:
+        raise InputError(f"got dtype {name!r}; expected one that JAX has: {nearest(str(name), DTYPES)}")
+    return numpy_dtype(name)
+
+
+def is_float(x: Any) -> bool:
+    """Whether an array has a floating dtype, bfloat16 and the narrow ones included."""
+    return jax.numpy.issubdtype(x.dtype, np.floating)
+
+
+def is_integer(x: Any) -> bool:
+    """Whether an array has an integer dtype."""
+    return jax.numpy.issubdtype(x.dtype, np.integer)
+
+
+def place(value: Any, device: jax.Device) -> Any:
+    """A value on a device. NumPy arrays are copied: JAX may go on reading their memory after a call returned."""
+    if isinstance(value, jax.Array):
+        return value if value.devices() == {device} else jax.device_put(value, device)
+    if value is None or isinstance(value, (list, tuple)):  # optional values and sequences
+        return value if value is None else [place(item, device) for item in value]
+    return jax.device_put(np.array(value), device)

@@ -1,0 +1,185 @@
+"""Compiled functions of an executor: one per (outputs, mode), jitted, with what it knows of its arguments.
+
+Three kinds of values are known while JAX traces and stand in the compiled code: constants of the program, parameters
+that nobody trains and that are whole numbers or few (shapes, bounds; whoever feeds one makes us compile again), and
+inputs that decide about shapes. The last are found out by trying: where a node wants a value that depends on data, the
+small inputs behind it become constants and the function is traced again, once per value.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from deep500.errors import InputError, NetworkError
+from deep500.frameworks.jax.compiler import RANDOM, ancestors, statistics_of
+from deep500.frameworks.jax.dtypes import is_float, place
+from deep500.frameworks.jax.operators.table import DependsOnData
+from deep500.networks.executor import InputCheck
+from deep500.networks.program import Program
+
+if TYPE_CHECKING:
+    from deep500.frameworks.jax.executor import Executor
+
+SMALL = 256
+"""Parameters of at most that many elements that nobody trains are written into the code."""
+DECIDING = 1024
+"""Inputs of at most that many elements may decide about shapes; larger ones are data."""
+VARIANTS = 64
+"""For how many values of deciding inputs compiled functions are kept."""
+
+
+class Compiled:
+    """A jitted function for one selection of outputs in one mode.
+
+    Attributes:
+        constants: parameters that stand in the code, by name.
+        deciding: inputs that must be constants too.
+        check: looks at the inputs of every call.
+    """
+
+    def __init__(self, executor: Executor, program: Program, training: bool, loss: str = "") -> None:
+        network = executor.network
+        self.executor, self.program, self.training, self.loss = executor, program, training, loss
+        self.outputs = tuple(program.outputs)
+        self.state = [n for n in statistics_of(network, network.nodes) if n in program.attributes]
+        trainable = [n for n in network.trainable() if n in program.attributes]
+        self.constants = {
+            n: np.asarray(executor.tensors[n]) for n in program.attributes
+            if n not in trainable and n not in self.state and self._is_constant(n, executor)
+        }  # fmt: skip
+        self.trained = trainable if training else []
+        zeros = [n for n in network.trainable() if n not in trainable] if training else []
+        self.unreached = {n: jnp.zeros_like(executor.tensors[n]) for n in zeros}  # their gradients
+        self.others = [n for n in program.attributes if n not in self.constants and n not in self.state]
+        self.others = [n for n in self.others if n not in self.trained]
+        self.random = any(node.op_type in RANDOM or node.graphs for node in program.nodes)
+        self.check = InputCheck({n: network.inputs[n] for n in program.inputs}, list(network.inputs))
+        if loss:
+            self.check = InputCheck(dict(network.inputs), list(network.inputs))
+            self._refuse_unreached(loss)
+        self.labels = _label_checks(program)
+        self.deciding: set[str] = set()
+        self.variants: OrderedDict[tuple[Any, ...], Callable[..., Any]] = OrderedDict()
+
+    @staticmethod
+    def _is_constant(name: str, executor: Executor) -> bool:
+        value = executor.tensors[name]
+        if not is_float(value):
+            return True
+        return value.size <= SMALL and name not in executor.written
+
+    def _refuse_unreached(self, loss: str) -> None:
+        if not self.executor.network.gradient(loss):
+            raise NetworkError(
+                f"loss {loss!r}: got a value that no trainable parameter influences; expected one that does: "
+                "choose another"
+            )
+
+    # -- calling ----------------------------------------------------------------------------------------------------
+    def __call__(self, inputs: Mapping[str, Any]) -> Any:
+        """Run on these inputs, which were checked."""
+        executor = self.executor
+        for name, classes in self.labels.items():
+            check_range(name, inputs.get(name), *classes)
+        draw = executor.next_draw() if self.random or self.training else _NO_DRAW
+        tensors = executor.tensors
+        trained = {n: tensors[n] for n in self.trained}
+        others = {n: tensors[n] for n in self.others}
+        state = {n: tensors[n] for n in self.state}
+        while True:
+            known = {n: np.asarray(inputs[n]) for n in self.program.inputs if n in self.deciding}
+            given = {n: place(inputs[n], executor.jax_device) for n in self.program.inputs if n not in known}
+            try:
+                function = self._jitted(known)
+                if executor.wide:
+                    return function(trained, others, state, given, draw)
+                with jax.enable_x64(False):
+                    return function(trained, others, state, given, draw)
+            except DependsOnData as error:
+                if not self._decide(error, inputs):
+                    raise
+
+    def _decide(self, error: DependsOnData, inputs: Mapping[str, Any]) -> bool:
+        """Make constants of the inputs behind a value that must be known; False if that is not possible."""
+        node = error.where.partition("'")[2].partition("'")[0]
+        sources = ancestors(self.program, error.value, node) - set(self.constants) - self.deciding
+        if not sources:
+            return False
+        if any(n not in self.program.inputs or _elements(inputs[n]) > DECIDING for n in sources):
+            return False
+        self.deciding |= sources
+        self.variants.clear()
+        return True
+
+    def _jitted(self, known: Mapping[str, np.ndarray]) -> Callable[..., Any]:
+        key = tuple((n, v.shape, v.dtype.name, v.tobytes()) for n, v in known.items())
+        if key in self.variants:
+            self.variants.move_to_end(key)
+            return self.variants[key]
+        self.variants[key] = function = jax.jit(self._function(known))
+        if len(self.variants) > VARIANTS:
+            self.variants.popitem(last=False)
+        return function
+
+    def _function(self, known: Mapping[str, np.ndarray]) -> Callable[..., Any]:
+        """What is jitted: forward, or in training forward and backward."""
+        pure, loss = self.executor.pure(self, {**self.constants, **known}), self.loss
+
+        def forward(trained: Any, others: Any, state: Any, inputs: Any, draw: Any) -> Any:
+            key = jax.random.fold_in(jax.random.key(draw[0]), draw[1])
+            return pure({**trained, **others}, state, inputs, key)
+
+        def goal(trained: Any, others: Any, state: Any, inputs: Any, draw: Any) -> Any:
+            outputs, updates = forward(trained, others, state, inputs, draw)
+            value = outputs[loss]
+            if jnp.size(value) != 1 or not is_float(value):
+                raise NetworkError(
+                    f"loss {loss!r}: got {value.dtype}{list(value.shape)}; expected a floating scalar: reduce it, say "
+                    "by ReduceMean"
+                )
+            return jnp.reshape(value, ()), (outputs, updates)
+
+        return jax.value_and_grad(goal, has_aux=True) if loss else forward
+
+
+_NO_DRAW = np.zeros(2, np.int64)
+
+
+def _elements(value: Any) -> int:
+    return int(np.size(value)) if hasattr(value, "shape") else DECIDING + 1
+
+
+def _label_checks(program: Program) -> dict[str, tuple[Any, ...]]:
+    """Inputs that are class labels, with the number of classes and the label to ignore; a bad one would go unnoticed."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for node in program.nodes:
+        if node.op_type in ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss") and node.inputs[1] in program.inputs:
+            scores = program.descriptors.get(node.inputs[0])
+            classes = scores.shape[1] if scores is not None and scores.shape else None
+            if isinstance(classes, int):
+                found[node.inputs[1]] = (0, classes, node.attribute("ignore_index"))
+        elif node.op_type == "Gather" and node.inputs[1] in program.inputs:
+            table, axis = program.descriptors.get(node.inputs[0]), node.attribute("axis", 0)
+            size = table.shape[axis] if table is not None and table.shape else None
+            if isinstance(size, int):
+                found[node.inputs[1]] = (-size, size, None)
+    return found
+
+
+def check_range(name: str, value: Any, low: int, high: int, ignored: int | None) -> None:
+    """Refuse labels and indices that do not exist, where they are on the host: JAX itself would read something else."""
+    if not isinstance(value, np.ndarray) or not value.size or (value.min() >= low and value.max() < high):
+        return
+    wrong = (value < low) | (value >= high)
+    if ignored is not None:
+        wrong &= value != ignored
+    if wrong.any():
+        raise InputError(
+            f"input {name!r}: got label or index {int(value[wrong][0])}; expected {low} to {high - 1}: check the data"
+        )

@@ -1,0 +1,23 @@
+"""All operators of the backend: importing the families fills the table :data:`OPS`."""
+
+from deep500.frameworks.jax.operators import (
+    attention,
+    control,
+    elementwise,
+    imaging,
+    movement,
+    normalization,
+    quantization,
+    random,
+    recurrent,
+    reductions,
+    sequences,
+    signals,
+    windows,
+)
+from deep500.frameworks.jax.operators.table import OPS, Entry, op
+
+__all__ = [
+    "OPS", "Entry", "attention", "control", "elementwise", "imaging", "movement", "normalization", "op", "quantization",
+    "random", "recurrent", "reductions", "sequences", "signals", "windows",
+]  # fmt: skip

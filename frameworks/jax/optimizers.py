@@ -1,0 +1,292 @@
+"""JAX's optimizers under the names and keywords of the reference ones: one jitted update of all parameters.
+
+Optax's transformations are used where their formula is PyTorch's (momentum, Adam, AdamW); where it is not, the exact one
+is written out: optax has no dampening, its AdaGrad takes ``rsqrt(s + eps)``, its centered RMSProp can take the root of a
+hair below zero. Hyper-parameters are arguments of the jitted function: a schedule compiles nothing.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from deep500.errors import InputError, nearest
+from deep500.networks.executor import GraphExecutor, gradient_name
+from deep500.training.optimizers.base import Optimizer
+
+Tree: TypeAlias = dict[str, Any]
+"""Arrays by parameter."""
+Slots: TypeAlias = dict[str, Tree]
+"""What is remembered between steps: slot -> parameter -> array."""
+
+
+class NativeOptimizer(Optimizer):
+    """An optimizer whose update is one jitted function; ``state_dict`` has the reference optimizer's slots.
+
+    A class has ``slots`` and ``rule``. The buffers of slots are donated (nobody else
+    holds them); those of parameters are not.
+    """
+
+    coupled: ClassVar[bool] = True
+    """Whether weight decay enters the gradient, before the rule."""
+
+    def __init__(self, executor: GraphExecutor, loss: str = "loss", **options: Any) -> None:
+        super().__init__(executor, loss, **options)
+        self._slots: dict[str, Tree] = {}
+        self._jitted: dict[tuple[str, ...], Callable[..., Any]] = {}
+
+    def slots(self) -> dict[str, float]:
+        """Names of the slots that the present hyper-parameters need, and what they begin with."""
+        return {}
+
+    @abc.abstractmethod
+    def rule(self, h: Mapping[str, Any], t: Any, params: Tree, grads: Tree, slots: Slots) -> tuple[Tree, Slots]:
+        """New parameters and slots. ``h`` holds the hyper-parameters (traced, where they are numbers; ask
+        :meth:`on` whether one counts), ``t`` counts from 1."""
+
+    def on(self, name: str) -> bool:
+        """Whether a hyper-parameter is true, or not 0."""
+        return bool(getattr(self, name))
+
+    def update(self) -> None:
+        """Apply the gradients of the last run."""
+        names, executor = self.parameter_names(), self.executor
+        params = {name: executor.value(name) for name in names}  # type: ignore[attr-defined]
+        grads = {name: executor.value(gradient_name(name)) for name in names}  # type: ignore[attr-defined]
+        if self.gradient_modifier is not None or self.gradient_transform is not None:
+            changed = self.modified(names, list(params.values()), list(grads.values()))
+            grads = dict(zip(names, changed, strict=True))
+        numbers = {n: v for n, v in self.get_parameters().items() if not isinstance(v, bool)}
+        step = float(self.steps + 1)
+        new, self._slots = self._function()(numbers, step, params, grads, self._ready(params))
+        executor.tensors.update(new)  # type: ignore[attr-defined]
+
+    def _ready(self, params: Tree) -> dict[str, Tree]:
+        """The slots; those of parameters that are new are begun."""
+        wanted = self.slots()
+        found: dict[str, Tree] = {}
+        for slot, start in wanted.items():
+            old = self._slots.get(slot, {})
+            found[slot] = {n: old[n] if n in old else jnp.full_like(p, start) for n, p in params.items()}
+        return found
+
+    def _function(self) -> Callable[..., Any]:
+        """The update, jitted once for each set of hyper-parameters that count."""
+        key = tuple(name for name in self.hyperparameters if self.on(name))
+        if key not in self._jitted:
+
+            def update(h: Mapping[str, Any], t: Any, params: Tree, grads: Tree, slots: Slots) -> tuple[Tree, Slots]:
+                if self.coupled and "weight_decay" in key:
+                    grads = _map(lambda g, w: g + h["weight_decay"] * w, grads, params)
+                return self.rule(h, t, params, grads, slots)
+
+            self._jitted[key] = jax.jit(update, donate_argnums=4)
+        return self._jitted[key]
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        state = {"step": np.asarray(self.steps, np.int64)}
+        for slot, tensors in self._slots.items():
+            state.update({f"{slot}/{name}": np.array(tensor) for name, tensor in tensors.items()})
+        return state
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        if "step" not in state:
+            raise InputError("got optimizer state without 'step'; expected what state_dict() returned: load that")
+        known, loaded = self.network.parameters, dict[str, Tree]()
+        for key, array in state.items():
+            slot, _, name = key.partition("/")
+            if key == "step":
+                continue
+            if name not in self.parameter_names():
+                raise InputError(
+                    f"got optimizer state {key!r}; expected '<slot>/<parameter>': "
+                    f"{nearest(name, self.parameter_names())} Load the state of the same network"
+                )
+            want = known[name].value.shape
+            if np.shape(array) not in (want, ()):
+                raise InputError(
+                    f"optimizer state {key!r}: got shape {np.shape(array)}; expected {want}, the parameter's: load the "
+                    "state of the same network"
+                )
+            full = np.broadcast_to(np.asarray(array, known[name].value.dtype), want)
+            loaded.setdefault(slot, {})[name] = self.network.to_tensor(full)
+        self.steps, self._slots = int(state["step"]), loaded
+
+
+def _map(function: Callable[..., Any], *trees: Tree) -> Tree:
+    return {name: function(*(tree[name] for tree in trees)) for name in trees[0]}
+
+
+def _descend(params: Tree, rate: Any, directions: Tree) -> Tree:
+    return _map(lambda w, d: w - rate * d, params, directions)
+
+
+class GradientDescent(NativeOptimizer):
+    """``w <- w - lr g``; arguments of :class:`deep500.training.optimizers.GradientDescent`."""
+
+    hyperparameters = ("lr", "weight_decay")
+    lr: float
+    weight_decay: float
+
+    def __init__(
+        self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.1, weight_decay: float = 0.0, **options: Any
+    ) -> None:
+        super().__init__(executor, loss, lr=lr, weight_decay=weight_decay, **options)
+
+    def rule(self, h: Mapping[str, Any], t: Any, params: Tree, grads: Tree, slots: Slots) -> tuple[Tree, Slots]:
+        return _descend(params, h["lr"], grads), slots
+
+
+class MomentumOptimizer(NativeOptimizer):
+    """``optax.trace``: ``v <- momentum v + g;  w <- w - lr v``; arguments of
+    :class:`deep500.training.optimizers.MomentumOptimizer`. With dampening, from the second step on
+    ``v <- momentum v + (1 - dampening) g``, which optax does not have."""
+
+    hyperparameters = ("lr", "momentum", "dampening", "weight_decay", "nesterov")
+    lr: float
+    momentum: float
+    dampening: float
+    weight_decay: float
+    nesterov: bool
+
+    def __init__(
+        self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.01, momentum: float = 0.9,
+        dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(executor, loss, lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
+                         nesterov=nesterov, **options)  # fmt: skip
+        if self.nesterov and (self.momentum <= 0 or self.dampening != 0):
+            raise InputError(
+                f"got nesterov=True with momentum={momentum!r}, dampening={dampening!r}; expected momentum > 0 and "
+                "dampening 0: change them or drop nesterov"
+            )
+
+    def slots(self) -> dict[str, float]:
+        return {"momentum_buffer": 0.0} if self.momentum else {}
+
+    def rule(self, h: Mapping[str, Any], t: Any, params: Tree, grads: Tree, slots: Slots) -> tuple[Tree, Slots]:
+        if not self.on("momentum"):
+            return _descend(params, h["lr"], grads), slots
+        buffers = slots["momentum_buffer"]
+        if self.on("dampening"):
+            share = jnp.where(t == 1, 1.0, 1 - h["dampening"])
+            new = _map(lambda v, g: h["momentum"] * v + share.astype(g.dtype) * g, buffers, grads)
+            return _descend(params, h["lr"], new), {"momentum_buffer": new}
+        transformation = optax.trace(h["momentum"], self.nesterov)
+        directions, state = transformation.update(grads, optax.TraceState(buffers))
+        return _descend(params, h["lr"], directions), {"momentum_buffer": state.trace}
+
+
+class AdamOptimizer(NativeOptimizer):
+    """``optax.scale_by_adam``; arguments of :class:`deep500.training.optimizers.AdamOptimizer`."""
+
+    hyperparameters = ("lr", "betas", "eps", "weight_decay")
+    lr: float
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+
+    def __init__(
+        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0.0, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(executor, loss, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **options)
+
+    def slots(self) -> dict[str, float]:
+        return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
+
+    def rule(self, h: Mapping[str, Any], t: Any, params: Tree, grads: Tree, slots: Slots) -> tuple[Tree, Slots]:
+        count = (t - 1).astype(np.int32)
+        before = optax.ScaleByAdamState(count, slots["exp_avg"], slots["exp_avg_sq"])
+        transformation = optax.scale_by_adam(*h["betas"], eps=h["eps"])
+        directions, state = transformation.update(grads, before)
+        return _descend(params, h["lr"], directions), {"exp_avg": state.mu, "exp_avg_sq": state.nu}
+
+
+class AdamWOptimizer(AdamOptimizer):
+    """Adam after ``w <- (1 - lr weight_decay) w``, as ``optax.adamw`` has it; arguments of
+    :class:`deep500.training.optimizers.AdamWOptimizer`."""
+
+    coupled = False
+
+    def __init__(
+        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 1e-2, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(executor, loss, lr, betas, eps, weight_decay, **options)
+
+    def rule(self, h: Mapping[str, Any], t: Any, params: Tree, grads: Tree, slots: Slots) -> tuple[Tree, Slots]:
+        decayed = _map(lambda w: (1 - h["lr"] * h["weight_decay"]) * w, params)
+        return super().rule(h, t, decayed, grads, slots)
+
+
+class AdaGradOptimizer(NativeOptimizer):
+    """``s <- s + g^2;  w <- w - lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps)``; arguments of
+    :class:`deep500.training.optimizers.AdaGradOptimizer`."""
+
+    hyperparameters = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
+    lr: float
+    lr_decay: float
+    weight_decay: float
+    initial_accumulator_value: float
+    eps: float
+
+    def __init__(
+        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-2, lr_decay: float = 0.0,
+        weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(executor, loss, lr=lr, lr_decay=lr_decay, weight_decay=weight_decay,
+                         initial_accumulator_value=initial_accumulator_value, eps=eps, **options)  # fmt: skip
+
+    def slots(self) -> dict[str, float]:
+        return {"sum": self.initial_accumulator_value}
+
+    def rule(self, h: Mapping[str, Any], t: Any, params: Tree, grads: Tree, slots: Slots) -> tuple[Tree, Slots]:
+        sums = _map(lambda s, g: s + g * g, slots["sum"], grads)
+        directions = _map(lambda g, s: g / (jnp.sqrt(s) + h["eps"]), grads, sums)
+        return _descend(params, h["lr"] / (1 + (t - 1) * h["lr_decay"]), directions), {"sum": sums}
+
+
+class RMSPropOptimizer(NativeOptimizer):
+    """``s <- alpha s + (1 - alpha) g^2;  d = g / (sqrt(s) + eps)``, centered ``d = g / (sqrt(s - a^2) + eps)``; with
+    momentum ``b <- momentum b + d``; arguments of :class:`deep500.training.optimizers.RMSPropOptimizer`."""
+
+    hyperparameters = ("lr", "alpha", "eps", "weight_decay", "momentum", "centered")
+    lr: float
+    alpha: float
+    eps: float
+    weight_decay: float
+    momentum: float
+    centered: bool
+
+    def __init__(
+        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+        weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(executor, loss, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum,
+                         centered=centered, **options)  # fmt: skip
+
+    def slots(self) -> dict[str, float]:
+        names = {"square_avg": True, "grad_avg": self.centered, "momentum_buffer": bool(self.momentum)}
+        return {name: 0.0 for name, needed in names.items() if needed}
+
+    def rule(self, h: Mapping[str, Any], t: Any, params: Tree, grads: Tree, slots: Slots) -> tuple[Tree, Slots]:
+        def average(old: Any, new: Any) -> Any:
+            return h["alpha"] * old + (1 - h["alpha"]) * new
+
+        new = {"square_avg": _map(average, slots["square_avg"], _map(lambda g: g * g, grads))}
+        variance = new["square_avg"]
+        if self.centered:  # rounding may put the difference a hair below zero
+            new["grad_avg"] = _map(average, slots["grad_avg"], grads)
+            variance = _map(lambda s, a: jnp.abs(s - a * a), variance, new["grad_avg"])
+        directions = _map(lambda g, s: g / (jnp.sqrt(s) + h["eps"]), grads, variance)
+        if self.on("momentum"):
+            buffers = slots["momentum_buffer"]
+            directions = new["momentum_buffer"] = _map(lambda b, d: h["momentum"] * b + d, buffers, directions)
+        return _descend(params, h["lr"], directions), new
