@@ -15,6 +15,7 @@ from deep500.errors import MissingBackend, nearest
 BACKENDS = {  # backend: (the module it needs, the extra that installs it)
     "reference": ("numpy", "reference"),
     "pytorch": ("torch", "pytorch"),
+    "jax": ("jax", "jax"),
 }
 """Built-in backends; others come through entry points."""
 
