@@ -226,6 +226,7 @@ class Executor(GraphExecutor):
         compiled.check(inputs)
         module, events = compiled.module, self.events
         training = module.training
+        frozen = [part for part in module.modules() if not part.training]  # parts that a user keeps in evaluation mode
         if training:
             module.eval()
         try:
@@ -238,6 +239,8 @@ class Executor(GraphExecutor):
         finally:
             if training:
                 module.train()
+                for part in frozen:
+                    part.training = False
         self._results = dict(zip(compiled.outputs, results if isinstance(results, tuple) else (results,), strict=True))
         return dict(self._results)
 

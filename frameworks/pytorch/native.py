@@ -139,10 +139,11 @@ def _sketch(
 ) -> Network:
     """The network that stands for the module."""
     module, sketch = executor.module, Network(type(executor.module).__name__)
-    training = module.training
+    training = [(part, part.training) for part in module.modules()]
     with torch.no_grad():
         result = module.eval()(*[e.to(executor.torch_device) for e in examples.values()])
-    module.train(training)
+    for part, was_training in training:
+        part.training = was_training
     if not isinstance(result, torch.Tensor):
         raise InputError(
             f"got a module that returns {type(result).__name__}; expected one tensor: wrap it in one that picks it"

@@ -136,6 +136,15 @@ def test_native_module_trains_like_its_plain_loop() -> None:
     assert wrapped.training
 
 
+def test_native_module_keeps_the_modes_of_its_parts() -> None:
+    module = module_of()
+    module[1].eval()  # a frozen batch normalization
+    executor = d5fw.from_native(module, torch.zeros(2, 6))
+    assert [part.training for part in module] == [True, False, True, True]
+    executor.inference({"input": np.zeros((2, 6), np.float32)}, ["output"])
+    assert module.training and [part.training for part in module] == [True, False, True, True]
+
+
 def test_native_module_refuses_edits_and_bad_inputs() -> None:
     executor = d5fw.from_native(module_of(), torch.zeros(1, 6))
     with pytest.raises(NetworkError, match="edit the module itself"):
