@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +16,10 @@ from types import ModuleType
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[_variable] = "1"
 os.environ["MPLBACKEND"] = "Agg"
+_JAX_CACHE = tempfile.TemporaryDirectory(prefix="deep500-jax-")  # many tests compile the same few networks
+os.environ["JAX_COMPILATION_CACHE_DIR"] = _JAX_CACHE.name
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 import hypothesis
 import pytest
