@@ -16,6 +16,7 @@ BACKENDS = {  # backend: (the module it needs, the extra that installs it)
     "reference": ("numpy", "reference"),
     "pytorch": ("torch", "pytorch"),
     "jax": ("jax", "jax"),
+    "tensorflow": ("tensorflow", "tensorflow"),
 }
 """Built-in backends; others come through entry points."""
 

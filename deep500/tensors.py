@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -99,3 +100,16 @@ class TensorDescriptor:
 def tensordesc(shape: Sequence[Dim], dtype: str = "float32") -> TensorDescriptor:
     """Shorthand: ``tensordesc((8, 3))`` is ``TensorDescriptor("float32", (8, 3))``."""
     return TensorDescriptor(dtype, tuple(shape))
+
+
+@singledispatch
+def total(tensor: Any) -> Any:
+    """Sum of all elements, as a tensor of the same framework.
+
+    A backend whose tensors have no method ``sum`` registers its function: ``total.register(Tensor, reduce_sum)``.
+
+    Example:
+        >>> int(total(np.arange(4)))
+        6
+    """
+    return tensor.sum()

@@ -176,7 +176,7 @@ class InputCheck:
             raise InputError(
                 f"input {name!r}: got {type(value).__name__}; expected an array: convert it with np.asarray"
             )
-        got = str(value.dtype).rpartition(".")[2]
+        got = getattr(value.dtype, "name", None) or str(value.dtype).rpartition(".")[2]  # torch's have no name
         if dtype is not None and got != dtype:
             raise InputError(f"input {name!r}: got dtype {got}; expected {dtype}: convert it with .astype({dtype!r})")
         if not descriptor.accepts(tuple(shape)):

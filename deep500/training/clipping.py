@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deep500.errors import InputError
+from deep500.tensors import total
 
 
 class ClipGradientNorm:
@@ -34,7 +35,7 @@ class ClipGradientNorm:
         """The gradients, scaled."""
         if not gradients:
             return []
-        norm = sum((gradient * gradient).sum() for gradient in gradients) ** 0.5
+        norm = sum(total(gradient * gradient) for gradient in gradients) ** 0.5
         ratio = (norm + 1e-6) / self.max_norm
         excess = ((ratio - 1) + abs(ratio - 1)) / 2  # max(ratio - 1, 0), and exactly 0 where nothing is to be done
         return [gradient * (1 / (1 + excess)) for gradient in gradients]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deep500.networks.executor import GraphExecutor
+from deep500.tensors import total
 from deep500.training.optimizers.base import ThreeStepOptimizer
 
 
@@ -51,7 +52,7 @@ class AcceleGradOptimizer(ThreeStepOptimizer):
         if self.weight_decay:
             grad = grad + self.weight_decay * old_param
         y, z, sums = self.slot("y"), self.slot("z"), self.slot("sum")
-        sums[name] = sums.get(name, 0.0) + self.alpha**2 * (grad * grad).sum()
+        sums[name] = sums.get(name, 0.0) + self.alpha**2 * total(grad * grad)
         eta = self.lr * 2 * self.D / (self.G**2 + sums[name]) ** 0.5
         z[name] = z[name] - self.alpha * eta * grad
         y[name] = old_param - eta * grad

@@ -1,0 +1,28 @@
+"""TensorFlow backend: networks become functions over variables; needs ``tensorflow``."""
+
+from deep500.frameworks.tensorflow.executor import Executor, from_model, from_onnx
+from deep500.frameworks.tensorflow.native import NativeExecutor, from_native
+from deep500.frameworks.tensorflow.optimizers import (
+    AdaGradOptimizer,
+    AdamOptimizer,
+    AdamWOptimizer,
+    GradientDescent,
+    MomentumOptimizer,
+    NativeOptimizer,
+    RMSPropOptimizer,
+)
+
+__all__ = [
+    "AdaGradOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "Executor",
+    "GradientDescent",
+    "MomentumOptimizer",
+    "NativeExecutor",
+    "NativeOptimizer",
+    "RMSPropOptimizer",
+    "from_model",
+    "from_native",
+    "from_onnx",
+]

@@ -1,0 +1,50 @@
+"""Arrays to tensors and back, and the names of dtypes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import InputError, nearest
+from deep500.frameworks.tensorflow.runtime import tf
+from deep500.tensors import dtype_from_onnx, total
+
+DTYPES: dict[str, Any] = {name: tf.as_dtype(name) for name in (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64", "bfloat16", "complex64", "complex128", "string",
+)}  # fmt: skip
+"""TensorFlow's dtype for each of NumPy's names that it computes with."""
+
+total.register(tf.Tensor, tf.reduce_sum)  # its tensors have no method of that name
+
+
+def tf_dtype(name: str | None) -> Any:
+    """TensorFlow's dtype of NumPy's name; InputError for one that it lacks."""
+    if name not in DTYPES:
+        raise InputError(f"got dtype {name!r}; expected one that TensorFlow has: {nearest(str(name), DTYPES)}")
+    return DTYPES[name]
+
+
+def onnx_dtype(number: int) -> Any:
+    """TensorFlow's dtype for ONNX's number."""
+    return tf_dtype(dtype_from_onnx(number))
+
+
+def from_array(value: Any) -> Any:
+    """A tensor of the array's dtype."""
+    array = np.asarray(value)
+    if array.dtype.kind in "OU":
+        return tf.constant(array.astype(object), tf.string)
+    return tf.constant(array, tf_dtype(array.dtype.name))
+
+
+def to_array(tensor: Any) -> np.ndarray:
+    """A tensor as an array of the same dtype (strings as Python's); waits for the device."""
+    if not isinstance(tensor, (tf.Tensor, tf.Variable)):
+        return np.asarray(tensor)
+    array = np.asarray(tensor.numpy())
+    if tensor.dtype == tf.string:
+        texts = [t.decode("utf-8") if isinstance(t, bytes) else t for t in array.reshape(-1)]
+        return np.array(texts, object).reshape(tensor.shape)
+    return array

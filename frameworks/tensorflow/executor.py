@@ -1,0 +1,320 @@
+"""`Executor`: a network as one ``tf.function`` over ``tf.Variable``s, with TensorFlow's own automatic differentiation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deep500.devices import Device, fall_back, to_device
+from deep500.errors import Deep500Error, InputError, NetworkError, nearest
+from deep500.frameworks.tensorflow.compiler import TARGET, NeedsValue, Randomness, Walk, failure
+from deep500.frameworks.tensorflow.dtypes import DTYPES, from_array, tf_dtype, to_array
+from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss, gradient_name
+from deep500.networks.graph import Network, Parameter
+from deep500.networks.program import Program, from_network
+
+
+def from_model(
+    network: Network, device: Device | str | None = None, jit_compile: bool = False, strict: bool = False
+) -> Executor:
+    """An executor for a network.
+
+    Args:
+        network: is copied.
+        device: the processor if None; without a GPU, a ``GPUDevice`` falls back to it with a warning.
+        jit_compile: let XLA compile the functions (seconds per input shape).
+        strict: raise MissingDevice instead of falling back.
+
+    Raises:
+        UnsupportedOperator: naming every node that cannot be run.
+
+    Example:
+        >>> from deep500.networks import create
+        >>> executor = from_model(create("mlp", batch=2))
+        >>> executor.variables["fc1.bias"].shape
+        TensorShape([128])
+    """
+    return Executor(network, device, jit_compile, strict)
+
+
+def from_onnx(model: str | os.PathLike[str] | bytes | Any, device: Device | str | None = None, **options: Any) -> Executor:  # fmt: skip
+    """An executor for an ONNX model: a path, bytes or a message; see :func:`from_model` for the options."""
+    return Executor(Network.from_onnx(model), device, **options)
+
+
+class TensorFlowNetwork(BoundNetwork):
+    """The network of an executor; its parameters are ``executor.variables``."""
+
+    def __init__(self, network: Network, executor: Executor) -> None:
+        super().__init__(network)
+        self._executor = executor
+
+    def fetch_tensors(self, names: Sequence[str]) -> list[Any]:
+        """Tensors as they are now: parameters, gradients and outputs of the last run (see the base class)."""
+        executor = self._executor
+        executor.refresh()
+        return [
+            executor.variables[n].read_value() if n in executor.variables else executor.result(n)
+            for n in names
+        ]  # fmt: skip
+
+    def feed_tensor(self, name: str, value: Any) -> None:
+        """Overwrite a parameter (see the base class)."""
+        variable = self._executor.variable(name)
+        shape, dtype = tuple(np.shape(value)), value.dtype.name if hasattr(value, "dtype") else np.asarray(value).dtype.name  # fmt: skip
+        if dtype != _name(variable) or shape != tuple(variable.shape):
+            raise InputError(
+                f"parameter {name!r}: got {dtype} {shape}; expected {_name(variable)} {tuple(variable.shape)}: convert or reshape it"
+            )
+        variable.assign(value if isinstance(value, tf.Tensor) else from_array(value))
+        self._executor.forget_constant(name)
+
+    def to_tensor(self, array: np.ndarray) -> Any:
+        """An array as a tensor of its own on the device."""
+        with tf.device(self._executor.tf_device):
+            return from_array(np.array(array))
+
+    @staticmethod
+    def to_numpy(tensor: Any) -> np.ndarray:
+        """A tensor as an array; waits for the device."""
+        return to_array(tensor)
+
+
+def _name(variable: Any) -> str:
+    return variable.dtype.name if isinstance(variable, tf.Variable) else str(variable.dtype)
+
+
+@dataclass
+class Compiled:
+    """A function for one selection of outputs and one mode, and what it wants."""
+
+    call: Callable[..., Any]
+    inputs: list[str]
+    outputs: tuple[str, ...]
+    gradients: list[str]
+    check: InputCheck
+    run: Callable[..., Any]  # the same before it is traced
+    trace: Callable[
+        ..., Callable[..., Any]
+    ]  # traces a function of the same inputs, with a vector of numbers before them
+
+
+class Executor(GraphExecutor):
+    """A network as TensorFlow functions on a device; see :func:`from_model` for the arguments."""
+
+    backend = "tensorflow"
+    network: TensorFlowNetwork
+
+    def __init__(
+        self, network: Network, device: Device | str | None = None, jit_compile: bool = False, strict: bool = False
+    ) -> None:
+        self._prepare(device, jit_compile, strict)
+        self.network = TensorFlowNetwork(network, self)
+        self.refresh()
+        self.compiled(tuple(self.network.outputs), None)
+
+    def _prepare(self, device: Device | str | None, jit_compile: bool, strict: bool) -> None:
+        """Everything that needs no network."""
+        super().__init__(fall_back(to_device(device), len(tf.config.list_physical_devices("GPU")), strict))
+        self.tf_device = f"/{self.device.kind.upper()}:{self.device.index if self.device.kind == 'gpu' else 0}"
+        self.jit_compile = jit_compile
+        self.variables: dict[str, Any] = {}
+        self._sources: dict[str, Parameter] = {}
+        self._compiled: dict[Any, Compiled] = {}
+        self._results: dict[str, Any] = {}
+        self._version: int | None = None
+        self._read_as_constants: set[str] = set()
+        with tf.device(self.tf_device):
+            self.random = Randomness()
+
+    # -- compiling --------------------------------------------------------------------------------------------------
+    def refresh(self) -> None:
+        """Take notice of edits: variables of parameters that stay are kept, what was compiled is dropped."""
+        network = self.network
+        if self._version == network.version:
+            return
+        parameters = network._parameters
+        with tf.device(self.tf_device):
+            self.variables = {name: self._live(name, parameter) for name, parameter in parameters.items()}
+        self._sources = dict(parameters)
+        self._compiled, self._version = {}, network.version
+
+    def _live(self, name: str, parameter: Parameter) -> Any:
+        old, value = self.variables.get(name), parameter.value
+        fits = isinstance(old, tf.Variable) and old.trainable == parameter.trainable
+        if fits and self._sources[name] is parameter:
+            return old
+        if value.dtype.kind not in "OU" and value.dtype.name not in DTYPES:
+            return value  # refused when a node wants it as a tensor
+        if fits and tuple(old.shape) == value.shape:
+            old.assign(from_array(value))
+            return old
+        return tf.Variable(from_array(value), trainable=parameter.trainable)
+
+    def compiled(self, outputs: tuple[str, ...], loss: str | None) -> Compiled:
+        """The function for these outputs: in training mode with gradients of a loss, in evaluation mode if it is None."""
+        key = outputs, loss
+        if key in self._compiled:
+            return self._compiled[key]
+        network = self.network
+        program = from_network(network, outputs, TARGET, {n: n for n in self.variables})
+        checked = {n: network.inputs[n] for n in program.inputs if "(" not in (network.inputs[n].dtype or "")}
+        check = InputCheck(checked, [n for n in network.inputs if n not in checked])
+        if loss is None:
+            function, gradients = self.forward(program), []
+        else:
+            gradients = [name for name, _ in network.gradient(loss)]
+            function = self.training(program, loss, gradients)
+        call = self.function(function, program)
+        self._compiled[key] = Compiled(
+            call, program.inputs, outputs, gradients, check, function, lambda run: self.function(run, program, True)
+        )
+        return self._compiled[key]
+
+    def forward(self, program: Program) -> Callable[..., list[Any]]:
+        """A program in evaluation mode as a function of its inputs."""
+        return lambda *inputs: Walk(program, self.variables, False, self.random, None, self._read_as_constants.add).run(inputs)  # fmt: skip
+
+    def training(self, program: Program, loss: str, names: Sequence[str]) -> Callable[..., tuple[list[Any], list[Any]]]:
+        """A program in training mode: its outputs and the gradients of the loss."""
+        if not names:
+            raise NetworkError(f"loss {loss!r}: got a value that no trainable parameter influences; expected one that does: choose another")  # fmt: skip
+
+        def run(*inputs: Any) -> tuple[list[Any], list[Any]]:
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                sources = {name: self.variables[name].read_value() for name in names}
+                tape.watch(list(sources.values()))
+                walk = Walk(program, self.variables, True, self.random, sources, self._read_as_constants.add)
+                results = walk.run(inputs)
+                goal = results[program.outputs.index(loss)]
+                if goal.shape.num_elements() != 1:
+                    raise NetworkError(f"loss {loss!r}: got shape {tuple(goal.shape)}; expected a scalar: reduce it, for instance by ReduceMean")  # fmt: skip
+            gradients = tape.gradient(goal, list(sources.values()), unconnected_gradients="zero")
+            return results, [tf.convert_to_tensor(g) for g in gradients]  # gathers have sparse ones
+
+        return run
+
+    def function(self, run: Callable[..., Any], program: Program, numbers: bool = False) -> Callable[..., Any]:
+        """The function traced by ``tf.function`` once for all batch sizes; eager if it cannot be traced."""
+        descriptors = [self.network.inputs[name] for name in program.inputs]
+        if any("(" in (d.dtype or "") for d in descriptors):  # sequences and optional values
+            return run
+        specs = [
+            tf.TensorSpec(None if d.shape is None else [n if isinstance(n, int) else None for n in d.shape], tf_dtype(d.dtype))
+            for d in descriptors
+        ]  # fmt: skip
+        specs = [tf.TensorSpec([None], tf.float64), *specs] if numbers else specs
+        traced = tf.function(run, input_signature=specs, autograph=False, jit_compile=self.jit_compile or None)
+        chosen: list[Any] = []
+
+        def call(*inputs: Any) -> Any:
+            if not chosen:
+                try:
+                    chosen.append(traced.get_concrete_function())
+                except NeedsValue:
+                    chosen.append(run)
+            return chosen[0](*inputs)
+
+        return call
+
+    # -- running ----------------------------------------------------------------------------------------------------
+    def inference(self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+        """Run forward in evaluation mode (see the base class)."""
+        self.refresh()
+        compiled = self.compiled(tuple(self.network.outputs if outputs is None else outputs), None)
+        compiled.check(inputs)
+        events = self.events
+        if events.before_forward:
+            events.emit(events.before_forward, self)
+        results = self.run(compiled, inputs)
+        if events.after_forward:
+            events.emit(events.after_forward, self)
+        self._results = dict(zip(compiled.outputs, results, strict=True))
+        return dict(self._results)
+
+    def inference_and_backprop(self, inputs: Mapping[str, Any], loss: str = "loss") -> dict[str, Any]:
+        """Run forward in training mode and backward, in one function (see the base class)."""
+        compiled = self.training_step(loss)
+        compiled.check(inputs)
+        events = self.events
+        if events.before_forward_backward:
+            events.emit(events.before_forward_backward, self)
+        results, gradients = self.run(compiled, inputs)
+        if events.after_forward_backward:
+            events.emit(events.after_forward_backward, self)
+        return self.keep(compiled, results, gradients)
+
+    def training_step(self, loss: str) -> Compiled:
+        """The function that trains by this loss."""
+        self.refresh()
+        outputs = tuple(self.network.outputs)
+        if loss not in outputs:
+            outputs = (*outputs, find_loss(self.network, loss))
+        return self.compiled(outputs, loss)
+
+    def keep(self, compiled: Compiled, results: Sequence[Any], gradients: Sequence[Any]) -> dict[str, Any]:
+        """Remember what a training run left behind; returns its outputs."""
+        found = dict(zip(compiled.outputs, results, strict=True))
+        names = map(gradient_name, compiled.gradients)
+        self._results = {**found, **dict(zip(names, gradients, strict=True))}
+        return found
+
+    def run(
+        self, compiled: Compiled, inputs: Mapping[str, Any], call: Callable[..., Any] | None = None, *before: Any
+    ) -> Any:
+        """Call a compiled function, or another of the same inputs with further arguments before them."""
+        try:
+            with tf.device(self.tf_device):
+                return (call or compiled.call)(*before, *[self.tensor(inputs.get(name)) for name in compiled.inputs])
+        except Deep500Error:
+            raise
+        except (tf.errors.OpError, ValueError, TypeError) as error:
+            raise failure(error, f"network {self.network.name!r}") from error
+
+    def tensor(self, value: Any) -> Any:
+        """An input as a tensor; sequences stay lists, absent optional values None."""
+        if value is None or isinstance(value, tf.Tensor):
+            return value
+        if isinstance(value, (list, tuple)):
+            return [self.tensor(item) for item in value]
+        return from_array(value)
+
+    # -- what the network asks --------------------------------------------------------------------------------------
+    def variable(self, name: str) -> Any:
+        """The variable of a parameter; raises NetworkError with the nearest name."""
+        self.refresh()
+        if name not in self.variables:
+            raise NetworkError(f"got parameter {name!r}; expected one of the network's: {nearest(name, self.variables)}")  # fmt: skip
+        return self.variables[name]
+
+    def result(self, name: str) -> Any:
+        """An output or a gradient of the last run; the gradient of what the loss does not reach is 0."""
+        if name in self._results:
+            return self._results[name]
+        owner = next((n for n in self.network.trainable() if gradient_name(n) == name), None)
+        if owner is not None:
+            return tf.zeros_like(self.variables[owner])
+        known = [*self.variables, *map(gradient_name, self.network.trainable()), *self._results]
+        raise NetworkError(
+            f"got {name!r}; expected a parameter, a gradient or an output of the last run ({nearest(name, known)}): "
+            "declare an inner value with add_output() first"
+        )
+
+    def forget_constant(self, name: str) -> None:
+        """A parameter was written: if its value stands in a graph, trace again."""
+        if name in self._read_as_constants:
+            self._compiled, self._read_as_constants = {}, set()
+
+    def reseed(self, seed: int) -> None:
+        """Restart what Dropout and its like draw."""
+        self.random.reseed(seed)
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished."""
+        if self.device.kind == "gpu":
+            tf.test.experimental.sync_devices()

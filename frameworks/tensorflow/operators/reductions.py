@@ -1,0 +1,156 @@
+"""Reductions, cumulative sums, sorting, matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from deep500.frameworks.tensorflow.operators.table import ints, number, op, positive, rank, scalar, sizes, value_of
+from deep500.frameworks.tensorflow.runtime import tf
+
+Tensor = Any
+Reduction = Callable[[Tensor, list[int], bool], Tensor]
+
+
+def _via_float(function: Reduction) -> Reduction:
+    def reduce(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+        return tf.cast(function(x if x.dtype.is_floating else tf.cast(x, tf.float64), axes, keep), x.dtype)
+
+    return reduce
+
+
+def _mean(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    return tf.reduce_mean(x, axes, keep)
+
+
+def _extreme(reduce: Any, boolean: Any) -> Reduction:
+    def extreme(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+        return (boolean if x.dtype == tf.bool else reduce)(x, axes, keep)
+
+    return extreme
+
+
+REDUCTIONS: dict[str, Reduction] = {
+    "ReduceSum": tf.reduce_sum,
+    "ReduceMean": _via_float(_mean),
+    "ReduceMax": _extreme(tf.reduce_max, tf.reduce_any),
+    "ReduceMin": _extreme(tf.reduce_min, tf.reduce_all),
+    "ReduceProd": tf.reduce_prod,
+    "ReduceL1": lambda x, axes, keep: tf.reduce_sum(tf.abs(x), axes, keep),
+    "ReduceL2": _via_float(lambda x, axes, keep: tf.sqrt(tf.reduce_sum(x * x, axes, keep))),
+    "ReduceSumSquare": lambda x, axes, keep: tf.reduce_sum(x * x, axes, keep),
+    "ReduceLogSum": _via_float(lambda x, axes, keep: tf.math.log(tf.reduce_sum(x, axes, keep))),
+    "ReduceLogSumExp": _via_float(lambda x, axes, keep: tf.reduce_logsumexp(x, axes, keep)),
+}
+"""One function (tensor, axes, keep) for each; the operators below differ in nothing else."""
+
+POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {
+    "ReduceL1": tf.abs,
+    "ReduceL2": tf.abs,
+    "ReduceSumSquare": tf.square,
+    "ReduceLogSum": tf.math.log,
+}
+"""What a reduction over no axes still does to each element (ONNX's wording for ``noop_with_empty_axes``)."""
+
+
+def _enter(kind: str) -> None:
+    @op(kind, static=(1,))
+    def reduction(x: Tensor, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Tensor:
+        chosen = ints(axes)
+        if not chosen:
+            if noop_with_empty_axes:
+                return POINTWISE[kind](x) if kind in POINTWISE else x
+            chosen = list(range(rank(x)))
+        return REDUCTIONS[kind](x, chosen, bool(keepdims))
+
+
+for _kind in REDUCTIONS:
+    _enter(_kind)
+
+
+def _arg(find: Any, x: Tensor, axis: int, keep: int, last: int) -> Tensor:
+    axis = positive(axis, rank(x))
+    found = find(tf.reverse(x, [axis]) if last else x, axis, tf.int64)
+    found = tf.cast(sizes(x)[axis] - 1, tf.int64) - found if last else found
+    return tf.expand_dims(found, axis) if keep else found
+
+
+@op("ArgMax")
+def argmax(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
+    return _arg(tf.argmax, x, axis, keepdims, select_last_index)
+
+
+@op("ArgMin")
+def argmin(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
+    return _arg(tf.argmin, x, axis, keepdims, select_last_index)
+
+
+@op("CumSum", static=(1,))
+def cumsum(x: Tensor, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
+    return tf.cumsum(x, int(scalar(axis)), bool(exclusive), bool(reverse))
+
+
+@op("CumProd", static=(1,))
+def cumprod(x: Tensor, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
+    return tf.math.cumprod(x, int(scalar(axis)), bool(exclusive), bool(reverse))
+
+
+@op("TopK", many=True)
+def top_k(x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
+    """Equal values come in the order of their indices, as ONNX asks; a stable sort keeps it."""
+    axis = positive(axis, rank(x))
+    order = tf.argsort(x, axis, "DESCENDING" if largest else "ASCENDING", stable=True)
+    count = tf.reshape(tf.cast(k, tf.int32), [])
+    first = tf.range(count)
+    order = tf.gather(order, first, axis=axis)
+    values = tf.experimental.numpy.take_along_axis(x, order, axis)
+    return values, tf.cast(order, tf.int64)
+
+
+@op("Unique", many=True)
+def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor, ...]:
+    found = np.unique(value_of(x), return_index=True, return_inverse=True, return_counts=True, axis=axis)
+    values, first, inverse, counts = found
+    inverse = inverse.reshape(-1)
+    if not sorted:
+        order = np.argsort(first)
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        values = np.take(values, order, axis=0 if axis is None else axis)
+        first, counts, inverse = first[order], counts[order], place[inverse]
+    return tuple(tf.constant(a) for a in (values, first, inverse, counts))
+
+
+@op("MatMul")
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Vectors are rows on the left and columns on the right."""
+    left, right = rank(a) == 1, rank(b) == 1
+    if left and right:
+        return tf.tensordot(a, b, 1)
+    a, b = tf.expand_dims(a, 0) if left else a, tf.expand_dims(b, -1) if right else b
+    y = tf.matmul(a, b)
+    return tf.squeeze(y, -2) if left else tf.squeeze(y, -1) if right else y
+
+
+@op("Gemm")
+def gemm(a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0) -> Tensor:  # fmt: skip
+    y = tf.matmul(a, b, bool(transA), bool(transB))
+    if alpha != 1:
+        y = y * number(alpha, y)
+    if c is None:
+        return y
+    if beta != 1:
+        c = c * number(beta, y)
+    return tf.nn.bias_add(y, c) if c.shape.rank == 1 and c.shape[0] not in (None, 1) else y + c
+
+
+@op("Einsum")
+def einsum(*xs: Tensor, equation: str) -> Tensor:
+    return tf.einsum(equation.replace(" ", ""), *xs)
+
+
+@op("Det")
+def det(x: Tensor) -> Tensor:
+    return tf.linalg.det(x)

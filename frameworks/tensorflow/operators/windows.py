@@ -1,0 +1,292 @@
+"""Operators with sliding windows, on channels that come last: convolution, pooling, local normalisation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from deep500.frameworks.tensorflow.operators.table import ints, number, op, sizes, static_sizes
+from deep500.frameworks.tensorflow.runtime import tf
+
+Tensor = Any
+Ints = Any
+
+
+class Window(NamedTuple):
+    """A sliding window, one number per spatial axis."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begin: list[int]  # padding before
+    end: list[int]  # padding after
+    extra: list[int]  # what ceil_mode adds behind the padding
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """How many elements a window spans."""
+        return tuple(d * (k - 1) + 1 for d, k in zip(self.dilations, self.kernel, strict=True))
+
+
+def make_window(
+    x: Tensor, kernel: Sequence[int], strides: Ints, pads: Ints, dilations: Ints, auto_pad: str, ceil: int = 0
+) -> Window:
+    """Resolve ONNX's attributes for an input whose channels come last."""
+    rank = len(kernel)
+    stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
+    both = list(pads or (0,) * 2 * rank) if auto_pad == "NOTSET" else [0] * 2 * rank
+    window = Window(tuple(kernel), stride, dilation, both[:rank], both[rank:], [0] * rank)
+    if auto_pad.startswith("SAME"):
+        places = static_sizes(x, *range(1, rank + 1))
+        total = [max((-(-n // s) - 1) * s + r - n, 0) for n, s, r in zip(places, stride, window.reach, strict=True)]
+        small, large = [t // 2 for t in total], [t - t // 2 for t in total]
+        begin, end = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
+        window = window._replace(begin=begin, end=end)
+    return window._replace(extra=_excess(x, window)) if ceil else window
+
+
+def _excess(x: Tensor, window: Window) -> list[int]:
+    extra = []
+    places = static_sizes(x, *range(1, len(window.kernel) + 1))
+    for n, s, r, b, e in zip(places, window.strides, window.reach, window.begin, window.end, strict=True):
+        room = n + b + e - r
+        count = -(-room // s) + 1
+        if (count - 1) * s >= n + b:  # the last window must begin inside the data or its begin padding
+            count -= 1
+        extra.append(max((count - 1) * s - room, 0))
+    return extra
+
+
+def padded(x: Tensor, begin: Sequence[int], end: Sequence[int], value: Any = 0) -> Tensor:
+    """The input with a border on its spatial axes; the input itself where there is none."""
+    if not any(begin) and not any(end):
+        return x
+    pairs = [(0, 0), *zip(begin, end, strict=True), (0, 0)]
+    return tf.pad(x, pairs, constant_values=number(value, x))
+
+
+# -- convolution ------------------------------------------------------------------------------------------------------
+def kernel_last(w: Tensor, dilations: Sequence[int]) -> Tensor:
+    """ONNX's kernel [outputs, inputs, *size] as TensorFlow's [*size, inputs, outputs], zeros written between the taps
+    of a dilated one: dilated kernels have no gradient on the processor."""
+    rank = len(dilations)
+    w = tf.transpose(w, [*range(2, rank + 2), 1, 0])
+    for axis, (d, n) in enumerate(zip(dilations, w.shape.as_list(), strict=False)):
+        if d > 1 and n > 1:
+            spread = np.zeros(((n - 1) * d + 1, n))
+            spread[np.arange(n) * d, np.arange(n)] = 1
+            w = tf.tensordot(tf.constant(spread, w.dtype), w, [[1], [axis]])
+            w = tf.transpose(w, [*range(1, axis + 1), 0, *range(axis + 1, rank + 2)])
+    return w
+
+
+def _padding(window: Window, places: list[Any]) -> Any:
+    """TensorFlow's word for the padding, or a list of pairs."""
+    if not any(window.begin) and not any(window.end):
+        return "VALID"
+    same = all(
+        s == 1 and b == (r - 1) // 2 and e == r - 1 - b
+        for s, b, e, r in zip(window.strides, window.begin, window.end, window.reach, strict=True)
+    )
+    return "SAME" if same else [(0, 0), *zip(window.begin, window.end, strict=True), (0, 0)]
+
+
+@op("Conv", layout="last")
+def conv(
+    x: Tensor, w: Tensor, b: Tensor | None = None, *, auto_pad: str = "NOTSET", dilations: Ints = None, group: int = 1,
+    kernel_shape: Ints = None, pads: Ints = None, strides: Ints = None,
+) -> Tensor:  # fmt: skip
+    window = make_window(x, static_sizes(w)[2:], strides, pads, dilations, auto_pad)
+    flat = len(window.kernel) == 1
+    if flat:  # an image of height 1
+        window = Window(*((n, *values) for n, values in zip((1, 1, 1, 0, 0, 0), window, strict=True)))  # type: ignore[arg-type]
+        x, w = tf.expand_dims(x, 1), tf.expand_dims(w, 2)
+    kernel = kernel_last(w, window.dilations)
+    padding = _padding(window, sizes(x))
+    if isinstance(padding, list) and (len(window.kernel) == 3 or group > 1):
+        x, padding = padded(x, window.begin, window.end), "VALID"
+    y = _conv(x, kernel, window.strides, padding, group)
+    y = tf.squeeze(y, 1) if flat else y
+    return y if b is None else tf.nn.bias_add(y, b)
+
+
+def _conv(x: Tensor, kernel: Tensor, strides: Any, padding: Any, group: int) -> Tensor:
+    rank = len(strides)
+    if group == 1:
+        return tf.nn.convolution(x, kernel, strides, padding) if rank == 3 else tf.nn.conv2d(x, kernel, strides, padding)  # fmt: skip
+    channels, outputs = static_sizes(x, -1)[0], static_sizes(kernel, -1)[0]
+    if rank == 2 and group == channels and strides[0] == strides[1]:  # each channel by itself
+        taps = kernel.shape.as_list()[:2]
+        kernel = tf.reshape(kernel, [*taps, group, outputs // group])
+        return tf.nn.depthwise_conv2d(x, kernel, [1, *strides, 1], padding)
+    parts = zip(tf.split(x, group, -1), tf.split(kernel, group, -1), strict=True)
+    return tf.concat([_conv(p, k, strides, padding, 1) for p, k in parts], -1)
+
+
+@op("ConvTranspose", layout="last")
+def conv_transpose(
+    x: Tensor, w: Tensor, b: Tensor | None = None, *, auto_pad: str = "NOTSET", dilations: Ints = None, group: int = 1,
+    kernel_shape: Ints = None, output_padding: Ints = None, output_shape: Ints = None, pads: Ints = None,
+    strides: Ints = None,
+) -> Tensor:  # fmt: skip
+    """The gradient of a convolution without padding, of which pads are cut away (or zeros added behind)."""
+    taps = static_sizes(w)[2:]
+    rank = len(taps)
+    stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
+    places, more = sizes(x)[1:-1], list(output_padding or (0,) * rank)
+    full = [s * (n - 1) + d * (k - 1) + 1 for s, n, d, k in zip(stride, places, dilation, taps, strict=True)]
+    begin, end = list((pads or (0,) * 2 * rank)[:rank]), list((pads or (0,) * 2 * rank)[rank:])
+    wanted = ints(output_shape)
+    if wanted is None and auto_pad.startswith("SAME"):
+        wanted = [n * s for n, s in zip(static_sizes(x, *range(1, rank + 1)), stride, strict=True)]
+    if wanted is not None:
+        total = [f + e - o for f, e, o in zip(full, more, wanted[-rank:], strict=True)]
+        small, large = [t // 2 for t in total], [t - t // 2 for t in total]
+        begin, end = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
+    elif auto_pad == "VALID":
+        begin, end = [0] * rank, [0] * rank
+    parts = zip(tf.split(x, group, -1), tf.split(w, group, 0), strict=True)
+    y = tf.concat([_full_transpose(p, k, stride, dilation, full) for p, k in parts], -1)
+    y = _crop(y, begin, [e - m for e, m in zip(end, more, strict=True)])
+    return y if b is None else tf.nn.bias_add(y, b)
+
+
+def _full_transpose(x: Tensor, w: Tensor, stride: Any, dilation: Any, full: list[Any]) -> Tensor:
+    rank = len(stride)
+    kernel = kernel_last(w, dilation)  # [*size, outputs, inputs], as the gradient wants it
+    shape = [sizes(x)[0], *full, kernel.shape[-2]]
+    if rank == 1:
+        kernel, shape = tf.expand_dims(kernel, 0), [shape[0], 1, *shape[1:]]
+        return tf.squeeze(tf.nn.conv2d_transpose(tf.expand_dims(x, 1), kernel, tf.stack(shape), (1, *stride), "VALID"), 1)  # fmt: skip
+    function = tf.nn.conv2d_transpose if rank == 2 else tf.nn.conv3d_transpose
+    return function(x, kernel, tf.stack(shape), stride, "VALID")
+
+
+def _crop(y: Tensor, begin: Sequence[int], end: Sequence[int]) -> Tensor:
+    """Cut away at both sides; negative numbers add zeros."""
+    y = padded(y, [max(-n, 0) for n in begin], [max(-n, 0) for n in end])
+    cut = tuple(slice(max(b, 0), -e if e > 0 else None) for b, e in zip(begin, end, strict=True))
+    return y[(slice(None), *cut)] if any(n > 0 for n in (*begin, *end)) else y
+
+
+# -- pooling ----------------------------------------------------------------------------------------------------------
+def _taps(x: Tensor, window: Window) -> list[Tensor]:
+    """What each tap of all windows reads in a padded input."""
+    counts = [(n - r) // s + 1 for n, r, s in zip(sizes(x)[1:-1], window.reach, window.strides, strict=True)]
+    return [
+        x[(slice(None), *(slice(t * d, t * d + (c - 1) * s + 1, s)
+                          for t, d, s, c in zip(tap, window.dilations, window.strides, counts, strict=True)))]
+        for tap in itertools.product(*map(range, window.kernel))
+    ]  # fmt: skip
+
+
+def _lowest(x: Tensor) -> Any:
+    return -math.inf if x.dtype.is_floating else x.dtype.min
+
+
+@op("MaxPool", layout="last")
+def max_pool(
+    x: Tensor, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Ints = None,
+    pads: Ints = None, storage_order: int = 0, strides: Ints = None, outputs: tuple[bool, ...],
+) -> Any:  # fmt: skip
+    window = make_window(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+    end = [e + more for e, more in zip(window.end, window.extra, strict=True)]
+    y = padded(x, window.begin, end, _lowest(x))
+    fast = len(window.kernel) in (2, 3) and set(window.dilations) == {1} and x.dtype in (tf.float32, tf.float64)
+    if len(outputs) == 1 and fast:
+        pool = tf.nn.max_pool2d if len(window.kernel) == 2 else tf.nn.max_pool3d
+        return pool(y, window.kernel, window.strides, "VALID")
+    best, *others = _taps(y, window)
+    chosen = tf.zeros_like(best, tf.int64)
+    for number, tap in enumerate(others, 1):
+        chosen = tf.where(tap > best, tf.constant(number, tf.int64), chosen)
+        best = tf.maximum(best, tap)
+    return best if len(outputs) == 1 else (best, _flat_indices(chosen, window, x, storage_order))
+
+
+def _flat_indices(chosen: Tensor, window: Window, x: Tensor, column_major: int) -> Tensor:
+    """Index in the whole input, channels first, of the tap that was chosen in each window (channels last)."""
+    places, rank = static_sizes(x)[1:-1], len(window.kernel)
+    weight, step = [0] * rank, 1
+    for axis in range(rank) if column_major else reversed(range(rank)):
+        weight[axis], step = step, step * places[axis]
+    offsets = [sum(t * d * w for t, d, w in zip(tap, window.dilations, weight, strict=True))
+               for tap in itertools.product(*map(range, window.kernel))]  # fmt: skip
+    index = tf.gather(tf.constant(offsets, tf.int64), chosen)
+    for axis in range(rank):
+        start = (np.arange(static_sizes(chosen, axis + 1)[0]) * window.strides[axis] - window.begin[axis]) * weight[
+            axis
+        ]
+        index += tf.constant(start.reshape([-1 if a == axis + 1 else 1 for a in range(rank + 2)]), tf.int64)
+    samples, channels = static_sizes(x, 0, -1)
+    planes = np.arange(samples * channels).reshape(samples, *[1] * rank, channels) * step
+    index += tf.constant(planes, tf.int64)
+    return tf.transpose(index, [0, rank + 1, *range(1, rank + 1)])
+
+
+@op("AveragePool", layout="last")
+def average_pool(
+    x: Tensor, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0,
+    dilations: Ints = None, pads: Ints = None, strides: Ints = None,
+) -> Tensor:  # fmt: skip
+    """Mean of each window; padding counts only under ``count_include_pad``, what ceil_mode adds never does."""
+    window = make_window(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+    end = [e + more for e, more in zip(window.end, window.extra, strict=True)]
+    y = padded(x, window.begin, end)
+    plain = count_include_pad and not any(window.extra)
+    if plain or y is x:
+        return _window_sum(y, window, mean=True)
+    ones = padded(tf.ones([1, *sizes(x)[1:-1], 1], x.dtype), window.begin, window.end, int(bool(count_include_pad)))
+    return _window_sum(y, window) / _window_sum(padded(ones, [0] * len(end), window.extra), window)
+
+
+def _window_sum(x: Tensor, window: Window, mean: bool = False) -> Tensor:
+    """Sum (or mean) of each window of a padded input."""
+    if len(window.kernel) in (2, 3) and set(window.dilations) == {1} and x.dtype in (tf.float32, tf.float64):
+        pool = tf.nn.avg_pool2d if len(window.kernel) == 2 else tf.nn.avg_pool3d
+        y = pool(x, window.kernel, window.strides, "VALID")
+        return y if mean else y * number(math.prod(window.kernel), x)
+    total = tf.add_n(_taps(x, window))
+    return total / number(math.prod(window.kernel), x) if mean else total
+
+
+@op("LpPool", layout="last")
+def lp_pool(
+    x: Tensor, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Ints = None, p: int = 2,
+    pads: Ints = None, strides: Ints = None,
+) -> Tensor:  # fmt: skip
+    window = make_window(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+    end = [e + more for e, more in zip(window.end, window.extra, strict=True)]
+    return tf.add_n(_taps(padded(tf.abs(x) ** p, window.begin, end), window)) ** number(1 / p, x)
+
+
+def _spatial(x: Tensor) -> list[int]:
+    return list(range(1, x.shape.rank - 1))
+
+
+@op("GlobalAveragePool", layout="last")
+def global_average_pool(x: Tensor) -> Tensor:
+    return tf.reduce_mean(x, _spatial(x), keepdims=True)
+
+
+@op("GlobalMaxPool", layout="last")
+def global_max_pool(x: Tensor) -> Tensor:
+    return tf.reduce_max(x, _spatial(x), keepdims=True)
+
+
+@op("GlobalLpPool", layout="last")
+def global_lp_pool(x: Tensor, *, p: int = 2) -> Tensor:
+    return tf.reduce_sum(tf.abs(x) ** p, _spatial(x), keepdims=True) ** number(1 / p, x)
+
+
+@op("LRN", layout="last")
+def lrn(x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int) -> Tensor:
+    """ONNX's window begins ``floor((size - 1) / 2)`` channels before."""
+    before, channels = (size - 1) // 2, static_sizes(x, -1)[0]
+    squares = tf.pad(x * x, [(0, 0)] * (x.shape.rank - 1) + [(before, size - 1 - before)])
+    total = tf.add_n([squares[..., i : i + channels] for i in range(size)])
+    return x / (number(bias, x) + number(alpha / size, x) * total) ** number(beta, x)

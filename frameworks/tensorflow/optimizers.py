@@ -1,0 +1,353 @@
+"""Optimizers that run with the network in one ``tf.function``: forward, backward and update, under the usual names.
+
+TensorFlow's kernels update the variables in place where their formula is PyTorch's (momentum, Adam with its eps scaled,
+AdaGrad); RMSprop's is not (eps stands inside its root), nor is dampened momentum: these are written out. Keras's
+optimizers are not used: SGD puts the learning rate into the velocity, Adagrad and Adam place eps elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import InputError, nearest
+from deep500.frameworks.tensorflow.dtypes import from_array, to_array
+from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.executor import GraphExecutor
+from deep500.training.optimizers.base import Optimizer
+
+Slots = dict[str, Any]
+Numbers = Mapping[str, Any]
+
+
+class NativeOptimizer(Optimizer):
+    """An optimizer whose rule is traced into the training step; ``state_dict`` has the reference optimizer's slots.
+
+    A class says which ``slots`` it keeps and what :meth:`rule` does to one variable. Hyper-parameters reach the graph as
+    tensors, so that schedules change them without tracing again; those that decide *what* is computed (:meth:`shape`)
+    are traced anew.
+    """
+
+    def __init__(self, executor: GraphExecutor, loss: str = "loss", **options: Any) -> None:
+        super().__init__(executor, loss, **options)
+        self._slots: dict[str, Slots] = {}
+        self._functions: dict[Any, Callable[..., Any]] = {}
+        self._version: Any = None
+        self._begun: set[int] = set()  # ids of the slots that this step begins
+
+    # -- what a class says --------------------------------------------------------------------------------------------
+    def slots(self) -> dict[str, float]:
+        """Names of the slots in use, and what they begin with."""
+        return {}
+
+    def numbers(self) -> dict[str, float]:
+        """What the rule needs as numbers, computed in float64 for the coming step."""
+        return {"lr": self.lr}  # type: ignore[attr-defined]
+
+    def shape(self) -> tuple[Any, ...]:
+        """What decides how the rule looks."""
+        return ()
+
+    def rule(self, variable: Any, grad: Any, slots: Slots, n: Numbers) -> None:
+        """Update one variable and its slots; ``n`` holds :meth:`numbers` in the variable's dtype."""
+        raise NotImplementedError
+
+    # -- stepping -----------------------------------------------------------------------------------------------------
+    def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """One function for everything, unless somebody wants to see gradients before the update, or its hooks."""
+        executor: Any = self.executor
+        events = executor.events
+        if self.gradient_modifier is not None or self.gradient_transform is not None or events.before_update:
+            return super().step(inputs)
+        compiled = executor.training_step(self.loss)
+        self._refresh()
+        compiled.check(inputs)
+        key = ("step", id(compiled), self.shape())
+        if key not in self._functions:
+            self._functions[key] = self._fused(compiled)
+        if events.before_forward_backward:
+            events.emit(events.before_forward_backward, executor)
+        results, gradients = executor.run(compiled, inputs, self._functions[key], self._values())
+        if events.after_forward_backward:
+            events.emit(events.after_forward_backward, executor)
+        self.steps += 1
+        if events.after_update:
+            events.emit(events.after_update, self)
+        return executor.keep(compiled, results, gradients)
+
+    def update(self) -> None:
+        """Apply the gradients of the last run."""
+        self._refresh()
+        names, gradient_names = self._names()
+        gradients = self.network.fetch_tensors(gradient_names)
+        if self.gradient_modifier is not None or self.gradient_transform is not None:
+            gradients = list(self.modified(names, self.network.fetch_tensors(names), gradients))
+        key = ("update", self.shape())
+        if key not in self._functions:
+            self._functions[key] = tf.function(lambda values, *given: self._apply(given, values), autograph=False)
+        with tf.device(self.executor.tf_device):  # type: ignore[attr-defined]
+            self._functions[key](self._values(), *gradients)
+
+    def _fused(self, compiled: Any) -> Callable[..., Any]:
+        def step(values: Any, *inputs: Any) -> Any:
+            results, gradients = compiled.run(*inputs)
+            self._apply(gradients, values)
+            return results, gradients
+
+        return compiled.trace(step)
+
+    def _apply(self, gradients: Sequence[Any], values: Any) -> None:
+        executor: Any = self.executor
+        for name, gradient in zip(self.parameter_names(), gradients, strict=True):
+            variable = executor.variables[name]
+            names = self.numbers()
+            numbers = dict(zip(names, tf.unstack(tf.cast(values, variable.dtype), len(names)), strict=True))
+            decay = getattr(self, "weight_decay", 0.0)
+            if decay and self.couples_decay:
+                gradient = gradient + numbers["weight_decay"] * variable
+            self.rule(variable, gradient, self._slots[name], numbers)
+
+    couples_decay = True
+    """Whether weight decay is part of the gradient."""
+
+    def _values(self) -> Any:
+        return tf.constant(list(self.numbers().values()), tf.float64)
+
+    def _refresh(self) -> None:
+        """Make the slots that are missing; what was traced for a network that has changed is dropped."""
+        executor: Any = self.executor
+        version = (self.network.version, tuple(id(executor.variables[n]) for n in self.parameter_names()))
+        if version != self._version:
+            self._functions, self._version = {}, version
+        self._begun = set()
+        for name in self.parameter_names():
+            slots = self._slots.setdefault(name, {})
+            for slot, first in self.slots().items():
+                if slot not in slots:
+                    self._begun.add(id(slots))
+                    variable = executor.variables[name]
+                    with tf.device(executor.tf_device), tf.init_scope():
+                        slots[slot] = tf.Variable(tf.fill(variable.shape, tf.constant(first, variable.dtype)), trainable=False)  # fmt: skip
+
+    # -- state --------------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, np.ndarray]:
+        state = {"step": np.asarray(self.steps, np.int64)}
+        for name, slots in self._slots.items():
+            state.update({f"{slot}/{name}": np.array(to_array(value)) for slot, value in slots.items()})
+        return state
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        if "step" not in state:
+            raise InputError("got optimizer state without 'step'; expected what state_dict() returned: load that")
+        known = {name: self.executor.variables[name] for name in self.parameter_names()}  # type: ignore[attr-defined]
+        loaded: dict[str, Slots] = {}
+        for key, array in state.items():
+            if key == "step":
+                continue
+            slot, _, name = key.partition("/")
+            if name not in known:
+                raise InputError(f"got optimizer state {key!r}; expected '<slot>/<parameter>': {nearest(name, known)} Load the state of the same network")  # fmt: skip
+            shape = tuple(known[name].shape)
+            if np.shape(array) not in (shape, ()):
+                raise InputError(f"optimizer state {key!r}: got shape {np.shape(array)}; expected {shape}, the parameter's: load the state of the same network")  # fmt: skip
+            with tf.device(self.executor.tf_device):  # type: ignore[attr-defined]
+                loaded.setdefault(name, {})[slot] = tf.Variable(from_array(np.array(np.broadcast_to(array, shape))), trainable=False)  # fmt: skip
+        self.steps, self._slots, self._functions = int(state["step"]), loaded, {}
+
+
+class GradientDescent(NativeOptimizer):
+    """Arguments and update rule of :class:`deep500.training.optimizers.GradientDescent`."""
+
+    hyperparameters = ("lr", "weight_decay")
+    lr: float
+    weight_decay: float
+
+    def __init__(
+        self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.1, weight_decay: float = 0.0, **options: Any
+    ) -> None:
+        super().__init__(executor, loss, lr=lr, weight_decay=weight_decay, **options)
+
+    def numbers(self) -> dict[str, float]:
+        return {"lr": self.lr, "weight_decay": self.weight_decay}
+
+    def shape(self) -> tuple[Any, ...]:
+        return (bool(self.weight_decay),)
+
+    def rule(self, variable: Any, grad: Any, slots: Slots, n: Numbers) -> None:
+        variable.assign_sub(n["lr"] * grad)
+
+
+class MomentumOptimizer(NativeOptimizer):
+    """Arguments and update rule of :class:`deep500.training.optimizers.MomentumOptimizer`."""
+
+    hyperparameters = ("lr", "momentum", "dampening", "weight_decay", "nesterov")
+    lr: float
+    momentum: float
+    dampening: float
+    weight_decay: float
+    nesterov: bool
+
+    def __init__(
+        self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.01, momentum: float = 0.9,
+        dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(executor, loss, lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
+                         nesterov=nesterov, **options)  # fmt: skip
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise InputError(
+                f"got nesterov=True with momentum={momentum!r}, dampening={dampening!r}; expected momentum > 0 and "
+                "dampening 0: change them or drop nesterov"
+            )
+
+    def slots(self) -> dict[str, float]:
+        return {"momentum_buffer": 0.0} if self.momentum else {}
+
+    def numbers(self) -> dict[str, float]:
+        return {
+            "lr": self.lr,
+            "momentum": self.momentum,
+            "share": 1 - self.dampening,
+            "weight_decay": self.weight_decay,
+        }
+
+    def shape(self) -> tuple[Any, ...]:
+        begun = frozenset(self._begun) if self.dampening else None
+        return bool(self.momentum), begun, bool(self.weight_decay), self.nesterov
+
+    def rule(self, variable: Any, grad: Any, slots: Slots, n: Numbers) -> None:
+        if not self.momentum:
+            variable.assign_sub(n["lr"] * grad)
+            return
+        if self.dampening and id(slots) not in self._begun:  # the first gradient enters whole
+            grad = grad * n["share"]
+        tf.raw_ops.ResourceApplyMomentum(
+            var=variable.handle, accum=slots["momentum_buffer"].handle, lr=n["lr"], grad=grad, momentum=n["momentum"],
+            use_nesterov=self.nesterov,
+        )  # fmt: skip
+
+
+class AdamOptimizer(NativeOptimizer):
+    """Arguments and update rule of :class:`deep500.training.optimizers.AdamOptimizer`."""
+
+    hyperparameters = ("lr", "betas", "eps", "weight_decay")
+    lr: float
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+
+    def __init__(
+        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0.0, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(executor, loss, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **options)
+
+    def slots(self) -> dict[str, float]:
+        return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
+
+    def numbers(self) -> dict[str, float]:
+        (b1, b2), t = self.betas, self.steps + 1
+        # the kernel's eps stands beside the root of the uncorrected moment: scaled, the formula is the paper's
+        return {"lr": self.lr, "b1": b1, "b2": b2, "p1": b1**t, "p2": b2**t, "eps": self.eps * (1 - b2**t) ** 0.5,
+                "weight_decay": self.weight_decay, "kept": 1 - self.lr * self.weight_decay}  # fmt: skip
+
+    def shape(self) -> tuple[Any, ...]:
+        return (bool(self.weight_decay),)
+
+    def rule(self, variable: Any, grad: Any, slots: Slots, n: Numbers) -> None:
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle, m=slots["exp_avg"].handle, v=slots["exp_avg_sq"].handle, beta1_power=n["p1"],
+            beta2_power=n["p2"], lr=n["lr"], beta1=n["b1"], beta2=n["b2"], epsilon=n["eps"], grad=grad,
+        )  # fmt: skip
+
+
+class AdamWOptimizer(AdamOptimizer):
+    """Arguments and update rule of :class:`deep500.training.optimizers.AdamWOptimizer`."""
+
+    couples_decay = False
+
+    def __init__(
+        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 1e-2, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(executor, loss, lr, betas, eps, weight_decay, **options)
+
+    def rule(self, variable: Any, grad: Any, slots: Slots, n: Numbers) -> None:
+        if self.weight_decay:
+            variable.assign(variable * n["kept"])
+        super().rule(variable, grad, slots, n)
+
+
+class AdaGradOptimizer(NativeOptimizer):
+    """Arguments and update rule of :class:`deep500.training.optimizers.AdaGradOptimizer`."""
+
+    hyperparameters = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
+    lr: float
+    lr_decay: float
+    weight_decay: float
+    initial_accumulator_value: float
+    eps: float
+
+    def __init__(
+        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-2, lr_decay: float = 0.0,
+        weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(executor, loss, lr=lr, lr_decay=lr_decay, weight_decay=weight_decay,
+                         initial_accumulator_value=initial_accumulator_value, eps=eps, **options)  # fmt: skip
+
+    def slots(self) -> dict[str, float]:
+        return {"sum": self.initial_accumulator_value}
+
+    def numbers(self) -> dict[str, float]:
+        return {"lr": self.lr / (1 + self.steps * self.lr_decay), "eps": self.eps, "weight_decay": self.weight_decay}
+
+    def shape(self) -> tuple[Any, ...]:
+        return (bool(self.weight_decay),)
+
+    def rule(self, variable: Any, grad: Any, slots: Slots, n: Numbers) -> None:
+        tf.raw_ops.ResourceApplyAdagradV2(
+            var=variable.handle, accum=slots["sum"].handle, lr=n["lr"], epsilon=n["eps"], grad=grad
+        )
+
+
+class RMSPropOptimizer(NativeOptimizer):
+    """Arguments and update rule of :class:`deep500.training.optimizers.RMSPropOptimizer`."""
+
+    hyperparameters = ("lr", "alpha", "eps", "weight_decay", "momentum", "centered")
+    lr: float
+    alpha: float
+    eps: float
+    weight_decay: float
+    momentum: float
+    centered: bool
+
+    def __init__(
+        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+        weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(executor, loss, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum,
+                         centered=centered, **options)  # fmt: skip
+
+    def slots(self) -> dict[str, float]:
+        wanted = {"square_avg": True, "grad_avg": self.centered, "momentum_buffer": bool(self.momentum)}
+        return {name: 0.0 for name, used in wanted.items() if used}
+
+    def numbers(self) -> dict[str, float]:
+        return {"lr": self.lr, "alpha": self.alpha, "rest": 1 - self.alpha, "eps": self.eps,
+                "momentum": self.momentum, "weight_decay": self.weight_decay}  # fmt: skip
+
+    def shape(self) -> tuple[Any, ...]:
+        return bool(self.weight_decay), bool(self.momentum), self.centered
+
+    def rule(self, variable: Any, grad: Any, slots: Slots, n: Numbers) -> None:
+        def average(slot: str, value: Any) -> Any:
+            return slots[slot].assign(n["alpha"] * slots[slot] + n["rest"] * value, read_value=True)
+
+        variance = average("square_avg", grad * grad)
+        if self.centered:  # rounding may put the difference a hair below zero
+            variance = tf.abs(variance - tf.square(average("grad_avg", grad)))
+        direction = grad / (tf.sqrt(variance) + n["eps"])
+        if self.momentum:
+            direction = slots["momentum_buffer"].assign(n["momentum"] * slots["momentum_buffer"] + direction)
+        variable.assign_sub(n["lr"] * direction)
