@@ -17,6 +17,7 @@ BACKENDS = {  # backend: (the module it needs, the extra that installs it)
     "pytorch": ("torch", "pytorch"),
     "jax": ("jax", "jax"),
     "tensorflow": ("tensorflow", "tensorflow"),
+    "onnxruntime": ("onnxruntime", "onnxruntime"),
 }
 """Built-in backends; others come through entry points."""
 
@@ -31,6 +32,18 @@ def is_installed(name: str) -> bool:
     return name not in BACKENDS or importlib.util.find_spec(BACKENDS[name][0]) is not None
 
 
+def require(name: str) -> None:
+    """Raise :class:`MissingBackend` with the line that installs it unless a built-in backend's framework is there.
+
+    The first statement of every backend's ``__init__``, so that ``import deep500.frameworks.X`` tells the cure too.
+    """
+    if not is_installed(name):
+        needed, extra = BACKENDS[name]
+        raise MissingBackend(
+            f"backend {name!r}: got no package {needed!r}; expected it installed: pip install 'deep500[{extra}]'"
+        )
+
+
 def load_backend(name: str) -> ModuleType:
     """Import a backend by name and return its module.
 
@@ -43,12 +56,4 @@ def load_backend(name: str) -> ModuleType:
             return entry.load()
     if name not in BACKENDS:
         raise MissingBackend(f"got backend {name!r}; expected one of the known ones: {nearest(name, backend_names())}")
-    try:
-        return importlib.import_module(f"deep500.frameworks.{name}")
-    except ModuleNotFoundError as error:
-        needed, extra = BACKENDS[name]
-        if error.name != needed:
-            raise
-        raise MissingBackend(
-            f"backend {name!r}: got no package {needed!r}; expected it installed: pip install 'deep500[{extra}]'"
-        ) from error
+    return importlib.import_module(f"deep500.frameworks.{name}")

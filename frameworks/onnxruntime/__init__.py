@@ -1,0 +1,18 @@
+"""ONNX Runtime backend: networks become ``InferenceSession`` objects, and train by their emitted gradient."""
+
+from deep500.frameworks.onnxruntime.executor import Executor, from_model, from_onnx
+from deep500.frameworks.onnxruntime.native import NativeExecutor, from_native
+from deep500.frameworks.onnxruntime.optimizers import (
+    AcceleGradOptimizer,
+    AdaGradOptimizer,
+    AdamOptimizer,
+    AdamWOptimizer,
+    GradientDescent,
+    MomentumOptimizer,
+    RMSPropOptimizer,
+)
+
+__all__ = [
+    "AcceleGradOptimizer", "AdaGradOptimizer", "AdamOptimizer", "AdamWOptimizer", "Executor", "GradientDescent",
+    "MomentumOptimizer", "NativeExecutor", "RMSPropOptimizer", "from_model", "from_native", "from_onnx",
+]  # fmt: skip

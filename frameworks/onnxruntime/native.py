@@ -1,0 +1,127 @@
+"""`from_native`: a user's own ``InferenceSession`` behind the executor interface; inference only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import onnx
+import onnxruntime as ort
+
+from deep500.devices import CPUDevice, GPUDevice
+from deep500.errors import NetworkError, UnsupportedOperator, nearest
+from deep500.frameworks.onnxruntime.executor import OrtNetwork
+from deep500.frameworks.onnxruntime.program import run_session
+from deep500.networks.executor import GraphExecutor, InputCheck
+from deep500.networks.graph import Network
+from deep500.tensors import TensorDescriptor, dtype_from_onnx
+
+DOMAIN = "deep500.onnxruntime"
+"""Domain of the node that stands for a session."""
+
+
+def from_native(session: ort.InferenceSession) -> NativeExecutor:
+    """An executor around a session of the user's own, with its options and providers as they are.
+
+    Raises:
+        UnsupportedOperator: something other than an ``InferenceSession``.
+
+    Example:
+        >>> from deep500.networks import create
+        >>> session = ort.InferenceSession(create("mlp", shape=(4,), classes=3).to_onnx(opset=22).SerializeToString())
+        >>> list(from_native(session).network.inputs)
+        ['input']
+    """
+    if not isinstance(session, ort.InferenceSession):
+        raise UnsupportedOperator(
+            f"got a {type(session).__name__}; expected an onnxruntime.InferenceSession: make one of your model, or use "
+            "from_onnx"
+        )
+    return NativeExecutor(session)
+
+
+def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    raise NetworkError(
+        "got an edit or an export of a network that stands for an InferenceSession; expected a Network of operators: "
+        "read the session's model with from_onnx"
+    )
+
+
+class NativeNetwork(OrtNetwork):
+    """The network of a session: names and descriptors, but no operators and no parameters."""
+
+    add_input = add_parameter = set_parameter = add_node = remove_node = replace = add_edge = remove_edge = _refuse
+    replace_value = add_output = remove_output = remove_parameter = remove_input = _refuse
+    to_onnx = with_gradient = gradient = _refuse
+
+
+class NativeExecutor(GraphExecutor):
+    """Runs an ``InferenceSession`` as it is; made by :func:`from_native`."""
+
+    backend = "onnxruntime"
+    network: NativeNetwork
+
+    def __init__(self, session: ort.InferenceSession) -> None:
+        gpu = session.get_providers()[0] == "CUDAExecutionProvider"
+        super().__init__(GPUDevice() if gpu else CPUDevice())
+        self.session = session
+        self.network = NativeNetwork(_sketch(session))
+        self._check = InputCheck(self.network.inputs)
+
+    def inference(self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+        """See :meth:`GraphExecutor.inference`; all inputs are needed."""
+        wanted = list(self.network.outputs if outputs is None else outputs)
+        for name in wanted:
+            if name not in self.network.outputs:
+                raise NetworkError(
+                    f"got output {name!r}; expected one of the session's: {nearest(name, self.network.outputs)}"
+                )
+        self._check(inputs)
+        events = self.events
+        if events.before_forward:
+            events.emit(events.before_forward, self)
+        results = run_session(self.session, wanted, inputs)
+        self.network.results = results
+        if events.after_forward:
+            events.emit(events.after_forward, self)
+        return dict(results)
+
+    def inference_and_backprop(self, inputs: Mapping[str, Any], loss: str = "loss") -> NoReturn:
+        """Always an UnsupportedOperator: a session cannot be differentiated."""
+        raise UnsupportedOperator(
+            "got a training step of a native InferenceSession, which has no gradients; expected a Network: read the "
+            "model with from_onnx, add a loss with deep500.networks.add_loss, and train that"
+        )
+
+    def reseed(self, seed: int) -> None:
+        """Nothing to do: seeds are part of the session."""
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: a run returns when it is done."""
+
+
+def _sketch(session: ort.InferenceSession) -> Network:
+    sketch = Network("session")
+    for value in session.get_inputs():
+        described = _descriptor(value)
+        sketch.add_input(value.name, described.shape, described.dtype or "float32")
+    outputs = session.get_outputs()
+    sketch.add_node("Session", list(sketch.inputs), [v.name for v in outputs], name="session", domain=DOMAIN)
+    sketch._known = {v.name: _descriptor(v) for v in outputs}
+    for value in outputs:
+        sketch.add_output(value.name)
+    return sketch
+
+
+def _descriptor(value: ort.NodeArg) -> TensorDescriptor:
+    """``tensor(float)`` and a shape of numbers, names and None."""
+    kind = value.type
+    for outer in ("tensor(", "seq(", "optional("):
+        if not kind.startswith(outer):
+            continue
+        inner = kind[len(outer) : -1]
+        if outer != "tensor(":
+            return TensorDescriptor(f"{'sequence' if outer == 'seq(' else 'optional'}(float32)", None)
+        number = onnx.TensorProto.DataType.Value(inner.upper())
+        return TensorDescriptor(dtype_from_onnx(number), tuple(value.shape))
+    return TensorDescriptor(None, None)

@@ -1,0 +1,84 @@
+"""Convolution as a matrix product, and transposed convolution as convolution: ONNX Runtime has both in float32 only.
+
+Sizes may be unknown: they are computed when the session runs. ConvTranspose(X, W) with strides s is Conv of X, with
+s - 1 zeros between its elements, and W with reversed spatial axes and exchanged channels (Dumoulin and Visin 2016).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deep500.frameworks.onnxruntime.operators.table import Body, expansion
+from deep500.frameworks.onnxruntime.operators.windows import Window, out_sizes, padded, unfold, window
+
+
+@expansion("Conv")
+def conv(op: Body) -> dict[str, str] | None:
+    """Windows [N, g, c*k, o] times weights [g, m, c*k]."""
+    node, (x, weight) = op.node, op.node.inputs[:2]
+    shape = op.descriptors[weight].shape if weight in op.descriptors else None
+    kernel = list(node.attribute("kernel_shape") or (shape or ())[2:])
+    w = window(op, kernel if kernel and all(isinstance(k, int) for k in kernel) else None)
+    if w is None:
+        return None
+    group = int(node.attribute("group"))
+    x, kernel_sizes = padded(op, x, w.pads), op.sizes(weight)
+    sizes = out_sizes(op, x, kernel_sizes, w)
+    columns = unfold(op, x, kernel_sizes, sizes, w)  # [N, C, k1, o1, k2, o2, ...]
+    order = [0, 1, *range(2, 2 + 2 * w.rank, 2), *range(3, 3 + 2 * w.rank, 2)]
+    columns = op("Transpose", columns, perm=order)
+    samples = op("Shape", x, start=0, end=1)
+    places = op("ReduceProd", sizes, keepdims=1)
+    columns = op("Reshape", columns, op("Concat", samples, op.ints(group, -1), places, axis=0))
+    flat = op("Flatten", weight, axis=1)
+    flat = op("Reshape", flat, op("Concat", op.ints(group, -1), op("Shape", flat, start=1), axis=0))
+    y = op("MatMul", flat, columns)
+    y = op("Reshape", y, op("Concat", samples, op.ints(-1), sizes, axis=0))
+    return {node.outputs[0]: biased(op, y, w)}
+
+
+@expansion("ConvTranspose")
+def conv_transpose(op: Body) -> dict[str, str] | None:
+    """A convolution of the spread input; automatic padding and ``output_shape`` are left alone."""
+    node, (x, weight) = op.node, op.node.inputs[:2]
+    w = window(op, None)
+    if w is None or node.attribute("output_shape") is not None:
+        return None
+    group, half = int(node.attribute("group")), w.rank
+    extra = list(node.attribute("output_padding") or [0] * half)
+    x = _spread(op, x, w)
+    reach = op("Mul", op.ints(*w.dilations), op("Sub", op.sizes(weight), op.ints(*[1] * half)))
+    begins = op("Sub", reach, op.ints(*w.pads[:half]))
+    shift = [e - p - (s - 1) for e, p, s in zip(extra, w.pads[half:], w.strides, strict=True)]
+    ends, none = op("Add", reach, op.ints(*shift)), op.ints(0, 0)
+    x = op("Pad", x, op("Concat", none, begins, none, ends, axis=0))
+    y = op("Conv", x, _turned(op, weight, group, half), group=group, dilations=w.dilations)
+    return {node.outputs[0]: biased(op, y, w)}
+
+
+def _spread(op: Body, x: str, w: Window) -> str:
+    """s - 1 zeros after every element along every spatial axis."""
+    if all(s == 1 for s in w.strides):
+        return x
+    wide = op("Unsqueeze", x, op.ints(*range(3, 3 + 2 * w.rank, 2)))
+    ends = [n for s in w.strides for n in (0, s - 1)]
+    wide = op("Pad", wide, op.ints(*[0] * (2 + 2 * w.rank), 0, 0, *ends))
+    sizes = op("Mul", op.sizes(x), op.ints(*w.strides))
+    return op("Reshape", wide, op("Concat", op("Shape", x, end=2), sizes, axis=0))
+
+
+def _turned(op: Body, weight: str, group: int, rank: int) -> str:
+    """[g c, m, k...] -> [g m, c, k...], the spatial axes reversed."""
+    axes = list(range(2, 2 + rank))
+    far = -(2**62)
+    weight = op("Slice", weight, op.ints(*[-1] * rank), op.ints(*[far] * rank), op.ints(*axes), op.ints(*[-1] * rank))
+    tail = op("Shape", weight, start=1)
+    grouped = op("Reshape", weight, op("Concat", op.ints(group, -1), tail, axis=0))  # [g, c, m, k...]
+    grouped = op("Transpose", grouped, perm=[0, 2, 1, *range(3, 3 + rank)])
+    return op("Reshape", grouped, op("Concat", op.ints(-1), op("Shape", grouped, start=2), axis=0))
+
+
+def biased(op: Body, y: str, w: Window) -> str:
+    """With the node's bias, one number per channel, if it has one."""
+    bias = op.given(2)
+    return op("Add", y, op("Unsqueeze", bias, op.constant(np.arange(1, 1 + w.rank)))) if bias else y

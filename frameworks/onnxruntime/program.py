@@ -1,0 +1,111 @@
+"""A session with what is around it: which arrays go in, how, and which values come out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from deep500.frameworks.onnxruntime.compiler import compile_session
+from deep500.frameworks.onnxruntime.dtypes import is_plain, to_array, to_value
+from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, run_error
+from deep500.networks.graph import Network, Parameter
+from deep500.networks.protos import UNKNOWN
+
+
+class Program:
+    """Computes some values of a network.
+
+    Attributes:
+        inputs: names of the network's inputs that the values depend on.
+        constants: parameters that are part of the session: to write one makes the session obsolete.
+        is_random: whether runs draw random numbers.
+    """
+
+    def __init__(self, network: Network, outputs: Sequence[str], variables: Sequence[str],
+                 live: Mapping[str, Parameter], settings: ort.SessionOptions, providers: Sequence[Any],
+                 seed: int) -> None:  # fmt: skip
+        self.outputs = tuple(outputs)
+        self._parameters = live
+        self._computed = [n for n in dict.fromkeys(outputs) if network.producer(n) is not None]
+        needed = _needed(network, self._computed)
+        used = {n for node in needed for n in node.reads} | set(outputs)
+        self.inputs = [n for n in network.inputs if n in used]
+        self._variables = [n for n in dict.fromkeys(variables) if n in used]
+        self.constants = {n for n in network._parameters if n in used} & set(live) - {*self._variables}
+        self.is_random = any(_draws(node) for node in needed)
+        self.session: ort.InferenceSession | None = None
+        if self._computed:
+            self.session = compile_session(network, self._computed, self._variables, settings, providers, seed)
+            self._fed = {v.name for v in self.session.get_inputs()}
+        described = network.descriptors()
+        dtypes = [described.get(n, UNKNOWN).dtype for n in (*self.inputs, *self._variables, *self._computed)]
+        nested = any("(" in (d or "") for d in dtypes)
+        self._plain = nested or all(is_plain(d) for d in dtypes)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The wanted values by name."""
+        parameters = self._parameters
+        found: dict[str, Any] = {}
+        if self.session is not None:
+            feeds = {n: _as_array(inputs[n]) for n in self.inputs if n in self._fed}
+            for name in self._variables:
+                if name in self._fed:
+                    feeds[name] = parameters[name].value
+            found = run_session(self.session, self._computed, feeds, self._plain)
+        return {
+            n: found[n] if n in found else parameters[n].value if n in parameters else _as_array(inputs[n])
+            for n in self.outputs
+        }
+
+
+def run_session(
+    session: ort.InferenceSession, outputs: Sequence[str], feeds: Mapping[str, Any], plain: bool | None = None
+) -> dict[str, Any]:
+    """Run a session; arrays go in and come out without a copy, through bound values where ``plain`` is not true.
+
+    Raises:
+        InputError, NetworkError, UnsupportedOperator: see :func:`deep500.frameworks.onnxruntime.session.run_error`.
+    """
+    try:
+        if plain:
+            return dict(zip(outputs, session.run(outputs, feeds), strict=True))
+        binding = session.io_binding()
+        for name, array in feeds.items():
+            binding.bind_ortvalue_input(name, to_value(array))
+        for name in outputs:
+            binding.bind_output(name)
+        session.run_with_iobinding(binding)
+        return {n: to_array(v) for n, v in zip(outputs, binding.get_outputs(), strict=True)}
+    except (*BUILD_ERRORS, RuntimeError, ValueError) as error:
+        raise run_error(error, list(feeds)) from error
+
+
+def _as_array(value: Any) -> Any:
+    return value if isinstance(value, (list, type(None))) else np.asarray(value)
+
+
+def _needed(network: Network, outputs: Sequence[str]) -> list[Any]:
+    wanted, nodes = set(outputs), []
+    for node in reversed(network.nodes):
+        if wanted.intersection(node.writes):
+            wanted.update(node.reads)
+            nodes.append(node)
+    return nodes
+
+
+def _draws(node: Any) -> bool:
+    """Whether a node draws at random in the session: it has a seed, and for Dropout a training mode."""
+    schema = onnx.defs.get_schema(node.op_type) if not node.domain else None
+    if schema is None or "seed" not in schema.attributes:
+        return any(_draws(inner) for graph in node.graphs for inner in _nodes(graph))
+    return node.op_type != "Dropout" or len(node.inputs) > 2
+
+
+def _nodes(graph: onnx.GraphProto) -> list[Any]:
+    from deep500.networks.node import from_proto
+
+    return [from_proto(proto) for proto in graph.node]

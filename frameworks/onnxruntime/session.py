@@ -1,0 +1,148 @@
+"""From networks to sessions: the opset and IR version that the installed ONNX Runtime reads, options, its errors.
+
+A network is at the newest opset that ``onnx`` knows; ONNX Runtime is usually behind. An operator that changed since then
+is written at its older version where that version has the same attributes and arity: newer versions mostly add dtypes,
+and which dtypes it has kernels for ONNX Runtime says itself. What changed more is expanded, or unsupported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import onnx
+import onnxruntime as ort
+from onnx import helper
+from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
+from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOperator
+from deep500.networks.node import OPSET, Node, from_proto
+from deep500.networks.protos import domains_of, ir_version_for
+
+OLDEST = 22
+"""The oldest opset that is tried."""
+BUILD_ERRORS = (
+    errors.NotImplemented, errors.InvalidGraph, errors.Fail, errors.InvalidArgument, errors.RuntimeException,
+    errors.InvalidProtobuf,
+)  # fmt: skip
+"""What ONNX Runtime raises for a model that it cannot run."""
+_INDEX = ("out of data bounds", "out of bounds", "out of range", "indices", "index")
+
+
+def options(threads: int | None = None) -> ort.SessionOptions:
+    """Session options: deterministic kernels, errors raised instead of logged; ``OMP_NUM_THREADS`` counts as elsewhere."""
+    chosen = ort.SessionOptions()
+    chosen.log_severity_level = 4
+    chosen.use_deterministic_compute = True
+    declared = os.environ.get("OMP_NUM_THREADS", "")
+    chosen.intra_op_num_threads = threads or (int(declared) if declared.isdigit() else 0)
+    return chosen
+
+
+def open_session(
+    model: onnx.ModelProto, settings: ort.SessionOptions, providers: Sequence[Any] = ("CPUExecutionProvider",)
+) -> ort.InferenceSession:
+    """A session; raises one of :data:`BUILD_ERRORS`."""
+    return ort.InferenceSession(model.SerializeToString(), settings, providers=list(providers))
+
+
+@cache
+def limits() -> tuple[int, int]:
+    """(opset, IR version): the newest that the installed ONNX Runtime reads, found by trying."""
+    settings = options(1)
+
+    def reads(opset: int, ir: int) -> bool:
+        graph = helper.make_graph(
+            [helper.make_node("Relu", ["x"], ["y"])], "one", *[[helper.make_tensor_value_info(n, 1, [1])] for n in "xy"]
+        )
+        imports = [helper.make_operatorsetid("", opset)]
+        try:
+            open_session(helper.make_model(graph, opset_imports=imports, ir_version=ir), settings)
+        except BUILD_ERRORS:
+            return False
+        return True
+
+    opset = next((n for n in range(OPSET, OLDEST, -1) if reads(n, 8)), OLDEST)
+    ir = next((n for n in range(onnx.IR_VERSION, 8, -1) if reads(opset, n)), 8)
+    return opset, ir
+
+
+def model_at(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
+    """A model around a graph whose operators are taken at that opset."""
+    versions = {"": opset}
+    for domain in sorted(domains_of(graph.node) - {""}):
+        known = [s.since_version for s in onnx.defs.get_all_schemas() if s.domain == domain]
+        versions[domain] = max(known, default=1)
+    imports = [helper.make_operatorsetid(domain, version) for domain, version in versions.items()]
+    ir = min(ir_version_for(imports), limits()[1])
+    return helper.make_model(graph, opset_imports=imports, producer_name="deep500", ir_version=ir)
+
+
+def exists_at(node: Node, opset: int) -> bool:
+    """Whether the node, sub-graphs included, means the same at an older opset: same arity, no attribute unknown there."""
+    for graph in node.graphs:
+        if not all(exists_at(from_proto(inner), opset) for inner in graph.node):
+            return False
+    return bool(node.domain) or _exists_at(node.op_type, opset, len(node.inputs), len(node.outputs), _own(node))
+
+
+def _own(node: Node) -> tuple[str, ...]:
+    """Attributes that differ from their defaults."""
+    bare = Node(node.op_type, node.inputs, node.outputs, node.name, node.domain)
+    return tuple(
+        name for name, value in node.attributes.items()
+        if not isinstance(value, (int, float, str)) or bare.attribute(name) != value
+    )  # fmt: skip
+
+
+@cache
+def _exists_at(op_type: str, opset: int, inputs: int, outputs: int, attributes: tuple[str, ...]) -> bool:
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return False
+    arity = inputs <= schema.max_input and outputs <= schema.max_output
+    return arity and set(attributes) <= set(schema.attributes) and (op_type, schema.since_version) not in CHANGED
+
+
+CHANGED: set[tuple[str, int]] = set()
+"""Operators at versions that mean something else than the newest, though they look the same."""
+
+
+def strip(graph: onnx.GraphProto, opset: int) -> onnx.GraphProto:
+    """The graph without attributes (all at their defaults, see :func:`exists_at`) that the opset does not know."""
+    for proto in graph.node:
+        for attribute in proto.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                strip(attribute.g, opset)
+        if proto.domain or onnx.defs.get_schema(proto.op_type).since_version <= opset:
+            continue
+        known = onnx.defs.get_schema(proto.op_type, opset, "").attributes
+        kept = [a for a in proto.attribute if a.name in known]
+        del proto.attribute[:]
+        proto.attribute.extend(kept)
+    return graph
+
+
+def reason(error: BaseException) -> str:
+    """ONNX Runtime's message in one line, without its addresses in C++ sources."""
+    text = str(error).strip().replace("\n", " ")
+    return text.partition(" : ")[2].partition(" : ")[2] or text
+
+
+def run_error(error: Exception, names: Mapping[str, Any] | Sequence[str]) -> Deep500Error:
+    """What a failure during a run is to our callers."""
+    text = reason(error)
+    if isinstance(error, errors.NotImplemented):
+        return UnsupportedOperator(
+            f"got a network that backend 'onnxruntime' cannot run ({text}); expected operators and dtypes that it has: "
+            "try backend 'reference'"
+        )
+    if isinstance(error, errors.InvalidArgument) or any(word in text.lower() for word in _INDEX):
+        return InputError(
+            f"got inputs {list(names)} that an operator refuses ({text}); expected values, labels and indices in "
+            "their range and shapes that fit: check the data"
+        )
+    return NetworkError(f"got operands that do not fit ({text}); expected ones that do: check the shapes of the inputs")
