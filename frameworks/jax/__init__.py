@@ -3,6 +3,10 @@
 Importing it sets ``jax_enable_x64``; :mod:`deep500.frameworks.jax.dtypes` says why.
 """
 
+from deep500.registry import require
+
+require("jax")
+
 from deep500.frameworks.jax.executor import Executor, from_model, from_onnx
 from deep500.frameworks.jax.native import NativeExecutor, from_native
 from deep500.frameworks.jax.optimizers import (

@@ -22,7 +22,6 @@ from deep500.frameworks.jax.operators.table import DependsOnData, Entry, is_know
 from deep500.networks.graph import Network
 from deep500.networks.node import Node, captures
 from deep500.networks.program import Program, Target, constant_value, from_graph, needed
-from deep500.tensors import TensorDescriptor
 
 TARGET = Target("jax", OPS, DTYPES)
 
@@ -113,12 +112,14 @@ def _call(node: Node, env: Mapping[str, Any], context: Context, read: set[str]) 
     try:
         for i in entry.static:
             if i < len(args) and not is_known(args[i]):
-                raise DependsOnData(f"{node.name!r} ({node.op_type})", node.inputs[i])
+                raise DependsOnData(_where(node), [node.inputs[i]])
         results, several = _apply(entry, node, args, env, context, read)
     except DependsOnData as error:
-        raise error if error.where else DependsOnData(f"{node.name!r} ({node.op_type})", node.reads[0]) from error
+        if error.where and not node.graphs:
+            raise
+        raise DependsOnData(error.where or _where(node), _traced(node, env)) from error
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
-        raise DependsOnData(f"{node.name!r} ({node.op_type})", _first_traced(node, args)) from error
+        raise DependsOnData(_where(node), _traced(node, env)) from error
     except Deep500Error:
         raise
     except (ValueError, IndexError, TypeError, KeyError, ArithmeticError, AttributeError) as error:
@@ -151,8 +152,13 @@ def _apply(
         return jax.tree.map(np.asarray, results), several
 
 
-def _first_traced(node: Node, args: Sequence[Any]) -> str:
-    return next((n for n, a in zip(node.inputs, args, strict=True) if not is_known(a)), node.op_type)
+def _where(node: Node) -> str:
+    return f"{node.name!r} ({node.op_type})"
+
+
+def _traced(node: Node, env: Mapping[str, Any]) -> list[str]:
+    """What a node reads, its sub-graphs included, that is not known."""
+    return [name for name in dict.fromkeys(node.reads) if not is_known(env[name])]
 
 
 def _failure(node: Node, args: Sequence[Any], error: Exception) -> Deep500Error:
@@ -164,24 +170,16 @@ def _failure(node: Node, args: Sequence[Any], error: Exception) -> Deep500Error:
     )
 
 
-def ancestors(program: Program, value: str, node_name: str) -> set[str]:
-    """The program's sources (inputs and parameters) that a value depends on; of a whole node if it is an inner one."""
+def sources_of(program: Program, values: Sequence[str]) -> set[str]:
+    """The program's inputs and parameters that these values depend on."""
     makers = {name: node for node in program.nodes for name in node.writes}
-    sources = {*program.inputs, *program.attributes}
-    start = [value]
-    if value not in makers and value not in sources:
-        start = [n for node in program.nodes if node_name.startswith(node.name) or node.graphs for n in node.reads]
-    found, waiting, seen = set[str](), list(start), set[str]()
+    found, waiting = set[str](), list(values)
     while waiting:
         name = waiting.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if name in sources:
+        if name not in found:
             found.add(name)
-        elif name in makers:
-            waiting.extend(makers[name].reads)
-    return found
+            waiting.extend(makers[name].reads if name in makers else ())
+    return found & {*program.inputs, *program.attributes}
 
 
 def statistics_of(network: Network, nodes: Sequence[Node]) -> list[str]:
@@ -192,7 +190,3 @@ def statistics_of(network: Network, nodes: Sequence[Node]) -> list[str]:
             found.update({n: None for n in node.inputs[3:5] if n in network.parameters and not network.parameters[n].trainable})  # fmt: skip
     return list(found)
 
-
-def describe(value: Any) -> TensorDescriptor:
-    """What is known of an array."""
-    return TensorDescriptor(str(value.dtype), tuple(value.shape))

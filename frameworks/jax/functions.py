@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.errors import InputError, NetworkError
-from deep500.frameworks.jax.compiler import RANDOM, ancestors, statistics_of
+from deep500.frameworks.jax.compiler import RANDOM, sources_of, statistics_of
 from deep500.frameworks.jax.dtypes import is_float, place
 from deep500.frameworks.jax.operators.table import DependsOnData
 from deep500.networks.executor import InputCheck
@@ -107,8 +107,7 @@ class Compiled:
 
     def _decide(self, error: DependsOnData, inputs: Mapping[str, Any]) -> bool:
         """Make constants of the inputs behind a value that must be known; False if that is not possible."""
-        node = error.where.partition("'")[2].partition("'")[0]
-        sources = ancestors(self.program, error.value, node) - set(self.constants) - self.deciding
+        sources = sources_of(self.program, error.values) - set(self.constants) - self.deciding
         if not sources:
             return False
         if any(n not in self.program.inputs or _elements(inputs[n]) > DECIDING for n in sources):

@@ -1,1 +1,94 @@
-"""."""
+"""Attention as one operator: grouped heads, masks, windows, caches."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from deep500.frameworks.jax.operators.table import Array, op
+
+
+def _heads(x: Array, count: int) -> Array:
+    return x.reshape(*x.shape[:2], count, -1).swapaxes(1, 2)
+
+
+@op("Attention")
+def attention(
+    q: Array, k: Array, v: Array, mask: Array | None = None, past_key: Array | None = None,
+    past_value: Array | None = None, lengths: Array | None = None, *, is_causal: int = 0, kv_num_heads: int = 0,
+    left_window_size: int = -1, q_num_heads: int = 0, qk_matmul_output_mode: int = 0, right_window_size: int = -1,
+    scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None,
+    outputs: tuple[bool, ...] = (True,),
+) -> Any:  # fmt: skip
+    """Scaled dot-product attention on ``[N, heads, length, size]``, or ``[N, length, heads * size]`` with head counts.
+
+    A query that may look at nothing yields 0.
+    """
+    flat = q.ndim == 3
+    if flat:
+        q, k, v = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
+    past: Any = 0 if past_key is None else past_key.shape[2]
+    if past_key is not None and past_value is not None:
+        k, v = jnp.concatenate([past_key, k], 2), jnp.concatenate([past_value, v], 2)
+    elif lengths is not None:
+        past = (lengths - q.shape[2]).reshape(-1, 1, 1, 1)
+    present = (k, v)
+    groups = q.shape[1] // k.shape[1]
+    if groups > 1:
+        k, v = jnp.repeat(k, groups, 1), jnp.repeat(v, groups, 1)
+    hidden = _hidden(q, k, past, lengths, is_causal, left_window_size, right_window_size)
+    weights, stages = _weights(q, k, _bias(q, k, mask, hidden), scale, softcap, softmax_precision)
+    y = jnp.matmul(weights, v)
+    y = y.swapaxes(1, 2).reshape(*y.shape[:1], y.shape[2], -1) if flat else y
+    return y if len(outputs) == 1 else (y, *present, stages[qk_matmul_output_mode])[: len(outputs)]
+
+
+def _hidden(
+    q: Array, k: Array, past: Any, lengths: Array | None, causal: int, left: int, right: int
+) -> Array | None:
+    """Where a query must not look: ahead, outside its window, beyond the valid keys."""
+    here, there = np.arange(q.shape[2])[:, None] + past, np.arange(k.shape[2])
+    rules: list[Any] = []
+    if causal:
+        rules.append(there > here)
+    if left >= 0:
+        rules.append(there < here - left)
+    if right >= 0:
+        rules.append(there > here + right)
+    if lengths is not None:
+        rules.append(there >= lengths.reshape(-1, 1, 1, 1))
+    hidden = None
+    for rule in rules:
+        hidden = rule if hidden is None else hidden | rule
+    return hidden
+
+
+def _bias(q: Array, k: Array, mask: Array | None, hidden: Array | None) -> Array | None:
+    """Mask and hidden places as an addend; a mask shorter than the keys hides the rest."""
+    lowest, zero = np.array(-np.inf, q.dtype), np.zeros((), q.dtype)
+    bias = mask
+    if mask is not None and mask.dtype == np.bool_:
+        bias = jnp.where(mask, zero, lowest)
+    if bias is not None and bias.shape[-1] < k.shape[2]:
+        widths = [(0, 0)] * (bias.ndim - 1) + [(0, k.shape[2] - bias.shape[-1])]
+        bias = jnp.pad(bias, widths, constant_values=-np.inf)
+    if hidden is not None:
+        unseen = jnp.where(hidden, lowest, zero)
+        bias = unseen if bias is None else bias + unseen
+    return bias
+
+
+def _weights(q: Array, k: Array, bias: Any, scale: Any, softcap: float, precision: Any) -> tuple[Array, list[Array]]:
+    """The weights of the values, and what the operator can show of the way there."""
+    root = math.sqrt(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    raw = jnp.matmul(q * root, (k * root).swapaxes(-1, -2))
+    capped = softcap * jnp.tanh(raw / softcap) if softcap else raw
+    masked = capped if bias is None else capped + bias
+    work = masked.astype(np.float32) if precision == 1 else masked
+    blind = jnp.isneginf(work).all(-1, keepdims=True)
+    weights = jnp.where(blind, 0, jax.nn.softmax(jnp.where(blind, 0, work), -1)).astype(q.dtype)
+    return weights, [raw, capped, masked, weights]

@@ -130,6 +130,9 @@ def convert(x: Array, dtype: Any, saturate: bool = True) -> Array:
         elif str(dtype) == "float8_e4m3fn":
             wide = xp(x).where(abs(wide) >= 464, np.float32(np.nan), wide)  # halfway between 448, the largest, and 480
         return wide.astype(dtype)
+    if str(dtype) in ("int4", "uint4"):  # the low bits count, as in the conversion of wider integers
+        low = 8 if str(dtype) == "int4" else 0
+        return ((x.astype(np.int32) + low) % 16 - low).astype(dtype)
     return x.astype(dtype)
 
 

@@ -12,6 +12,7 @@ from deep500.frameworks.jax.operators.table import Array, op, positive, scalar
 
 
 def _complex(x: Array) -> Array:
+    x = x.astype(np.float64)  # differences of large terms: single precision leaves 1e-6 where there should be nothing
     return x[..., 0] if x.shape[-1] == 1 else jax.lax.complex(x[..., 0], x[..., 1])
 
 
