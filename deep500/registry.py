@@ -17,7 +17,6 @@ BACKENDS = {  # backend: (the module it needs, the extra that installs it)
     "pytorch": ("torch", "pytorch"),
     "jax": ("jax", "jax"),
     "tensorflow": ("tensorflow", "tensorflow"),
-    "onnxruntime": ("onnxruntime", "onnxruntime"),
 }
 """Built-in backends; others come through entry points."""
 
@@ -56,4 +55,5 @@ def load_backend(name: str) -> ModuleType:
             return entry.load()
     if name not in BACKENDS:
         raise MissingBackend(f"got backend {name!r}; expected one of the known ones: {nearest(name, backend_names())}")
+    require(name)
     return importlib.import_module(f"deep500.frameworks.{name}")

@@ -210,6 +210,14 @@ def test_an_absent_framework_gives_its_install_line(monkeypatch: pytest.MonkeyPa
         registry.load_backend("absent")
 
 
+@pytest.mark.parametrize(("backend", "package"), [("pytorch", "torch"), ("jax", "jax"), ("tensorflow", "tensorflow")])
+def test_importing_a_backend_without_its_framework_gives_the_install_line(backend: str, package: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; import deep500.frameworks.{backend}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"pip install 'deep500[{backend}]'" in done.stderr.splitlines()[-1]
+
+
 def test_a_broken_framework_raises_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(name: str) -> None:
         raise ModuleNotFoundError("of torch's own", name="something_inside")

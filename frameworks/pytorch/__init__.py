@@ -1,5 +1,9 @@
 """PyTorch backend: networks become ``torch.fx`` modules; needs ``torch``."""
 
+from deep500.registry import require
+
+require("pytorch")
+
 from deep500.frameworks.pytorch.executor import Executor, from_model, from_onnx
 from deep500.frameworks.pytorch.native import NativeExecutor, from_native
 from deep500.frameworks.pytorch.optimizers import (

@@ -1,5 +1,9 @@
 """TensorFlow backend: networks become functions over variables; needs ``tensorflow``."""
 
+from deep500.registry import require
+
+require("tensorflow")
+
 from deep500.frameworks.tensorflow.executor import Executor, from_model, from_onnx
 from deep500.frameworks.tensorflow.native import NativeExecutor, from_native
 from deep500.frameworks.tensorflow.optimizers import (
