@@ -17,6 +17,7 @@ BACKENDS = {  # backend: (the module it needs, the extra that installs it)
     "pytorch": ("torch", "pytorch"),
     "jax": ("jax", "jax"),
     "tensorflow": ("tensorflow", "tensorflow"),
+    "onnxruntime": ("onnxruntime", "onnxruntime"),
 }
 """Built-in backends; others come through entry points."""
 

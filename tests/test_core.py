@@ -210,7 +210,10 @@ def test_an_absent_framework_gives_its_install_line(monkeypatch: pytest.MonkeyPa
         registry.load_backend("absent")
 
 
-@pytest.mark.parametrize(("backend", "package"), [("pytorch", "torch"), ("jax", "jax"), ("tensorflow", "tensorflow")])
+@pytest.mark.parametrize(
+    ("backend", "package"),
+    [("pytorch", "torch"), ("jax", "jax"), ("tensorflow", "tensorflow"), ("onnxruntime", "onnxruntime")],
+)
 def test_importing_a_backend_without_its_framework_gives_the_install_line(backend: str, package: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; import deep500.frameworks.{backend}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

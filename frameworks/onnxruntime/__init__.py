@@ -1,5 +1,9 @@
 """ONNX Runtime backend: networks become ``InferenceSession`` objects, and train by their emitted gradient."""
 
+from deep500.registry import require
+
+require("onnxruntime")
+
 from deep500.frameworks.onnxruntime.executor import Executor, from_model, from_onnx
 from deep500.frameworks.onnxruntime.native import NativeExecutor, from_native
 from deep500.frameworks.onnxruntime.optimizers import (
