@@ -19,7 +19,7 @@ from deep500.measure.statistics import Interval, paired_ratio
 FASTER, SLOWER, EQUIVALENT, UNRESOLVED = "faster", "slower", "equivalent", "unresolved"
 
 MARGIN = 0.02
-"""Ratios within 1/(1 + MARGIN) .. 1 + MARGIN are the same for all practical purposes: the smallest effect of interest."""
+"""The smallest effect of interest: ratios from 1/(1 + MARGIN) to 1 + MARGIN are the same for all practical purposes."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,9 @@ def compare_all(
     names = list(samples)
     if len(names) < 2 or len({len(values) for values in samples.values()}) != 1:
         counts = {name: len(values) for name, values in samples.items()}
-        raise InputError(f"got samples {counts}; expected at least two systems measured in the same turns: measure both")
+        raise InputError(
+            f"got samples {counts}; expected at least two systems measured in the same turns: measure both"
+        )
     pairs = [(a, b) for place, a in enumerate(names) for b in names[place + 1 :]]
     corrected = holm([signed_rank(samples[a], samples[b]) for a, b in pairs])
     noise, made = noise_floor(control), []

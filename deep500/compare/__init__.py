@@ -1,0 +1,1 @@
+"""Comparison of frameworks: the equivalence gate first, then timing in turns, then words with evidence."""

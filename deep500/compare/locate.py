@@ -1,0 +1,90 @@
+"""Find the first node at which two frameworks part, by making inner values outputs, in order, until one differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from deep500.compare.findings import relative
+from deep500.compare.subject import Batch, Candidate
+from deep500.compare.traces import as_arrays
+from deep500.networks.executor import GraphExecutor
+from deep500.networks.graph import Network
+from deep500.networks.node import Node
+
+CHUNK = 32
+"""Nodes whose outputs are compared at a time, which bounds the memory."""
+FUSED = "no inner value differs once it is an output: a fusion of nodes is at fault"
+
+
+def describe_node(node: Node, value: str) -> str:
+    """``value 'conv1' of node 'conv1' (Conv)``."""
+    return f"value {value!r} of node {node.name!r} ({node.op_type})"
+
+
+def evaluation(judge: Candidate, other: Candidate, network: Network, batches: Sequence[Batch], tolerance: float) -> str:
+    """The first value that differs in evaluation mode on the last of ``batches``, which are all run in their order."""
+    executors = [one.build(network) for one in (judge, other)]
+    for chunk in _chunks(network):
+        values = [value for _, value in _values(chunk)]
+        wanted, got = (_last_run(executor, network, batches, values) for executor in executors)
+        for node, value in _values(chunk):
+            difference = relative(got[value], wanted[value])
+            if difference > tolerance:
+                return f"first {describe_node(node, value)}, by {difference:.1e}"
+    return FUSED
+
+
+def training(judge: Candidate, other: Candidate, network: Network, batch: Batch, loss: str, tolerance: float) -> str:
+    """The first value that differs in training mode."""
+    for chunk in _chunks(network):
+        shown = network.copy()
+        shown.outputs[:] = [loss]
+        for _, value in _values(chunk):
+            if value not in shown.outputs:
+                shown.add_output(value)
+        found = [_train(one, shown, batch, loss) for one in (judge, other)]
+        for node, value in _values(chunk):
+            if value not in found[0] or value not in found[1]:
+                continue
+            difference = relative(found[1][value], found[0][value])
+            if difference > tolerance:
+                return f"first {describe_node(node, value)}, by {difference:.1e}"
+    return FUSED
+
+
+def reader(network: Network, parameter: str) -> tuple[int, str]:
+    """The last node that reads a parameter: its place, and a phrase that names it."""
+    for place, node in reversed(list(enumerate(network.nodes))):
+        if parameter in node.reads:
+            return place, f"{parameter!r}, read by node {node.name!r} ({node.op_type})"
+    return -1, repr(parameter)
+
+
+def _last_run(
+    executor: GraphExecutor, network: Network, batches: Sequence[Batch], values: Sequence[str]
+) -> dict[str, np.ndarray]:
+    found: dict[str, np.ndarray] = {}
+    for batch in batches:
+        found = as_arrays(executor, executor.inference(_needed(network, batch), values))
+    return found
+
+
+def _train(candidate: Candidate, network: Network, batch: Batch, loss: str) -> dict[str, np.ndarray]:
+    executor = candidate.build(network)
+    return as_arrays(executor, executor.inference_and_backprop(batch, loss))
+
+
+def _needed(network: Network, batch: Batch) -> Batch:
+    return {name: value for name, value in batch.items() if name in network.inputs}
+
+
+def _chunks(network: Network) -> Iterator[list[Node]]:
+    nodes = [node for node in network.nodes if node.writes]
+    for start in range(0, len(nodes), CHUNK):
+        yield nodes[start : start + CHUNK]
+
+
+def _values(nodes: Sequence[Node]) -> list[tuple[Node, str]]:
+    return [(node, value) for node in nodes for value in node.writes]

@@ -1,0 +1,128 @@
+"""What is compared: one network, the same batches, and for each framework how to build and to train it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import RecipeError
+from deep500.networks.executor import GraphExecutor
+from deep500.networks.graph import Network
+from deep500.recipe.build import load_data, make_executor, make_network, make_optimizer, make_sampler
+from deep500.recipe.loader import load_recipe
+from deep500.recipe.options import Options
+from deep500.recipe.plan import Plan, make_plan
+
+Batch = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A framework as the gate sees it: ``build`` compiles a network, ``optimizer`` makes the recipe's optimizer."""
+
+    name: str
+    build: Callable[[Network], GraphExecutor]
+    optimizer: Callable[[GraphExecutor], Any] | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything besides the framework that decides what a recipe run computes; JSON can hold it.
+
+    Attributes:
+        recipe: the recipe file.
+        overrides: ``key=value`` words.
+        seed: the first seed, the recipe's own if None.
+        data: folder with data sets; download: whether to fetch absent ones.
+        open: allow overrides of FIXED keys.
+    """
+
+    recipe: str
+    overrides: tuple[str, ...] = ()
+    seed: int | None = None
+    data: str | None = None
+    download: bool = False
+    open: bool = False
+
+    def options(self, **more: Any) -> Options:
+        """As the options that a recipe takes."""
+        folder = None if self.data is None else Path(self.data)
+        known = {"overrides": list(self.overrides), "seed": self.seed, "data": folder, "download": self.download}
+        return Options(**{**known, "open": self.open, **more})
+
+
+@dataclass
+class Subject:
+    """A recipe re-targeted to one framework: its plan, data, network and batches."""
+
+    framework: str
+    plan: Plan
+    data: tuple[Any, Any] = field(repr=False)
+
+    @classmethod
+    def of(cls, setting: Setting, framework: str, data: tuple[Any, Any] | None = None) -> Subject:
+        """Load the recipe for a framework.
+
+        Raises:
+            RecipeError, DataError, MissingBackend: as running it would.
+        """
+        recipe = load_recipe(Path(setting.recipe))
+        halves = recipe.FIXED, recipe.MUTABLE, recipe.METRICS
+        make_plan(*halves, setting.options())  # refuses overrides of FIXED keys; --framework below may change them
+        plan = make_plan(*halves, setting.options(framework=framework, open=True))
+        values = plan.values
+        found = load_data(values, False, setting.download, setting.options().data) if data is None else data
+        return cls(framework, plan, found)
+
+    @property
+    def seed(self) -> int:
+        """The first seed."""
+        return self.plan.seeds[0]
+
+    def network(self) -> Network:
+        """The recipe's network with its loss and its initial weights."""
+        return make_network(self.plan.values, self.data[0], self.seed)
+
+    def batches(self, count: int) -> list[Batch]:
+        """The first training batches of the first epoch, over again where the epoch has fewer."""
+        sampler = make_sampler(self.plan.values, "train_sampler", self.data[0], self.seed, False)
+        sampler.set_epoch(0)
+        made = list(islice(iter(sampler), count))
+        if not made:
+            raise RecipeError("got a train_sampler without batches; expected at least one: make batch_size smaller")
+        return [made[number % len(made)] for number in range(count)]
+
+    def candidate(self) -> Candidate:
+        """This framework for the gate."""
+        values = self.plan.values
+        return Candidate(
+            self.framework,
+            lambda network: make_executor(values, network),
+            lambda executor: make_optimizer(values, executor),
+        )
+
+
+def digest(arrays: Mapping[str, Any]) -> str:
+    """SHA-256 over names, dtypes, shapes and bytes, in the order of the names.
+
+    Example:
+        >>> digest({"a": np.zeros(2), "b": np.ones(1)}) == digest({"b": np.ones(1), "a": np.zeros(2)})
+        True
+    """
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        found.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()
+
+
+def digests(batches: Sequence[Batch]) -> list[str]:
+    """One :func:`digest` per batch."""
+    return [digest(batch) for batch in batches]

@@ -1,0 +1,98 @@
+"""The gate on unbroken backends: no false alarm, no vacuous agreement, and what it says when it cannot compare."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from deep500.compare.findings import largest, relative
+from deep500.compare.gate import check_equivalence
+from deep500.compare.subject import Candidate, digest
+from deep500.errors import InputError, UnsupportedOperator
+from deep500.networks import add_loss, create
+from tests.compare.networks import batches, candidate, probe
+
+OPTIMIZERS = [
+    ("GradientDescent", {"lr": 0.1}),
+    ("MomentumOptimizer", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True}),
+    ("AdamOptimizer", {"lr": 0.01}),
+    ("RMSPropOptimizer", {"lr": 0.01}),
+    ("AdaGradOptimizer", {"lr": 0.01}),
+]
+
+
+@pytest.mark.parametrize(("optimizer", "options"), OPTIMIZERS, ids=[name for name, _ in OPTIMIZERS])
+def test_no_false_alarm(backend_name, optimizer, options):
+    others = "pytorch" if backend_name == "reference" else backend_name
+    pair = [candidate(name, optimizer, **options) for name in ("reference", others)]
+    result = check_equivalence(probe(), batches(), pair)
+    assert result and result.judge == "reference", [str(check) for check in result.checks if not check.passed]
+    made = [check.name for check in result.checks if check.framework == others]
+    assert {"weights", "evaluation forward", "training forward", "running statistics", "gradients"} <= {*made}
+    assert "optimizer" in made and len(result.curves["reference"]["loss"]) == 3
+
+
+@pytest.mark.backend("pytorch")
+def test_dropout_is_compared_by_its_statistics():
+    result = check_equivalence(probe(dropout=True), batches(), [candidate("pytorch"), candidate("reference")])
+    assert result, [str(check) for check in result.checks if not check.passed]
+    assert [check.framework for check in result.checks if check.name == "dropout"] == ["pytorch", "reference"]
+
+
+def test_vacuous_agreement_is_no_agreement():
+    network = create("mlp", shape=(4,), classes=3)
+    for name in network.trainable():
+        network.set_parameter(name, np.zeros_like(network.parameters[name].value))
+    add_loss(network, "mean_squared_error")
+    data = [{"input": np.ones((4, 4), "float32"), "label": np.zeros((4, 3), "float32")}]
+    twins = [candidate("reference"), Candidate("twin", *_parts("reference"))]
+    result = check_equivalence(network, data, twins)
+    assert not result and "vacuous" in result.first("reference").where
+
+
+def _parts(name):
+    one = candidate(name)
+    return one.build, one.optimizer
+
+
+def test_without_float64_it_compares_in_float32_and_says_so():
+    def build(network):
+        if any(one.dtype == "float64" for one in network.inputs.values()):
+            raise UnsupportedOperator("got Conv in float64; expected float32")
+        return candidate("reference").build(network)
+
+    result = check_equivalence(probe(), batches(), [candidate("reference"), Candidate("single", build, _parts("reference")[1])])  # fmt: skip  # noqa: E501
+    assert result and "single: compared in float32" in result.notes[0]
+    forward = next(c for c in result.checks if (c.framework, c.name) == ("single", "evaluation forward"))
+    assert forward.tolerance == 1e-5 and 0 < forward.difference < 1e-5
+
+
+def test_needs_two_frameworks_and_a_batch():
+    for ones, data in (([candidate("reference")], batches(1)), ([candidate("reference")] * 2, [])):
+        with pytest.raises(InputError, match="at least two and one"):
+            check_equivalence(probe(), data, ones)
+
+
+RELATIVE = [
+    ([1.0, 2.0], [1.0, 4.0], 0.5),
+    ([1.0], [1.0, 1.0], float("inf")),
+    ([np.nan], [1.0], float("inf")),
+    ([np.nan, 1.0], [np.nan, 1.0], 0.0),
+    ([np.inf, 1.0], [-np.inf, 1.0], float("inf")),
+    ([1, 2], [1, 3], 1.0),
+    ([], [], 0.0),
+    ([1e-20], [0.0], 1e-20),
+]
+
+
+@pytest.mark.parametrize(("got", "want", "difference"), RELATIVE)
+def test_relative(got, want, difference):
+    assert relative(np.array(got), np.array(want)) == difference
+
+
+def test_digest_sees_name_dtype_shape_and_value():
+    base = {"a": np.arange(4.0)}
+    others = [{"b": np.arange(4.0)}, {"a": np.arange(4)}, {"a": np.arange(4.0).reshape(2, 2)}, {"a": np.ones(4)}]
+    assert len({digest(one) for one in [base, *others]}) == 5
+    assert digest({"a": np.arange(8.0)[::2]}) == digest({"a": np.array([0.0, 2, 4, 6])})
+    assert largest({"a": np.array([1, 9]), "b": np.array([-2.0, np.inf])}) == 2.0
