@@ -222,7 +222,7 @@ def _amplified(truth: Trace) -> set[str]:
 def _curves(
     network: Network, batches: Sequence[Batch], candidates: Sequence[Candidate], loss: str, result: GateResult
 ) -> None:
-    """Loss and gradient norm over the first steps, reported; only the first loss is judged: later ones hold rounding."""
+    """Loss and gradient norm over the first steps, reported; only the first loss is judged: later ones round."""
     failed = {check.framework for check in result.checks if not check.passed}
     for one in candidates:
         if one.name not in failed and one.optimizer is not None:
