@@ -1,1 +1,1 @@
-"""Networks as other people's collections export them, in every backend: ``python -m tests.models`` (see ``__main__``)."""
+"""Networks as other people's collections export them, in every backend: ``python -m tests.models``."""

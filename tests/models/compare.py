@@ -49,7 +49,8 @@ def relative_difference(got: np.ndarray, want: np.ndarray) -> float:
     Raises:
         AssertionError: other shape or dtype, numbers that are not finite, or expected values that are all but 0.
     """
-    assert (got.shape, got.dtype) == (want.shape, want.dtype), f"got {got.dtype}{got.shape}; expected {want.dtype}{want.shape}"
+    kinds = [f"{a.dtype}{a.shape}" for a in (got, want)]
+    assert kinds[0] == kinds[1], f"got {kinds[0]}; expected {kinds[1]}"
     largest = float(np.abs(want).max())
     assert largest > SMALLEST, f"the largest value expected is {largest:.2g}: agreement would say nothing"
     assert np.isfinite(got).all(), "got numbers that are not finite"
@@ -74,9 +75,7 @@ def load(path: Path) -> tuple[Network, float]:
     return network, time.perf_counter() - start
 
 
-def compare(
-    model: str, path: Path, inputs: Mapping[str, np.ndarray], want: list[np.ndarray], backend: str
-) -> Row:
+def compare(model: str, path: Path, inputs: Mapping[str, np.ndarray], want: list[np.ndarray], backend: str) -> Row:
     """Load a file, build an executor, run it, compare all outputs; what goes wrong becomes the row's verdict."""
     nodes, start = 0, time.perf_counter()
     try:
@@ -115,8 +114,9 @@ def gradients(network: Network, backend: str, inputs: Mapping[str, np.ndarray]) 
     executor = load_backend(backend).from_model(network)
     rng = np.random.default_rng(0)
     given = {n: v.astype(np.float64) if v.dtype == np.float32 else v for n, v in inputs.items() if n in network.inputs}
-    shape = np.asarray(executor.network.to_numpy(executor.inference(given, network.outputs[:1])[network.outputs[0]])).shape
-    executor.inference_and_backprop({**given, "label": rng.standard_normal(shape)}, "loss")
+    output = network.outputs[0]
+    answer = executor.network.to_numpy(executor.inference(given, [output])[output])
+    executor.inference_and_backprop({**given, "label": rng.standard_normal(answer.shape)}, "loss")
     names = [gradient_name(name) for name in network.trainable()]
     found = executor.network.fetch_tensors(names)
     return np.concatenate([np.ravel(executor.network.to_numpy(tensor)) for tensor in found])
@@ -125,7 +125,7 @@ def gradients(network: Network, backend: str, inputs: Mapping[str, np.ndarray]) 
 def compare_gradients(
     model: str, path: Path, inputs: Mapping[str, np.ndarray], backend: str, against: str = "reference"
 ) -> Row:
-    """Gradients of every weight in float64: a backend's against those that the reference computes from the emitted graph."""
+    """Gradients of every weight in float64: a backend's against the emitted ones, run by the reference backend."""
     nodes, start = 0, time.perf_counter()
     try:
         network = training_copy(path)

@@ -1,7 +1,7 @@
 """Architectures of public collections with random weights, exported to ONNX files in a temporary folder.
 
-The collections are tools of this test, never dependencies of Deep500: install them beside it, in an environment of their
-own (``HOW_TO_INSTALL``). Without ``--no-deps`` they replace a CPU build of torch by one of several gigabytes.
+The collections are tools of this test, never dependencies of Deep500: install them beside it, in an environment of
+their own (``HOW_TO_INSTALL``). Without ``--no-deps`` they replace a CPU build of torch by one of several gigabytes.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ _BERT = {"vocab_size": _WORDS, "hidden_size": 64, "num_hidden_layers": 2, "num_a
          "intermediate_size": 128, "max_position_embeddings": 64}  # fmt: skip
 _LLAMA = {"vocab_size": _WORDS, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
           "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 64}  # fmt: skip
-_GPT2 = {"vocab_size": _WORDS, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64, "bos_token_id": 0, "eos_token_id": 0}
+_GPT2 = {"vocab_size": _WORDS, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64, "bos_token_id": 0,
+         "eos_token_id": 0}  # fmt: skip
 _DISTIL = {"vocab_size": _WORDS, "dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128,
            "max_position_embeddings": 64}  # fmt: skip
 

@@ -139,6 +139,12 @@ def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
     return np.where(x < 0, x * x.dtype.type(alpha), x)
 
 
+@op("HardSwish")
+def hard_swish(x: Array) -> Array:
+    """x max(0, min(1, x/6 + 1/2)), Howard et al. 2019, arXiv 1905.02244; the schema's body rounds 1/6 to float32."""
+    return x * np.clip(x * x.dtype.type(1 / 6) + x.dtype.type(0.5), 0, 1).astype(x.dtype)
+
+
 @op("Elu")
 def elu(x: Array, *, alpha: float = 1.0) -> Array:
     """x, or alpha (exp(x) - 1) where x < 0."""
