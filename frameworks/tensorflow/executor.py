@@ -204,6 +204,8 @@ class Executor(GraphExecutor):
         descriptors = [self.network.inputs[name] for name in program.inputs]
         if any("(" in (d.dtype or "") for d in descriptors):  # sequences and optional values
             return run
+        if any("float8" in (d.dtype or "") for d in program.descriptors.values()):  # TensorFlow's optimizer lacks them
+            return run
         specs = [
             tf.TensorSpec(None if d.shape is None else [n if isinstance(n, int) else None for n in d.shape], tf_dtype(d.dtype))
             for d in descriptors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 from deep500.frameworks.tensorflow.dtypes import onnx_dtype
@@ -51,12 +52,22 @@ def power(x: Tensor, exponent: Tensor) -> Tensor:
 @op("Mod", layout="any")
 def mod(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
     """Sign of the divisor, or of the dividend under ``fmod``."""
+    if a.dtype in (tf.float16, tf.bfloat16):
+        return tf.cast(mod(tf.cast(a, tf.float32), tf.cast(b, tf.float32), fmod=fmod), a.dtype)
     return tf.truncatemod(a, b) if fmod else tf.math.floormod(a, b)
 
 
 @op("BitShift", layout="any")
 def bit_shift(x: Tensor, by: Tensor, *, direction: str) -> Tensor:
-    return (tf.bitwise.left_shift if direction == "LEFT" else tf.bitwise.right_shift)(x, by)
+    """By the width or more, or by a negative number, nothing stays but the sign."""
+    beyond = tf.logical_or(by < 0, by >= x.dtype.size * 8)
+    by = tf.where(beyond, tf.zeros_like(by), by)
+    gone = tf.zeros_like(x)
+    if direction == "LEFT":
+        return tf.where(beyond, gone, tf.bitwise.left_shift(x, by))
+    if not x.dtype.is_unsigned:
+        gone = tf.where(x < 0, gone - 1, gone)
+    return tf.where(beyond, gone, tf.bitwise.right_shift(x, by))
 
 
 @op("Max", layout="any")
@@ -96,17 +107,38 @@ def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> 
 
 @op("Cast", layout="any")
 def cast(x: Tensor, *, to: int, saturate: int = 1) -> Tensor:
-    return tf.cast(x, onnx_dtype(to))
+    return convert(x, onnx_dtype(to), bool(saturate))
 
 
 @op("CastLike")
 def cast_like(x: Tensor, like: Tensor, *, saturate: int = 1) -> Tensor:
-    return tf.cast(x, like.dtype)
+    return convert(x, like.dtype, bool(saturate))
+
+
+_NARROW = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
+_WHOLE = {"int4": tf.int8, "uint4": tf.uint8}  # the only dtypes that these are cast to and from
+
+
+def convert(x: Tensor, dtype: Any, saturate: bool = True) -> Tensor:
+    """Change the dtype; what float8 cannot hold becomes its largest value under ``saturate``."""
+    if x.dtype == dtype:
+        return x
+    x = tf.cast(x, _WHOLE[x.dtype.name]) if x.dtype.name in _WHOLE else x
+    if dtype.name in _NARROW:
+        x = tf.cast(x, tf.float32)
+        if saturate:
+            limit = number(_NARROW[dtype.name], x)
+            x = tf.where(tf.math.is_nan(x), x, tf.clip_by_value(x, -limit, limit))
+    elif dtype.name in _WHOLE:
+        x = tf.cast(tf.cast(x, tf.int32), _WHOLE[dtype.name])
+    return tf.cast(x, dtype)
 
 
 @op("BitCast")
 def bit_cast(x: Tensor, *, to: int) -> Tensor:
-    return tf.bitcast(x, onnx_dtype(to))
+    dtype = onnx_dtype(to)
+    x = tf.cast(x, tf.uint8) if x.dtype == tf.bool else x
+    return tf.cast(x, tf.bool) if dtype == tf.bool else tf.bitcast(x, dtype)
 
 
 # -- activations ----------------------------------------------------------------------------------------------------
@@ -177,14 +209,22 @@ def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
     return tf.cast(shrunk, x.dtype)
 
 
+def _in_single(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Sums of half precision are taken in single."""
+    return tf.cast(function(tf.cast(x, tf.float32)), x.dtype) if x.dtype in (tf.float16, tf.bfloat16) else function(x)
+
+
 @op("Softmax", layout="axis")
 def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    return tf.nn.softmax(x, axis)
+    if x.dtype not in (tf.float16, tf.bfloat16):
+        return tf.nn.softmax(x, axis)
+    exponential = tf.exp(x - tf.stop_gradient(tf.reduce_max(x, axis, keepdims=True)))
+    return exponential / _in_single(lambda y: tf.reduce_sum(y, axis, keepdims=True), exponential)
 
 
 @op("LogSoftmax", layout="axis")
 def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    return tf.nn.log_softmax(x, axis)
+    return _in_single(lambda y: tf.nn.log_softmax(y, axis), x)
 
 
 @op("Hardmax", layout="axis")

@@ -42,7 +42,7 @@ REDUCTIONS: dict[str, Reduction] = {
     "ReduceL2": _via_float(lambda x, axes, keep: tf.sqrt(tf.reduce_sum(x * x, axes, keep))),
     "ReduceSumSquare": lambda x, axes, keep: tf.reduce_sum(x * x, axes, keep),
     "ReduceLogSum": _via_float(lambda x, axes, keep: tf.math.log(tf.reduce_sum(x, axes, keep))),
-    "ReduceLogSumExp": _via_float(lambda x, axes, keep: tf.reduce_logsumexp(x, axes, keep)),
+    "ReduceLogSumExp": _via_float(tf.reduce_logsumexp),
 }
 """One function (tensor, axes, keep) for each; the operators below differ in nothing else."""
 
@@ -123,27 +123,36 @@ def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tens
     return tuple(tf.constant(a) for a in (values, first, inverse, counts))
 
 
+def _matmul(a: Tensor, b: Tensor, turn_a: int = 0, turn_b: int = 0) -> Tensor:
+    """Sums of half precision are taken in single."""
+    dtype = a.dtype
+    if dtype in (tf.float16, tf.bfloat16):
+        a, b = tf.cast(a, tf.float32), tf.cast(b, tf.float32)
+    return tf.cast(tf.matmul(a, b, bool(turn_a), bool(turn_b)), dtype)
+
+
 @op("MatMul")
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Vectors are rows on the left and columns on the right."""
     left, right = rank(a) == 1, rank(b) == 1
-    if left and right:
-        return tf.tensordot(a, b, 1)
     a, b = tf.expand_dims(a, 0) if left else a, tf.expand_dims(b, -1) if right else b
-    y = tf.matmul(a, b)
-    return tf.squeeze(y, -2) if left else tf.squeeze(y, -1) if right else y
+    y = _matmul(a, b)
+    y = tf.squeeze(y, -1) if right else y
+    return tf.squeeze(y, -1 if right else -2) if left else y
 
 
 @op("Gemm")
 def gemm(a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0) -> Tensor:  # fmt: skip
-    y = tf.matmul(a, b, bool(transA), bool(transB))
+    y = _matmul(a, b, transA, transB)
     if alpha != 1:
         y = y * number(alpha, y)
     if c is None:
         return y
     if beta != 1:
         c = c * number(beta, y)
-    return tf.nn.bias_add(y, c) if c.shape.rank == 1 and c.shape[0] not in (None, 1) else y + c
+    if c.shape.rank in (1, 2) and c.shape.num_elements() == c.shape[-1] != 1:  # one row
+        return tf.nn.bias_add(y, tf.reshape(c, [-1]))
+    return y + c
 
 
 @op("Einsum")

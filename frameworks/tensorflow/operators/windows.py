@@ -100,6 +100,9 @@ def conv(
     x: Tensor, w: Tensor, b: Tensor | None = None, *, auto_pad: str = "NOTSET", dilations: Ints = None, group: int = 1,
     kernel_shape: Ints = None, pads: Ints = None, strides: Ints = None,
 ) -> Tensor:  # fmt: skip
+    half = x.dtype if x.dtype in (tf.float16, tf.bfloat16) else None
+    if half:  # sums of half precision are taken in single
+        x, w, b = (t if t is None else tf.cast(t, tf.float32) for t in (x, w, b))
     window = make_window(x, static_sizes(w)[2:], strides, pads, dilations, auto_pad)
     flat = len(window.kernel) == 1
     if flat:  # an image of height 1
@@ -111,7 +114,8 @@ def conv(
         x, padding = padded(x, window.begin, window.end), "VALID"
     y = _conv(x, kernel, window.strides, padding, group)
     y = tf.squeeze(y, 1) if flat else y
-    return y if b is None else tf.nn.bias_add(y, b)
+    y = y if b is None else tf.nn.bias_add(y, b)
+    return tf.cast(y, half) if half else y
 
 
 def _conv(x: Tensor, kernel: Tensor, strides: Any, padding: Any, group: int) -> Tensor:
@@ -202,8 +206,8 @@ def max_pool(
         return pool(y, window.kernel, window.strides, "VALID")
     best, *others = _taps(y, window)
     chosen = tf.zeros_like(best, tf.int64)
-    for number, tap in enumerate(others, 1):
-        chosen = tf.where(tap > best, tf.constant(number, tf.int64), chosen)
+    for place, tap in enumerate(others, 1):
+        chosen = tf.where(tap > best, tf.constant(place, tf.int64), chosen)
         best = tf.maximum(best, tap)
     return best if len(outputs) == 1 else (best, _flat_indices(chosen, window, x, storage_order))
 

@@ -1,0 +1,105 @@
+"""ONNX's Attention, written after its definition: grouped heads, masks, windows, caches."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from deep500.frameworks.tensorflow.operators.elementwise import softmax
+from deep500.frameworks.tensorflow.operators.reductions import matmul
+from deep500.frameworks.tensorflow.operators.table import number, op, sizes, static_sizes
+from deep500.frameworks.tensorflow.runtime import tf
+
+Tensor = Any
+
+
+def _heads(x: Tensor, heads: int) -> Tensor:
+    """``[N, length, heads * size]`` as ``[N, heads, length, size]``."""
+    n = sizes(x)
+    return tf.transpose(tf.reshape(x, [n[0], n[1], heads, n[2] // heads]), [0, 2, 1, 3])
+
+
+@op("Attention")
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, past_key: Tensor | None = None,
+    past_value: Tensor | None = None, lengths: Tensor | None = None, *, is_causal: int = 0, kv_num_heads: int = 0,
+    left_window_size: int = -1, q_num_heads: int = 0, qk_matmul_output_mode: int = 0, right_window_size: int = -1,
+    scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None, outputs: tuple[bool, ...],
+) -> Any:  # fmt: skip
+    """Scaled dot-product attention on ``[N, heads, length, size]``, or ``[N, length, heads * size]`` with head counts.
+
+    A query that may look at nothing yields 0.
+    """
+    flat = q.shape.rank == 3
+    if flat:
+        q, k, v = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
+    past: Any = tf.zeros([], tf.int64)
+    if past_key is not None and past_value is not None:
+        past = tf.cast(sizes(past_key)[2], tf.int64)
+        k, v = tf.concat([past_key, k], 2), tf.concat([past_value, v], 2)
+    elif lengths is not None:
+        past = tf.reshape(tf.cast(lengths, tf.int64) - tf.cast(sizes(q)[2], tf.int64), [-1, 1, 1, 1])
+    present = (k, v)
+    groups = static_sizes(q, 1)[0] // static_sizes(k, 1)[0]
+    if groups > 1:
+        k, v = tf.repeat(k, groups, 1), tf.repeat(v, groups, 1)
+    hidden = _hidden(q, k, past, lengths, is_causal, left_window_size, right_window_size)
+    weights, stages = _weights(q, k, _bias(q, k, mask, hidden), scale, softcap, softmax_precision)
+    y = matmul(weights, v)
+    if flat:
+        y = tf.transpose(y, [0, 2, 1, 3])
+        n = sizes(y)
+        y = tf.reshape(y, [n[0], n[1], n[2] * n[3]])
+    return y if len(outputs) == 1 else (y, *present, stages[qk_matmul_output_mode])[: len(outputs)]
+
+
+def _hidden(q: Tensor, k: Tensor, past: Any, lengths: Tensor | None, causal: int, left: int, right: int) -> Tensor | None:  # fmt: skip
+    """Where a query must not look: ahead, outside its window, beyond the valid keys."""
+    here = tf.range(tf.cast(sizes(q)[2], tf.int64))[:, None] + past
+    there = tf.range(tf.cast(sizes(k)[2], tf.int64))
+    rules = []
+    if causal:
+        rules.append(there > here)
+    if left >= 0:
+        rules.append(there < here - left)
+    if right >= 0:
+        rules.append(there > here + right)
+    if lengths is not None:
+        rules.append(there >= tf.reshape(tf.cast(lengths, tf.int64), [-1, 1, 1, 1]))
+    hidden = None
+    for rule in rules:
+        hidden = rule if hidden is None else tf.logical_or(hidden, rule)
+    return hidden
+
+
+def _addend(hidden: Tensor, like: Tensor) -> Tensor:
+    return tf.where(hidden, number(-math.inf, like), number(0, like))
+
+
+def _bias(q: Tensor, k: Tensor, mask: Tensor | None, hidden: Tensor | None) -> Tensor | None:
+    """Mask and hidden places as an addend; a mask shorter than the keys hides the rest."""
+    bias = mask
+    if mask is not None and mask.dtype == tf.bool:
+        bias = _addend(tf.logical_not(mask), q)
+    if bias is not None:
+        more = sizes(k)[2] - sizes(bias)[-1]
+        if isinstance(more, tf.Tensor) or more > 0:
+            border = [(0, 0)] * (bias.shape.rank - 1) + [(0, more)]
+            bias = tf.pad(bias, border, constant_values=number(-math.inf, bias))
+    if hidden is not None:
+        unseen = _addend(hidden, q)
+        bias = unseen if bias is None else bias + unseen
+    return bias
+
+
+def _weights(q: Tensor, k: Tensor, bias: Any, scale: Any, softcap: float, precision: Any) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+    """The weights of the values, and what the operator can show of the way there."""
+    root = math.sqrt(1 / math.sqrt(static_sizes(q, 3)[0]) if scale is None else scale)
+    raw = matmul(q * number(root, q), tf.transpose(k * number(root, k), [0, 1, 3, 2]))
+    capped = number(softcap, raw) * tf.tanh(raw / number(softcap, raw)) if softcap else raw
+    masked = capped if bias is None else capped + bias
+    weights = tf.cast(softmax(tf.cast(masked, tf.float32) if precision == 1 else masked), q.dtype)
+    if bias is not None:
+        nothing = tf.reduce_all(masked == number(-math.inf, masked), -1, keepdims=True)
+        weights = tf.where(nothing, number(0, weights), weights)
+    return weights, [raw, capped, masked, weights]

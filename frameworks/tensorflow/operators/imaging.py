@@ -1,0 +1,253 @@
+"""Resampling of images: Resize as one small matrix per axis, which covers every mode and is differentiable; and others."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from deep500.frameworks.tensorflow.operators.table import NeedsValue, ints, number, op, positive, rank, scalar, static_sizes, value_of  # fmt: skip
+from deep500.frameworks.tensorflow.runtime import tf
+
+Tensor = Any
+NEAREST = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+def _coordinates(mode: str, n: int, out: int, scale: float, roi: tuple[float, float]) -> np.ndarray:
+    """Where each output sample lies, in units of input samples."""
+    i = np.arange(out, dtype=np.float64)
+    half = (i + 0.5) / scale - 0.5
+    if mode == "asymmetric":
+        return i / scale
+    if mode == "align_corners":
+        return i * (n - 1) / (scale * n - 1) if scale * n > 1 else i * 0
+    if mode == "pytorch_half_pixel":
+        return half if out > 1 else i * 0
+    if mode == "half_pixel_symmetric":
+        return n / 2 * (1 - out / (scale * n)) + half
+    if mode == "tf_crop_and_resize":
+        start, end = roi
+        if out > 1:
+            return start * (n - 1) + i * (end - start) * (n - 1) / (out - 1)
+        return i + 0.5 * (start + end) * (n - 1)
+    return half
+
+
+def _triangle(d: np.ndarray, a: float) -> np.ndarray:
+    return np.clip(1 - d, 0, None)
+
+
+def _cubic(d: np.ndarray, a: float) -> np.ndarray:
+    """Keys 1981 with coefficient ``a``."""
+    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((d - 5) * d + 8) * d * a - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+KERNELS = {"linear": (_triangle, 1), "cubic": (_cubic, 2)}
+
+
+def _matrix(mode: str, x: np.ndarray, n: int, scale: float, a: float, exclude: int, antialias: int) -> np.ndarray:
+    """Weights ``[outputs, inputs]``: beyond the edge counts the edge, or nothing under ``exclude_outside``."""
+    kernel, reach = KERNELS[mode]
+    shrink = min(scale, 1.0) if antialias else 1.0
+    radius = math.ceil(reach / shrink)
+    j = np.floor(x)[:, None] + np.arange(-radius, radius + 2)
+    weights = kernel(np.abs(j - x[:, None]) * shrink, a)
+    if exclude:
+        weights = np.where((j < 0) | (j >= n), 0, weights)
+    if exclude or antialias:
+        weights = weights / weights.sum(1, keepdims=True)
+    matrix = np.zeros((len(x), n))
+    np.add.at(matrix, (np.arange(len(x))[:, None], np.clip(j, 0, n - 1).astype(int)), weights)
+    return matrix
+
+
+def _plan(shape: Any, axes: list[int], scales: Any, sizes: Any, policy: str) -> tuple[list[float], list[Any]]:
+    """Scale and output size per axis."""
+    if sizes:
+        if None in [shape[a] for a in axes]:
+            raise NeedsValue
+        ratios = [s / shape[a] for s, a in zip(sizes, axes, strict=True)]
+        if policy == "stretch":
+            return ratios, list(sizes)
+        scale = min(ratios) if policy == "not_larger" else max(ratios)
+        return [scale] * len(axes), [math.floor(scale * shape[a] + 0.5) for a in axes]
+    outs = [shape[a] if s == 1 else math.floor(_known(shape[a]) * s) for s, a in zip(scales, axes, strict=True)]
+    return list(scales), outs
+
+
+def _known(size: int | None) -> int:
+    if size is None:
+        raise NeedsValue
+    return size
+
+
+@op("Resize", static=(1, 2, 3))
+def resize(
+    x: Tensor, roi: Any = None, scales: Any = None, sizes: Any = None, *, antialias: int = 0, axes: Any = None,
+    coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75, exclude_outside: int = 0,
+    extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Tensor:  # fmt: skip
+    chosen = list(range(rank(x))) if axes is None else [positive(a, rank(x)) for a in axes]
+    ratios, outs = _plan(x.shape.as_list(), chosen, ints(scales), ints(sizes), keep_aspect_ratio_policy)
+    bounds = ints(roi) or [0.0] * len(chosen) + [1.0] * len(chosen)
+    crop = coordinate_transformation_mode == "tf_crop_and_resize"
+    dtype, y = x.dtype, x
+    for k, (axis, scale, out) in enumerate(zip(chosen, ratios, outs, strict=True)):
+        if out == x.shape[axis] and scale == 1 and not crop:
+            continue
+        n = _known(x.shape[axis])
+        at = _coordinates(coordinate_transformation_mode, n, out, scale, (bounds[k], bounds[k + len(chosen)]))
+        if mode == "nearest":
+            y = tf.gather(y, np.clip(NEAREST[nearest_mode](at), 0, n - 1).astype(np.int64), axis=axis)
+        else:
+            y = y if y.dtype.is_floating else tf.cast(y, tf.float32)
+            weights = number(_matrix(mode, at, n, scale, cubic_coeff_a, exclude_outside, antialias), y)
+            y = tf.tensordot(y, weights, [[axis], [1]])
+            y = tf.transpose(y, [*range(axis), rank(x) - 1, *range(axis, rank(x) - 1)])
+        if crop:
+            inside = ((at >= 0) & (at <= n - 1)).reshape([-1 if i == axis else 1 for i in range(rank(x))])
+            y = tf.where(inside, y, number(extrapolation_value, y))
+    return tf.cast(y, dtype)
+
+
+# -- GridSample -------------------------------------------------------------------------------------------------------
+def _reflected(x: Tensor, low: float, high: float) -> Tensor:
+    """Coordinates mirrored at both bounds until they lie between them."""
+    span = number(high - low, x)
+    if high <= low:
+        return tf.zeros_like(x)
+    away = tf.math.floormod(x - number(low, x), 2 * span)
+    return number(low, x) + tf.where(away > span, 2 * span - away, away)
+
+
+def _place(grid: Tensor, n: int, padding: str, corners: int) -> Tensor:
+    """From [-1, 1] to samples, moved inside as the padding says (zeros: left where it is)."""
+    x = (grid + 1) * number((n - 1) / 2, grid) if corners else ((grid + 1) * number(n, grid) - 1) / 2
+    return _inside(x, n, padding, corners)
+
+
+def _inside(x: Tensor, n: int, padding: str, corners: int) -> Tensor:
+    if padding == "reflection":
+        x = _reflected(x, 0, n - 1) if corners else _reflected(x, -0.5, n - 0.5)
+    return x if padding == "zeros" else tf.clip_by_value(x, number(0, x), number(n - 1, x))
+
+
+def _pick(x: Tensor, index: list[Tensor], sizes: list[int], zeros: bool) -> Tensor:
+    """Samples of ``x`` [N, *sizes, C] at whole coordinates [N, points]; zero outside where that is asked for."""
+    valid = tf.ones_like(index[0], tf.bool)
+    flat: Any = tf.zeros_like(index[0], tf.int64)
+    for i, n in zip(index, sizes, strict=True):
+        valid = tf.logical_and(valid, tf.logical_and(i >= 0, i <= n - 1))
+        flat = flat * n + tf.cast(tf.clip_by_value(i, number(0, i), number(n - 1, i)), tf.int64)
+    found = tf.gather(tf.reshape(x, [tf.shape(x)[0], math.prod(sizes), x.shape[-1]]), flat, batch_dims=1)
+    return tf.where(tf.expand_dims(valid, -1), found, number(0, found)) if zeros else found
+
+
+@op("GridSample")
+def grid_sample(x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros") -> Tensor:  # fmt: skip
+    """Samples at places that ``grid`` gives, the last axis first; any number of spatial axes."""
+    places, channels = static_sizes(x)[2:], x.shape[1]
+    d = len(places)
+    last = tf.transpose(x, [0, *range(2, d + 2), 1])
+    grid = tf.cast(grid, x.dtype)
+    shape = tf.shape(grid)
+    at = tf.reshape(grid, [shape[0], -1, d])
+    zeros = padding_mode == "zeros"
+    early = "zeros" if mode == "cubic" else padding_mode  # cubic moves its sixteen samples, not their centre
+    where = [_place(at[..., d - 1 - a], places[a], early, align_corners) for a in range(d)]
+    if mode == "nearest":
+        total = _pick(last, [tf.round(w) for w in where], places, zeros)
+    else:
+        total = _blend(last, where, places, mode, padding_mode, align_corners)
+    y = tf.reshape(total, tf.concat([shape[:-1], [channels]], 0))
+    y.set_shape([x.shape[0], *grid.shape[1:-1], channels])
+    return tf.transpose(y, [0, d + 1, *range(1, d + 1)])
+
+
+def _blend(last: Tensor, where: list[Tensor], places: list[int], mode: str, padding: str, corners: int) -> Tensor:
+    """Weighted sum over the samples around each place."""
+    taps = [(0, 1)] * len(where) if mode == "linear" else [(-1, 0, 1, 2)] * len(where)
+    floors = [tf.floor(w) for w in where]
+    total: Any = 0
+    for offsets in np.array(np.meshgrid(*taps, indexing="ij")).reshape(len(where), -1).T:
+        weight: Any = 1
+        for w, f, o in zip(where, floors, offsets, strict=True):
+            distance = tf.abs(w - f - number(o, w))
+            weight = weight * (1 - distance if mode == "linear" else _keys(distance))
+        index = [f + number(o, f) for f, o in zip(floors, offsets, strict=True)]
+        if padding != "zeros":
+            index = [tf.round(_inside(i, n, padding, corners)) for i, n in zip(index, places, strict=True)]
+        total = total + _pick(last, index, places, padding == "zeros") * tf.expand_dims(weight, -1)
+    return total
+
+
+def _keys(d: Tensor) -> Tensor:
+    """Keys' cubic kernel with coefficient -0.75."""
+    a = -0.75
+    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((d - 5) * d + 8) * d * a - 4 * a
+    return tf.where(d <= 1, near, tf.where(d < 2, far, tf.zeros_like(d)))
+
+
+# -- others -----------------------------------------------------------------------------------------------------------
+@op("MaxUnpool", static=(2,))
+def max_unpool(x: Tensor, indices: Tensor, shape: Any = None, *, kernel_shape: Any, pads: Any = None, strides: Any = None) -> Tensor:  # fmt: skip
+    d = len(kernel_shape)
+    stride, pad = strides or (1,) * d, pads or (0,) * 2 * d
+    own = static_sizes(x)
+    sizes = [(n - 1) * s + k - pad[i] - pad[i + d] for i, (n, s, k) in enumerate(zip(own[2:], stride, kernel_shape, strict=True))]  # fmt: skip
+    wanted = ints(shape) or [*own[:2], *sizes]
+    count = own[0] * own[1] * math.prod(sizes)
+    flat = tf.scatter_nd(tf.reshape(indices, [-1, 1]), tf.reshape(x, [-1]), tf.constant([count], tf.int64))
+    y = tf.reshape(flat, [*own[:2], *sizes])
+    return tf.pad(y, [(0, 0), (0, 0), *((0, w - n) for w, n in zip(wanted[2:], sizes, strict=True))])
+
+
+@op("Col2Im", static=(1, 2))
+def col2im(x: Tensor, image: Any, block: Any, *, dilations: Any = None, pads: Any = None, strides: Any = None) -> Tensor:  # fmt: skip
+    sizes, kernel = ints(image) or [], ints(block) or []
+    d, pad = len(sizes), list(pads or (0,) * 2 * len(sizes))
+    stride, dilation = list(strides or (1,) * d), list(dilations or (1,) * d)
+    full = [n + pad[i] + pad[i + d] for i, n in enumerate(sizes)]
+    flat = np.arange(math.prod(full)).reshape(full)
+    reach = [(k - 1) * e + 1 for k, e in zip(kernel, dilation, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(flat, reach)
+    windows = windows[tuple(slice(None, None, s) for s in stride) + tuple(slice(None, None, e) for e in dilation)]
+    places = windows.reshape(-1, math.prod(kernel)).T.reshape(-1)  # [kernel * positions]
+    n, c, _ = static_sizes(x)
+    columns = tf.transpose(tf.reshape(x, [n * (c // math.prod(kernel)), -1]))
+    y = tf.math.unsorted_segment_sum(columns, places, math.prod(full))
+    y = tf.reshape(tf.transpose(y), [n, c // math.prod(kernel), *full])
+    return y[(slice(None), slice(None), *(slice(pad[i], pad[i] + m) for i, m in enumerate(sizes)))]
+
+
+@op("NonMaxSuppression", static=(2, 3, 4))
+def non_max_suppression(
+    boxes: Tensor, scores: Tensor, limit: Any = None, iou: Any = None, threshold: Any = None, *, center_point_box: int = 0
+) -> Tensor:  # fmt: skip
+    """Greedy selection per batch and class; rows are (batch, class, box). How many there are only a run knows."""
+    most, overlap, least = int(scalar(limit, 0)), scalar(iou, 0.0), scalar(threshold, float("-inf"))
+    box, score = value_of(boxes), value_of(scores)
+    if center_point_box:
+        low, high = box[..., :2] - box[..., 2:] / 2, box[..., :2] + box[..., 2:] / 2
+    else:
+        low, high = np.minimum(box[..., :2], box[..., 2:]), np.maximum(box[..., :2], box[..., 2:])
+    chosen = []
+    for b in range(score.shape[0]):
+        extent = np.clip(np.minimum(high[b, :, None], high[b]) - np.maximum(low[b, :, None], low[b]), 0, None)
+        shared, area = extent.prod(-1), (high[b] - low[b]).prod(-1)
+        ious = shared / (area[:, None] + area - shared)
+        for c in range(score.shape[1]):
+            kept: list[int] = []
+            for i in np.argsort(-score[b, c], kind="stable").tolist():
+                if len(kept) < most and score[b, c, i] > least and all(ious[i, j] <= overlap for j in kept):
+                    kept.append(i)
+            chosen += [(b, c, i) for i in kept]
+    return tf.constant(np.array(chosen, np.int64).reshape(-1, 3))
