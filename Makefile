@@ -14,7 +14,7 @@ export OMP_NUM_THREADS      ?= 2
 export MKL_NUM_THREADS      ?= 2
 export OPENBLAS_NUM_THREADS ?= 2
 # A backend named here fails the tests where it is missing; unset, what is not installed is skipped with its reason.
-test: export DEEP500_TEST_BACKENDS ?= reference,pytorch
+test: export DEEP500_TEST_BACKENDS ?= reference,pytorch,tensorflow,jax,onnxruntime
 PYTEST_ARGS ?=
 
 .PHONY: help demo test lint docs clean
@@ -46,7 +46,7 @@ clean:
 
 # One stamp per set of extras: pip runs again only when a requirement changed.
 EXTRAS.demo := pytorch
-EXTRAS.test := pytorch,onnxruntime,test
+EXTRAS.test := pytorch,tensorflow,jax,onnxruntime,test
 EXTRAS.docs := docs
 
 $(VENV)/.%-installed: setup.py constraints.txt | $(BIN)/python
