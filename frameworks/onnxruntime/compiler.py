@@ -13,7 +13,7 @@ until the whole is accepted. What is left over is one UnsupportedOperator naming
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,7 +21,7 @@ import onnx
 import onnxruntime as ort
 
 from deep500.errors import NetworkError, UnsupportedOperator, nearest
-from deep500.frameworks.onnxruntime.operators import EXPANSIONS, overwrites, widen
+from deep500.frameworks.onnxruntime.operators import EXPANSIONS, is_wrong, widen
 from deep500.frameworks.onnxruntime.session import (
     BUILD_ERRORS,
     OLDEST,
@@ -33,10 +33,10 @@ from deep500.frameworks.onnxruntime.session import (
     reason,
     strip,
 )
-from deep500.networks.gradient_rules.expansion import expand_function
 from deep500.networks.gradient_rules.recurrent import UNROLLERS
 from deep500.networks.graph import Network
 from deep500.networks.node import Node
+from deep500.networks.program import expand
 from deep500.networks.protos import UNKNOWN, graph_proto, node_proto, tensor_proto, value_info
 from deep500.networks.rewrite import supersede
 from deep500.tensors import TensorDescriptor
@@ -65,19 +65,23 @@ def compile_session(
     """
     work = cut(network, outputs)
     _seed(work, seed)
-    _replace(work, {n.name: "" for n in work.nodes if overwrites(n)})
+    origins: dict[str, str] = {}
+    newest = limits()[0]
     for _ in range(_ROUNDS):
-        opset, missing = _opset(work)
-        error: Exception | None = None
+        descriptors = Described(work)
+        missing = {n.name: f"newer than opset {newest}" for n in work.nodes if not exists_at(n, newest)}
+        missing |= {n.name: "another result than ONNX's" for n in work.nodes if is_wrong(n, descriptors)}
         if not missing:
             try:
-                return open_session(_model(work, variables, opset), settings, providers)
-            except BUILD_ERRORS as refusal:
-                error = refusal
-        missing = missing or _refused(work, opset)
-        if not missing and error is not None:
-            return _older(work, variables, settings, providers, opset, error)
-        _replace(work, missing)
+                return open_session(_model(work, variables, newest), settings, providers)
+            except BUILD_ERRORS as error:
+                missing = _refused(work, newest)
+                older = _older(work, missing, newest)
+                if older is not None:
+                    return open_session(_model(work, variables, older), settings, providers)
+                if not missing:
+                    raise _refusal(error) from error
+        _replace(work, missing, origins)
     raise UnsupportedOperator("got operators whose bodies never end; expected ONNX's own: replace them")
 
 
@@ -98,6 +102,29 @@ def cut(network: Network, outputs: Sequence[str]) -> Network:
     return work
 
 
+class Described(Mapping[str, TensorDescriptor]):
+    """Descriptors of a network's values; inferred, which takes long, only when one of a node's outputs is asked for."""
+
+    def __init__(self, work: Network) -> None:
+        self._known = dict(work.inputs)
+        self._known |= {n: TensorDescriptor(str(p.value.dtype), p.value.shape) for n, p in work._parameters.items()}
+        self._infer: Callable[[], Descriptors] | None = work.descriptors
+
+    def _all(self) -> dict[str, TensorDescriptor]:
+        if self._infer is not None:
+            self._known, self._infer = {**self._infer(), **self._known}, None
+        return self._known
+
+    def __getitem__(self, name: str) -> TensorDescriptor:
+        return self._known[name] if name in self._known else self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+
 def _seed(work: Network, seed: int) -> None:
     """Give each node that draws at random a seed of its own: ONNX Runtime's default one belongs to the process."""
     for number, node in enumerate(work.nodes):
@@ -108,32 +135,30 @@ def _seed(work: Network, seed: int) -> None:
             work._nodes[node.name] = Node(node.op_type, node.inputs, node.outputs, node.name, "", attributes)
 
 
-def _opset(work: Network) -> tuple[int, dict[str, str]]:
-    """The opset to write, and nodes that do not exist there."""
-    newest = limits()[0]
-    return newest, {n.name: f"newer than opset {newest}" for n in work.nodes if not exists_at(n, newest)}
-
-
 def _model(work: Network, variables: Collection[str], opset: int) -> onnx.ModelProto:
-    graph = graph_proto(work, work.descriptors(), lambda name, parameter: name not in variables)
+    graph = graph_proto(work, {}, lambda name, parameter: name not in variables)
+    del graph.output[:]
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in work.outputs)  # ONNX Runtime infers the types
     return model_at(strip(graph, opset), opset)
 
 
-def _older(
-    work: Network, variables: Collection[str], settings: ort.SessionOptions, providers: Sequence[Any], opset: int,
-    error: Exception,
-) -> ort.InferenceSession:  # fmt: skip
-    """A model that is refused although each of its nodes is accepted: another opset, or the end."""
-    for lower in range(opset - 1, OLDEST - 1, -1):
-        if all(exists_at(node, lower) for node in work.nodes):
-            try:
-                return open_session(_model(work, variables, lower), settings, providers)
-            except BUILD_ERRORS:
-                continue
-    raise UnsupportedOperator(
+def _older(work: Network, missing: Mapping[str, str], newest: int) -> int | None:
+    """An older opset at which the nodes missing have kernels and all others mean the same, if there is one."""
+    descriptors = work.descriptors()
+    for lower in range(newest - 1, OLDEST - 1, -1) if missing else ():
+        if not all(exists_at(node, lower) for node in work.nodes):
+            return None
+        if not any(_try_node(work, work.node(name), descriptors, lower) for name in missing):
+            return None if _refused(work, lower) else lower
+    return None
+
+
+def _refusal(error: Exception) -> UnsupportedOperator:
+    """For a model that is refused although each of its nodes is accepted."""
+    return UnsupportedOperator(
         f"got a network that backend 'onnxruntime' refuses ({reason(error)}); expected one that it runs: try backend "
         "'reference'"
-    ) from error
+    )
 
 
 # -- nodes one by one -------------------------------------------------------------------------------------------------
@@ -178,34 +203,56 @@ def _try_graph(data: bytes, opset: int) -> str | None:
     return None
 
 
-def _replace(work: Network, missing: Mapping[str, str]) -> None:
-    """Put other nodes in the place of refused ones; raises UnsupportedOperator for those that have no other."""
-    descriptors, done, lost = work.descriptors(), {}, []
+def _replace(work: Network, missing: Mapping[str, str], origins: dict[str, str]) -> None:
+    """Put other nodes in the place of these; raises UnsupportedOperator for those that have no other.
+
+    ``origins`` maps nodes that replaced others to what stood there first, which is what the error names.
+    """
+    descriptors, done = Described(work), {}
+    lost: dict[str, None] = {}
     for name, why in missing.items():
-        node = work.node(name)
-        taken = _expansion(work, node, descriptors)
+        node, before = work.node(name), set(work._nodes)
+        origin = origins.get(name, f"{name!r} ({node.domain + '.' if node.domain else ''}{node.op_type}: {why[:160]})")
+        taken = _expansion(work, node, descriptors, why)
         if taken is None:
-            lost.append((node, why))
+            lost[origin] = None
         else:
             done[name] = taken
+            origins.update(dict.fromkeys(set(work._nodes) - before, origin))
     if lost:
-        raise _unsupported(lost)
+        raise _unsupported(list(lost))
     supersede(work, done)
 
 
-def _expansion(work: Network, node: Node, descriptors: Descriptors) -> dict[str, str] | None:
-    for expand in (EXPANSIONS.get((node.domain, node.op_type)), expand_function, UNROLLERS.get(node.op_type), widen):
-        taken = None if expand is None else expand(work, node, descriptors)
+def _expansion(work: Network, node: Node, descriptors: Descriptors, why: str) -> dict[str, str] | None:
+    choices = [EXPANSIONS.get((node.domain, node.op_type)), _body, UNROLLERS.get(node.op_type)]
+    if not any(word in why for word in _ABSENT):
+        choices.append(widen)
+    for choice in choices:
+        taken = None if choice is None else choice(work, node, descriptors)
         if taken is not None:
             return taken
     return None
 
 
-def _unsupported(lost: Iterable[tuple[Node, str]]) -> UnsupportedOperator:
-    rows = [f"{n.name!r} ({n.domain + '.' if n.domain else ''}{n.op_type}: {why[:160]})" for n, why in lost]
+def _body(work: Network, node: Node, descriptors: Descriptors) -> dict[str, str] | None:
+    """The schema's function body; its values get fresh names, the captures of its sub-graphs follow."""
+    nodes = expand(node, descriptors)
+    if nodes is None:
+        return None
+    taken = {}
+    for inner in nodes:
+        outputs = tuple(work.fresh_name(f"{node.name}/{v}") if v in node.writes else v for v in inner.outputs)
+        taken.update({v: n for v, n in zip(inner.outputs, outputs, strict=True) if v in node.writes})
+        inputs = tuple(taken.get(v, v) for v in inner.inputs)
+        work._insert(Node(inner.op_type, inputs, outputs, work.fresh_name(inner.name), inner.domain, inner.attributes))
+    return taken
+
+
+def _unsupported(rows: Sequence[str]) -> UnsupportedOperator:
     return UnsupportedOperator(
-        f"got {len(rows)} node(s) that backend 'onnxruntime' cannot run: {'; '.join(rows[:20])}; expected operators and "
-        "dtypes that it has kernels for: try backend 'reference', or remove these nodes"
+        f"got {len(rows)} node(s) that backend 'onnxruntime' cannot run: {'; '.join(rows[:20])}; expected operators "
+        "and dtypes that it has kernels for: try backend 'reference', or remove these nodes"
     )
 
 

@@ -1,13 +1,12 @@
 """Arrays to ONNX Runtime's values and back, without a copy where NumPy knows the dtype.
 
-bfloat16, float8 and the 2- and 4-bit kinds are ml_dtypes' arrays on our side. ONNX Runtime's Python binding does not know
-these, so their bytes go in and out as ONNX stores them (two or four small numbers share a byte).
+bfloat16, float8 and the 2- and 4-bit kinds are ml_dtypes' arrays on our side. ONNX Runtime's Python binding does not
+know these, so their bytes go in and out as ONNX stores them (two or four small numbers share a byte).
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import numpy as np
 import onnx
@@ -16,20 +15,23 @@ from onnx import numpy_helper
 
 from deep500.tensors import dtype_to_onnx
 
+_PLAIN = (
+    "bool", "string", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float",
+    "double",
+)  # fmt: skip
+_TYPES = frozenset(f"tensor({name})" for name in _PLAIN)
 
-def is_plain(dtype: str | None) -> bool:
-    """Whether ONNX Runtime takes NumPy arrays of this dtype as they are."""
-    return dtype is None or dtype == "string" or np.dtype(_builtin(dtype)).kind in "biufc"
 
-
-def _builtin(dtype: str) -> Any:
-    return dtype if hasattr(np, dtype if dtype != "bool" else "bool_") else object
+def is_plain(session: ort.InferenceSession) -> bool:
+    """Whether all of a session's inputs and outputs may be NumPy arrays, or it has sequences, which must be."""
+    types = [v.type for v in (*session.get_inputs(), *session.get_outputs())]
+    return all(t in _TYPES for t in types) or any(not t.startswith("tensor(") for t in types)
 
 
 def to_value(array: np.ndarray) -> ort.OrtValue:
     """An array as a value; it shares the array's memory if the dtype is NumPy's own and the array contiguous."""
     array = np.asarray(array)
-    if is_plain(str(array.dtype)):
+    if array.dtype.isbuiltin == 1:
         return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array).reshape(array.shape))
     data = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape)).raw_data
     value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), dtype_to_onnx(array.dtype))
@@ -42,7 +44,7 @@ def to_array(value: ort.OrtValue) -> np.ndarray:
     """A value as an array that shares its memory if the dtype is NumPy's own."""
     number = value.element_type()
     dtype = onnx.helper.tensor_dtype_to_np_dtype(number)
-    if is_plain(str(dtype)) or number == onnx.TensorProto.STRING:
+    if np.dtype(dtype).isbuiltin == 1:
         return np.asarray(value.numpy())
     proto = onnx.TensorProto(data_type=number, dims=value.shape())
     bits = numpy_helper.from_array(np.zeros(8, dtype)).raw_data

@@ -13,7 +13,6 @@ from deep500.frameworks.onnxruntime.compiler import compile_session
 from deep500.frameworks.onnxruntime.dtypes import is_plain, to_array, to_value
 from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, run_error
 from deep500.networks.graph import Network, Parameter
-from deep500.networks.protos import UNKNOWN
 
 
 class Program:
@@ -41,10 +40,7 @@ class Program:
         if self._computed:
             self.session = compile_session(network, self._computed, self._variables, settings, providers, seed)
             self._fed = {v.name for v in self.session.get_inputs()}
-        described = network.descriptors()
-        dtypes = [described.get(n, UNKNOWN).dtype for n in (*self.inputs, *self._variables, *self._computed)]
-        nested = any("(" in (d or "") for d in dtypes)
-        self._plain = nested or all(is_plain(d) for d in dtypes)
+            self._plain = is_plain(self.session)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The wanted values by name."""

@@ -1,8 +1,8 @@
 """From networks to sessions: the opset and IR version that the installed ONNX Runtime reads, options, its errors.
 
-A network is at the newest opset that ``onnx`` knows; ONNX Runtime is usually behind. An operator that changed since then
-is written at its older version where that version has the same attributes and arity: newer versions mostly add dtypes,
-and which dtypes it has kernels for ONNX Runtime says itself. What changed more is expanded, or unsupported.
+A network is at the newest opset that ``onnx`` knows; ONNX Runtime is usually behind. An operator that changed since
+then is written at its older version where that version has the same attributes and arity: newer versions mostly add
+dtypes, and for which dtypes it has kernels ONNX Runtime says itself. What changed more is expanded, or unsupported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOp
 from deep500.networks.node import OPSET, Node, from_proto
 from deep500.networks.protos import domains_of, ir_version_for
 
-OLDEST = 22
+OLDEST = 21
 """The oldest opset that is tried."""
 BUILD_ERRORS = (
     errors.NotImplemented, errors.InvalidGraph, errors.Fail, errors.InvalidArgument, errors.RuntimeException,
@@ -32,7 +32,7 @@ _INDEX = ("out of data bounds", "out of bounds", "out of range", "indices", "ind
 
 
 def options(threads: int | None = None) -> ort.SessionOptions:
-    """Session options: deterministic kernels, errors raised instead of logged; ``OMP_NUM_THREADS`` counts as elsewhere."""
+    """Options: deterministic kernels, errors raised instead of logged; ``OMP_NUM_THREADS`` counts as elsewhere."""
     chosen = ort.SessionOptions()
     chosen.log_severity_level = 4
     chosen.use_deterministic_compute = True
@@ -54,9 +54,8 @@ def limits() -> tuple[int, int]:
     settings = options(1)
 
     def reads(opset: int, ir: int) -> bool:
-        graph = helper.make_graph(
-            [helper.make_node("Relu", ["x"], ["y"])], "one", *[[helper.make_tensor_value_info(n, 1, [1])] for n in "xy"]
-        )
+        x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
+        graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "one", [x], [y])
         imports = [helper.make_operatorsetid("", opset)]
         try:
             open_session(helper.make_model(graph, opset_imports=imports, ir_version=ir), settings)
@@ -81,7 +80,7 @@ def model_at(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
 
 
 def exists_at(node: Node, opset: int) -> bool:
-    """Whether the node, sub-graphs included, means the same at an older opset: same arity, no attribute unknown there."""
+    """Whether the node, sub-graphs included, means the same at an older opset: same arity, no attribute unknown."""
     for graph in node.graphs:
         if not all(exists_at(from_proto(inner), opset) for inner in graph.node):
             return False
@@ -104,11 +103,7 @@ def _exists_at(op_type: str, opset: int, inputs: int, outputs: int, attributes: 
     except onnx.defs.SchemaError:
         return False
     arity = inputs <= schema.max_input and outputs <= schema.max_output
-    return arity and set(attributes) <= set(schema.attributes) and (op_type, schema.since_version) not in CHANGED
-
-
-CHANGED: set[tuple[str, int]] = set()
-"""Operators at versions that mean something else than the newest, though they look the same."""
+    return arity and set(attributes) <= set(schema.attributes)
 
 
 def strip(graph: onnx.GraphProto, opset: int) -> onnx.GraphProto:

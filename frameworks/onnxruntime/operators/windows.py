@@ -32,8 +32,9 @@ def window(op: Body, kernel: list[int] | None) -> Window | None:
     kind = node.attribute("auto_pad", "NOTSET")
     if kind in ("NOTSET", "VALID"):
         return Window(strides, dilations, list(node.attribute("pads") or [0] * 2 * spatial))
-    sizes = (op.descriptors[node.inputs[0]].shape or ())[2:]
-    if kernel is None or not all(isinstance(size, int) for size in sizes):
+    shape = (op.descriptors[node.inputs[0]].shape or ())[2:]
+    sizes = [size for size in shape if isinstance(size, int)]
+    if kernel is None or len(sizes) != spatial:
         return None
     totals = [
         max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)

@@ -1,0 +1,144 @@
+"""Operators that ONNX Runtime accepts and then gets wrong or fails on: replaced before it sees them.
+
+``CORRECTED`` maps an operator to ``f(node, descriptors) -> bool``: whether this node is such a case. The replacement is
+the operator's entry in ``EXPANSIONS``, else ONNX's function body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from deep500.frameworks.onnxruntime.operators.table import Body, Descriptors, expansion
+from deep500.networks.node import Node
+from deep500.networks.protos import UNKNOWN
+from deep500.tensors import dtype_to_onnx
+
+Test = Callable[[Node, Descriptors], bool]
+
+
+def _dtype(node: Node, index: int, descriptors: Descriptors) -> str:
+    return descriptors.get(node.inputs[index], UNKNOWN).dtype or ""
+
+
+def overwrites(node: Node, descriptors: Descriptors) -> bool:
+    """BatchNormalization leaves new running statistics in the memory of the old ones, whoever else reads these, our
+    parameters included; and in float64 it rounds momentum and epsilon to float32."""
+    if _dtype(node, 1, descriptors) == "float64" and descriptors[node.inputs[0]].shape:
+        return True
+    return bool(node.attribute("training_mode") and any(node.outputs[1:]) and node.attribute("momentum") != 0)
+
+
+def _rounded_epsilon(node: Node, descriptors: Descriptors) -> bool:
+    wide = _dtype(node, 1, descriptors) == "float64" and bool(descriptors[node.inputs[0]].shape)
+    return wide and not any(node.outputs[1:])
+
+
+def _recurrent_double(node: Node, descriptors: Descriptors) -> bool:
+    """The kernel is there, and says when it runs that it is not."""
+    return _dtype(node, 1, descriptors) == "float64"
+
+
+def _floored_mod(node: Node, descriptors: Descriptors) -> bool:
+    return not node.attribute("fmod") and "float" in _dtype(node, 0, descriptors)
+
+
+def _slope_per_channel(node: Node, descriptors: Descriptors) -> bool:
+    x, slope = (descriptors.get(n, UNKNOWN).shape for n in node.inputs)
+    if x is None or slope is None or len(slope) != 1 or len(x) < 3:
+        return False
+    return slope[0] not in (1, x[-1]) and slope[0] == x[1]
+
+
+def _of_bools(node: Node, descriptors: Descriptors) -> bool:
+    return _dtype(node, 0, descriptors) == "bool"
+
+
+def _zero_point_per_channel(node: Node, descriptors: Descriptors) -> bool:
+    return len(node.inputs) > 3 and bool(descriptors.get(node.inputs[3], UNKNOWN).shape)
+
+
+def _partial_attention(node: Node, descriptors: Descriptors) -> bool:
+    """With lengths of unpadded keys, or with the scores as an output: both differ from ONNX's definition."""
+    return any(node.inputs[6:]) or any(node.outputs[3:])
+
+
+def _sized_unpool(node: Node, descriptors: Descriptors) -> bool:
+    return any(node.inputs[2:])
+
+
+CORRECTED: dict[str, Test] = {
+    "Attention": _partial_attention, "BatchNormalization": overwrites, "ConvInteger": _zero_point_per_channel,
+    "GRU": _recurrent_double, "LSTM": _recurrent_double, "LayerNormalization": _rounded_epsilon,
+    "MaxUnpool": _sized_unpool, "Mod": _floored_mod, "PRelu": _slope_per_channel, "ReduceMax": _of_bools,
+    "ReduceMin": _of_bools,
+}  # fmt: skip
+"""operator -> whether a node must be replaced."""
+
+
+def is_wrong(node: Node, descriptors: Descriptors) -> bool:
+    """Whether ONNX Runtime would accept a node and then fail on it or give another result than ONNX's."""
+    test = CORRECTED.get(node.op_type)
+    return test is not None and not node.domain and test(node, descriptors)
+
+
+@expansion("Mod")
+def mod(op: Body) -> dict[str, str] | None:
+    """Floating remainder with the divisor's sign: that of C, and one divisor more where the signs differ."""
+    a, b = op.node.inputs
+    zero = op.like(0)
+    r = op("Mod", a, b, fmod=1)
+    differs = op("Not", op("Equal", op("Less", r, zero), op("Less", b, zero)))
+    signed = op("Where", op("Less", b, zero), op.like(-0.0), zero)
+    moved = op("Where", differs, op("Add", r, b), r)
+    return {op.node.outputs[0]: op("Where", op("Equal", r, zero), signed, moved)}
+
+
+@expansion("PRelu")
+def prelu(op: Body) -> dict[str, str] | None:
+    """A slope for each channel, which is axis 1, as before opset 7."""
+    x, slope = op.node.inputs
+    if not _slope_per_channel(op.node, op.descriptors):
+        return None
+    wide = op("Unsqueeze", slope, op.ints(*range(1, (op.rank(0) or 2) - 1)))
+    return {op.node.outputs[0]: op("PRelu", x, wide)}
+
+
+@expansion("ReduceMax", "ReduceMin")
+def reduce_bools(op: Body) -> dict[str, str] | None:
+    """Any or all, also of nothing: by counting the true, or the false."""
+    if op.dtype() != "bool":
+        return None
+    largest = op.node.op_type == "ReduceMax"
+    x = op.node.inputs[0] if largest else op("Not", op.node.inputs[0])
+    number = op("Cast", x, to=dtype_to_onnx("int64"))
+    count = op("ReduceSum", number, *op.node.inputs[1:], **op.node.attributes)
+    zero = op.ints()
+    zero = op("ReduceSum", zero, keepdims=0)
+    result = op("Greater", count, zero) if largest else op("Equal", count, zero)
+    return {op.node.outputs[0]: result}
+
+
+@expansion("ConvInteger")
+def conv_integer(op: Body) -> dict[str, str] | None:
+    """A convolution in float64, which holds all sums of such products exactly."""
+    x, weight = (op("Cast", n, to=dtype_to_onnx("float64")) for n in op.node.inputs[:2])
+    rank = op.rank(1)
+    if rank is None:
+        return None
+    if op.given(2):
+        x = op("Sub", x, op("Cast", op.given(2), to=dtype_to_onnx("float64")))
+    if op.given(3):
+        zero = op("Cast", op.given(3), to=dtype_to_onnx("float64"))
+        weight = op("Sub", weight, op("Unsqueeze", op("Reshape", zero, op.ints(-1)), op.ints(*range(1, rank))))
+    y = op("Conv", x, weight, **op.node.attributes)
+    return {op.node.outputs[0]: op("Cast", y, to=dtype_to_onnx("int32"))}
+
+
+@expansion("MaxUnpool")
+def max_unpool(op: Body) -> dict[str, str] | None:
+    """The indices belong to the size that follows from the attributes; zeros fill up to the size that is asked for."""
+    if not op.given(2):
+        return None
+    y = op("MaxUnpool", *op.node.inputs[:2], **op.node.attributes)
+    more = op("Sub", op.given(2), op("Shape", y))
+    return {op.node.outputs[0]: op("Pad", y, op("Concat", op("Sub", more, more), more, axis=0))}
