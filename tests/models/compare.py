@@ -79,9 +79,10 @@ def compare(model: str, path: Path, inputs: Mapping[str, np.ndarray], want: list
     """Load a file, build an executor, run it, compare all outputs; what goes wrong becomes the row's verdict."""
     nodes, start = 0, time.perf_counter()
     try:
+        module = load_backend(backend)
         network, load_seconds = load(path)
         nodes, start = len(network.nodes), time.perf_counter()
-        executor = load_backend(backend).from_model(network)
+        executor = module.from_model(network)
         build_seconds = load_seconds + time.perf_counter() - start
         given = {name: inputs[name] for name in network.inputs}
         executor.inference(given)  # compiles, where the framework does that at the first call

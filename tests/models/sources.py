@@ -127,8 +127,9 @@ _DISTIL = {"vocab_size": _WORDS, "dim": 64, "n_layers": 2, "n_heads": 4, "hidden
 
 SOURCES = (
     *(Source(name, "torchvision", _torchvision(name), images(size)) for name, size in {
-        "resnet18": 96, "mobilenet_v2": 96, "mobilenet_v3_small": 96, "efficientnet_b0": 96, "densenet121": 64,
-        "squeezenet1_1": 96, "shufflenet_v2_x0_5": 96, "regnet_y_400mf": 96, "convnext_tiny": 64, "swin_t": 64,
+        "resnet18": 96, "resnet50": 160, "mobilenet_v2": 96, "mobilenet_v3_small": 96, "efficientnet_b0": 96,
+        "densenet121": 64, "squeezenet1_1": 96, "shufflenet_v2_x0_5": 96, "regnet_y_400mf": 96, "convnext_tiny": 64,
+        "swin_t": 64,
     }.items()),
     Source("googlenet", "torchvision", _torchvision("googlenet", aux_logits=False, init_weights=False), images(96)),
     Source("vit_tiny_patch16_224", "timm", _timm("vit_tiny_patch16_224", img_size=96), images(96)),
