@@ -87,23 +87,36 @@ def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> 
 
 
 @op("Cast")
-def cast(x: Tensor, *, to: int, saturate: int = 1) -> Tensor:
-    return convert(x, onnx_dtype(to), bool(saturate))
+def cast(x: Tensor, *, to: int, round_mode: str = "up", saturate: int = 1) -> Tensor:
+    return convert(x, onnx_dtype(to), bool(saturate), round_mode)
 
 
 @op("CastLike")
-def cast_like(x: Tensor, like: Tensor, *, saturate: int = 1) -> Tensor:
-    return convert(x, like.dtype, bool(saturate))
+def cast_like(x: Tensor, like: Tensor, *, round_mode: str = "up", saturate: int = 1) -> Tensor:
+    return convert(x, like.dtype, bool(saturate), round_mode)
 
 
-def convert(x: Tensor, dtype: torch.dtype, saturate: bool = True) -> Tensor:
+def convert(x: Tensor, dtype: torch.dtype, saturate: bool = True, round_mode: str = "up") -> Tensor:
     """Change the dtype; what float8 cannot hold becomes its largest value under ``saturate``."""
-    if dtype.is_floating_point and dtype.itemsize == 1 and dtype != torch.float8_e8m0fnu and saturate:
+    if dtype == torch.float8_e8m0fnu:
+        return _power_of_two(x.to(torch.float32), saturate, round_mode)
+    if dtype.is_floating_point and dtype.itemsize == 1 and saturate:
         limit = torch.finfo(dtype).max
         x = torch.clamp(x.to(torch.float32), -limit, limit)
     elif dtype == torch.float8_e4m3fn:  # torch saturates here, ONNX asks for NaN
         x = torch.where(x.abs() >= 464, torch.nan, x)  # halfway between 448, the largest, and the next
     return x.to(dtype)
+
+
+def _power_of_two(x: Tensor, saturate: bool, round_mode: str) -> Tensor:
+    """float8_e8m0: only the exponent of a float32 is kept, rounded up, down or to nearest; signs are lost."""
+    bits = x.contiguous().view(torch.int32)
+    exponent, rest = bits >> 23 & 255, bits & 0x7FFFFF
+    # ONNX rounds half-way cases to nearest up, but for those below 2^-126
+    more = {"up": rest > 0, "down": rest < 0, "nearest": (rest > 0x400000) | (rest == 0x400000) & (exponent > 0)}
+    rounded = exponent + more[round_mode].to(torch.int32)
+    largest = torch.clamp(rounded, max=254) if saturate else rounded
+    return torch.where(exponent == 255, 255, largest).to(torch.uint8).view(torch.float8_e8m0fnu)
 
 
 @op("BitCast")

@@ -151,7 +151,7 @@ def top_k(x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 
 def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor, ...]:
     import numpy as np
 
-    from deep500.frameworks.pytorch.dtypes import to_array
+    from deep500.frameworks.pytorch.dtypes import from_array, to_array
 
     values, first, inverse, counts = np.unique(
         to_array(x), return_index=True, return_inverse=True, return_counts=True, axis=axis
@@ -163,7 +163,7 @@ def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tens
         rank[order] = np.arange(len(order))
         values = np.take(values, order, axis=0 if axis is None else axis)
         first, counts, inverse = first[order], counts[order], rank[inverse]
-    return tuple(torch.from_numpy(np.ascontiguousarray(a)).to(x.device) for a in (values, first, inverse, counts))
+    return tuple(from_array(a).to(x.device) for a in (values, first, inverse, counts))
 
 
 @op("MatMul")
