@@ -1,6 +1,7 @@
 # Deep500. On a machine with nothing but Python >= 3.10 and make:
 #   make demo    train a network on real scanned digits with a benchmark recipe; prints the verdict and the report's path
 #   make test    install everything the tests need, then run the whole suite
+#   make conformance    judge every backend by ONNX's own suite; writes docs/conformance.md
 #   make lint    style, types and import rules        make docs   build docs/_build/html        make clean
 # Choose another interpreter with: make test PYTHON=python3.12
 
@@ -16,8 +17,9 @@ export OPENBLAS_NUM_THREADS ?= 2
 # A backend named here fails the tests where it is missing; unset, what is not installed is skipped with its reason.
 test: export DEEP500_TEST_BACKENDS ?= reference,pytorch,tensorflow,jax,onnxruntime
 PYTEST_ARGS ?=
+CONFORMANCE_ARGS ?=
 
-.PHONY: help demo test lint docs clean
+.PHONY: help demo test conformance lint docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -28,6 +30,9 @@ demo: $(VENV)/.demo-installed
 
 test: $(VENV)/.test-installed
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+conformance: $(VENV)/.test-installed
+	$(BIN)/python -m tests.conformance $(CONFORMANCE_ARGS)
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .

@@ -1,20 +1,18 @@
-"""ONNX's own backend suite: ``python -m tests.benchmarks.onnx_suite [--backend NAME] [--only REGEX] [--out FILE]``.
+"""The cases of ``onnx.backend.test``, and how a backend is judged by one of them.
 
-Prints passed, wrong, failed, unsupported and timed out as separate numbers, and each case that is wrong or fails.
+The verdicts are counted apart: 'passed'; 'wrong' (there was a result and it differs); 'unsupported' (one
+UnsupportedOperator, while the executor was built); 'error' (any other failure, a refusal that comes only at run time
+included); 'timeout'.
 """
 
 from __future__ import annotations
 
-import argparse
-import collections
-import json
-import os
 import re
-import signal
-import tempfile
+import time
 import unittest
 import warnings
-from pathlib import Path
+from dataclasses import asdict, dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,29 +20,64 @@ import onnx
 import onnx.backend.base
 
 from deep500.errors import UnsupportedOperator
-from deep500.registry import load_backend
+from tests.conformance.known import loosened
 
-LIMIT = 60  # seconds per case
+VERDICTS = ("passed", "wrong", "error", "unsupported", "timeout")
+GROUPS = {
+    "expanded": r"_expanded(_|$)",
+    "ml": r"^test_ai_onnx_ml_",
+    "preview": r"^test_(flexattention|adagrad|adam|momentum|nesterov_momentum)",
+    "node": r"",
+}
+"""Groups of node cases, by the first pattern that a name matches; the other groups are the suite's own."""
+FOLDERS = {
+    "SimpleModel": "simple", "PyTorchConvertedModel": "pytorch-converted", "PyTorchOperatorModel": "pytorch-operator",
+    "RealModel": "real",
+}  # fmt: skip
+ORDER = ("node", "expanded", "ml", "preview", "simple", "pytorch-converted", "pytorch-operator", "real")
+
+
+@dataclass
+class Result:
+    """What came of one case."""
+
+    case: str
+    group: str
+    operator: str
+    verdict: str
+    message: str = ""
+    seconds: float = 0.0
+    tolerance: float | None = None
+
+    def line(self) -> dict[str, Any]:
+        """As a dict that JSON can hold."""
+        return asdict(self)
+
+
+class _BackendFailure(Exception):
+    """Tells what a backend raises, asserts included, from a comparison that fails."""
 
 
 class Representation:
-    """A model on a backend, with inputs and outputs by position."""
+    """A model on a backend, with inputs and outputs by position, as the suite wants it."""
 
-    def __init__(self, module: Any, model: onnx.ModelProto) -> None:
+    def __init__(self, module: ModuleType, model: onnx.ModelProto, device: str) -> None:
         try:
-            self.executor = module.from_onnx(model)
+            self.executor = module.from_onnx(model, device=device)
         except UnsupportedOperator as error:
             raise unittest.SkipTest(str(error)) from error
+        except Exception as error:
+            raise _BackendFailure(f"{type(error).__name__}: {error}") from error
 
     def run(self, inputs: Any, **options: Any) -> list[Any]:
         """Outputs as arrays, sequences as lists of arrays."""
         network = self.executor.network
-        given = {
-            n: v if v is None or isinstance(v, list) else np.asarray(v)
-            for n, v in zip(network.inputs, inputs, strict=False)
-        }
-        results = self.executor.inference(given)
-        return [self._array(results[name]) for name in network.outputs]
+        try:
+            given = {n: _input(v) for n, v in zip(network.inputs, inputs, strict=False)}
+            results = self.executor.inference(given)
+            return [self._array(results[name]) for name in network.outputs]
+        except Exception as error:
+            raise _BackendFailure(f"{type(error).__name__}: {error}") from error
 
     def _array(self, value: Any) -> Any:
         if isinstance(value, list):
@@ -52,68 +85,80 @@ class Representation:
         return None if value is None else self.executor.network.to_numpy(value)
 
 
-def suite(name: str) -> Any:
-    """The suite over a backend."""
-    module = load_backend(name)
-    import onnx.backend.test
-
-    class SuiteBackend(onnx.backend.base.Backend):
-        @classmethod
-        def supports_device(cls, device: str) -> bool:
-            return device == "CPU"
-
-        @classmethod
-        def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> Any:
-            return Representation(module, model)
-
-    return onnx.backend.test.BackendTest(SuiteBackend, __name__)
+def _input(value: Any) -> Any:
+    return value if value is None or isinstance(value, list) else np.asarray(value)
 
 
-def _too_long(*_: Any) -> None:
-    raise TimeoutError
+class Suite:
+    """All cases; they are built once, in seconds, and judged on whatever backend :attr:`module` is."""
+
+    def __init__(self, device: str = "cpu") -> None:
+        import onnx.backend.test
+        from onnx.backend.test.loader import load_model_tests
+
+        suite = self
+        self.module: ModuleType
+
+        class Judged(onnx.backend.base.Backend):
+            @classmethod
+            def supports_device(cls, device: str) -> bool:
+                return device == "CPU"  # the twins for CUDA are the same cases; ``--device`` says where they run
+
+            @classmethod
+            def prepare(cls, model: onnx.ModelProto, device_: str = "CPU", **options: Any) -> Any:
+                return Representation(suite.module, model, device)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # overflows that cases provoke on purpose
+            found = onnx.backend.test.BackendTest(Judged, __name__)._test_items
+            single = {c.name: _operator(c.model) for c in load_model_tests(kind="node")}
+        self.cases: dict[str, Any] = {}
+        self.groups: dict[str, str] = {}
+        for folder, items in found.items():
+            for name, item in items.items():
+                if name.endswith("_cpu"):
+                    case = name[: -len("_cpu")]
+                    self.cases[case] = item
+                    self.groups[case] = FOLDERS.get(folder) or node_group(case)
+        self.operators = {case: single.get(case, "") for case in self.cases}
+
+    def select(self, pattern: str) -> list[str]:
+        """Names of the cases in which the regular expression is found."""
+        return [case for case in self.cases if re.search(pattern, case)]
+
+    def judge(self, backend: str, case: str) -> Result:
+        """Run one case, with the suite's tolerance and, where that is excused, once more with a looser one."""
+        started = time.perf_counter()
+        verdict, message = self._attempt(case, {})
+        looser = loosened(case) if verdict == "wrong" else None
+        if looser is not None:
+            verdict, message = self._attempt(case, {"atol": looser})
+        seconds = round(time.perf_counter() - started, 3)
+        tolerance = looser if verdict == "passed" else None
+        return self.result(case, verdict, message, seconds, tolerance)
+
+    def result(self, case: str, verdict: str, message: str, seconds: float, tolerance: float | None = None) -> Result:
+        """A verdict on a case, with what is known of the case."""
+        return Result(case, self.groups[case], self.operators[case], verdict, message[:400], seconds, tolerance)
+
+    def _attempt(self, case: str, options: dict[str, float]) -> tuple[str, str]:
+        try:
+            self.cases[case].func(unittest.TestCase(), **options)
+        except unittest.SkipTest as reason:
+            return "unsupported", str(reason)
+        except _BackendFailure as error:
+            return "error", str(error)
+        except Exception as error:  # noqa: BLE001 - the comparison: unequal, of another shape or type, not comparable
+            return "wrong", " ".join(f"{type(error).__name__}: {error}".split())
+        return "passed", ""
 
 
-def judge(case: Any) -> tuple[str, str]:
-    """Run one case: the verdict and what was said."""
-    signal.signal(signal.SIGALRM, _too_long)
-    signal.alarm(LIMIT)
-    try:
-        case.func(unittest.TestCase())
-    except unittest.SkipTest as reason:
-        return "unsupported", str(reason)
-    except AssertionError as error:
-        return "wrong", str(error)
-    except TimeoutError:
-        return "timeout", ""
-    except Exception as error:  # noqa: BLE001 - whatever a backend raises is its failure
-        return "error", f"{type(error).__name__}: {error}"
-    finally:
-        signal.alarm(0)
-    return "pass", ""
+def node_group(case: str) -> str:
+    """The group of a node case, by its name."""
+    return next(group for group, pattern in GROUPS.items() if re.search(pattern, case))
 
 
-def main() -> None:
-    """Run, count, print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--backend", default="pytorch")
-    parser.add_argument("--only", default="", help="regular expression on the cases' names")
-    parser.add_argument("--out", type=Path, help="one JSON line per case")
-    options = parser.parse_args()
-    os.environ.setdefault("ONNX_HOME", tempfile.mkdtemp())
-    warnings.simplefilter("ignore")
-    verdicts, lines = collections.Counter[str](), []
-    for items in suite(options.backend)._test_items.values():
-        for name, case in items.items():
-            if name.endswith("_cpu") and re.search(options.only, name):
-                verdict, message = judge(case)
-                verdicts[verdict] += 1
-                lines.append(json.dumps({"name": name, "verdict": verdict, "message": message}))
-                if verdict not in ("pass", "unsupported"):
-                    print(f"{verdict:>8}  {name}: {message.strip()[:160]!r}")
-    if options.out:
-        options.out.write_text("\n".join(lines) + "\n")
-    print(f"{options.backend}: {verdicts['pass']} of {verdicts.total()} pass; {dict(verdicts)}")
-
-
-if __name__ == "__main__":
-    main()
+def _operator(model: onnx.ModelProto) -> str:
+    """The operator that a case is about: the only node's, else none."""
+    nodes = model.graph.node
+    return f"{nodes[0].domain + '.' if nodes[0].domain else ''}{nodes[0].op_type}" if len(nodes) == 1 else ""

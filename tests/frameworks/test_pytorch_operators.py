@@ -1,4 +1,4 @@
-"""The PyTorch backend's operators against ONNX's node tests (all: ``python -m tests.benchmarks.onnx_suite``)."""
+"""The PyTorch backend's operators against ONNX's node tests (all: ``python -m tests.conformance``)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,96 @@
+"""Judge backends by ONNX's own suite, and write docs/conformance.md: ``python -m tests.conformance [--backend NAME]``.
+
+Fails (exit code 1) if a case no longer passes that once did, or if a result is wrong without a reason that is written
+down in tests/conformance/known.py; both are named. A run with ``--only`` or ``--sample`` writes no page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from deep500 import registry
+from tests.conformance import ledger, page, workers
+from tests.conformance.suite import VERDICTS, Result, Suite
+
+_SURROUNDINGS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+"""What the workers' frameworks read when they are imported."""
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--backend", action="append", help="may be given several times; all that are installed if not")
+    parser.add_argument("--only", default="", help="regular expression on the cases' names")
+    parser.add_argument("--sample", type=int, metavar="N", help="about N cases per backend, drawn from every operator")
+    parser.add_argument("--device", default="cpu", help="where they run: cpu, gpu, gpu:1")
+    parser.add_argument("--update", action="store_true", help="add new passes to the lists (and drop lost ones)")
+    parser.add_argument("--check", action="store_true", help="write neither the page nor the lists")
+    parser.add_argument("--out", type=Path, default=Path("build/conformance"), help="folder of the JSON lines and logs")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run, count, compare, write."""
+    options = _options(arguments)
+    names = options.backend or [name for name in registry.BACKENDS if registry.is_installed(name)]
+    unknown = sorted(set(names) - set(registry.backend_names()))
+    if unknown:
+        print(
+            f"got backend {', '.join(unknown)}; expected some of {', '.join(registry.backend_names())}", file=sys.stderr
+        )
+        return 2
+    missing = [name for name in names if not registry.is_installed(name)]
+    if missing:
+        print(
+            f"got backend {', '.join(missing)}, not installed; expected: pip install 'deep500[{','.join(missing)}]'",
+            file=sys.stderr,
+        )
+        return 3
+    whole = not options.only and options.sample is None
+    with tempfile.TemporaryDirectory(prefix="deep500-onnx-") as home:
+        os.environ.update(_SURROUNDINGS, ONNX_HOME=home)  # the suite writes its real models there
+        suite = Suite(options.device)
+        fine = True
+        for name in names:
+            cases = page.sample(suite, name, options.sample) if options.sample else suite.select(options.only)
+            outcome = workers.run(suite, name, cases, options.out)
+            findings = ledger.examine(name, outcome.results)
+            score = page.score(outcome, options.device)
+            _report(score, outcome.results, findings)
+            fine &= findings.ok
+            if options.update:
+                judged = {r.case for r in outcome.results}
+                passed = {r.case for r in outcome.results if r.verdict == "passed"}
+                ledger.note(name, (ledger.ever_passed(name) - judged) | passed)
+            if whole and not options.check and options.device == "cpu":
+                page.keep(score)
+        if whole and not options.check:
+            page.write(suite)
+    return 0 if fine or options.update else 1
+
+
+def _report(score: page.Score, results: list[Result], findings: ledger.Findings) -> None:
+    """The score, then whatever needs a look."""
+    for result in results:
+        if result.verdict in ("error", "timeout"):
+            print(f"  {result.verdict:>7}  {result.case}: {result.message[:160]}")
+    for result in findings.wrong:
+        print(f"    WRONG  {result.case}: {result.message[:240]}")
+    for result in findings.lost:
+        print(f"     LOST  {result.case} passed once, now {result.verdict}: {result.message[:240]}")
+    counts = collections.Counter(r.verdict for r in results)
+    print(
+        f"{score.backend}: "
+        + ", ".join(f"{counts[v]} {v}" for v in VERDICTS)
+        + f" of {len(results)}; {score.conditions()}"
+    )
+    if findings.gained:
+        print(f"{score.backend}: {len(findings.gained)} cases pass that the list does not name; add them with --update")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Which operators of the suite the emitted gradient passes through, from the tables of the gradient rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+from onnx import defs
+
+from deep500.networks.gradient_rules import RULES, ZERO
+from deep500.networks.gradient_rules.recurrent import UNROLLERS
+from deep500.networks.node import find_schema
+from tests.conformance.suite import Suite
+
+FLOATS = ("tensor(float16)", "tensor(float)", "tensor(double)", "tensor(bfloat16)")
+
+
+def table(suite: Suite) -> str:
+    """The section of the page."""
+    kinds: dict[str, list[str]] = {"rule": [], "body": [], "zero": [], "discrete": [], "forward-only": []}
+    for name in sorted({name for name in suite.operators.values() if name}):
+        kinds[kind(name)].append(name)
+    return _SECTION.format(**{k.replace("-", "_"): ", ".join(v) or "none" for k, v in kinds.items()},
+                           n_rule=len(kinds["rule"]), n_body=len(kinds["body"]))  # fmt: skip
+
+
+def kind(name: str) -> str:
+    """How the gradient passes an operator: 'rule', 'body', 'zero', 'discrete' (nothing floating) or 'forward-only'."""
+    domain, _, op_type = name.rpartition(".")
+    schema = find_schema(op_type, domain)
+    if (domain, op_type) in RULES:
+        return "rule"
+    if op_type in ZERO and not domain:
+        return "zero"
+    if (op_type in UNROLLERS and not domain) or _has_rules(schema):
+        return "body"
+    captures = any(a.type == defs.OpSchema.AttrType.GRAPH for a in schema.attributes.values())
+    floating = _floating(schema.outputs) and (captures or _floating(schema.inputs))
+    return "forward-only" if floating else "discrete"
+
+
+def _floating(parameters: Iterable[defs.OpSchema.FormalParameter]) -> bool:
+    return any(set(FLOATS) & set(p.types) or any("seq" in t or "optional" in t for t in p.types) for p in parameters)
+
+
+def _has_rules(schema: defs.OpSchema) -> bool:
+    """Whether ONNX defines the operator by a body of operators that have rules."""
+    if not schema.has_function:
+        return False
+    function = onnx.FunctionProto()
+    function.ParseFromString(schema.get_function_with_opset_version(max(schema.function_opset_versions)))
+    nodes = list(_nodes(function.node))
+    return bool(nodes) and all(
+        n.op_type in ZERO or (n.domain, n.op_type) in RULES or n.op_type == "Cast" or kind(n.op_type) != "forward-only"
+        for n in nodes
+    )
+
+
+def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            yield from _nodes(attribute.g.node)
+
+
+_SECTION = """## Gradients
+
+Backends with automatic differentiation use their own. The others run the gradient that `deep500.networks.autodiff`
+emits as ONNX nodes; of the suite's operators it passes
+
+- by a rule of their own ({n_rule}): {rule};
+- through the body that ONNX defines, or unrolled ({n_body}): {body};
+- with the derivative zero: {zero}.
+
+No gradient is defined, because nothing floating goes in or comes out: {discrete}.
+
+**Forward-only** (floating, without a rule; a loss that depends on one is refused by name): {forward_only}.
+"""
