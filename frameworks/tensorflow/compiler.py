@@ -55,6 +55,12 @@ class Call:
         name = self.node.inputs[index] if index < len(self.node.inputs) else ""
         return self.walk.variables.get(name) if name not in self.walk.sources else None
 
+    def assign(self, index: int, value: Any) -> None:
+        """Overwrite the variable behind an input; who reads it later reads the new value."""
+        name = self.node.inputs[index]
+        self.walk.variables[name].assign(value)
+        self.walk.values.pop(name, None)
+
     def uniform(self, shape: Any, seed: float | None = None, dtype: Any = tf.float32) -> Any:
         """Uniform numbers in [0, 1): the executor's, or every time the same for a node with a seed of its own."""
         if seed is None:
@@ -126,7 +132,7 @@ class Walk:
             variable = self.variables[name]
             if not isinstance(variable, tf.Variable):
                 raise UnsupportedOperator(f"got parameter {name!r} of dtype {variable.dtype}; expected one that TensorFlow has: use another backend")  # fmt: skip
-            return variable.read_value()
+            return variable.value() if self.tracing else variable.read_value()
         raise InputError(f"got {name!r}, which nothing provides; expected a value of the program")
 
     def _is_shape(self, name: str) -> bool:

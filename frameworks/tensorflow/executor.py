@@ -187,7 +187,7 @@ class Executor(GraphExecutor):
 
         def run(*inputs: Any) -> tuple[list[Any], list[Any]]:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
-                sources = {name: self.variables[name].read_value() for name in names}
+                sources = {name: self.variables[name].value() for name in names}
                 tape.watch(list(sources.values()))
                 walk = Walk(program, self.variables, True, self.random, sources, self._read_as_constants.add)
                 results = walk.run(inputs)

@@ -35,6 +35,7 @@ class NativeOptimizer(Optimizer):
         self._slots: dict[str, Slots] = {}
         self._functions: dict[Any, Callable[..., Any]] = {}
         self._version: Any = None
+        self._sent: tuple[tuple[float, ...], Any] | None = None
         self._begun: set[int] = set()  # ids of the slots that this step begins
 
     # -- what a class says --------------------------------------------------------------------------------------------
@@ -100,34 +101,41 @@ class NativeOptimizer(Optimizer):
 
     def _apply(self, gradients: Sequence[Any], values: Any) -> None:
         executor: Any = self.executor
+        decays = bool(getattr(self, "weight_decay", 0.0)) and self.couples_decay
+        by_dtype: dict[Any, Numbers] = {}
         for name, gradient in zip(self.parameter_names(), gradients, strict=True):
             variable = executor.variables[name]
-            names = self.numbers()
-            numbers = dict(zip(names, tf.unstack(tf.cast(values, variable.dtype), len(names)), strict=True))
-            decay = getattr(self, "weight_decay", 0.0)
-            if decay and self.couples_decay:
-                gradient = gradient + numbers["weight_decay"] * variable
-            self.rule(variable, gradient, self._slots[name], numbers)
+            if variable.dtype not in by_dtype:
+                names = list(self.numbers())
+                parts = tf.unstack(tf.cast(values, variable.dtype), len(names))
+                by_dtype[variable.dtype] = dict(zip(names, parts, strict=True))
+            numbers = by_dtype[variable.dtype]
+            total = gradient + numbers["weight_decay"] * variable if decays else gradient
+            self.rule(variable, total, self._slots[name], numbers)
 
     couples_decay = True
     """Whether weight decay is part of the gradient."""
 
     def _values(self) -> Any:
-        return tf.constant(list(self.numbers().values()), tf.float64)
+        numbers = tuple(self.numbers().values())
+        if self._sent is None or self._sent[0] != numbers:
+            self._sent = numbers, tf.constant(numbers, tf.float64)
+        return self._sent[1]
 
     def _refresh(self) -> None:
         """Make the slots that are missing; what was traced for a network that has changed is dropped."""
         executor: Any = self.executor
-        version = (self.network.version, tuple(id(executor.variables[n]) for n in self.parameter_names()))
-        if version != self._version:
-            self._functions, self._version = {}, version
         self._begun = set()
+        wanted = tuple(self.slots())
+        if (self.network.version, wanted) == self._version:
+            return
+        self._functions, self._version = {}, (self.network.version, wanted)
         for name in self.parameter_names():
             slots = self._slots.setdefault(name, {})
             for slot, first in self.slots().items():
-                if slot not in slots:
+                variable = executor.variables[name]
+                if slot not in slots or slots[slot].shape != variable.shape:
                     self._begun.add(id(slots))
-                    variable = executor.variables[name]
                     with tf.device(executor.tf_device), tf.init_scope():
                         slots[slot] = tf.Variable(tf.fill(variable.shape, tf.constant(first, variable.dtype)), trainable=False)  # fmt: skip
 
@@ -154,7 +162,7 @@ class NativeOptimizer(Optimizer):
                 raise InputError(f"optimizer state {key!r}: got shape {np.shape(array)}; expected {shape}, the parameter's: load the state of the same network")  # fmt: skip
             with tf.device(self.executor.tf_device):  # type: ignore[attr-defined]
                 loaded.setdefault(name, {})[slot] = tf.Variable(from_array(np.array(np.broadcast_to(array, shape))), trainable=False)  # fmt: skip
-        self.steps, self._slots, self._functions = int(state["step"]), loaded, {}
+        self.steps, self._slots, self._version = int(state["step"]), loaded, None
 
 
 class GradientDescent(NativeOptimizer):

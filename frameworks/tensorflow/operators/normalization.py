@@ -24,7 +24,7 @@ def batch_norm(
         return _affine(x, scale, bias, mean, variance, epsilon)
     if _fits_fused(x, scale, mean):
         y, new_mean, new_variance, *_ = tf.raw_ops.FusedBatchNormV3(
-            x=x if rank(x) == 4 else _as_image(x), scale=scale, offset=bias, mean=owned[0], variance=owned[1],
+            x=x if rank(x) == 4 else _as_image(x), scale=scale, offset=bias, mean=mean, variance=variance,
             epsilon=epsilon, exponential_avg_factor=1 - momentum, is_training=True,
         )  # fmt: skip
         y = y if rank(x) == 4 else tf.reshape(y, sizes(x))
@@ -33,11 +33,11 @@ def batch_norm(
         count = tf.cast(product(sizes(x)[:-1]), batch_variance.dtype)
         unbiased = batch_variance * (count / tf.maximum(count - 1, number(1, count)))
         new_mean, new_variance = (
-            old.value() * number(momentum, old) + tf.cast(new, old.dtype) * number(1 - momentum, old)
-            for old, new in zip(owned, (batch_mean, unbiased), strict=True)
+            old * number(momentum, old) + tf.cast(new, old.dtype) * number(1 - momentum, old)
+            for old, new in ((mean, batch_mean), (variance, unbiased))
         )
-    owned[0].assign(tf.stop_gradient(new_mean))
-    owned[1].assign(tf.stop_gradient(new_variance))
+    call.assign(3, new_mean)
+    call.assign(4, new_variance)
     return y
 
 

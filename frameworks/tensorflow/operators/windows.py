@@ -84,7 +84,7 @@ def kernel_last(w: Tensor, dilations: Sequence[int]) -> Tensor:
     return w
 
 
-def _padding(window: Window, places: list[Any]) -> Any:
+def _padding(window: Window) -> Any:
     """TensorFlow's word for the padding, or a list of pairs."""
     if not any(window.begin) and not any(window.end):
         return "VALID"
@@ -109,7 +109,7 @@ def conv(
         window = Window(*((n, *values) for n, values in zip((1, 1, 1, 0, 0, 0), window, strict=True)))  # type: ignore[arg-type]
         x, w = tf.expand_dims(x, 1), tf.expand_dims(w, 2)
     kernel = kernel_last(w, window.dilations)
-    padding = _padding(window, sizes(x))
+    padding = _padding(window)
     if isinstance(padding, list) and (len(window.kernel) == 3 or group > 1):
         x, padding = padded(x, window.begin, window.end), "VALID"
     y = _conv(x, kernel, window.strides, padding, group)
