@@ -9,6 +9,9 @@ __version__ = "1.0.0.dev0"
 
 from deep500 import metrics as metrics
 from deep500 import networks as networks
+from deep500.compare import ComparisonResult as ComparisonResult
+from deep500.compare import compare_frameworks as compare_frameworks
+from deep500.compare import compare_models as compare_models
 from deep500.devices import CPUDevice as CPUDevice
 from deep500.devices import Device as Device
 from deep500.devices import DeviceWarning as DeviceWarning

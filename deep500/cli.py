@@ -1,7 +1,7 @@
-"""The command ``deep500``: run a recipe, list what there is, show what this machine has.
+"""The command ``deep500``: run a recipe, compare frameworks, list what there is, show what this machine has.
 
-Exit codes: 0 every judged metric passes, 1 a target is missed or training failed, 2 bad usage, 3 a backend, device or
-data set is missing, 130 interrupted.
+Exit codes: 0 every judged metric passes, 1 a target is missed, training failed or compared frameworks differ, 2 bad
+usage, 3 a backend, device or data set is missing, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import deep500
+from deep500.compare.command import add_options as add_compare_options
+from deep500.compare.command import execute as execute_comparison
 from deep500.errors import MissingBackend
 from deep500.measure.environment import describe
 from deep500.recipe.guard import guarded
@@ -36,11 +38,16 @@ def _main(argv: list[str]) -> int:
     run = commands.add_parser("run", help="run a recipe by file or name", allow_abbrev=False)
     run.add_argument("recipe", help="a file, or a name that 'deep500 list' shows")
     add_options(run)
+    compare = commands.add_parser("compare", help="run a recipe or an ONNX file in several frameworks: same? faster?",
+                                  allow_abbrev=False)  # fmt: skip
+    add_compare_options(compare)
     commands.add_parser("list", help="list recipes, models, data sets and backends")
     commands.add_parser("info", help="show versions, backends, devices, data sets and folders")
     actions: dict[str, Callable[[list[str]], int]] = {"list": _list, "info": _info}
     if argv and argv[0] == "run":  # intermixed options and overrides need the sub-parser itself
         return _run(run, argv[1:])
+    if argv and argv[0] == "compare":
+        return execute_comparison(compare.parse_intermixed_args(argv[1:]))
     return actions[parser.parse_args(argv).command]([])
 
 

@@ -62,6 +62,12 @@ class TrainingError(Deep500Error, ArithmeticError):
     exit_code = 1
 
 
+class ComparisonError(Deep500Error, RuntimeError):
+    """Frameworks cannot be compared: a worker process ended, or a model's inputs cannot be made up."""
+
+    exit_code = 1
+
+
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
     """Return a phrase for error messages with the known names closest to ``name``.
 

@@ -1,0 +1,94 @@
+"""``deep500 compare``: its options, and from words to :func:`compare_frameworks` or :func:`compare_models`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from deep500.compare.inference import compare_models
+from deep500.compare.result import ComparisonResult
+from deep500.compare.run import ROUNDS, compare_frameworks, silent
+from deep500.errors import InputError
+from deep500.results.files import to_json
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``compare``."""
+    add = parser.add_argument
+    add("subject", help="a recipe (file or name that 'deep500 list' shows) or an ONNX file (model.onnx)")
+    add("overrides", nargs="*", metavar="key=value", help="change a MUTABLE key of the recipe, as for 'deep500 run'")
+    add("--frameworks", required=True, metavar="A,B", help="at least two backends; 'reference' judges if it is named")
+    add(
+        "--repeat",
+        type=int,
+        default=1,
+        metavar="N",
+        help="train with N seeds in each framework (1); 0: only time steps",
+    )
+    add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"timed blocks per framework ({ROUNDS}); 0: only check")
+    add("--steps", type=int, metavar="N", help="steps or inferences per block (as many as take 0.2 s)")
+    add("--threads", type=int, metavar="N", help="threads and cores of each process (all)")
+    add("--seed", type=int, metavar="S", help="the first seed (the recipe's)")
+    add("--batch-sizes", default="1", metavar="1,8", help="ONNX file: batch sizes to time (1)")
+    add("--size", action="append", default=[], metavar="NAME=N", help="ONNX file: value of another symbolic size")
+    add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
+    add("--data", type=Path, metavar="DIR", help="the folder with data sets ($DATA_ROOT, ./data)")
+    add("--download", action="store_true", help="fetch an absent data set")
+    add("--open", action="store_true", help="allow overrides of FIXED keys")
+    add("--quiet", action="store_true", help="do not say what is being done")
+    add("--json", action="store_true", help="print the result as one JSON object and nothing else")
+
+
+def execute(words: argparse.Namespace) -> int:
+    """Compare, print the result, return the exit code: 0 if all compute the same, else 1."""
+    _check_numbers(words)
+    say = silent if words.quiet or words.json else _say
+    result = _models(words, say) if words.subject.endswith(".onnx") else _frameworks(words, say)
+    sys.stdout.write(to_json(result.as_dict()) if words.json else f"{result}\n\nresults: {result.path}")
+    sys.stdout.write("\n")
+    return result.exit_code
+
+
+def _frameworks(words: argparse.Namespace, say) -> ComparisonResult:  # type: ignore[no-untyped-def]
+    return compare_frameworks(
+        words.subject, _list(words.frameworks), overrides=words.overrides, repeat=words.repeat, rounds=words.rounds,
+        steps=words.steps, threads=words.threads, seed=words.seed, out=words.out, data=words.data,
+        download=words.download, open=words.open, say=say,
+    )  # fmt: skip
+
+
+def _models(words: argparse.Namespace, say) -> ComparisonResult:  # type: ignore[no-untyped-def]
+    if words.overrides:
+        raise InputError(f"got {words.overrides[0]!r} with an ONNX file; expected no key=value: use --size NAME=N")
+    return compare_models(
+        words.subject, _list(words.frameworks), rounds=words.rounds, steps=words.steps, threads=words.threads,
+        batch_sizes=[_whole("--batch-sizes", number) for number in _list(words.batch_sizes)], seed=words.seed or 0,
+        sizes=dict(_size(text) for text in words.size), out=words.out, say=say,
+    )  # fmt: skip
+
+
+def _check_numbers(words: argparse.Namespace) -> None:
+    for name, least in (("repeat", 0), ("rounds", 0), ("steps", 1), ("threads", 1), ("seed", 0)):
+        value = getattr(words, name)
+        if value is not None and value < least:
+            raise InputError(f"got --{name} {value}; expected at least {least}: give a larger number")
+
+
+def _list(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _whole(option: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f"got {option} {text!r}; expected whole numbers of at least 1: such as {option} 1,8")
+    return int(text)
+
+
+def _size(text: str) -> tuple[str, int]:
+    name, _, number = text.partition("=")
+    return name, _whole(f"--size {name}", number)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")

@@ -1,0 +1,107 @@
+"""``compare_models``: inference of any ONNX file in several frameworks, outputs cross-checked, per batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from deep500.compare import locate
+from deep500.compare.findings import Check, GateResult, relative
+from deep500.compare.models import batch_symbol, make_inputs
+from deep500.compare.processes import usable_cores
+from deep500.compare.result import ComparisonResult
+from deep500.compare.run import ROUNDS, Say, check_frameworks, silent, write
+from deep500.compare.subject import Candidate
+from deep500.compare.timing import Team
+from deep500.compare.traces import as_arrays
+from deep500.errors import ComparisonError
+from deep500.measure.environment import describe
+from deep500.networks.graph import Network
+from deep500.registry import load_backend
+
+JUDGES = ("reference", "onnxruntime")
+"""Which framework is believed, in this order; else the first."""
+TOLERANCES = {"float64": 1e-10, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+"""Of the largest value of an output, by its dtype; whole numbers must be equal."""
+
+
+def compare_models(
+    model: str | Path, frameworks: Sequence[str], *, batch_sizes: Sequence[int] = (1,), rounds: int = ROUNDS,
+    steps: int | None = None, threads: int | None = None, seed: int = 0, sizes: Mapping[str, int] | None = None,
+    out: str | Path | None = None, say: Say = silent,
+) -> ComparisonResult:  # fmt: skip
+    """Run an ONNX file in several frameworks on made-up inputs: do the outputs agree, and which is faster?
+
+    Args:
+        model: an ONNX file; its first symbolic size is the batch, if the first input begins with one.
+        frameworks: at least two backends; ``reference`` judges if named, else ``onnxruntime``, else the first.
+        batch_sizes: to be timed; a model with a batch size of its own has only that one.
+        rounds: blocks timed per framework and batch size; 0 times nothing.
+        steps: inferences per block; None: as many as take about 0.2 s.
+        threads: threads and cores per process; None: all that this process may use.
+        seed: of the inputs and of the order.
+        sizes: values for symbolic sizes other than the batch.
+        out: folder for results; None writes nothing.
+        say: is told what happens.
+
+    Raises:
+        MissingBackend: with the line that installs it.
+        UnsupportedOperator: a framework cannot run the model; names every offending node.
+        ComparisonError: inputs that cannot be made up.
+    """
+    names, path = check_frameworks(frameworks), Path(model)
+    network = Network.from_onnx(path)
+    batches: list[int | None] = list(batch_sizes) if batch_symbol(network) is not None else [None]
+    say(f"checking that {', '.join(names)} compute the same ...")
+    gate = check_outputs(network, names, batches, seed, sizes)
+    result = ComparisonResult(path.stem, names, gate, environment=describe(None))
+    if gate and rounds:
+        options = {"model": str(path.resolve()), "seed": seed, "sizes": dict(sizes or {})}
+        with Team(names, threads or usable_cores(), "inference", options) as team:
+            result.facts = team.facts
+            for batch in batches:
+                label = "inference" if batch is None else f"inference of {batch}"
+                say(f"timing {rounds} rounds: {label} ...")
+                result.timings[label] = team.time(rounds, seed, steps, batch=batch)
+                result.batch_sizes[label] = batch
+            result.memory = team.memory()
+    return write(result, out, {"batch_sizes": list(batch_sizes), "rounds": rounds, "steps": steps, "seed": seed})
+
+
+def check_outputs(
+    network: Network, names: Sequence[str], batches: Sequence[int | None], seed: int, sizes: Mapping[str, int] | None
+) -> GateResult:
+    """Cross-check every output for every batch size; where one differs, name the first node that does."""
+    candidates = {name: Candidate(name, load_backend(name).from_model) for name in names}
+    judge = next((name for name in JUDGES if name in names), names[0])
+    result, executors = GateResult(judge), {name: one.build(network) for name, one in candidates.items()}
+    if not network.outputs:
+        raise ComparisonError("got a model without outputs; expected one at least: add it with add_output()")
+    for batch in batches:
+        inputs = make_inputs(network, batch, seed, sizes)
+        found = {name: as_arrays(one, one.inference(inputs)) for name, one in executors.items()}
+        for name in names:
+            if name != judge:
+                check = _check(name, found[name], found[judge], batch)
+                if not check.passed:
+                    limit = check.tolerance or 0.0
+                    first = locate.evaluation(candidates[judge], candidates[name], network, [inputs], limit)
+                    check = replace(check, where=f"{check.where}; {first}")
+                result.checks.append(check)
+        small = [value for value, array in found[judge].items() if array.dtype.kind == "f" and not array.any()]
+        result.notes += [
+            f"output {value!r} is all zeros for these inputs: its agreement says nothing" for value in small
+        ]
+    return result
+
+
+def _check(name: str, got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray], batch: int | None) -> Check:
+    what = "outputs" if batch is None else f"outputs of {batch}"
+    apart = {value: relative(got[value], want[value]) for value in want}
+    limits = {value: TOLERANCES.get(str(array.dtype), 0.0) for value, array in want.items()}
+    worst = max(apart, key=lambda value: apart[value] / (limits[value] or 1e-30))
+    wrong = apart[worst] > limits[worst]
+    return Check(name, what, apart[worst], limits[worst], not wrong, f"output {worst!r}" if wrong else "")

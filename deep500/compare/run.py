@@ -1,0 +1,155 @@
+"""``compare_frameworks``: the gate, then timing in turns, then training over seeds, then a result with its words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from deep500.compare.findings import Check
+from deep500.compare.gate import check_equivalence
+from deep500.compare.processes import usable_cores
+from deep500.compare.result import SCHEMA, ComparisonResult
+from deep500.compare.subject import Setting, Subject, digest, digests
+from deep500.compare.timing import Team
+from deep500.compare.traces import CURVE
+from deep500.errors import InputError, RecipeError
+from deep500.measure.environment import describe
+from deep500.recipe.loader import find_recipe
+from deep500.registry import load_backend
+from deep500.results.files import to_json, write_atomic
+
+ROUNDS = 15
+"""Blocks per framework; six are the least for an interval."""
+Say = Callable[[str], None]
+
+
+def silent(_: str) -> None:
+    """Say nothing."""
+
+
+def compare_frameworks(
+    recipe: str | Path | ModuleType, frameworks: Sequence[str], *, overrides: Sequence[str] = (), repeat: int = 1,
+    rounds: int = ROUNDS, steps: int | None = None, threads: int | None = None, seed: int | None = None,
+    out: str | Path | None = None, data: str | Path | None = None, download: bool = False, open: bool = False,
+    say: Say = silent,
+) -> ComparisonResult:  # fmt: skip
+    """Run one recipe in several frameworks: do they compute the same, and which is faster?
+
+    Nothing is timed unless all of them pass the equivalence gate (:mod:`deep500.compare.gate`). Each framework is timed
+    in a process of its own, in turns.
+
+    Args:
+        recipe: a recipe's file, name or module.
+        frameworks: at least two backends; ``reference`` judges if it is among them, else the first.
+        overrides: ``key=value`` words, as for ``deep500 run``.
+        repeat: trainings per framework, each with another seed; 0 trains none.
+        rounds: blocks timed per framework; 0 times nothing.
+        steps: training steps per block; None: as many as take about 0.2 s.
+        threads: threads and cores per process; None: all that this process may use.
+        seed: the first seed; the recipe's own if None.
+        out: folder for results; None writes nothing.
+        data: folder with data sets; download: fetch absent ones; open: allow overrides of FIXED keys.
+        say: is told what happens.
+
+    Raises:
+        MissingBackend: with the line that installs it.
+        InputError, RecipeError, DataError: what is asked for cannot be run.
+
+    Example:
+        >>> compare_frameworks("digits_lenet", ["pytorch"])
+        Traceback (most recent call last):
+        deep500.errors.InputError: got frameworks ['pytorch']; expected at least two different ones: name another
+    """
+    names = check_frameworks(frameworks)
+    path = _path_of(recipe)
+    folder = None if data is None else str(Path(data).resolve())
+    setting = Setting(str(path.resolve()), tuple(overrides), seed, folder, download, open)
+    say(f"checking that {', '.join(names)} compute the same ...")
+    subjects = _subjects(setting, names)
+    batches = {one.framework: one.batches(CURVE) for one in subjects}
+    judged = batches[names[0]]
+    gate = check_equivalence(subjects[0].network(), judged, [one.candidate() for one in subjects])
+    gate.checks[:0] = _batch_checks({name: digests(found) for name, found in batches.items()})
+    labels = ("stand-in data",) if any(half.stand_in for half in subjects[0].data) else ()
+    result = ComparisonResult(path.stem, names, gate, labels=labels, environment=describe(path.parent))
+    if gate and (rounds or repeat):
+        expected = {"weights": digest(_weights(subjects[0])), "batches": digests(judged)}
+        first = subjects[0].seed
+        with Team(names, threads or usable_cores(), "training", asdict(setting)) as team:
+            result.facts = team.facts
+            gate.checks += _worker_checks(team, expected)
+            result.batch_sizes["training step"] = team.facts[names[0]]["batch_size"]
+            if gate and rounds:
+                say(f"timing {rounds} rounds ...")
+                result.timings["training step"] = team.time(rounds, first, steps)
+                result.memory = team.memory()
+            if gate and repeat:
+                say(f"training {repeat} time(s) in each framework ...")
+                result.runs = team.train([first + number for number in range(repeat)], first)
+    return write(result, out, {**asdict(setting), "rounds": rounds, "steps": steps, "repeat": repeat})
+
+
+def check_frameworks(frameworks: Sequence[str]) -> list[str]:
+    """The names, each of whose backends is there; raises InputError or MissingBackend."""
+    names = list(dict.fromkeys(frameworks))
+    if len(names) < 2 or len(names) != len(frameworks):
+        raise InputError(f"got frameworks {list(frameworks)}; expected at least two different ones: name another")
+    for name in names:
+        load_backend(name)
+    return names
+
+
+def _path_of(recipe: str | Path | ModuleType) -> Path:
+    if isinstance(recipe, ModuleType):
+        if recipe.__file__ is None:
+            raise RecipeError(f"got module {recipe.__name__!r} without a file; expected a recipe that workers can load")
+        return Path(recipe.__file__)
+    return find_recipe(str(recipe))
+
+
+def _subjects(setting: Setting, names: Sequence[str]) -> list[Subject]:
+    first = Subject.of(setting, names[0])
+    return [first, *(Subject.of(setting, name, first.data) for name in names[1:])]
+
+
+def _weights(subject: Subject) -> dict[str, Any]:
+    return {name: parameter.value for name, parameter in subject.network().parameters.items()}
+
+
+def _batch_checks(found: dict[str, list[str]]) -> list[Check]:
+    """Whether every framework is given the same batches, one digest per batch."""
+    names = list(found)
+    return [_same_batches(name, found[name], found[names[0]]) for name in names[1:]]
+
+
+def _same_batches(name: str, got: Sequence[str], want: Sequence[str]) -> Check:
+    wrong = next((number for number, pair in enumerate(zip(got, want, strict=True)) if pair[0] != pair[1]), None)
+    return Check(name, "batches", None, None, wrong is None, "" if wrong is None else f"batch {wrong + 1}")
+
+
+def _worker_checks(team: Team, expected: dict[str, Any]) -> list[Check]:
+    """Whether the processes that are timed hold the weights and batches that the gate compared."""
+    checks = []
+    for name, facts in team.facts.items():
+        checks.append(_same_batches(name, facts.pop("batches"), expected["batches"]))
+        same = facts["weights"] == expected["weights"]
+        checks.append(Check(name, "weights of the worker", None, None, same, "" if same else facts["weights"][:12]))
+    return checks
+
+
+def write(result: ComparisonResult, out: str | Path | None, asked: dict[str, Any]) -> ComparisonResult:
+    """Write ``comparison.json`` and ``comparison.txt`` into a new folder below ``out``; None writes nothing."""
+    if out is None:
+        return result
+    from deep500.results import Record
+
+    content = result.as_dict()
+    resolved = {"subject": result.subject, "frameworks": result.frameworks, "asked": asked}
+    record = Record.create(Path(out), f"compare-{result.subject}", {"resolved": resolved, "comparison": SCHEMA})
+    result.path = str(record.path)
+    write_atomic(record.path / "comparison.json", to_json({**content, "path": result.path}) + "\n")
+    write_atomic(record.path / "comparison.txt", f"{result}\n")
+    return result
