@@ -152,9 +152,16 @@ class InputCheck:
     def __init__(self, expected: Mapping[str, TensorDescriptor], also_known: Sequence[str] = ()) -> None:
         self.expected = {n: (d, _array_dtype(d.dtype)) for n, d in expected.items()}
         self.ignored = frozenset(also_known)
+        self._accepted: list[Any] | None = None  # names, dtypes and shapes of the last inputs that were right
 
     def __call__(self, inputs: Mapping[str, Any]) -> None:
         """Raise :class:`InputError` for an unknown or missing name, a wrong dtype or a wrong shape."""
+        try:
+            signature = [(name, value.dtype, value.shape) for name, value in inputs.items()]
+        except AttributeError:  # a sequence, an optional value, or no array at all
+            signature = None
+        if signature is not None and signature == self._accepted:
+            return
         for name in inputs:
             if name not in self.expected and name not in self.ignored:
                 raise InputError(f"got input {name!r}; expected {list(self.expected)}: {nearest(name, self.expected)}")
@@ -164,6 +171,7 @@ class InputCheck:
                 raise InputError(f"got no input {name!r}; expected {list(self.expected)}: add it to the dict")
             value = inputs[name]
             self._check_one(name, value, descriptor, dtype, symbols)
+        self._accepted = signature
 
     @staticmethod
     def _check_one(

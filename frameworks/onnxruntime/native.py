@@ -10,6 +10,7 @@ import onnxruntime as ort
 
 from deep500.devices import CPUDevice, GPUDevice
 from deep500.errors import NetworkError, UnsupportedOperator, nearest
+from deep500.frameworks.onnxruntime.dtypes import is_plain
 from deep500.frameworks.onnxruntime.executor import OrtNetwork
 from deep500.frameworks.onnxruntime.program import run_session
 from deep500.networks.executor import GraphExecutor, InputCheck
@@ -64,7 +65,7 @@ class NativeExecutor(GraphExecutor):
     def __init__(self, session: ort.InferenceSession) -> None:
         gpu = session.get_providers()[0] == "CUDAExecutionProvider"
         super().__init__(GPUDevice() if gpu else CPUDevice())
-        self.session = session
+        self.session, self._plain = session, is_plain(session)
         self.network = NativeNetwork(_sketch(session))
         self._check = InputCheck(self.network.inputs)
 
@@ -80,7 +81,7 @@ class NativeExecutor(GraphExecutor):
         events = self.events
         if events.before_forward:
             events.emit(events.before_forward, self)
-        results = run_session(self.session, wanted, inputs)
+        results = run_session(self.session, wanted, inputs, self._plain)
         self.network.results = results
         if events.after_forward:
             events.emit(events.after_forward, self)
