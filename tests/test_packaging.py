@@ -186,14 +186,19 @@ def test_metadata(installed: Path, tmp_path: Path) -> None:
     assert "usage: deep500" in run(installed.parent / "deep500", "--help", cwd=tmp_path)
 
 
+def normal(distribution: str) -> str:
+    """A distribution's name as packages are compared by: ``tensorflow_cpu`` is ``tensorflow-cpu``."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
 def third_party_imports(path: Path, known: Mapping[str, list[str]]) -> set[str]:
-    """The distributions (by their lower-case names) that a file imports, anywhere in it."""
+    """The distributions (by their normal names) that a file imports, anywhere in it."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
         for top in {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names):
-            found |= {one.lower() for one in known.get(top, [])}
+            found |= {normal(one) for one in known.get(top, [])}
     return found - {"deep500"}
 
 
@@ -206,7 +211,7 @@ def test_every_import_is_a_declared_requirement(distributions: Path) -> None:
     declared: dict[str, set[str]] = {}
     for line in re.findall(r"^Requires-Dist: (.+)$", text, flags=re.MULTILINE):
         extra = re.search(r"extra == [\"'](\w+)[\"']", line)
-        declared.setdefault(extra[1] if extra else "", set()).add(re.match(r"[\w.-]+", line)[0].lower())
+        declared.setdefault(extra[1] if extra else "", set()).add(normal(re.match(r"[\w.-]+", line)[0]))
     known = packages_distributions()
     missing = {}
     for folder in SOURCES:
