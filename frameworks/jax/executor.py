@@ -81,6 +81,7 @@ class Executor(GraphExecutor):
     """A network as jitted functions on a device; see :func:`from_model` for the arguments."""
 
     backend = "jax"
+    always_random = False  # whether every run gets a key, whatever its nodes are
     network: JaxNetwork
 
     def __init__(
@@ -185,7 +186,7 @@ class Executor(GraphExecutor):
             events.emit(events.before_forward_backward, self)
         (_, (found, state)), gradients = compiled(inputs)
         self.tensors.update(state)
-        self.gradients = {**gradients, **compiled.unreached}
+        self.gradients = {**dict(zip(compiled.trained, gradients, strict=True)), **compiled.unreached}
         if events.after_forward_backward:
             events.emit(events.after_forward_backward, self)
         self.results = found

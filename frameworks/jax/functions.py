@@ -18,7 +18,7 @@ import numpy as np
 
 from deep500.errors import InputError, NetworkError
 from deep500.frameworks.jax.compiler import RANDOM, sources_of, statistics_of
-from deep500.frameworks.jax.dtypes import is_float, place
+from deep500.frameworks.jax.dtypes import as_argument, is_float
 from deep500.frameworks.jax.operators.table import DependsOnData
 from deep500.networks.executor import InputCheck
 from deep500.networks.program import Program
@@ -58,7 +58,7 @@ class Compiled:
         self.unreached = {n: jnp.zeros_like(executor.tensors[n]) for n in zeros}  # their gradients
         self.others = [n for n in program.attributes if n not in self.constants and n not in self.state]
         self.others = [n for n in self.others if n not in self.trained]
-        self.random = any(node.op_type in RANDOM or node.graphs for node in program.nodes)
+        self.random = any(node.op_type in RANDOM or node.graphs for node in program.nodes) or executor.always_random
         self.check = InputCheck({n: network.inputs[n] for n in program.inputs}, list(network.inputs))
         if loss:
             self.check = InputCheck(dict(network.inputs), list(network.inputs))
@@ -87,14 +87,12 @@ class Compiled:
         executor = self.executor
         for name, classes in self.labels.items():
             check_range(name, inputs.get(name), *classes)
-        draw = executor.next_draw() if self.random or self.training else _NO_DRAW
+        draw = executor.next_draw() if self.random else None
         tensors = executor.tensors
-        trained = {n: tensors[n] for n in self.trained}
-        others = {n: tensors[n] for n in self.others}
-        state = {n: tensors[n] for n in self.state}
+        trained, others, state = ([tensors[n] for n in names] for names in (self.trained, self.others, self.state))
         while True:
             known = {n: np.asarray(inputs[n]) for n in self.program.inputs if n in self.deciding}
-            given = {n: place(inputs[n], executor.jax_device) for n in self.program.inputs if n not in known}
+            given = {n: as_argument(inputs[n], executor.jax_device) for n in self.program.inputs if n not in known}
             try:
                 function = self._jitted(known)
                 if executor.wide:
@@ -130,9 +128,10 @@ class Compiled:
         """What is jitted: forward, or in training forward and backward."""
         pure, loss = self.executor.pure(self, {**self.constants, **known}), self.loss
 
-        def forward(trained: Any, others: Any, state: Any, inputs: Any, draw: Any) -> Any:
-            key = jax.random.fold_in(jax.random.key(draw[0]), draw[1])
-            return pure({**trained, **others}, state, inputs, key)
+        def forward(trained: Any, others: Any, state: Any, inputs: Any, draw: Any) -> Any:  # lists: cheaper than dicts
+            parameters = dict(zip((*self.trained, *self.others), (*trained, *others), strict=True))
+            key = None if draw is None else jax.random.fold_in(jax.random.key(draw[0]), draw[1])
+            return pure(parameters, dict(zip(self.state, state, strict=True)), inputs, key)
 
         def goal(trained: Any, others: Any, state: Any, inputs: Any, draw: Any) -> Any:
             outputs, updates = forward(trained, others, state, inputs, draw)
@@ -145,9 +144,6 @@ class Compiled:
             return jnp.reshape(value, ()), (outputs, updates)
 
         return jax.value_and_grad(goal, has_aux=True) if loss else forward
-
-
-_NO_DRAW = np.zeros(2, np.int64)
 
 
 def _elements(value: Any) -> int:

@@ -94,6 +94,7 @@ class NativeNetwork(JaxNetwork):
 class NativeExecutor(Executor):
     """Runs a function as it is; made by :func:`from_native`."""
 
+    always_random = True
     network: NativeNetwork
 
     def __init__(

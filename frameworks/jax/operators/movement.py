@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -220,7 +221,9 @@ def arange(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> 
 def constant_of_shape(sizes: Any, *, value: Any = None) -> Array:
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
     wanted = tuple(ints(sizes) or ())
-    return (np if math.prod(wanted) <= LARGE else jnp).full(wanted, fill, fill.dtype)
+    if math.prod(wanted) <= LARGE:
+        return np.full(wanted, fill, fill.dtype)
+    return jax.lax.optimization_barrier(jnp.full(wanted, fill, fill.dtype))  # XLA would fold it for minutes
 
 
 @op("EyeLike", host=True)
