@@ -165,9 +165,9 @@ def _full_transpose(x: Tensor, w: Tensor, stride: Any, dilation: Any, full: list
     shape = [sizes(x)[0], *full, kernel.shape[-2]]
     if rank == 1:
         kernel, shape = tf.expand_dims(kernel, 0), [shape[0], 1, *shape[1:]]
-        return tf.squeeze(tf.nn.conv2d_transpose(tf.expand_dims(x, 1), kernel, tf.stack(shape), (1, *stride), "VALID"), 1)  # fmt: skip
+        return tf.squeeze(tf.nn.conv2d_transpose(tf.expand_dims(x, 1), kernel, tf.cast(tf.stack(shape), tf.int32), (1, *stride), "VALID"), 1)  # fmt: skip
     function = tf.nn.conv2d_transpose if rank == 2 else tf.nn.conv3d_transpose
-    return function(x, kernel, tf.stack(shape), stride, "VALID")
+    return function(x, kernel, tf.cast(tf.stack(shape), tf.int32), stride, "VALID")
 
 
 def _crop(y: Tensor, begin: Sequence[int], end: Sequence[int]) -> Tensor:

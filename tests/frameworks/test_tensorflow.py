@@ -1,0 +1,282 @@
+"""What only the TensorFlow backend does: its layout pass, tracing, fused steps, Keras models."""
+
+from __future__ import annotations
+
+import collections
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deep500.errors import InputError, NetworkError
+from deep500.events import Event, Events
+from deep500.frameworks.reference import Executor as Reference
+from deep500.networks import Network, add_loss, create
+from tests.conftest import load_backend
+from tests.networks.test_gradient_frameworks import ZOO, training_case
+from tests.tolerances import as_numpy, assert_close
+
+pytestmark = pytest.mark.backend("tensorflow")
+RELATIVE = 1e-9  # of the L2 norm of all gradients
+SMALL = {"resnet": {"depth": 8, "shape": (3, 16, 16)}}
+SLOW = {"resnet50", "vgg16"}  # together a minute; the smaller ones have all of their operators
+
+
+@pytest.fixture(scope="module")
+def backend() -> Any:
+    return load_backend("tensorflow")
+
+
+def image_network() -> Network:
+    """Everything that the layout pass knows, once: convolutions, pooling, broadcasts, concatenation, a softmax."""
+    rng = np.random.default_rng(3)
+    net = Network("layout")
+    net.add_input("x", ("N", 4, 9, 7), "float64")
+    for name, shape in {"w1": (6, 4, 3, 3), "b1": (6,), "w2": (6, 1, 3, 2), "w3": (8, 3, 2, 2), "s": (6, 1, 1), "t": (7, 5),
+                        "slope": (6, 1, 1), "wt": (8, 2, 3, 3), "fc": (3, 8)}.items():  # fmt: skip
+        net.add_parameter(name, rng.normal(size=shape))
+    net.add_parameter("half", np.array(0.5), trainable=False)
+    net.add_node("Conv", ["x", "w1", "b1"], "c1", pads=[1, 0, 1, 2], dilations=[1, 2])
+    net.add_node("PRelu", ["c1", "slope"], "a1")
+    net.add_node("Mul", ["a1", "s"], "m1")  # one factor per channel
+    net.add_node("Mul", ["half", "m1"], "m2")
+    net.add_node("Conv", ["m2", "w2"], "c2", group=6, auto_pad="SAME_LOWER", strides=[1, 1])  # each channel by itself
+    net.add_node("Add", ["c2", "m1"], "a2")
+    net.add_node("MaxPool", "a2", "p1", kernel_shape=[3, 2], strides=[1, 1], pads=[1, 0, 1, 1])
+    net.add_node("AveragePool", "a2", "p2", kernel_shape=[3, 3], strides=[1, 1], pads=[1, 1, 1, 1])
+    net.add_node("Concat", ["p1", "p2"], "cat", axis=1)
+    net.add_node("Conv", ["cat", "w3"], "c3", group=4, strides=[2, 1])
+    net.add_node("Softmax", "c3", "soft", axis=1)
+    net.add_node("ConvTranspose", ["soft", "wt"], "up", group=4, strides=[2, 1], pads=[1, 0, 0, 1], output_padding=[1, 0])
+    net.add_node("GlobalAveragePool", "up", "pool")
+    net.add_node("Flatten", "pool", "flat")
+    net.add_node("Gemm", ["flat", "fc"], "output", transB=1)
+    net.add_output("output")
+    return add_loss(net)
+
+
+def image_batch(size: int = 3) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(5)
+    return {"x": rng.normal(size=(size, 4, 9, 7)), "label": rng.integers(0, 3, size)}
+
+
+def gradients(executor: Any) -> dict[str, np.ndarray]:
+    names = [g for _, g in executor.network.gradient()]
+    return {n: as_numpy(t) for n, t in zip(names, executor.network.fetch_tensors(names), strict=True)}
+
+
+def graph_of(executor: Any) -> Any:
+    """The graph of its inference function."""
+    compiled = executor.compiled(tuple(executor.network.outputs), None)
+    chosen = next(c.cell_contents for c in compiled.call.__closure__ if isinstance(c.cell_contents, list))
+    return chosen[0].graph
+
+
+# -- the layout pass --------------------------------------------------------------------------------------------------
+def test_channels_last_changes_no_value_and_no_gradient(backend: Any) -> None:
+    net, feeds = image_network(), image_batch()
+    ours, reference = backend.from_model(net), Reference(net)
+    got, want = ours.inference_and_backprop(feeds), reference.inference_and_backprop(feeds)
+    for name in ("output", "loss"):
+        assert_close(got[name], want[name], err_msg=name)
+    for name, value in gradients(reference).items():
+        assert_close(gradients(ours)[name], value, "gradient", err_msg=name)
+        assert np.abs(value).max() > 1e-6 or name == "half.grad"
+
+
+def test_activations_are_transposed_once(backend: Any) -> None:
+    net = create("resnet", depth=20, shape=(3, 16, 16))
+    executor = backend.from_model(net)
+    executor.inference({"input": np.zeros((2, 3, 16, 16), np.float32)})
+    found = collections.Counter(op.type for op in graph_of(executor).get_operations())
+    assert found["Conv2D"] == 21 and found["FusedBatchNormV3"] == 21
+    assert found["Transpose"] == 21 + 1  # the kernels and the image
+
+
+@pytest.mark.parametrize(("name", "kwargs"), [row for row in ZOO if row[0] not in SLOW], ids=str)
+def test_zoo_gradients_are_the_emitted_ones(backend: Any, name: str, kwargs: dict[str, Any]) -> None:
+    net, feeds = training_case(name, SMALL.get(name, kwargs))
+    ours, reference = backend.from_model(net), Reference(net)
+    got, want = ours.inference_and_backprop(feeds), reference.inference_and_backprop(feeds)
+    assert_close(got["loss"], want["loss"])
+    found, expected = gradients(ours), gradients(reference)
+    norm = np.sqrt(sum(np.sum(w**2) for w in expected.values()))
+    assert norm > 1e-3 and len(expected) == len(net.trainable())
+    assert np.sqrt(sum(np.sum((found[n] - w) ** 2) for n, w in expected.items())) <= RELATIVE * norm
+
+
+def test_statistics_that_two_nodes_share_are_updated_by_one_after_the_other(backend: Any) -> None:
+    for dtype in ("float32", "float64"):
+        net = Network()
+        net.add_input("x", ("N", 3, 4, 4), dtype)
+        for name, value in {"scale": 1.5, "shift": 0.5, "mean": 0.0, "variance": 1.0}.items():
+            net.add_parameter(name, np.full(3, value, dtype), trainable=name in ("scale", "shift"))
+        net.add_node("BatchNormalization", ["x", "scale", "shift", "mean", "variance"], "a", epsilon=1e-5, momentum=0.7)
+        net.add_node("BatchNormalization", ["a", "scale", "shift", "mean", "variance"], "b", epsilon=1e-5, momentum=0.7)
+        net.add_node("ReduceMean", "b", "loss", keepdims=0)
+        net.add_output("loss")
+        feeds = {"x": np.random.default_rng(0).normal(2, 3, (5, 3, 4, 4)).astype(dtype)}
+        ours, reference = backend.from_model(net), Reference(net)
+        for _ in range(2):
+            ours.inference_and_backprop(feeds), reference.inference_and_backprop(feeds)
+        for name, value in reference.network.state().items():
+            assert_close(ours.network.state()[name], value, err_msg=name)
+        assert not np.allclose(reference.network.state()["variance"], 1)
+
+
+# -- tracing ----------------------------------------------------------------------------------------------------------
+def test_one_trace_serves_every_batch_size(backend: Any, monkeypatch: Any) -> None:
+    from deep500.frameworks.tensorflow import executor as module
+
+    traces: list[bool] = []
+    original = module.Walk.run
+    monkeypatch.setattr(module.Walk, "run", lambda self, inputs: traces.append(self.training) or original(self, inputs))
+    executor = backend.from_model(image_network())
+    optimizer = backend.MomentumOptimizer(executor, "loss", 0.1)
+    for size in (1, 4, 2):
+        executor.inference(image_batch(size))
+        optimizer.step(image_batch(size))
+        optimizer.set_parameter("lr", 0.1 / size)
+    assert traces == [False, True]
+
+
+def test_what_only_a_run_knows_is_run_eagerly(backend: Any) -> None:
+    net = Network()
+    net.add_input("x", ("N", 3), "float64")
+    net.add_input("axes", (1,), "int64")
+    net.add_parameter("w", np.array([1.0, 2.0, 3.0]))
+    net.add_node("Mul", ["x", "w"], "y")
+    net.add_node("ReduceSum", ["y", "axes"], "sum", keepdims=0)
+    net.add_node("ReduceSum", "sum", "loss", keepdims=0)
+    net.add_output("sum")
+    net.add_output("loss")
+    executor, x = backend.from_model(net), np.arange(6.0).reshape(2, 3)
+    for axis in (0, 1):
+        got = executor.inference_and_backprop({"x": x, "axes": np.array([axis])})
+        assert_close(got["sum"], (x * [1, 2, 3]).sum(axis))
+        assert_close(gradients(executor)["w.grad"], x.sum(0))
+
+
+def test_a_constant_that_is_fed_is_traced_again(backend: Any) -> None:
+    net = Network()
+    net.add_input("x", ("N", 4))
+    net.add_parameter("shape", np.array([-1, 2]), trainable=False)
+    net.add_node("Reshape", ["x", "shape"], "y")
+    net.add_output("y")
+    executor, x = backend.from_model(net), np.arange(8, dtype=np.float32).reshape(2, 4)
+    assert tuple(executor.inference({"x": x})["y"].shape) == (4, 2)
+    executor.network.feed_tensor("shape", np.array([1, 8]))
+    assert tuple(executor.inference({"x": x})["y"].shape) == (1, 8)
+
+
+def test_xla_computes_the_same(backend: Any) -> None:
+    net, x = create("mlp", shape=(4,)), np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
+    want = backend.from_model(net).inference({"input": x})["output"]
+    assert_close(backend.from_model(net, jit_compile=True).inference({"input": x})["output"], want)
+
+
+def test_tensors_go_in_as_they_are(backend: Any) -> None:
+    import tensorflow as tf
+
+    executor, feeds = backend.from_model(image_network()), image_batch()
+    want = executor.inference(feeds)["output"]
+    assert_close(executor.inference({n: tf.constant(v) for n, v in feeds.items()})["output"], want, "exact")
+    with pytest.raises(InputError, match="float32; expected float64"):
+        executor.inference({**feeds, "x": tf.constant(feeds["x"], tf.float32)})
+
+
+# -- optimizers -------------------------------------------------------------------------------------------------------
+def test_the_fused_step_is_the_step_in_two_functions(backend: Any) -> None:
+    class Watch(Event):
+        norms: list[float] = []  # noqa: RUF012
+
+        def before_update(self, source: Any) -> None:
+            self.norms.append(float(np.linalg.norm(gradients(source.executor)["w1.grad"])))
+
+    fused, watched = (backend.from_model(image_network()) for _ in range(2))
+    watched.events = Events([Watch()])
+    for executor in (fused, watched):
+        optimizer = backend.AdamOptimizer(executor, "loss", 0.01)
+        for _ in range(3):
+            optimizer.step(image_batch())
+    assert len(Watch.norms) == 3 and min(Watch.norms) > 0
+    for name, value in watched.network.state().items():
+        assert_close(fused.network.state()[name], value, "training", err_msg=name)
+    assert_close(gradients(fused)["w1.grad"], gradients(watched)["w1.grad"], "training")
+
+
+def test_an_edit_between_steps_keeps_slots(backend: Any) -> None:
+    executor = backend.from_model(image_network())
+    optimizer = backend.MomentumOptimizer(executor, "loss", 0.1, dampening=0.5)
+    optimizer.step(image_batch())
+    velocity = optimizer.state_dict()["momentum_buffer/fc"]
+    executor.network.add_parameter("shift", np.zeros(3))
+    executor.network.add_node("Add", ["output", "shift"], "shifted")
+    executor.network.add_output("shifted")
+    optimizer.step(image_batch())
+    state = optimizer.state_dict()
+    want = 0.9 * velocity + 0.5 * gradients(executor)["fc.grad"]
+    assert_close(state["momentum_buffer/fc"], want, "training")
+
+
+# -- Keras ------------------------------------------------------------------------------------------------------------
+def keras_model() -> Any:
+    import keras
+
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Dense(16, activation="relu"), keras.layers.BatchNormalization(), keras.layers.Dropout(0.2, seed=1)]
+    return keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(3)])
+
+
+def test_a_keras_model_trains_in_place(backend: Any) -> None:
+    model = keras_model()
+    before = [v.numpy().copy() for v in model.trainable_variables]
+    executor = backend.from_native(model, np.zeros((1, 4), np.float32))
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(64, 4)).astype(np.float32)
+    feeds = {"input": x, "label": x[:, :3].argmax(1)}
+    optimizer = backend.AdamOptimizer(executor, "loss", 0.02)
+    losses = [float(optimizer.step(feeds)["loss"]) for _ in range(40)]
+    assert losses[-1] < 0.5 * losses[0]
+    for old, variable in zip(before, model.trainable_variables, strict=True):
+        assert not np.array_equal(old, variable.numpy())
+    assert_close(executor.inference(feeds, ["output"])["output"], model(x, training=False), "exact")
+    assert executor.network.get_params() == [v.path for v in model.trainable_variables]
+    with pytest.raises(NetworkError, match="native model"):
+        executor.network.add_output("hidden")
+
+
+def test_a_keras_models_gradient_is_tensorflows(backend: Any) -> None:
+    import keras
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5, activation="tanh"), keras.layers.Dense(3)])
+    x, label = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32), np.arange(6) % 3
+    executor = backend.from_native(model, x)
+    executor.inference_and_backprop({"input": x, "label": label})
+    with tf.GradientTape() as tape:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(label, model(x))
+    for got, want in zip(gradients(executor).values(), tape.gradient(loss, model.trainable_variables), strict=True):
+        assert_close(got, want, "gradient")
+
+
+def test_keras_dropout_follows_the_seed(backend: Any) -> None:
+    executor = backend.from_native(keras_model(), np.zeros((1, 4), np.float32))
+    feeds = {"input": np.ones((8, 4), np.float32), "label": np.zeros(8, np.int64)}
+
+    def draw(seed: int) -> np.ndarray:
+        executor.reseed(seed)
+        return as_numpy(executor.inference_and_backprop(feeds)["output"]).copy()
+
+    first = draw(5)
+    assert np.array_equal(first, draw(5)) and not np.array_equal(first, draw(6))
+
+
+@pytest.mark.slow
+def test_importing_it_writes_nothing(backend: Any) -> None:
+    code = "import deep500.frameworks.tensorflow as b; b.from_model"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stderr == "" and done.stdout == ""
