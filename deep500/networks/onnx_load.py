@@ -21,6 +21,7 @@ from deep500.errors import NetworkError
 from deep500.networks.graph import Network
 from deep500.networks.node import OPSET, from_proto
 from deep500.networks.normalise import Arrays, densify, normalise, trainable_names
+from deep500.networks.old_scan import scan_over_batch, scans
 from deep500.networks.onnx_io import CONSTANTS_KEY, UNRANKED_KEY, first_line, give_ranks
 from deep500.networks.protos import UNKNOWN, descriptor_of, tensor_proto, value_info
 from deep500.tensors import TensorDescriptor
@@ -203,17 +204,15 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
         if imported.domain == "ai.onnx":
             imported.domain = ""
     versions = {o.version for o in proto.opset_import if o.domain == ""}
-    if versions and min(versions) < 9 and any(n.op_type == "Scan" for n in proto.graph.node):
-        raise NetworkError(
-            f"{where}: got Scan of opset {min(versions)}, whose batch axis later ones lack and ONNX's converter "
-            "forgets; expected opset 9 or higher: export the model for a newer opset"
-        )
+    batched = scans(proto.graph) if versions and min(versions) < 9 else set()
     if versions and versions != {OPSET}:
         from onnx import version_converter
 
         model = proto
         expected = f"operators that ONNX can convert to opset {OPSET}"
         proto = _guard(where, expected, lambda: version_converter.convert_version(model, OPSET))
+        if batched:
+            scan_over_batch(proto.graph, batched, model.graph)
     return proto
 
 
