@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import onnx
 import onnxruntime as ort
 
@@ -65,24 +66,38 @@ def compile_session(
     """
     work = cut(network, outputs)
     _seed(work, seed)
-    origins: dict[str, str] = {}
+    first, reasons = work.nodes, dict[str, str]()
+    origins, lost = {node.name: node.name for node in first}, set[str]()
     newest = limits()[0]
     for _ in range(_ROUNDS):
-        descriptors = Described(work)
-        missing = {n.name: f"newer than opset {newest}" for n in work.nodes if not exists_at(n, newest)}
-        missing |= {n.name: "another result than ONNX's" for n in work.nodes if is_wrong(n, descriptors)}
-        if not missing:
-            try:
-                return open_session(_model(work, variables, newest), settings, providers)
-            except BUILD_ERRORS as error:
-                missing = _refused(work, newest)
-                older = _older(work, missing, newest)
-                if older is not None:
-                    return open_session(_model(work, variables, older), settings, providers)
-                if not missing:
-                    raise _refusal(error) from error
-        _replace(work, missing, origins)
-    raise UnsupportedOperator("got operators whose bodies never end; expected ONNX's own: replace them")
+        missing = _unfit(work, newest)
+        if not missing.keys() - lost:
+            error: Exception | None = None
+            if not lost:
+                try:
+                    return open_session(_model(work, variables, newest), settings, providers)
+                except BUILD_ERRORS as refusal:
+                    error = refusal
+            missing = _refused(work, newest)
+            older = None if lost else _older(work, missing, newest)
+            if older is not None:
+                return open_session(_model(work, variables, older), settings, providers)
+            if not missing and error is not None:
+                raise _refusal(error) from error
+            if not missing.keys() - lost:
+                break
+        for name, why in missing.items():
+            reasons.setdefault(origins[name], why)
+        lost |= _replace(work, {name: why for name, why in missing.items() if name not in lost}, origins)
+    named = {origins[name] for name in lost} or set(reasons)
+    raise _unsupported([(node, reasons[node.name]) for node in first if node.name in named])
+
+
+def _unfit(work: Network, newest: int) -> dict[str, str]:
+    """Nodes that need not be tried, and why."""
+    descriptors = Described(work)
+    wrong = {n.name: "another result than ONNX's" for n in work.nodes if is_wrong(n, descriptors)}
+    return wrong | {n.name: f"newer than opset {newest}" for n in work.nodes if not exists_at(n, newest)}
 
 
 def cut(network: Network, outputs: Sequence[str]) -> Network:
@@ -126,12 +141,16 @@ class Described(Mapping[str, TensorDescriptor]):
 
 
 def _seed(work: Network, seed: int) -> None:
-    """Give each node that draws at random a seed of its own: ONNX Runtime's default one belongs to the process."""
+    """Give each node that draws at random a seed made of the executor's and its own, if it has one.
+
+    ONNX Runtime's default seed belongs to the process; a seed of the node's alone would repeat itself after a reseed.
+    """
     for number, node in enumerate(work.nodes):
         schema = onnx.defs.get_schema(node.op_type) if not node.domain else None
-        if schema is not None and "seed" in schema.attributes and "seed" not in node.attributes:
-            drawn = (seed * 7919 + number * 104729) % 2**23  # some operators hold their seed as float32
-            attributes = {**node.attributes, "seed": drawn}
+        if schema is not None and "seed" in schema.attributes:
+            own = int(node.attributes.get("seed", 0))
+            (drawn,) = np.random.SeedSequence([seed, number, own % 2**32]).generate_state(1)
+            attributes = {**node.attributes, "seed": int(drawn) % 2**23}  # some operators hold their seed as float32
             work._nodes[node.name] = Node(node.op_type, node.inputs, node.outputs, node.name, "", attributes)
 
 
@@ -166,7 +185,7 @@ def _refused(work: Network, opset: int) -> dict[str, str]:
     """Nodes that ONNX Runtime refuses, with its reason."""
     descriptors, problems = work.descriptors(), {}
     for node in work.nodes:
-        problem = _try_node(work, node, descriptors, opset)
+        problem = _try_node(work, node, descriptors, opset) if exists_at(node, opset) else f"newer than opset {opset}"
         if problem:
             problems[node.name] = problem
     return problems
@@ -203,25 +222,22 @@ def _try_graph(data: bytes, opset: int) -> str | None:
     return None
 
 
-def _replace(work: Network, missing: Mapping[str, str], origins: dict[str, str]) -> None:
-    """Put other nodes in the place of these; raises UnsupportedOperator for those that have no other.
+def _replace(work: Network, missing: Mapping[str, str], origins: dict[str, str]) -> set[str]:
+    """Put other nodes in the place of these and return those that have no other.
 
-    ``origins`` maps nodes that replaced others to what stood there first, which is what the error names.
+    ``origins`` maps each node to the one that stood there first, which is what errors name.
     """
-    descriptors, done = Described(work), {}
-    lost: dict[str, None] = {}
+    descriptors, done, lost = Described(work), {}, set()
     for name, why in missing.items():
-        node, before = work.node(name), set(work._nodes)
-        origin = origins.get(name, f"{name!r} ({node.domain + '.' if node.domain else ''}{node.op_type}: {why[:160]})")
-        taken = _expansion(work, node, descriptors, why)
+        before = set(work._nodes)
+        taken = _expansion(work, work.node(name), descriptors, why)
         if taken is None:
-            lost[origin] = None
+            lost.add(name)
         else:
             done[name] = taken
-            origins.update(dict.fromkeys(set(work._nodes) - before, origin))
-    if lost:
-        raise _unsupported(list(lost))
+        origins.update(dict.fromkeys(set(work._nodes) - before, origins[name]))
     supersede(work, done)
+    return lost
 
 
 def _expansion(work: Network, node: Node, descriptors: Descriptors, why: str) -> dict[str, str] | None:
@@ -249,7 +265,8 @@ def _body(work: Network, node: Node, descriptors: Descriptors) -> dict[str, str]
     return taken
 
 
-def _unsupported(rows: Sequence[str]) -> UnsupportedOperator:
+def _unsupported(nodes: Sequence[tuple[Node, str]]) -> UnsupportedOperator:
+    rows = [f"{n.name!r} ({n.domain + '.' if n.domain else ''}{n.op_type}: {why[:160]})" for n, why in nodes]
     return UnsupportedOperator(
         f"got {len(rows)} node(s) that backend 'onnxruntime' cannot run: {'; '.join(rows[:20])}; expected operators "
         "and dtypes that it has kernels for: try backend 'reference', or remove these nodes"

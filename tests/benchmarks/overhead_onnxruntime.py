@@ -1,7 +1,7 @@
 """What Deep500 costs on top of ONNX Runtime: ``python -m tests.benchmarks.overhead_onnxruntime [--rounds N]``.
 
-ResNet-20 (CIFAR shape), inference, against a bare ``InferenceSession`` of the same model, one thread. Variants take turns
-in random order within one process; each round gives one pair. Bare against bare shows what the method cannot resolve.
+ResNet-20 (CIFAR shape), inference, against a bare ``InferenceSession`` of the same model, one thread. Variants take
+turns in random order within one process; each round gives one pair. Bare against bare shows what cannot be resolved.
 """
 
 from __future__ import annotations
