@@ -91,9 +91,14 @@ class Walk:
     """
 
     def __init__(
-        self, program: Program, variables: Mapping[str, Any], training: bool, random: Randomness,
-        sources: Mapping[str, Any] | None = None, constants: Callable[[str], None] = lambda name: None,
-    ) -> None:  # fmt: skip
+        self,
+        program: Program,
+        variables: Mapping[str, Any],
+        training: bool,
+        random: Randomness,
+        sources: Mapping[str, Any] | None = None,
+        constants: Callable[[str], None] = lambda name: None,
+    ) -> None:
         self.program, self.variables, self.training, self.random = program, variables, training, random
         self.sources, self.report = sources or {}, constants
         self.tracing = not tf.executing_eagerly()
@@ -131,7 +136,10 @@ class Walk:
         if name in self.variables:
             variable = self.variables[name]
             if not isinstance(variable, tf.Variable):
-                raise UnsupportedOperator(f"got parameter {name!r} of dtype {variable.dtype}; expected one that TensorFlow has: use another backend")  # fmt: skip
+                raise UnsupportedOperator(
+                    f"got parameter {name!r} of dtype {variable.dtype}; expected one that TensorFlow "
+                    "has: use another backend"
+                )
             return variable.value() if self.tracing else variable.read_value()
         raise InputError(f"got {name!r}, which nothing provides; expected a value of the program")
 
@@ -244,7 +252,12 @@ class Walk:
                 args.append(self._argument(name, True))
                 continue
             value = self.value(name)
-            args.append(align(value if isinstance(value, Last) or value.shape.rank != max(ranks) else Last(self.last(name)), max(ranks)))  # fmt: skip
+            args.append(
+                align(
+                    value if isinstance(value, Last) or value.shape.rank != max(ranks) else Last(self.last(name)),
+                    max(ranks),
+                )
+            )
             if args[-1] is None:
                 return None
         return args, max(ranks)
@@ -270,7 +283,12 @@ def failure(error: Exception, where: str) -> Deep500Error:
     text = re.split(r"\n *File [^\n]*", str(error))[-1]  # without the lines that trace where the graph was made
     text = re.sub(r"\s+", " ", text).strip()[:400]
     if isinstance(error, (tf.errors.UnimplementedError, tf.errors.NotFoundError)) or "No OpKernel" in text:
-        return UnsupportedOperator(f"{where}: got something that TensorFlow has no kernel for ({text}); expected another dtype or operator: use another backend")  # fmt: skip
+        return UnsupportedOperator(
+            f"{where}: got something that TensorFlow has no kernel for ({text}); "
+            "expected another dtype or operator: use another backend"
+        )
     if isinstance(error, tf.errors.OpError) and re.search(r"label|indices|index", text):
-        return InputError(f"{where}: got an index out of range ({text}); expected labels and indices that exist: check the data")  # fmt: skip
+        return InputError(
+            f"{where}: got an index out of range ({text}); expected labels and indices that exist: check the data"
+        )
     return NetworkError(f"{where}: got {text}; expected operands that fit: check the shapes and values of its inputs")

@@ -10,12 +10,36 @@ from deep500.errors import InputError, nearest
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.tensors import dtype_from_onnx, total
 
-DTYPES: dict[str, Any] = {name: tf.as_dtype(name) for name in (
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float16", "float32", "float64", "bfloat16", "complex64", "complex128", "string",
-)} | {name: getattr(tf.dtypes.experimental, name) for name in (
-    "float8_e4m3fn", "float8_e5m2", "int4", "uint4",  # the others have no kernels
-) if hasattr(tf.dtypes.experimental, name)}  # fmt: skip
+DTYPES: dict[str, Any] = {
+    name: tf.as_dtype(name)
+    for name in (
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "bfloat16",
+        "complex64",
+        "complex128",
+        "string",
+    )
+} | {
+    name: getattr(tf.dtypes.experimental, name)
+    for name in (
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "int4",
+        "uint4",  # the others have no kernels
+    )
+    if hasattr(tf.dtypes.experimental, name)
+}
 """TensorFlow's dtype for each of NumPy's names that it has."""
 
 total.register(tf.Tensor, tf.reduce_sum)  # its tensors have no method of that name

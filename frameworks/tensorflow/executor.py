@@ -1,4 +1,4 @@
-"""`Executor`: a network as one ``tf.function`` over ``tf.Variable``s, with TensorFlow's own automatic differentiation."""
+"""`Executor`: a network as one ``tf.function`` over ``tf.Variable``s, with TensorFlow's automatic differentiation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def from_model(
     return Executor(network, device, jit_compile, strict)
 
 
-def from_onnx(model: str | os.PathLike[str] | bytes | Any, device: Device | str | None = None, **options: Any) -> Executor:  # fmt: skip
+def from_onnx(
+    model: str | os.PathLike[str] | bytes | Any, device: Device | str | None = None, **options: Any
+) -> Executor:
     """An executor for an ONNX model: a path, bytes or a message; see :func:`from_model` for the options."""
     return Executor(Network.from_onnx(model), device, **options)
 
@@ -58,18 +60,19 @@ class TensorFlowNetwork(BoundNetwork):
         """Tensors as they are now: parameters, gradients and outputs of the last run (see the base class)."""
         executor = self._executor
         executor.refresh()
-        return [
-            executor.variables[n].read_value() if n in executor.variables else executor.result(n)
-            for n in names
-        ]  # fmt: skip
+        return [executor.variables[n].read_value() if n in executor.variables else executor.result(n) for n in names]
 
     def feed_tensor(self, name: str, value: Any) -> None:
         """Overwrite a parameter (see the base class)."""
         variable = self._executor.variable(name)
-        shape, dtype = tuple(np.shape(value)), value.dtype.name if hasattr(value, "dtype") else np.asarray(value).dtype.name  # fmt: skip
+        shape, dtype = (
+            tuple(np.shape(value)),
+            value.dtype.name if hasattr(value, "dtype") else np.asarray(value).dtype.name,
+        )
         if dtype != _name(variable) or shape != tuple(variable.shape):
             raise InputError(
-                f"parameter {name!r}: got {dtype} {shape}; expected {_name(variable)} {tuple(variable.shape)}: convert or reshape it"
+                f"parameter {name!r}: got {dtype} {shape}; expected {_name(variable)} {tuple(variable.shape)}: "
+                "convert or reshape it"
             )
         variable.assign(value if isinstance(value, tf.Tensor) else from_array(value))
         self._executor.forget_constant(name)
@@ -151,13 +154,13 @@ class Executor(GraphExecutor):
             return old
         if value.dtype.kind not in "OU" and value.dtype.name not in DTYPES:
             return value  # refused when a node wants it as a tensor
-        if fits and tuple(old.shape) == value.shape:
+        if fits and old is not None and tuple(old.shape) == value.shape:
             old.assign(from_array(value))
             return old
         return tf.Variable(from_array(value), trainable=parameter.trainable)
 
     def compiled(self, outputs: tuple[str, ...], loss: str | None) -> Compiled:
-        """The function for these outputs: in training mode with gradients of a loss, in evaluation mode if it is None."""
+        """The function for these outputs: in training mode with gradients of a loss, in evaluation mode without one."""
         key = outputs, loss
         if key in self._compiled:
             return self._compiled[key]
@@ -165,8 +168,10 @@ class Executor(GraphExecutor):
         program = from_network(network, outputs, TARGET, {n: n for n in self.variables})
         checked = {n: network.inputs[n] for n in program.inputs if "(" not in (network.inputs[n].dtype or "")}
         check = InputCheck(checked, [n for n in network.inputs if n not in checked])
+        function: Callable[..., Any]
+        gradients: list[str] = []
         if loss is None:
-            function, gradients = self.forward(program), []
+            function = self.forward(program)
         else:
             gradients = [name for name, _ in network.gradient(loss)]
             function = self.training(program, loss, gradients)
@@ -178,12 +183,17 @@ class Executor(GraphExecutor):
 
     def forward(self, program: Program) -> Callable[..., list[Any]]:
         """A program in evaluation mode as a function of its inputs."""
-        return lambda *inputs: Walk(program, self.variables, False, self.random, None, self._read_as_constants.add).run(inputs)  # fmt: skip
+        return lambda *inputs: Walk(program, self.variables, False, self.random, None, self._read_as_constants.add).run(
+            inputs
+        )
 
     def training(self, program: Program, loss: str, names: Sequence[str]) -> Callable[..., tuple[list[Any], list[Any]]]:
         """A program in training mode: its outputs and the gradients of the loss."""
         if not names:
-            raise NetworkError(f"loss {loss!r}: got a value that no trainable parameter influences; expected one that does: choose another")  # fmt: skip
+            raise NetworkError(
+                f"loss {loss!r}: got a value that no trainable parameter influences; expected one that does: "
+                "choose another"
+            )
 
         def run(*inputs: Any) -> tuple[list[Any], list[Any]]:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -193,7 +203,10 @@ class Executor(GraphExecutor):
                 results = walk.run(inputs)
                 goal = results[program.outputs.index(loss)]
                 if goal.shape.num_elements() != 1:
-                    raise NetworkError(f"loss {loss!r}: got shape {tuple(goal.shape)}; expected a scalar: reduce it, for instance by ReduceMean")  # fmt: skip
+                    raise NetworkError(
+                        f"loss {loss!r}: got shape {tuple(goal.shape)}; expected a scalar: "
+                        "reduce it, for instance by ReduceMean"
+                    )
             gradients = tape.gradient(goal, list(sources.values()), unconnected_gradients="zero")
             return results, [tf.convert_to_tensor(g) for g in gradients]  # gathers have sparse ones
 
@@ -207,9 +220,11 @@ class Executor(GraphExecutor):
         if any("float8" in (d.dtype or "") for d in program.descriptors.values()):  # TensorFlow's optimizer lacks them
             return run
         specs = [
-            tf.TensorSpec(None if d.shape is None else [n if isinstance(n, int) else None for n in d.shape], tf_dtype(d.dtype))
+            tf.TensorSpec(
+                None if d.shape is None else [n if isinstance(n, int) else None for n in d.shape], tf_dtype(d.dtype)
+            )
             for d in descriptors
-        ]  # fmt: skip
+        ]
         specs = [tf.TensorSpec([None], tf.float64), *specs] if numbers else specs
         traced = tf.function(run, input_signature=specs, autograph=False, jit_compile=self.jit_compile or None)
         chosen: list[Any] = []
@@ -291,7 +306,9 @@ class Executor(GraphExecutor):
         """The variable of a parameter; raises NetworkError with the nearest name."""
         self.refresh()
         if name not in self.variables:
-            raise NetworkError(f"got parameter {name!r}; expected one of the network's: {nearest(name, self.variables)}")  # fmt: skip
+            raise NetworkError(
+                f"got parameter {name!r}; expected one of the network's: {nearest(name, self.variables)}"
+            )
         return self.variables[name]
 
     def result(self, name: str) -> Any:

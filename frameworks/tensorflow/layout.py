@@ -44,7 +44,7 @@ def to_last(tensor: Any) -> Any:
 
 
 def align(value: Any, rank: int) -> Any:
-    """An operand of a broadcast against a :class:`Last` of that rank, as a tensor; None if its rank is not known or greater."""
+    """An operand of a broadcast against a :class:`Last` of that rank, as a tensor; None if it has more axes."""
     if isinstance(value, Last):
         return value.tensor if value.rank == rank else align(value.first, rank)
     known = value.shape.rank

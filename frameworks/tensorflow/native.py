@@ -23,10 +23,17 @@ DOMAIN = "deep500.tensorflow"
 
 
 def from_native(
-    model: Any, example_inputs: Any, *, loss: Callable[[Any, Any], Any] | None = None,
-    input_names: Sequence[str] = ("input",), label_name: str = "label", output_name: str = "output",
-    device: Device | str | None = None, jit_compile: bool = False, strict: bool = False,
-) -> NativeExecutor:  # fmt: skip
+    model: Any,
+    example_inputs: Any,
+    *,
+    loss: Callable[[Any, Any], Any] | None = None,
+    input_names: Sequence[str] = ("input",),
+    label_name: str = "label",
+    output_name: str = "output",
+    device: Device | str | None = None,
+    jit_compile: bool = False,
+    strict: bool = False,
+) -> NativeExecutor:
     """An executor around a Keras model of the user's own; network names are the paths of its variables.
 
     Args:
@@ -51,15 +58,19 @@ def from_native(
     examples = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     if len(examples) != len(input_names):
         raise InputError(
-            f"got {len(examples)} example inputs and names {tuple(input_names)}; expected one name for each: pass input_names"
+            f"got {len(examples)} example inputs and names {tuple(input_names)}; expected one name for each: "
+            "pass input_names"
         )
     tensors = [e if isinstance(e, tf.Tensor) else from_array(e) for e in examples]
-    return NativeExecutor(model, dict(zip(input_names, tensors, strict=True)), loss, label_name, output_name, device, jit_compile, strict)  # fmt: skip
+    return NativeExecutor(
+        model, dict(zip(input_names, tensors, strict=True)), loss, label_name, output_name, device, jit_compile, strict
+    )
 
 
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
     raise NetworkError(
-        "got an edit of a network that stands for a native model; expected a Network of operators: edit the model itself, "
+        "got an edit of a network that stands for a native model; expected a Network of operators: "
+        "edit the model itself, "
         "or build the network with deep500.networks and use from_model"
     )
 
@@ -88,16 +99,26 @@ class NativeExecutor(Executor):
     network: NativeNetwork
 
     def __init__(
-        self, model: Any, examples: dict[str, Any], loss: Callable[[Any, Any], Any] | None, label_name: str,
-        output_name: str, device: Device | str | None, jit_compile: bool, strict: bool,
-    ) -> None:  # fmt: skip
+        self,
+        model: Any,
+        examples: dict[str, Any],
+        loss: Callable[[Any, Any], Any] | None,
+        label_name: str,
+        output_name: str,
+        device: Device | str | None,
+        jit_compile: bool,
+        strict: bool,
+    ) -> None:
         self.model, self._loss = model, loss or cross_entropy
         self._names = (*examples, label_name)
         self._prepare(device, jit_compile, strict)
         with tf.device(self.tf_device):
             result = model(*examples.values(), training=False)
         if not isinstance(result, tf.Tensor):
-            raise InputError(f"got a model that returns {type(result).__name__}; expected one tensor: wrap it in a model that picks one")  # fmt: skip
+            raise InputError(
+                f"got a model that returns {type(result).__name__}; expected one tensor: "
+                "wrap it in a model that picks one"
+            )
         trainable = {id(v) for v in model.trainable_variables}
         self._trainable = {v.path: id(v) in trainable for v in model.variables}
         self._keras = {v.path: v for v in model.variables}

@@ -7,162 +7,12 @@ optimizers are not used: SGD puts the learning rate into the velocity, Adagrad a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from deep500.errors import InputError, nearest
-from deep500.frameworks.tensorflow.dtypes import from_array, to_array
+from deep500.errors import InputError
+from deep500.frameworks.tensorflow.fused import NativeOptimizer, Numbers, Slots
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.executor import GraphExecutor
-from deep500.training.optimizers.base import Optimizer
-
-Slots = dict[str, Any]
-Numbers = Mapping[str, Any]
-
-
-class NativeOptimizer(Optimizer):
-    """An optimizer whose rule is traced into the training step; ``state_dict`` has the reference optimizer's slots.
-
-    A class says which ``slots`` it keeps and what :meth:`rule` does to one variable. Hyper-parameters reach the graph as
-    tensors, so that schedules change them without tracing again; those that decide *what* is computed (:meth:`shape`)
-    are traced anew.
-    """
-
-    def __init__(self, executor: GraphExecutor, loss: str = "loss", **options: Any) -> None:
-        super().__init__(executor, loss, **options)
-        self._slots: dict[str, Slots] = {}
-        self._functions: dict[Any, Callable[..., Any]] = {}
-        self._version: Any = None
-        self._sent: tuple[tuple[float, ...], Any] | None = None
-        self._begun: set[int] = set()  # ids of the slots that this step begins
-
-    # -- what a class says --------------------------------------------------------------------------------------------
-    def slots(self) -> dict[str, float]:
-        """Names of the slots in use, and what they begin with."""
-        return {}
-
-    def numbers(self) -> dict[str, float]:
-        """What the rule needs as numbers, computed in float64 for the coming step."""
-        return {"lr": self.lr}  # type: ignore[attr-defined]
-
-    def shape(self) -> tuple[Any, ...]:
-        """What decides how the rule looks."""
-        return ()
-
-    def rule(self, variable: Any, grad: Any, slots: Slots, n: Numbers) -> None:
-        """Update one variable and its slots; ``n`` holds :meth:`numbers` in the variable's dtype."""
-        raise NotImplementedError
-
-    # -- stepping -----------------------------------------------------------------------------------------------------
-    def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """One function for everything, unless somebody wants to see gradients before the update, or its hooks."""
-        executor: Any = self.executor
-        events = executor.events
-        if self.gradient_modifier is not None or self.gradient_transform is not None or events.before_update:
-            return super().step(inputs)
-        compiled = executor.training_step(self.loss)
-        self._refresh()
-        compiled.check(inputs)
-        key = ("step", id(compiled), self.shape())
-        if key not in self._functions:
-            self._functions[key] = self._fused(compiled)
-        if events.before_forward_backward:
-            events.emit(events.before_forward_backward, executor)
-        results, gradients = executor.run(compiled, inputs, self._functions[key], self._values())
-        if events.after_forward_backward:
-            events.emit(events.after_forward_backward, executor)
-        self.steps += 1
-        if events.after_update:
-            events.emit(events.after_update, self)
-        return executor.keep(compiled, results, gradients)
-
-    def update(self) -> None:
-        """Apply the gradients of the last run."""
-        self._refresh()
-        names, gradient_names = self._names()
-        gradients = self.network.fetch_tensors(gradient_names)
-        if self.gradient_modifier is not None or self.gradient_transform is not None:
-            gradients = list(self.modified(names, self.network.fetch_tensors(names), gradients))
-        key = ("update", self.shape())
-        if key not in self._functions:
-            self._functions[key] = tf.function(lambda values, *given: self._apply(given, values), autograph=False)
-        with tf.device(self.executor.tf_device):  # type: ignore[attr-defined]
-            self._functions[key](self._values(), *gradients)
-
-    def _fused(self, compiled: Any) -> Callable[..., Any]:
-        def step(values: Any, *inputs: Any) -> Any:
-            results, gradients = compiled.run(*inputs)
-            self._apply(gradients, values)
-            return results, gradients
-
-        return compiled.trace(step)
-
-    def _apply(self, gradients: Sequence[Any], values: Any) -> None:
-        executor: Any = self.executor
-        decays = bool(getattr(self, "weight_decay", 0.0)) and self.couples_decay
-        by_dtype: dict[Any, Numbers] = {}
-        for name, gradient in zip(self.parameter_names(), gradients, strict=True):
-            variable = executor.variables[name]
-            if variable.dtype not in by_dtype:
-                names = list(self.numbers())
-                parts = tf.unstack(tf.cast(values, variable.dtype), len(names))
-                by_dtype[variable.dtype] = dict(zip(names, parts, strict=True))
-            numbers = by_dtype[variable.dtype]
-            total = gradient + numbers["weight_decay"] * variable if decays else gradient
-            self.rule(variable, total, self._slots[name], numbers)
-
-    couples_decay = True
-    """Whether weight decay is part of the gradient."""
-
-    def _values(self) -> Any:
-        numbers = tuple(self.numbers().values())
-        if self._sent is None or self._sent[0] != numbers:
-            self._sent = numbers, tf.constant(numbers, tf.float64)
-        return self._sent[1]
-
-    def _refresh(self) -> None:
-        """Make the slots that are missing; what was traced for a network that has changed is dropped."""
-        executor: Any = self.executor
-        self._begun = set()
-        wanted = tuple(self.slots())
-        if (self.network.version, wanted) == self._version:
-            return
-        self._functions, self._version = {}, (self.network.version, wanted)
-        for name in self.parameter_names():
-            slots = self._slots.setdefault(name, {})
-            for slot, first in self.slots().items():
-                variable = executor.variables[name]
-                if slot not in slots or slots[slot].shape != variable.shape:
-                    self._begun.add(id(slots))
-                    with tf.device(executor.tf_device), tf.init_scope():
-                        slots[slot] = tf.Variable(tf.fill(variable.shape, tf.constant(first, variable.dtype)), trainable=False)  # fmt: skip
-
-    # -- state --------------------------------------------------------------------------------------------------------
-    def state_dict(self) -> dict[str, np.ndarray]:
-        state = {"step": np.asarray(self.steps, np.int64)}
-        for name, slots in self._slots.items():
-            state.update({f"{slot}/{name}": np.array(to_array(value)) for slot, value in slots.items()})
-        return state
-
-    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        if "step" not in state:
-            raise InputError("got optimizer state without 'step'; expected what state_dict() returned: load that")
-        known = {name: self.executor.variables[name] for name in self.parameter_names()}  # type: ignore[attr-defined]
-        loaded: dict[str, Slots] = {}
-        for key, array in state.items():
-            if key == "step":
-                continue
-            slot, _, name = key.partition("/")
-            if name not in known:
-                raise InputError(f"got optimizer state {key!r}; expected '<slot>/<parameter>': {nearest(name, known)} Load the state of the same network")  # fmt: skip
-            shape = tuple(known[name].shape)
-            if np.shape(array) not in (shape, ()):
-                raise InputError(f"optimizer state {key!r}: got shape {np.shape(array)}; expected {shape}, the parameter's: load the state of the same network")  # fmt: skip
-            with tf.device(self.executor.tf_device):  # type: ignore[attr-defined]
-                loaded.setdefault(name, {})[slot] = tf.Variable(from_array(np.array(np.broadcast_to(array, shape))), trainable=False)  # fmt: skip
-        self.steps, self._slots, self._version = int(state["step"]), loaded, None
 
 
 class GradientDescent(NativeOptimizer):
@@ -198,11 +48,26 @@ class MomentumOptimizer(NativeOptimizer):
     nesterov: bool
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.01, momentum: float = 0.9,
-        dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(executor, loss, lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
-                         nesterov=nesterov, **options)  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 0.01,
+        momentum: float = 0.9,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            executor,
+            loss,
+            lr=lr,
+            momentum=momentum,
+            dampening=dampening,
+            weight_decay=weight_decay,
+            nesterov=nesterov,
+            **options,
+        )
         if nesterov and (momentum <= 0 or dampening != 0):
             raise InputError(
                 f"got nesterov=True with momentum={momentum!r}, dampening={dampening!r}; expected momentum > 0 and "
@@ -231,9 +96,13 @@ class MomentumOptimizer(NativeOptimizer):
         if self.dampening and id(slots) not in self._begun:  # the first gradient enters whole
             grad = grad * n["share"]
         tf.raw_ops.ResourceApplyMomentum(
-            var=variable.handle, accum=slots["momentum_buffer"].handle, lr=n["lr"], grad=grad, momentum=n["momentum"],
+            var=variable.handle,
+            accum=slots["momentum_buffer"].handle,
+            lr=n["lr"],
+            grad=grad,
+            momentum=n["momentum"],
             use_nesterov=self.nesterov,
-        )  # fmt: skip
+        )
 
 
 class AdamOptimizer(NativeOptimizer):
@@ -246,9 +115,15 @@ class AdamOptimizer(NativeOptimizer):
     weight_decay: float
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8, weight_decay: float = 0.0, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        **options: Any,
+    ) -> None:
         super().__init__(executor, loss, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **options)
 
     def slots(self) -> dict[str, float]:
@@ -257,17 +132,33 @@ class AdamOptimizer(NativeOptimizer):
     def numbers(self) -> dict[str, float]:
         (b1, b2), t = self.betas, self.steps + 1
         # the kernel's eps stands beside the root of the uncorrected moment: scaled, the formula is the paper's
-        return {"lr": self.lr, "b1": b1, "b2": b2, "p1": b1**t, "p2": b2**t, "eps": self.eps * (1 - b2**t) ** 0.5,
-                "weight_decay": self.weight_decay, "kept": 1 - self.lr * self.weight_decay}  # fmt: skip
+        return {
+            "lr": self.lr,
+            "b1": b1,
+            "b2": b2,
+            "p1": b1**t,
+            "p2": b2**t,
+            "eps": self.eps * (1 - b2**t) ** 0.5,
+            "weight_decay": self.weight_decay,
+            "kept": 1 - self.lr * self.weight_decay,
+        }
 
     def shape(self) -> tuple[Any, ...]:
         return (bool(self.weight_decay),)
 
     def rule(self, variable: Any, grad: Any, slots: Slots, n: Numbers) -> None:
         tf.raw_ops.ResourceApplyAdam(
-            var=variable.handle, m=slots["exp_avg"].handle, v=slots["exp_avg_sq"].handle, beta1_power=n["p1"],
-            beta2_power=n["p2"], lr=n["lr"], beta1=n["b1"], beta2=n["b2"], epsilon=n["eps"], grad=grad,
-        )  # fmt: skip
+            var=variable.handle,
+            m=slots["exp_avg"].handle,
+            v=slots["exp_avg_sq"].handle,
+            beta1_power=n["p1"],
+            beta2_power=n["p2"],
+            lr=n["lr"],
+            beta1=n["b1"],
+            beta2=n["b2"],
+            epsilon=n["eps"],
+            grad=grad,
+        )
 
 
 class AdamWOptimizer(AdamOptimizer):
@@ -276,9 +167,15 @@ class AdamWOptimizer(AdamOptimizer):
     couples_decay = False
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8, weight_decay: float = 1e-2, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        **options: Any,
+    ) -> None:
         super().__init__(executor, loss, lr, betas, eps, weight_decay, **options)
 
     def rule(self, variable: Any, grad: Any, slots: Slots, n: Numbers) -> None:
@@ -298,11 +195,26 @@ class AdaGradOptimizer(NativeOptimizer):
     eps: float
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-2, lr_decay: float = 0.0,
-        weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10, **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(executor, loss, lr=lr, lr_decay=lr_decay, weight_decay=weight_decay,
-                         initial_accumulator_value=initial_accumulator_value, eps=eps, **options)  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            executor,
+            loss,
+            lr=lr,
+            lr_decay=lr_decay,
+            weight_decay=weight_decay,
+            initial_accumulator_value=initial_accumulator_value,
+            eps=eps,
+            **options,
+        )
 
     def slots(self) -> dict[str, float]:
         return {"sum": self.initial_accumulator_value}
@@ -331,19 +243,42 @@ class RMSPropOptimizer(NativeOptimizer):
     centered: bool
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
-        weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(executor, loss, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum,
-                         centered=centered, **options)  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            executor,
+            loss,
+            lr=lr,
+            alpha=alpha,
+            eps=eps,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            centered=centered,
+            **options,
+        )
 
     def slots(self) -> dict[str, float]:
         wanted = {"square_avg": True, "grad_avg": self.centered, "momentum_buffer": bool(self.momentum)}
         return {name: 0.0 for name, used in wanted.items() if used}
 
     def numbers(self) -> dict[str, float]:
-        return {"lr": self.lr, "alpha": self.alpha, "rest": 1 - self.alpha, "eps": self.eps,
-                "momentum": self.momentum, "weight_decay": self.weight_decay}  # fmt: skip
+        return {
+            "lr": self.lr,
+            "alpha": self.alpha,
+            "rest": 1 - self.alpha,
+            "eps": self.eps,
+            "momentum": self.momentum,
+            "weight_decay": self.weight_decay,
+        }
 
     def shape(self) -> tuple[Any, ...]:
         return bool(self.weight_decay), bool(self.momentum), self.centered

@@ -1,4 +1,4 @@
-"""ResNet-20 for CIFAR written by hand in TensorFlow, channels last throughout: the yardstick of the TensorFlow backend."""
+"""ResNet-20 for CIFAR written by hand in TensorFlow, channels last throughout: the yardstick of our backend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class ResNet20:
         for channels in (16, 32, 64):
             for block in range(3):
                 stride = 2 if channels > 16 and block == 0 else 1
-                first, second = self._convolution(inputs, channels, 3, stride), self._convolution(channels, channels, 3, 1)
+                first, second = (
+                    self._convolution(inputs, channels, 3, stride),
+                    self._convolution(channels, channels, 3, 1),
+                )
                 shortcut = self._convolution(inputs, channels, 1, stride) if stride != 1 or inputs != channels else None
                 self.blocks.append((first, second, shortcut))
                 inputs = channels
@@ -46,9 +49,15 @@ class ResNet20:
             y = tf.nn.conv2d(x, kernel, stride, padding)
             factor = MOMENTUM if training else 1.0
             y, new_mean, new_variance, *_ = tf.raw_ops.FusedBatchNormV3(
-                x=y, scale=scale, offset=bias, mean=mean, variance=variance, epsilon=EPSILON,
-                exponential_avg_factor=factor, is_training=training,
-            )  # fmt: skip
+                x=y,
+                scale=scale,
+                offset=bias,
+                mean=mean,
+                variance=variance,
+                epsilon=EPSILON,
+                exponential_avg_factor=factor,
+                is_training=training,
+            )
             if training:
                 mean.assign(new_mean)
                 variance.assign(new_variance)
@@ -74,7 +83,9 @@ def training_step(model: ResNet20, lr: float, momentum: float) -> Callable[[Any,
         with tf.GradientTape() as tape:
             output = model(images, True)
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, output))
-        for variable, velocity, gradient in zip(model.trainable, velocities, tape.gradient(loss, model.trainable), strict=True):
+        for variable, velocity, gradient in zip(
+            model.trainable, velocities, tape.gradient(loss, model.trainable), strict=True
+        ):
             tf.raw_ops.ResourceApplyMomentum(
                 var=variable.handle, accum=velocity.handle, lr=rate, grad=gradient, momentum=factor
             )

@@ -1,4 +1,4 @@
-"""What Deep500 costs on top of TensorFlow: ``python -m tests.benchmarks.overhead_tensorflow [--rounds N] [--batches 8,64]``.
+"""What Deep500 costs on top of TensorFlow: ``python -m tests.benchmarks.overhead_tensorflow [--rounds N]``.
 
 ResNet-20 (CIFAR shape): a training step against the same network written by hand, channels last, in one ``tf.function``
 on one thread; and inference at batch 1. Variants take turns in random order within one process; each round gives one
@@ -9,13 +9,9 @@ cost. Native against native again shows what the method cannot resolve.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import time
 from collections.abc import Callable, Mapping
-
-for _variable in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
-    os.environ[_variable] = "1"
 
 import numpy as np
 
@@ -38,9 +34,12 @@ def images_of(size: int) -> tuple[np.ndarray, np.ndarray]:
 def native_step(size: int) -> Work:
     """The hand-written step."""
     images, labels = images_of(size)
-    step, batch = training_step(ResNet20(), LR, MOMENTUM), tf.constant(np.ascontiguousarray(images.transpose(0, 2, 3, 1)))
+    step, batch = (
+        training_step(ResNet20(), LR, MOMENTUM),
+        tf.constant(np.ascontiguousarray(images.transpose(0, 2, 3, 1))),
+    )
     answer = tf.constant(labels)
-    return lambda: step(batch, answer)[0].numpy()
+    return lambda: float(step(batch, answer)[0])
 
 
 def deep500_step(size: int) -> Work:
@@ -48,7 +47,7 @@ def deep500_step(size: int) -> Work:
     images, labels = images_of(size)
     optimizer = d5fw.MomentumOptimizer(d5fw.from_model(add_loss(create("resnet", depth=20))), "loss", LR, MOMENTUM)
     inputs = {"input": tf.constant(images), "label": tf.constant(labels)}
-    return lambda: optimizer.step(inputs)["loss"].numpy()
+    return lambda: float(optimizer.step(inputs)["loss"])
 
 
 def native_inference(size: int) -> Work:
@@ -56,14 +55,14 @@ def native_inference(size: int) -> Work:
     images, _ = images_of(size)
     model, batch = ResNet20(), tf.constant(np.ascontiguousarray(images.transpose(0, 2, 3, 1)))
     function = tf.function(lambda x: model(x, False), autograph=False)
-    return lambda: function(batch).numpy()
+    return lambda: np.asarray(function(batch))
 
 
 def deep500_inference(size: int) -> Work:
     """The same through the executor."""
     images, _ = images_of(size)
     executor, inputs = d5fw.from_model(create("resnet", depth=20)), {"input": tf.constant(images)}
-    return lambda: executor.inference(inputs)["output"].numpy()
+    return lambda: np.asarray(executor.inference(inputs)["output"])
 
 
 def measure(variants: Mapping[str, Work], rounds: int, calls: int) -> dict[str, list[tuple[float, float]]]:
@@ -100,6 +99,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--batches", default="8,64")
     options = parser.parse_args()
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
     for size in map(int, options.batches.split(",")):
         variants = {"native": native_step(size), "native again": native_step(size), "deep500": deep500_step(size)}
         report("step", size, measure(variants, options.rounds, max(1, 16 // size)))

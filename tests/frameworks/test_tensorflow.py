@@ -34,8 +34,17 @@ def image_network() -> Network:
     rng = np.random.default_rng(3)
     net = Network("layout")
     net.add_input("x", ("N", 4, 9, 7), "float64")
-    for name, shape in {"w1": (6, 4, 3, 3), "b1": (6,), "w2": (6, 1, 3, 2), "w3": (8, 3, 2, 2), "s": (6, 1, 1), "t": (7, 5),
-                        "slope": (6, 1, 1), "wt": (8, 2, 3, 3), "fc": (3, 8)}.items():  # fmt: skip
+    for name, shape in {
+        "w1": (6, 4, 3, 3),
+        "b1": (6,),
+        "w2": (6, 1, 3, 2),
+        "w3": (8, 3, 2, 2),
+        "s": (6, 1, 1),
+        "t": (7, 5),
+        "slope": (6, 1, 1),
+        "wt": (8, 2, 3, 3),
+        "fc": (3, 8),
+    }.items():
         net.add_parameter(name, rng.normal(size=shape))
     net.add_parameter("half", np.array(0.5), trainable=False)
     net.add_node("Conv", ["x", "w1", "b1"], "c1", pads=[1, 0, 1, 2], dilations=[1, 2])
@@ -49,7 +58,9 @@ def image_network() -> Network:
     net.add_node("Concat", ["p1", "p2"], "cat", axis=1)
     net.add_node("Conv", ["cat", "w3"], "c3", group=4, strides=[2, 1])
     net.add_node("Softmax", "c3", "soft", axis=1)
-    net.add_node("ConvTranspose", ["soft", "wt"], "up", group=4, strides=[2, 1], pads=[1, 0, 0, 1], output_padding=[1, 0])
+    net.add_node(
+        "ConvTranspose", ["soft", "wt"], "up", group=4, strides=[2, 1], pads=[1, 0, 0, 1], output_padding=[1, 0]
+    )
     net.add_node("GlobalAveragePool", "up", "pool")
     net.add_node("Flatten", "pool", "flat")
     net.add_node("Gemm", ["flat", "fc"], "output", transB=1)
@@ -226,7 +237,11 @@ def keras_model() -> Any:
     import keras
 
     keras.utils.set_random_seed(0)
-    layers = [keras.layers.Dense(16, activation="relu"), keras.layers.BatchNormalization(), keras.layers.Dropout(0.2, seed=1)]
+    layers = [
+        keras.layers.Dense(16, activation="relu"),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dropout(0.2, seed=1),
+    ]
     return keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(3)])
 
 

@@ -21,11 +21,25 @@ def _heads(x: Tensor, heads: int) -> Tensor:
 
 @op("Attention")
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, past_key: Tensor | None = None,
-    past_value: Tensor | None = None, lengths: Tensor | None = None, *, is_causal: int = 0, kv_num_heads: int = 0,
-    left_window_size: int = -1, q_num_heads: int = 0, qk_matmul_output_mode: int = 0, right_window_size: int = -1,
-    scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None, outputs: tuple[bool, ...],
-) -> Any:  # fmt: skip
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    lengths: Tensor | None = None,
+    *,
+    is_causal: int = 0,
+    kv_num_heads: int = 0,
+    left_window_size: int = -1,
+    q_num_heads: int = 0,
+    qk_matmul_output_mode: int = 0,
+    right_window_size: int = -1,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    softmax_precision: int | None = None,
+    outputs: tuple[bool, ...],
+) -> Any:
     """Scaled dot-product attention on ``[N, heads, length, size]``, or ``[N, length, heads * size]`` with head counts.
 
     A query that may look at nothing yields 0.
@@ -53,7 +67,9 @@ def attention(
     return y if len(outputs) == 1 else (y, *present, stages[qk_matmul_output_mode])[: len(outputs)]
 
 
-def _hidden(q: Tensor, k: Tensor, past: Any, lengths: Tensor | None, causal: int, left: int, right: int) -> Tensor | None:  # fmt: skip
+def _hidden(
+    q: Tensor, k: Tensor, past: Any, lengths: Tensor | None, causal: int, left: int, right: int
+) -> Tensor | None:
     """Where a query must not look: ahead, outside its window, beyond the valid keys."""
     here = tf.range(tf.cast(sizes(q)[2], tf.int64))[:, None] + past
     there = tf.range(tf.cast(sizes(k)[2], tf.int64))
@@ -92,7 +108,9 @@ def _bias(q: Tensor, k: Tensor, mask: Tensor | None, hidden: Tensor | None) -> T
     return bias
 
 
-def _weights(q: Tensor, k: Tensor, bias: Any, scale: Any, softcap: float, precision: Any) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+def _weights(
+    q: Tensor, k: Tensor, bias: Any, scale: Any, softcap: float, precision: Any
+) -> tuple[Tensor, list[Tensor]]:
     """The weights of the values, and what the operator can show of the way there."""
     root = math.sqrt(1 / math.sqrt(static_sizes(q, 3)[0]) if scale is None else scale)
     raw = matmul(q * number(root, q), tf.transpose(k * number(root, k), [0, 1, 3, 2]))

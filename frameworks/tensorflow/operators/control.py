@@ -38,16 +38,24 @@ def loop(count: Any, condition: Tensor | None, *initial: Any, body: Any, call: A
 
 @op("Scan", many=True)
 def scan(
-    *args: Tensor, body: Any, num_scan_inputs: int, scan_input_axes: Any = None, scan_input_directions: Any = None,
-    scan_output_axes: Any = None, scan_output_directions: Any = None, call: Any,
-) -> Any:  # fmt: skip
+    *args: Tensor,
+    body: Any,
+    num_scan_inputs: int,
+    scan_input_axes: Any = None,
+    scan_input_directions: Any = None,
+    scan_output_axes: Any = None,
+    scan_output_directions: Any = None,
+    call: Any,
+) -> Any:
     split = len(args) - num_scan_inputs
     states, scanned, run = list(args[:split]), args[split:], call.body(body)
     axes, backward = scan_input_axes or (0,) * num_scan_inputs, scan_input_directions or (0,) * num_scan_inputs
     (length,) = static_sizes(scanned[0], axes[0])
     if length > MOST_UNROLLED and not tf.executing_eagerly():
         raise NeedsValue
-    slices = [tf.unstack(tf.reverse(x, [a]) if b else x, length, a) for x, a, b in zip(scanned, axes, backward, strict=True)]  # fmt: skip
+    slices = [
+        tf.unstack(tf.reverse(x, [a]) if b else x, length, a) for x, a, b in zip(scanned, axes, backward, strict=True)
+    ]
     rows = []
     for xs in zip(*slices, strict=True):
         results = run(*states, *xs)

@@ -13,18 +13,56 @@ from deep500.frameworks.tensorflow.runtime import tf
 
 Tensor = Any
 
-enter_all({
-    "Add": tf.add, "Sub": tf.subtract, "Mul": tf.multiply, "Neg": tf.negative, "Abs": tf.abs, "Sqrt": tf.sqrt,
-    "Exp": tf.exp, "Log": tf.math.log, "Reciprocal": tf.math.reciprocal, "Sign": tf.sign, "Erf": tf.math.erf,
-    "Sin": tf.sin, "Cos": tf.cos, "Tan": tf.tan, "Asin": tf.asin, "Acos": tf.acos, "Atan": tf.atan,
-    "Sinh": tf.sinh, "Cosh": tf.cosh, "Tanh": tf.tanh, "Asinh": tf.asinh, "Acosh": tf.acosh, "Atanh": tf.atanh,
-    "Floor": tf.floor, "Ceil": tf.math.ceil, "Round": tf.round, "Sigmoid": tf.sigmoid, "Relu": tf.nn.relu,
-    "Softsign": tf.nn.softsign, "Softplus": tf.nn.softplus,
-    "Equal": tf.equal, "Less": tf.less, "LessOrEqual": tf.less_equal, "Greater": tf.greater,
-    "GreaterOrEqual": tf.greater_equal, "And": tf.logical_and, "Or": tf.logical_or, "Xor": tf.math.logical_xor,
-    "Not": tf.logical_not, "BitwiseAnd": tf.bitwise.bitwise_and, "BitwiseOr": tf.bitwise.bitwise_or,
-    "BitwiseXor": tf.bitwise.bitwise_xor, "BitwiseNot": tf.bitwise.invert, "IsNaN": tf.math.is_nan, "Where": tf.where,
-}, layout="any")  # fmt: skip
+enter_all(
+    {
+        "Add": tf.add,
+        "Sub": tf.subtract,
+        "Mul": tf.multiply,
+        "Neg": tf.negative,
+        "Abs": tf.abs,
+        "Sqrt": tf.sqrt,
+        "Exp": tf.exp,
+        "Log": tf.math.log,
+        "Reciprocal": tf.math.reciprocal,
+        "Sign": tf.sign,
+        "Erf": tf.math.erf,
+        "Sin": tf.sin,
+        "Cos": tf.cos,
+        "Tan": tf.tan,
+        "Asin": tf.asin,
+        "Acos": tf.acos,
+        "Atan": tf.atan,
+        "Sinh": tf.sinh,
+        "Cosh": tf.cosh,
+        "Tanh": tf.tanh,
+        "Asinh": tf.asinh,
+        "Acosh": tf.acosh,
+        "Atanh": tf.atanh,
+        "Floor": tf.floor,
+        "Ceil": tf.math.ceil,
+        "Round": tf.round,
+        "Sigmoid": tf.sigmoid,
+        "Relu": tf.nn.relu,
+        "Softsign": tf.nn.softsign,
+        "Softplus": tf.nn.softplus,
+        "Equal": tf.equal,
+        "Less": tf.less,
+        "LessOrEqual": tf.less_equal,
+        "Greater": tf.greater,
+        "GreaterOrEqual": tf.greater_equal,
+        "And": tf.logical_and,
+        "Or": tf.logical_or,
+        "Xor": tf.math.logical_xor,
+        "Not": tf.logical_not,
+        "BitwiseAnd": tf.bitwise.bitwise_and,
+        "BitwiseOr": tf.bitwise.bitwise_or,
+        "BitwiseXor": tf.bitwise.bitwise_xor,
+        "BitwiseNot": tf.bitwise.invert,
+        "IsNaN": tf.math.is_nan,
+        "Where": tf.where,
+    },
+    layout="any",
+)
 
 
 @op("Identity", layout="any")
@@ -236,7 +274,7 @@ def hardmax(x: Tensor, *, axis: int = -1) -> Tensor:
 @op("Dropout", static=(1, 2), layout="any")
 def dropout(
     x: Tensor, ratio: Any = None, training: Any = None, *, seed: int | None = None, outputs: tuple[bool, ...], call: Any
-) -> Any:  # fmt: skip
+) -> Any:
     """Inverted dropout. It follows the executor's mode unless the node has an input ``training_mode``."""
     rate = scalar(ratio, 0.5)
     if not (call.training if training is None else scalar(training)) or rate == 0:

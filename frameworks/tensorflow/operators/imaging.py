@@ -1,17 +1,28 @@
-"""Resampling of images: Resize as one small matrix per axis, which covers every mode and is differentiable; and others."""
+"""Resampling of images: Resize as one small matrix per axis, which covers every mode and is differentiable; others."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from deep500.frameworks.tensorflow.operators.table import NeedsValue, ints, number, op, positive, rank, scalar, static_sizes, value_of  # fmt: skip
+from deep500.frameworks.tensorflow.operators.table import (
+    NeedsValue,
+    ints,
+    number,
+    op,
+    positive,
+    rank,
+    scalar,
+    static_sizes,
+    value_of,
+)
 from deep500.frameworks.tensorflow.runtime import tf
 
 Tensor = Any
-NEAREST = {
+NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
     "floor": np.floor,
@@ -90,11 +101,21 @@ def _known(size: int | None) -> int:
 
 @op("Resize", static=(1, 2, 3))
 def resize(
-    x: Tensor, roi: Any = None, scales: Any = None, sizes: Any = None, *, antialias: int = 0, axes: Any = None,
-    coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75, exclude_outside: int = 0,
-    extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
+    x: Tensor,
+    roi: Any = None,
+    scales: Any = None,
+    sizes: Any = None,
+    *,
+    antialias: int = 0,
+    axes: Any = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     chosen = list(range(rank(x))) if axes is None else [positive(a, rank(x)) for a in axes]
     ratios, outs = _plan(x.shape.as_list(), chosen, ints(scales), ints(sizes), keep_aspect_ratio_policy)
     bounds = ints(roi) or [0.0] * len(chosen) + [1.0] * len(chosen)
@@ -152,7 +173,9 @@ def _pick(x: Tensor, index: list[Tensor], sizes: list[int], zeros: bool) -> Tens
 
 
 @op("GridSample")
-def grid_sample(x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros") -> Tensor:  # fmt: skip
+def grid_sample(
+    x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+) -> Tensor:
     """Samples at places that ``grid`` gives, the last axis first; any number of spatial axes."""
     places, channels = static_sizes(x)[2:], x.shape[1]
     d = len(places)
@@ -198,11 +221,16 @@ def _keys(d: Tensor) -> Tensor:
 
 # -- others -----------------------------------------------------------------------------------------------------------
 @op("MaxUnpool", static=(2,))
-def max_unpool(x: Tensor, indices: Tensor, shape: Any = None, *, kernel_shape: Any, pads: Any = None, strides: Any = None) -> Tensor:  # fmt: skip
+def max_unpool(
+    x: Tensor, indices: Tensor, shape: Any = None, *, kernel_shape: Any, pads: Any = None, strides: Any = None
+) -> Tensor:
     d = len(kernel_shape)
     stride, pad = strides or (1,) * d, pads or (0,) * 2 * d
     own = static_sizes(x)
-    sizes = [(n - 1) * s + k - pad[i] - pad[i + d] for i, (n, s, k) in enumerate(zip(own[2:], stride, kernel_shape, strict=True))]  # fmt: skip
+    sizes = [
+        (n - 1) * s + k - pad[i] - pad[i + d]
+        for i, (n, s, k) in enumerate(zip(own[2:], stride, kernel_shape, strict=True))
+    ]
     wanted = ints(shape) or [*own[:2], *sizes]
     count = own[0] * own[1] * math.prod(sizes)
     flat = tf.scatter_nd(tf.reshape(indices, [-1, 1]), tf.reshape(x, [-1]), tf.constant([count], tf.int64))
@@ -211,7 +239,9 @@ def max_unpool(x: Tensor, indices: Tensor, shape: Any = None, *, kernel_shape: A
 
 
 @op("Col2Im", static=(1, 2))
-def col2im(x: Tensor, image: Any, block: Any, *, dilations: Any = None, pads: Any = None, strides: Any = None) -> Tensor:  # fmt: skip
+def col2im(
+    x: Tensor, image: Any, block: Any, *, dilations: Any = None, pads: Any = None, strides: Any = None
+) -> Tensor:
     sizes, kernel = ints(image) or [], ints(block) or []
     d, pad = len(sizes), list(pads or (0,) * 2 * len(sizes))
     stride, dilation = list(strides or (1,) * d), list(dilations or (1,) * d)
@@ -230,8 +260,14 @@ def col2im(x: Tensor, image: Any, block: Any, *, dilations: Any = None, pads: An
 
 @op("NonMaxSuppression", static=(2, 3, 4))
 def non_max_suppression(
-    boxes: Tensor, scores: Tensor, limit: Any = None, iou: Any = None, threshold: Any = None, *, center_point_box: int = 0
-) -> Tensor:  # fmt: skip
+    boxes: Tensor,
+    scores: Tensor,
+    limit: Any = None,
+    iou: Any = None,
+    threshold: Any = None,
+    *,
+    center_point_box: int = 0,
+) -> Tensor:
     """Greedy selection per batch and class; rows are (batch, class, box). How many there are only a run knows."""
     most, overlap, least = int(scalar(limit, 0)), scalar(iou, 0.0), scalar(threshold, float("-inf"))
     box, score = value_of(boxes), value_of(scores)

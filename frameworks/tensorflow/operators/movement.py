@@ -83,7 +83,7 @@ def concat(*xs: Tensor, axis: int) -> Tensor:
 
 
 @op("Split", static=(1,), many=True)
-def split(x: Tensor, parts: Any = None, *, axis: int = 0, num_outputs: Any = None, call: Any) -> Any:  # fmt: skip
+def split(x: Tensor, parts: Any = None, *, axis: int = 0, num_outputs: Any = None, call: Any) -> Any:
     """Equal parts where no sizes are given; then the last may be smaller."""
     axis, count = positive(axis, rank(x)), len(call.node.outputs)
     if parts is not None:
@@ -212,7 +212,9 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
 
 
 @op("TensorScatter")
-def tensor_scatter(cache: Tensor, update: Tensor, at: Tensor | None = None, *, axis: int = -2, mode: str = "linear") -> Tensor:  # fmt: skip
+def tensor_scatter(
+    cache: Tensor, update: Tensor, at: Tensor | None = None, *, axis: int = -2, mode: str = "linear"
+) -> Tensor:
     """Write ``update`` into a copy of ``cache`` along ``axis``, each sample of the batch from a position of its own."""
     axis = positive(axis, rank(cache))
     order = [0, axis, *(a for a in range(1, rank(cache)) if a != axis)]

@@ -12,9 +12,18 @@ Tensor = Any
 
 @op("BatchNormalization", layout="last")
 def batch_norm(
-    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *, epsilon: float = 1e-5,
-    momentum: float = 0.9, training_mode: int = 0, outputs: tuple[bool, ...], call: Any,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    outputs: tuple[bool, ...],
+    call: Any,
+) -> Any:
     """Running statistics that are parameters follow the executor's mode: while training, the batch's statistics
     normalise and the running ones are updated, the variance unbiased. ``training_mode=1`` means what ONNX says."""
     owned = call.variable(3), call.variable(4)
@@ -24,9 +33,15 @@ def batch_norm(
         return _affine(x, scale, bias, mean, variance, epsilon)
     if _fits_fused(x, scale, mean):
         y, new_mean, new_variance, *_ = tf.raw_ops.FusedBatchNormV3(
-            x=x if rank(x) == 4 else _as_image(x), scale=scale, offset=bias, mean=mean, variance=variance,
-            epsilon=epsilon, exponential_avg_factor=1 - momentum, is_training=True,
-        )  # fmt: skip
+            x=x if rank(x) == 4 else _as_image(x),
+            scale=scale,
+            offset=bias,
+            mean=mean,
+            variance=variance,
+            epsilon=epsilon,
+            exponential_avg_factor=1 - momentum,
+            is_training=True,
+        )
         y = y if rank(x) == 4 else tf.reshape(y, sizes(x))
     else:
         y, batch_mean, batch_variance = _normalised(x, scale, bias, epsilon)
@@ -75,9 +90,15 @@ def _normalised(x: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> tuple
 
 
 def _by_the_letter(
-    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, epsilon: float, momentum: float,
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    epsilon: float,
+    momentum: float,
     outputs: tuple[bool, ...],
-) -> Any:  # fmt: skip
+) -> Any:
     y, batch_mean, batch_variance = _normalised(x, scale, bias, epsilon)
     running = [
         old * number(momentum, old) + tf.cast(new, old.dtype) * number(1 - momentum, old)
@@ -105,7 +126,9 @@ def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e
 
 
 @op("GroupNormalization")
-def group_norm(x: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1) -> Tensor:  # fmt: skip
+def group_norm(
+    x: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
+) -> Tensor:
     n = sizes(x)
     groups = tf.reshape(_wide(x), [n[0], num_groups, -1])
     y = tf.cast(tf.reshape(_standard(groups, [2], epsilon)[0], n), x.dtype)
@@ -115,9 +138,15 @@ def group_norm(x: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsil
 
 @op("LayerNormalization")
 def layer_norm(
-    x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1,
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
     outputs: tuple[bool, ...],
-) -> Any:  # fmt: skip
+) -> Any:
     y, mean, inverse = _standard(_wide(x), list(range(positive(axis, rank(x)), rank(x))), epsilon)
     y = tf.cast(y, x.dtype) * scale
     y = y if bias is None else y + bias
@@ -149,9 +178,14 @@ def mean_variance_norm(x: Tensor, *, axes: Any = (0, 2, 3)) -> Tensor:
 
 @op("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy(
-    scores: Tensor, labels: Tensor, weights: Tensor | None = None, *, ignore_index: int | None = None,
-    reduction: str = "mean", outputs: tuple[bool, ...],
-) -> Any:  # fmt: skip
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+    outputs: tuple[bool, ...],
+) -> Any:
     if len(outputs) == 1 and weights is None and ignore_index is None and rank(scores) == 2:
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)
         return losses if reduction == "none" else REDUCE[reduction](losses)
@@ -165,8 +199,13 @@ REDUCE = {"mean": tf.reduce_mean, "sum": tf.reduce_sum}
 
 @op("NegativeLogLikelihoodLoss")
 def nll_loss(
-    scores: Tensor, labels: Tensor, weights: Tensor | None = None, *, ignore_index: int | None = None, reduction: str = "mean"
-) -> Tensor:  # fmt: skip
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """``"mean"`` divides by the sum of the weights."""
     r = rank(scores)
     ignored = tf.zeros_like(labels, tf.bool) if ignore_index is None else labels == number(ignore_index, labels)

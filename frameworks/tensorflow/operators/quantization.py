@@ -35,9 +35,15 @@ def _quantize(x: Tensor, zero: Any, dtype: Any) -> Tensor:
 
 @op("QuantizeLinear")
 def quantize_linear(
-    x: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0,
+    x: Tensor,
+    scale: Tensor,
+    zero: Tensor | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
     saturate: int = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     dtype = zero.dtype if zero is not None else onnx_dtype(output_dtype) if output_dtype else tf.uint8
     y = convert(x, tf.float32) / _along(scale, x, axis, block_size)
     shift = tf.zeros([]) if zero is None else _along(zero, x, axis, block_size)
@@ -73,9 +79,15 @@ def matmul_integer(a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: T
 
 @op("QLinearMatMul")
 def qlinear_matmul(
-    a: Tensor, a_scale: Tensor, a_zero: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor, y_scale: Tensor,
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero: Tensor,
+    y_scale: Tensor,
     y_zero: Tensor,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     product = tf.matmul(_double(a) - _zero(a_zero, True), _double(b) - _zero(b_zero))
     factor = _double(a_scale) * _double(b_scale) / _double(y_scale)
     return _quantize(product * factor, y_zero, y_zero.dtype)
@@ -83,9 +95,18 @@ def qlinear_matmul(
 
 @op("ConvInteger", layout="last")
 def conv_integer(
-    x: Tensor, w: Tensor, x_zero: Tensor | None = None, w_zero: Tensor | None = None, *, auto_pad: str = "NOTSET",
-    dilations: Any = None, group: int = 1, kernel_shape: Any = None, pads: Any = None, strides: Any = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    w: Tensor,
+    x_zero: Tensor | None = None,
+    w_zero: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Tensor:
     weights = _double(w)
     if w_zero is not None:
         weights -= tf.reshape(_double(w_zero), [-1, *[1] * (rank(w) - 1)])
@@ -95,10 +116,23 @@ def conv_integer(
 
 @op("QLinearConv", layout="last")
 def qlinear_conv(
-    x: Tensor, x_scale: Tensor, x_zero: Tensor, w: Tensor, w_scale: Tensor, w_zero: Tensor, y_scale: Tensor,
-    y_zero: Tensor, b: Tensor | None = None, *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1,
-    kernel_shape: Any = None, pads: Any = None, strides: Any = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor,
+    w: Tensor,
+    w_scale: Tensor,
+    w_zero: Tensor,
+    y_scale: Tensor,
+    y_zero: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Tensor:
     weights = _double(w) - tf.reshape(_double(w_zero), [-1, *[1] * (rank(w) - 1)])
     options = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
     y = conv(_double(x) - _double(x_zero), weights, None if b is None else _double(b), **options)

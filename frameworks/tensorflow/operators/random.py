@@ -18,12 +18,16 @@ def _drawn(draw: Any, shape: Any, dtype: Any, seed: Any, low: float, high: float
 
 
 @op("RandomUniform")
-def random_uniform(*, shape: Any, dtype: int = 1, low: float = 0.0, high: float = 1.0, seed: Any = None, call: Any) -> Tensor:  # fmt: skip
+def random_uniform(
+    *, shape: Any, dtype: int = 1, low: float = 0.0, high: float = 1.0, seed: Any = None, call: Any
+) -> Tensor:
     return _drawn(call.uniform, shape, onnx_dtype(dtype), seed, low, high)
 
 
 @op("RandomNormal")
-def random_normal(*, shape: Any, dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: Any = None, call: Any) -> Tensor:  # fmt: skip
+def random_normal(
+    *, shape: Any, dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: Any = None, call: Any
+) -> Tensor:
     return _drawn(call.normal, shape, onnx_dtype(dtype), seed, mean, mean + scale)
 
 

@@ -26,7 +26,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 }
 
 
-def _activations(names: Any, default: tuple[str, ...], dirs: int, alpha: Any, beta: Any) -> list[Callable[[Tensor], Tensor]]:  # fmt: skip
+def _activations(
+    names: Any, default: tuple[str, ...], dirs: int, alpha: Any, beta: Any
+) -> list[Callable[[Tensor], Tensor]]:
     """The activation functions in order, alphas and betas handed to those that take them."""
     chosen, alphas, betas = list(names or default * dirs), list(alpha or ()), list(beta or ())
     found: list[Any] = []
@@ -51,10 +53,16 @@ def _results(y: Tensor, states: tuple[Tensor, ...], layout: int, outputs: tuple[
 
 
 def _loop(
-    step: Callable[[int, Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]], x: Tensor, project: Callable[[int, Tensor], Tensor],
-    states: tuple[Tensor, ...], lengths: Tensor | None, direction: str,
-) -> tuple[Tensor, tuple[Tensor, ...]]:  # fmt: skip
-    """Run ``step(direction, projected x_t, states)`` over time; past a sample's length its output is 0, its state stays.
+    step: Callable[[int, Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]],
+    x: Tensor,
+    project: Callable[[int, Tensor], Tensor],
+    states: tuple[Tensor, ...],
+    lengths: Tensor | None,
+    direction: str,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Run ``step(direction, projected x_t, states)`` over time; past a sample's length its output is 0.
+
+    Its state then stays as it is.
 
     ``project`` is what the inputs contribute; it is computed for all times at once.
     """
@@ -88,11 +96,25 @@ def _bound(clip: float | None) -> Callable[[Tensor], Tensor]:
 
 @op("LSTM")
 def lstm(
-    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None, h: Tensor | None = None,
-    c: Tensor | None = None, p: Tensor | None = None, *, activation_alpha: Any = None, activation_beta: Any = None,
-    activations: Any = None, clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
-    input_forget: int = 0, layout: int = 0, outputs: tuple[bool, ...],
-) -> Any:  # fmt: skip
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+    c: Tensor | None = None,
+    p: Tensor | None = None,
+    *,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    activations: Any = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+    layout: int = 0,
+    outputs: tuple[bool, ...],
+) -> Any:
     x = tf.transpose(x, [1, 0, 2]) if layout else x
     dirs, _, hidden = static_sizes(r)
     states = (_state(h, x, dirs, hidden, layout), _state(c, x, dirs, hidden, layout))
@@ -118,11 +140,23 @@ def lstm(
 
 @op("GRU")
 def gru(
-    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None, h: Tensor | None = None,
-    *, activation_alpha: Any = None, activation_beta: Any = None, activations: Any = None, clip: float | None = None,
-    direction: str = "forward", hidden_size: int | None = None, layout: int = 0, linear_before_reset: int = 0,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+    *,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    activations: Any = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    linear_before_reset: int = 0,
     outputs: tuple[bool, ...],
-) -> Any:  # fmt: skip
+) -> Any:
     x = tf.transpose(x, [1, 0, 2]) if layout else x
     dirs, _, hidden = static_sizes(r)
     state = _state(h, x, dirs, hidden, layout)
@@ -148,14 +182,28 @@ def gru(
 
 @op("RNN")
 def rnn(
-    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None, h: Tensor | None = None,
-    *, activation_alpha: Any = None, activation_beta: Any = None, activations: Any = None, clip: float | None = None,
-    direction: str = "forward", hidden_size: int | None = None, layout: int = 0, outputs: tuple[bool, ...],
-) -> Any:  # fmt: skip
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+    *,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    activations: Any = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    outputs: tuple[bool, ...],
+) -> Any:
     x = tf.transpose(x, [1, 0, 2]) if layout else x
     dirs, _, hidden = static_sizes(r)
     names = tuple(activations or ("Tanh",))[:dirs]
-    functions = _activations(names * (dirs if len(names) == 1 else 1), ("Tanh",), dirs, activation_alpha, activation_beta)  # fmt: skip
+    functions = _activations(
+        names * (dirs if len(names) == 1 else 1), ("Tanh",), dirs, activation_alpha, activation_beta
+    )
     bound = _bound(clip)
 
     def project(d: int, xs: Tensor) -> Tensor:

@@ -142,7 +142,16 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 @op("Gemm")
-def gemm(a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0) -> Tensor:  # fmt: skip
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Tensor:
     y = _matmul(a, b, transA, transB)
     if alpha != 1:
         y = y * number(alpha, y)

@@ -24,14 +24,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Tensor = Any
 
 
-class NeedsValue(Exception):  # noqa: N818 - not an error: the program is run eagerly instead
+class NeedsValue(Exception):
     """A graph cannot be traced because a value must be known that only a run computes."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A function, the attributes it takes, the inputs it wants as Python values, whether it asks which outputs count and
-    for the :class:`Call`, whether it returns a tuple even for one output, how many inputs it takes (None: any number),
+    """A function, the attributes it takes, the inputs it wants as Python values, whether it asks which outputs count
+    and for the ``Call``, whether it returns a tuple even for one output, how many inputs it takes (None: any number),
     and its layout: "" (ONNX's), "any" (element by element), "axis" (any, its attribute ``axis`` follows) or "last"."""
 
     function: Callable[..., Any]
@@ -61,7 +61,9 @@ def op(
         variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
         arity = None if variadic else len(parameters) - len(keywords)
         attributes = frozenset(keywords - {"outputs", "call"})
-        entry = Entry(function, attributes, tuple(static), "outputs" in keywords, "call" in keywords, many, arity, layout)  # fmt: skip
+        entry = Entry(
+            function, attributes, tuple(static), "outputs" in keywords, "call" in keywords, many, arity, layout
+        )
         OPS.update({(domain, name): entry for name in names})
         return function
 

@@ -97,9 +97,17 @@ def _padding(window: Window) -> Any:
 
 @op("Conv", layout="last")
 def conv(
-    x: Tensor, w: Tensor, b: Tensor | None = None, *, auto_pad: str = "NOTSET", dilations: Ints = None, group: int = 1,
-    kernel_shape: Ints = None, pads: Ints = None, strides: Ints = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints = None,
+    group: int = 1,
+    kernel_shape: Ints = None,
+    pads: Ints = None,
+    strides: Ints = None,
+) -> Tensor:
     half = x.dtype if x.dtype in (tf.float16, tf.bfloat16) else None
     if half:  # sums of half precision are taken in single
         x, w, b = (t if t is None else tf.cast(t, tf.float32) for t in (x, w, b))
@@ -121,7 +129,9 @@ def conv(
 def _conv(x: Tensor, kernel: Tensor, strides: Any, padding: Any, group: int) -> Tensor:
     rank = len(strides)
     if group == 1:
-        return tf.nn.convolution(x, kernel, strides, padding) if rank == 3 else tf.nn.conv2d(x, kernel, strides, padding)  # fmt: skip
+        return (
+            tf.nn.convolution(x, kernel, strides, padding) if rank == 3 else tf.nn.conv2d(x, kernel, strides, padding)
+        )
     channels, outputs = static_sizes(x, -1)[0], static_sizes(kernel, -1)[0]
     if rank == 2 and group == channels and strides[0] == strides[1]:  # each channel by itself
         taps = kernel.shape.as_list()[:2]
@@ -133,10 +143,19 @@ def _conv(x: Tensor, kernel: Tensor, strides: Any, padding: Any, group: int) -> 
 
 @op("ConvTranspose", layout="last")
 def conv_transpose(
-    x: Tensor, w: Tensor, b: Tensor | None = None, *, auto_pad: str = "NOTSET", dilations: Ints = None, group: int = 1,
-    kernel_shape: Ints = None, output_padding: Ints = None, output_shape: Ints = None, pads: Ints = None,
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints = None,
+    group: int = 1,
+    kernel_shape: Ints = None,
+    output_padding: Ints = None,
+    output_shape: Ints = None,
+    pads: Ints = None,
     strides: Ints = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The gradient of a convolution without padding, of which pads are cut away (or zeros added behind)."""
     taps = static_sizes(w)[2:]
     rank = len(taps)
@@ -165,7 +184,12 @@ def _full_transpose(x: Tensor, w: Tensor, stride: Any, dilation: Any, full: list
     shape = [sizes(x)[0], *full, kernel.shape[-2]]
     if rank == 1:
         kernel, shape = tf.expand_dims(kernel, 0), [shape[0], 1, *shape[1:]]
-        return tf.squeeze(tf.nn.conv2d_transpose(tf.expand_dims(x, 1), kernel, tf.cast(tf.stack(shape), tf.int32), (1, *stride), "VALID"), 1)  # fmt: skip
+        return tf.squeeze(
+            tf.nn.conv2d_transpose(
+                tf.expand_dims(x, 1), kernel, tf.cast(tf.stack(shape), tf.int32), (1, *stride), "VALID"
+            ),
+            1,
+        )
     function = tf.nn.conv2d_transpose if rank == 2 else tf.nn.conv3d_transpose
     return function(x, kernel, tf.cast(tf.stack(shape), tf.int32), stride, "VALID")
 
@@ -182,10 +206,17 @@ def _taps(x: Tensor, window: Window) -> list[Tensor]:
     """What each tap of all windows reads in a padded input."""
     counts = [(n - r) // s + 1 for n, r, s in zip(sizes(x)[1:-1], window.reach, window.strides, strict=True)]
     return [
-        x[(slice(None), *(slice(t * d, t * d + (c - 1) * s + 1, s)
-                          for t, d, s, c in zip(tap, window.dilations, window.strides, counts, strict=True)))]
+        x[
+            (
+                slice(None),
+                *(
+                    slice(t * d, t * d + (c - 1) * s + 1, s)
+                    for t, d, s, c in zip(tap, window.dilations, window.strides, counts, strict=True)
+                ),
+            )
+        ]
         for tap in itertools.product(*map(range, window.kernel))
-    ]  # fmt: skip
+    ]
 
 
 def _lowest(x: Tensor) -> Any:
@@ -194,9 +225,17 @@ def _lowest(x: Tensor) -> Any:
 
 @op("MaxPool", layout="last")
 def max_pool(
-    x: Tensor, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Ints = None,
-    pads: Ints = None, storage_order: int = 0, strides: Ints = None, outputs: tuple[bool, ...],
-) -> Any:  # fmt: skip
+    x: Tensor,
+    *,
+    kernel_shape: Any,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Ints = None,
+    pads: Ints = None,
+    storage_order: int = 0,
+    strides: Ints = None,
+    outputs: tuple[bool, ...],
+) -> Any:
     window = make_window(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     end = [e + more for e, more in zip(window.end, window.extra, strict=True)]
     y = padded(x, window.begin, end, _lowest(x))
@@ -218,8 +257,10 @@ def _flat_indices(chosen: Tensor, window: Window, x: Tensor, column_major: int) 
     weight, step = [0] * rank, 1
     for axis in range(rank) if column_major else reversed(range(rank)):
         weight[axis], step = step, step * places[axis]
-    offsets = [sum(t * d * w for t, d, w in zip(tap, window.dilations, weight, strict=True))
-               for tap in itertools.product(*map(range, window.kernel))]  # fmt: skip
+    offsets = [
+        sum(t * d * w for t, d, w in zip(tap, window.dilations, weight, strict=True))
+        for tap in itertools.product(*map(range, window.kernel))
+    ]
     index = tf.gather(tf.constant(offsets, tf.int64), chosen)
     for axis in range(rank):
         start = (np.arange(static_sizes(chosen, axis + 1)[0]) * window.strides[axis] - window.begin[axis]) * weight[
@@ -234,9 +275,16 @@ def _flat_indices(chosen: Tensor, window: Window, x: Tensor, column_major: int) 
 
 @op("AveragePool", layout="last")
 def average_pool(
-    x: Tensor, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0,
-    dilations: Ints = None, pads: Ints = None, strides: Ints = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    *,
+    kernel_shape: Any,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Ints = None,
+    pads: Ints = None,
+    strides: Ints = None,
+) -> Tensor:
     """Mean of each window; padding counts only under ``count_include_pad``, what ceil_mode adds never does."""
     window = make_window(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     end = [e + more for e, more in zip(window.end, window.extra, strict=True)]
@@ -260,9 +308,16 @@ def _window_sum(x: Tensor, window: Window, mean: bool = False) -> Tensor:
 
 @op("LpPool", layout="last")
 def lp_pool(
-    x: Tensor, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Ints = None, p: int = 2,
-    pads: Ints = None, strides: Ints = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    *,
+    kernel_shape: Any,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Ints = None,
+    p: int = 2,
+    pads: Ints = None,
+    strides: Ints = None,
+) -> Tensor:
     window = make_window(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     end = [e + more for e, more in zip(window.end, window.extra, strict=True)]
     return tf.add_n(_taps(padded(tf.abs(x) ** p, window.begin, end), window)) ** number(1 / p, x)
