@@ -12,11 +12,12 @@ from deep500.frameworks.pytorch.operators import (
     reductions,
     sequences,
     signals,
+    training,
     windows,
 )
 from deep500.frameworks.pytorch.operators.table import OPS, Entry, op
 
 __all__ = [
     "OPS", "Entry", "attention", "control", "elementwise", "imaging", "movement", "normalization", "op", "quantization",
-    "recurrent", "reductions", "sequences", "signals", "windows",
+    "recurrent", "reductions", "sequences", "signals", "training", "windows",
 ]  # fmt: skip
