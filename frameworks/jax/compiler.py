@@ -29,7 +29,9 @@ RANDOM = frozenset({"Dropout", "RandomNormal", "RandomUniform", "RandomNormalLik
                     "Multinomial"})  # fmt: skip
 """Operators that draw numbers."""
 
-PureFunction = Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any], Any], tuple[dict[str, Any], dict[str, Any]]]  # fmt: skip
+Values = Mapping[str, Any]
+PureFunction = Callable[[Values, Values, Values, Any], tuple[dict[str, Any], dict[str, Any]]]
+"""``f(parameters, state, inputs, key) -> (outputs, new state)``, all but the key by name."""
 
 
 @dataclass
@@ -187,6 +189,6 @@ def statistics_of(network: Network, nodes: Sequence[Node]) -> list[str]:
     found: dict[str, None] = {}
     for node in nodes:
         if node.op_type == "BatchNormalization" and not node.domain and not node.attribute("training_mode"):
-            found.update({n: None for n in node.inputs[3:5] if n in network.parameters and not network.parameters[n].trainable})  # fmt: skip
+            kept = [network.parameters.get(name) for name in node.inputs[3:5]]
+            found.update({n: None for n, p in zip(node.inputs[3:5], kept, strict=True) if p and not p.trainable})
     return list(found)
-

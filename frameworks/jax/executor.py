@@ -1,8 +1,8 @@
 """`Executor`: a network compiled to pure functions under ``jax.jit`` and run with JAX's own automatic differentiation.
 
-There is one compiled function per (outputs, mode); JAX compiles it anew for each input shape and keeps what it compiled,
-so that the smaller last batch of an epoch costs one compilation. Parameters, running statistics and random keys are
-arguments. Buffers of parameters are never donated: whoever fetched them still holds them.
+There is one compiled function per (outputs, mode); JAX compiles it anew for each input shape and keeps what it
+compiled, so that the smaller last batch of an epoch costs one compilation. Parameters, running statistics and random
+keys are arguments. Buffers of parameters are never donated: whoever fetched them still holds them.
 """
 
 from __future__ import annotations

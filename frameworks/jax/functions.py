@@ -91,7 +91,7 @@ class Compiled:
         tensors = executor.tensors
         trained, others, state = ([tensors[n] for n in names] for names in (self.trained, self.others, self.state))
         while True:
-            known = {n: np.asarray(inputs[n]) for n in self.program.inputs if n in self.deciding}
+            known = {n: np.asarray(inputs[n]) for n in self.deciding if _elements(inputs[n]) <= DECIDING}
             given = {n: as_argument(inputs[n], executor.jax_device) for n in self.program.inputs if n not in known}
             try:
                 function = self._jitted(known)
@@ -115,7 +115,7 @@ class Compiled:
         return True
 
     def _jitted(self, known: Mapping[str, np.ndarray]) -> Callable[..., Any]:
-        key = tuple((n, v.shape, v.dtype.name, v.tobytes()) for n, v in known.items())
+        key = tuple((n, v.shape, v.dtype.name, v.tobytes()) for n, v in sorted(known.items()))
         if key in self.variants:
             self.variants.move_to_end(key)
             return self.variants[key]
@@ -151,10 +151,13 @@ def _elements(value: Any) -> int:
 
 
 def _label_checks(program: Program) -> dict[str, tuple[Any, ...]]:
-    """Inputs that are class labels, with the number of classes and the label to ignore; a bad one would go unnoticed."""
+    """Inputs that are class labels, with their range and the label to ignore: a bad one would go unnoticed."""
     found: dict[str, tuple[Any, ...]] = {}
     for node in program.nodes:
-        if node.op_type in ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss") and node.inputs[1] in program.inputs:
+        if (
+            node.op_type in ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
+            and node.inputs[1] in program.inputs
+        ):
             scores = program.descriptors.get(node.inputs[0])
             classes = scores.shape[1] if scores is not None and scores.shape else None
             if isinstance(classes, int):

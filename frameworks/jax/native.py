@@ -1,7 +1,7 @@
 """`from_native`: a user's own function of a parameter tree behind the executor interface, without conversion.
 
-The function runs as it is, under ``jax.jit``. Its network is one node that stands for the function and one for the loss,
-so that optimizers, trainers, metrics and checkpoints work; it cannot be edited, exported or transformed.
+The function runs as it is, under ``jax.jit``. Its network is one node that stands for the function and one for the
+loss, so that optimizers, trainers, metrics and checkpoints work; it cannot be edited, exported or transformed.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def from_native(
     Args:
         function: ``function(parameters, *inputs)`` gives one array. If it has keywords ``training`` or ``key`` it gets
             the mode (a bool) and a random key of this run.
-        parameters: a tree of arrays (dicts, lists, tuples); the names of its leaves are their paths, ``"dense/kernel"``.
+        parameters: a tree of arrays (dicts, lists, tuples); the names of leaves are their paths, ``"dense/kernel"``.
             Floating ones are trained.
-        example_inputs: an array or a tuple of them, with the batch as first dimension; their shapes are traced once.
+        example_inputs: an array or a tuple of them, the batch as first dimension; traced once.
         loss: ``loss(output, label)`` gives a scalar; the cross entropy of logits if None.
         input_names: names of the function's arguments, in order.
         label_name, output_name: names of the label and of the function's result; the loss is called ``"loss"``.
@@ -57,7 +57,8 @@ def from_native(
         InputError: another number of names than of example inputs, or a function that does not return one array.
 
     Example:
-        >>> executor = from_native(lambda p, x: x @ p["w"], {"w": np.ones((4, 3), "float32")}, np.zeros((1, 4), "float32"))
+        >>> tree = {"w": np.ones((4, 3), "float32")}
+        >>> executor = from_native(lambda p, x: x @ p["w"], tree, np.zeros((1, 4), "float32"))
         >>> executor.inference({"input": np.ones((2, 4), "float32")}, ["output"])["output"].shape
         (2, 3)
     """
@@ -124,7 +125,9 @@ class NativeExecutor(Executor):
         known, (output, loss) = self.network.outputs, self.network.outputs
         odd = [name for name in outputs if name not in known]
         if odd:
-            raise NetworkError(f"got output {odd[0]!r}; expected {output!r} or {loss!r}, all that a native function has")
+            raise NetworkError(
+                f"got output {odd[0]!r}; expected {output!r} or {loss!r}, all that a native function has"
+            )
         inputs = list(network.inputs) if loss in outputs else list(network.inputs)[:-1]
         return Program(inputs, list(outputs), [], attributes={name: name for name in self.tensors})
 

@@ -1,8 +1,8 @@
 """JAX's optimizers under the names and keywords of the reference ones: one jitted update of all parameters.
 
-Optax's transformations are used where their formula is PyTorch's (momentum, Adam, AdamW); where it is not, the exact one
-is written out: optax has no dampening, its AdaGrad takes ``rsqrt(s + eps)``, its centered RMSProp can take the root of a
-hair below zero. Hyper-parameters are arguments of the jitted function: a schedule compiles nothing.
+Optax's transformations are used where their formula is PyTorch's (momentum, Adam, AdamW); where it is not, the exact
+one is written out: optax has no dampening, its AdaGrad takes ``rsqrt(s + eps)``, its centered RMSProp can take the root
+of a hair below zero. Hyper-parameters are arguments of the jitted function: a schedule compiles nothing.
 """
 
 from __future__ import annotations

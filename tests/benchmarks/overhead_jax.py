@@ -34,7 +34,9 @@ BLOCKS = [(f"layer{g + 1}.{b}", 2 if g and not b else 1, bool(g and not b)) for 
 def conv(x: Any, w: Any, stride: int = 1) -> Any:
     """Padded by half the kernel."""
     pad = w.shape[-1] // 2
-    return lax.conv_general_dilated(x, w, (stride, stride), [(pad, pad)] * 2, dimension_numbers=("NCHW", "OIHW", "NCHW"))
+    return lax.conv_general_dilated(
+        x, w, (stride, stride), [(pad, pad)] * 2, dimension_numbers=("NCHW", "OIHW", "NCHW")
+    )
 
 
 def norm(x: Any, name: str, p: Tree, s: Tree, new: Tree | None) -> Any:
@@ -119,7 +121,12 @@ def native_inference(x: np.ndarray, label: np.ndarray) -> Work:
 def deep500_inference(x: np.ndarray, label: np.ndarray) -> Work:
     """``inference`` of an executor."""
     executor = d5fw.from_model(create("resnet", depth=20))
-    return lambda: executor.inference({"input": x})["output"].block_until_ready()
+    inputs = {"input": x}
+
+    def work() -> Any:
+        return executor.inference(inputs)["output"].block_until_ready()
+
+    return work
 
 
 def measure(variants: Mapping[str, Work], rounds: int, calls: int) -> dict[str, list[tuple[float, float]]]:

@@ -47,9 +47,7 @@ def attention(
     return y if len(outputs) == 1 else (y, *present, stages[qk_matmul_output_mode])[: len(outputs)]
 
 
-def _hidden(
-    q: Array, k: Array, past: Any, lengths: Array | None, causal: int, left: int, right: int
-) -> Array | None:
+def _hidden(q: Array, k: Array, past: Any, lengths: Array | None, causal: int, left: int, right: int) -> Array | None:
     """Where a query must not look: ahead, outside its window, beyond the valid keys."""
     here, there = np.arange(q.shape[2])[:, None] + past, np.arange(k.shape[2])
     rules: list[Any] = []

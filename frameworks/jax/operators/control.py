@@ -46,7 +46,7 @@ def loop(count: Any, condition: Array | None, *initial: Any, body: Any, context:
         states = tuple(results[: len(initial)])
         rows.append(tuple(results[len(initial) :]))
         going = bool(scalar(proceed))
-    stacked = tuple(jnp.stack([jnp.asarray(v) for v in column]) for column in zip(*rows, strict=True))
+    stacked: tuple[Any, ...] = tuple(jnp.stack([jnp.asarray(v) for v in column]) for column in zip(*rows, strict=True))
     if not rows:  # nothing ran: the shapes that scans would have are not known
         stacked = tuple(np.zeros(0, np.float32) for _ in range(len(body.program.outputs) - 1 - len(initial)))
     return (*states, *stacked)
@@ -91,6 +91,7 @@ def scan(
             rows.append(results[split:])
         stacked = [jnp.stack([jnp.asarray(v) for v in column]) for column in zip(*rows, strict=True)]
     else:
+
         def step(carried: Any, xs: Any) -> Any:
             results = _arrays(body(*carried, *xs))
             return tuple(results[:split]), tuple(results[split:])

@@ -149,7 +149,9 @@ def _read(x: Array, index: tuple[Array, ...]) -> Array:
 @op("GatherND", host=True)
 def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     depth, lead = indices.shape[-1], indices.ndim - 1
-    batch = [np.arange(n).reshape([-1 if i == j else 1 for j in range(lead)]) for i, n in enumerate(x.shape[:batch_dims])]
+    batch = [
+        np.arange(n).reshape([-1 if i == j else 1 for j in range(lead)]) for i, n in enumerate(x.shape[:batch_dims])
+    ]
     places = [wrapped(indices[..., i], x.shape[batch_dims + i]) for i in range(depth)]
     return _read(x, (*batch, *places))
 

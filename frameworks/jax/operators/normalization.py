@@ -50,8 +50,8 @@ def _remember(context: Any, mean: Array, variance: Array, momentum: float) -> No
     for name, new in zip(context.node.inputs[3:5], (mean, variance), strict=True):
         if name in context.state:
             old = context.updates.get(name, context.state[name])
-            new = jax.lax.stop_gradient(new)
-            context.updates[name] = (old * momentum + new * (1 - momentum)).astype(old.dtype)
+            share = jax.lax.stop_gradient(new) * (1 - momentum)
+            context.updates[name] = (old * momentum + share).astype(old.dtype)
 
 
 @op("InstanceNormalization")

@@ -109,5 +109,3 @@ def qlinear_conv(
     )  # fmt: skip
     factor = _exact(x_scale) * _exact(w_scale).reshape(column[:-1]) / _exact(y_scale)
     return _quantize(jnp.rint(y) * factor, _exact(y_zero), y_zero.dtype)
-
-

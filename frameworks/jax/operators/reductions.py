@@ -136,9 +136,7 @@ def top_k(x: Array, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1
 
 @op("Unique", static=(0,), many=True, host=True)
 def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
-    values, first, inverse, counts = np.unique(
-        x, return_index=True, return_inverse=True, return_counts=True, axis=axis
-    )
+    values, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
     inverse = inverse.reshape(-1)
     if not sorted:
         order = np.argsort(first)

@@ -26,14 +26,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class DependsOnData(UnsupportedOperator):
-    """Something that JAX must know before it runs depends on data; ``where`` is the node, ``values`` what is wanted, or
-    for a node within the body of another all that the outermost of them reads."""
+    """Something that JAX must know before it runs depends on data; ``where`` is the node, ``values`` what is wanted,
+    or for a node within the body of another all that the outermost of them reads."""
 
     def __init__(self, where: str = "", values: Sequence[str] = ()) -> None:
         super().__init__(
-            f"node {where}: got {', '.join(map(repr, values[:3])) or 'a value'}, which depends on data; expected what is "
-            "known before the network runs, for JAX compiles for fixed shapes: make it a constant, or run this network "
-            "on backend 'pytorch' or 'reference'"
+            f"node {where}: got {', '.join(map(repr, values[:3])) or 'a value'}, which depends on data; expected what "
+            "is known before the network runs, for JAX compiles for fixed shapes: make it a constant, or run this "
+            "network on backend 'pytorch' or 'reference'"
         )
         self.where, self.values = where, tuple(values)
 

@@ -90,7 +90,9 @@ def conv_transpose(
         begin, end = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
     reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
     padding = [(r - p, r - q + e) for r, p, q, e in zip(reach, begin, end, extra, strict=True)]
-    weights = w.reshape(group, w.shape[0] // group, *w.shape[1:]).swapaxes(1, 2).reshape(-1, w.shape[0] // group, *kernel)
+    weights = (
+        w.reshape(group, w.shape[0] // group, *w.shape[1:]).swapaxes(1, 2).reshape(-1, w.shape[0] // group, *kernel)
+    )
     y = lax.conv_general_dilated(
         x, jnp.flip(weights, tuple(range(2, x.ndim))), (1,) * rank, padding, lhs_dilation=stride, rhs_dilation=dilation,
         feature_group_count=group, dimension_numbers=lax.ConvDimensionNumbers(*[tuple(range(x.ndim))] * 3),
@@ -203,9 +205,7 @@ def max_unpool(
 
 
 @op("Col2Im", static=(1, 2))
-def col2im(
-    x: Array, image: Any, block: Any, *, dilations: Any = None, pads: Any = None, strides: Any = None
-) -> Array:
+def col2im(x: Array, image: Any, block: Any, *, dilations: Any = None, pads: Any = None, strides: Any = None) -> Array:
     """Add every column's elements where a window would have read them."""
     sizes, kernel = ints(image) or [], ints(block) or []
     win = window(sizes, kernel, strides, pads, dilations, "NOTSET")
