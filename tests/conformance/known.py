@@ -30,7 +30,7 @@ WRONG: dict[str, dict[str, str]] = {
     },
     "pytorch": _DROPOUT,
     "tensorflow": _DROPOUT,
-    "jax": _DROPOUT,
+    "jax": _DROPOUT | {r"^test_squeezenet$": "as on the reference: XLA sums the average twice, in two orders"},
     "onnxruntime": _DROPOUT | {r"^test_resize_downsample_scales_(linear|cubic)_align_corners$": _ALIGN},
 }
 """backend -> pattern -> why the result differs from the suite's and is left so."""
