@@ -36,6 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--data", type=Path, metavar="DIR", help="the folder with data sets ($DATA_ROOT, ./data)")
     add("--download", action="store_true", help="fetch an absent data set")
     add("--open", action="store_true", help="allow overrides of FIXED keys")
+    add("--dry-run", action="store_true", help="one round of one step, no training")
     add("--quiet", action="store_true", help="do not say what is being done")
     add("--json", action="store_true", help="print the result as one JSON object and nothing else")
 
@@ -54,7 +55,7 @@ def _frameworks(words: argparse.Namespace, say) -> ComparisonResult:  # type: ig
     return compare_frameworks(
         words.subject, _list(words.frameworks), overrides=words.overrides, repeat=words.repeat, rounds=words.rounds,
         steps=words.steps, threads=words.threads, seed=words.seed, out=words.out, data=words.data,
-        download=words.download, open=words.open, say=say,
+        download=words.download, open=words.open, dry_run=words.dry_run, say=say,
     )  # fmt: skip
 
 
@@ -64,7 +65,7 @@ def _models(words: argparse.Namespace, say) -> ComparisonResult:  # type: ignore
     return compare_models(
         words.subject, _list(words.frameworks), rounds=words.rounds, steps=words.steps, threads=words.threads,
         batch_sizes=[_whole("--batch-sizes", number) for number in _list(words.batch_sizes)], seed=words.seed or 0,
-        sizes=dict(_size(text) for text in words.size), out=words.out, say=say,
+        sizes=dict(_size(text) for text in words.size), out=words.out, dry_run=words.dry_run, say=say,
     )  # fmt: skip
 
 

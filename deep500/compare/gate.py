@@ -119,10 +119,10 @@ def _checks(
     yield _weights(other, cases[1])
     case = cases[0]
     try:
-        found = trace(other, case.network, case.plain, case.batches, case.loss)
+        found = trace(other, case.network, case.plain, case.batches, case.loss, truth)
     except NO_DOUBLE as error:
         case = cases[1]
-        found = trace(other, case.network, case.plain, case.batches, case.loss)
+        found = trace(other, case.network, case.plain, case.batches, case.loss, truth)
         result.notes.append(f"{other.name}: compared in float32, since it has no float64 here ({_first_line(error)})")
     yield from _forward(judge, other, case, truth, found)
     yield _per_value(other, case, "running statistics", truth.statistics, found.statistics)

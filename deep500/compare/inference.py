@@ -31,7 +31,7 @@ TOLERANCES = {"float64": 1e-10, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e
 def compare_models(
     model: str | Path, frameworks: Sequence[str], *, batch_sizes: Sequence[int] = (1,), rounds: int = ROUNDS,
     steps: int | None = None, threads: int | None = None, seed: int = 0, sizes: Mapping[str, int] | None = None,
-    out: str | Path | None = None, say: Say = silent,
+    out: str | Path | None = None, dry_run: bool = False, say: Say = silent,
 ) -> ComparisonResult:  # fmt: skip
     """Run an ONNX file in several frameworks on made-up inputs: do the outputs agree, and which is faster?
 
@@ -45,6 +45,7 @@ def compare_models(
         seed: of the inputs and of the order.
         sizes: values for symbolic sizes other than the batch.
         out: folder for results; None writes nothing.
+        dry_run: one round of one inference: does it work?
         say: is told what happens.
 
     Raises:
@@ -53,11 +54,14 @@ def compare_models(
         ComparisonError: inputs that cannot be made up.
     """
     names, path = check_frameworks(frameworks), Path(model)
+    rounds, steps = (1, 1) if dry_run else (rounds, steps)
     network = Network.from_onnx(path)
     batches: list[int | None] = list(batch_sizes) if batch_symbol(network) is not None else [None]
     say(f"checking that {', '.join(names)} compute the same ...")
     gate = check_outputs(network, names, batches, seed, sizes)
-    result = ComparisonResult(path.stem, names, gate, environment=describe(None))
+    result = ComparisonResult(
+        path.stem, names, gate, labels=("dry run",) if dry_run else (), environment=describe(None)
+    )
     if gate and rounds:
         options = {"model": str(path.resolve()), "seed": seed, "sizes": dict(sizes or {})}
         with Team(names, threads or usable_cores(), "inference", options) as team:

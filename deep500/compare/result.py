@@ -10,6 +10,7 @@ import numpy as np
 
 from deep500.compare.findings import GateResult
 from deep500.compare.timing import Timing
+from deep500.measure.comparison import rounds_needed
 from deep500.measure.statistics import Interval
 
 SCHEMA = "deep500-comparison-1"
@@ -63,6 +64,9 @@ class ComparisonResult:
             parts.append(_table(self, label, timing))
             parts.append(_evidence(timing))
         said = f" ({', '.join(self.labels)})" if self.labels else ""
+        if self.timings:
+            cores = next(iter(self.facts.values()))["threads"]["cores"]
+            parts.append(f"every framework in a process of its own, in turns, with {cores} thread(s)")
         return "\n\n".join([f"comparison of {', '.join(self.frameworks)} on {self.subject}{said}", *parts])
 
 
@@ -101,6 +105,12 @@ def _evidence(timing: Timing) -> str:
     low, high = timing.control.low, timing.control.high
     floor = "too few rounds for an interval" if low is None else f"{low:.3f}-{high:.3f}"
     lines = [f"noise floor: the first framework against itself, A/A ratio {timing.control.median:.3f}, 95% CI {floor}"]
+    pairs, rounds = len(timing.comparisons), len(next(iter(timing.samples.values())))
+    if rounds < rounds_needed(pairs):
+        lines.append(
+            f"{rounds} rounds cannot show a difference among {pairs} pairs, however large: use --rounds "
+            f"{rounds_needed(pairs)} or more"
+        )
     return "\n".join([*lines, *map(str, timing.comparisons)])
 
 

@@ -56,7 +56,10 @@ def gradients_of(executor: GraphExecutor, loss: str) -> dict[str, np.ndarray]:
     return as_arrays(executor, {name: tensor for (name, _), tensor in zip(pairs, tensors, strict=True)})
 
 
-def trace(candidate: Candidate, network: Network, plain: Network, batches: Sequence[Batch], loss: str) -> Trace:
+def trace(
+    candidate: Candidate, network: Network, plain: Network, batches: Sequence[Batch], loss: str,
+    judge: Trace | None = None,
+) -> Trace:  # fmt: skip
     """Run a framework through everything.
 
     Args:
@@ -65,6 +68,8 @@ def trace(candidate: Candidate, network: Network, plain: Network, batches: Seque
         plain: the same without randomness, for training.
         batches: at least :data:`STEPS`, in the network's dtype.
         loss: the scalar to differentiate.
+        judge: before each further step of the optimizer the parameters are set to what the judge had then. So only what
+            the step itself does is compared; left alone, a deep network multiplies rounding a hundredfold per step.
     """
     found = Trace()
     executor = candidate.build(network)
@@ -80,9 +85,18 @@ def trace(candidate: Candidate, network: Network, plain: Network, batches: Seque
         executor = candidate.build(plain)
         optimizer = candidate.optimizer(executor)
         for number in range(STEPS):
+            if judge is not None and number:
+                _load(executor, judge.steps[number - 1])
             optimizer.step(batches[number % len(batches)])
             found.steps.append(executor.network.state())
     return found
+
+
+def _load(executor: GraphExecutor, state: Arrays) -> None:
+    for name, own in executor.network.state().items():
+        value = state[name].astype(own.dtype)
+        if not np.array_equal(value, own):  # to feed what the code holds as a constant may compile it again
+            executor.network.feed_tensor(name, value)
 
 
 def curve(candidate: Candidate, network: Network, batches: Sequence[Batch], loss: str) -> dict[str, list[float]]:

@@ -114,6 +114,16 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
+def rounds_needed(pairs: int, alpha: float = 0.05) -> int:
+    """Fewest turns with which Wilcoxon's test (smallest p: 2^(1 - n)) can find a difference after Holm's correction.
+
+    Example:
+        >>> rounds_needed(1), rounds_needed(10)
+        (6, 9)
+    """
+    return max(6, math.floor(1 + math.log2(pairs / alpha)) + 1)
+
+
 def compare_all(
     samples: dict[str, Sequence[float]], control: Interval, margin: float = MARGIN, alpha: float = 0.05
 ) -> list[Comparison]:

@@ -117,6 +117,7 @@ BAD = [
     (["--frameworks", "reference,pytorch", "epochs=3"], 2, "--open"),
     (["--frameworks", "reference,pytorch", "--rounds", "-1"], 2, "--rounds"),
     (["--frameworks", "reference,pytorch", "--threads", "0"], 2, "--threads"),
+    (["--frameworks", "reference,pytorch", "--open", "--nonsense"], 2, "--nonsense"),
     ([], 2, "--frameworks"),
 ]
 

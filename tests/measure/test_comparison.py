@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deep500.errors import InputError
-from deep500.measure.comparison import compare_all, holm, noise_floor, signed_rank, verdict
+from deep500.measure.comparison import compare_all, holm, noise_floor, rounds_needed, signed_rank, verdict
 from deep500.measure.statistics import Interval, paired_ratio
 
 WORDS = [  # low, high, p, noise, verdict
@@ -85,6 +85,14 @@ def test_all_pairs_are_corrected_together():
     assert [(one.first, one.second) for one in made] == [*zip("aaabbc", "bcdcdd", strict=True)]
     raw = [signed_rank(samples[one.first], samples[one.second]) for one in made]
     assert [one.p for one in made] == holm(raw) and max(one.p for one in made) <= 1
+
+
+@pytest.mark.parametrize("pairs", [1, 3, 10])
+def test_rounds_needed(pairs):
+    enough = rounds_needed(pairs)
+    assert pairs * signed_rank([1.0 + i / 100 for i in range(enough)], [2.0] * enough) < 0.05
+    fewer = signed_rank([1.0 + i / 100 for i in range(enough - 1)], [2.0] * (enough - 1))
+    assert fewer is None or pairs * fewer >= 0.05
 
 
 def test_bad_input():
