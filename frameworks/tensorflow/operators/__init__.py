@@ -12,6 +12,7 @@ from deep500.frameworks.tensorflow.operators import recurrent as recurrent
 from deep500.frameworks.tensorflow.operators import reductions as reductions
 from deep500.frameworks.tensorflow.operators import sequences as sequences
 from deep500.frameworks.tensorflow.operators import signals as signals
+from deep500.frameworks.tensorflow.operators import strings as strings
 from deep500.frameworks.tensorflow.operators import windows as windows
 from deep500.frameworks.tensorflow.operators.table import OPS as OPS
 from deep500.frameworks.tensorflow.operators.table import Entry as Entry
