@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 # Before any numerical library starts its threads: on small arrays one thread is faster, and sums keep their order.
-for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
     os.environ[_variable] = "1"
 os.environ["MPLBACKEND"] = "Agg"
 _JAX_CACHE = tempfile.TemporaryDirectory(prefix="deep500-jax-")  # many tests compile the same few networks
