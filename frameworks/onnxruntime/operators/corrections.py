@@ -38,6 +38,11 @@ def _recurrent_double(node: Node, descriptors: Descriptors) -> bool:
     return _dtype(node, 1, descriptors) == "float64"
 
 
+def _rounded_sixth(node: Node, descriptors: Descriptors) -> bool:
+    """ONNX's body of the operator, which it takes for float64, rounds 1/6 to float32."""
+    return _dtype(node, 0, descriptors) == "float64"
+
+
 def _floored_mod(node: Node, descriptors: Descriptors) -> bool:
     return not node.attribute("fmod") and "float" in _dtype(node, 0, descriptors)
 
@@ -68,9 +73,9 @@ def _sized_unpool(node: Node, descriptors: Descriptors) -> bool:
 
 CORRECTED: dict[str, Test] = {
     "Attention": _partial_attention, "BatchNormalization": overwrites, "ConvInteger": _zero_point_per_channel,
-    "GRU": _recurrent_double, "LSTM": _recurrent_double, "LayerNormalization": _rounded_epsilon,
-    "MaxUnpool": _sized_unpool, "Mod": _floored_mod, "PRelu": _slope_per_channel, "ReduceMax": _of_bools,
-    "ReduceMin": _of_bools,
+    "GRU": _recurrent_double, "HardSwish": _rounded_sixth, "LSTM": _recurrent_double,
+    "LayerNormalization": _rounded_epsilon, "MaxUnpool": _sized_unpool, "Mod": _floored_mod,
+    "PRelu": _slope_per_channel, "ReduceMax": _of_bools, "ReduceMin": _of_bools,
 }  # fmt: skip
 """operator -> whether a node must be replaced."""
 

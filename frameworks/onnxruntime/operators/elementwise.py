@@ -17,6 +17,14 @@ def tan(op: Body) -> dict[str, str]:
     return {op.node.outputs[0]: op("Div", op("Sin", x), op("Cos", x))}
 
 
+@expansion("HardSwish")
+def hard_swish(op: Body) -> dict[str, str]:
+    """x max(0, min(1, x/6 + 1/2))."""
+    x = op.node.inputs[0]
+    gate = op("Clip", op("Add", op("Mul", x, op.like(1 / 6)), op.like(0.5)), op.like(0), op.like(1))
+    return {op.node.outputs[0]: op("Mul", x, gate)}
+
+
 @expansion("Mean")
 def mean(op: Body) -> dict[str, str]:
     """Sum by count."""
