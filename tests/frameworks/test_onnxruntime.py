@@ -136,7 +136,7 @@ def _rows() -> dict[str, tuple[str, list[np.ndarray], dict[str, Any]]]:
         "NonZero": ("NonZero", [np.array([[0.0, 1.0], [np.nan, 0.0]])], {}),
         "OneHot": ("OneHot", [np.array([0, 2, -1]), np.array(3), np.array([-0.5, 2.5])], {}),
         "Mod": ("Mod", list(floats), {}),
-        "BitShift right": ("BitShift", [np.array([-128, 127, -1, -3, 5], np.int8), shifts], {"direction": "RIGHT"}),
+        "BitShift right": ("BitShift", [np.array([-1, 127, -128, -100, 5], np.int8), shifts], {"direction": "RIGHT"}),
         "BitShift left": ("BitShift", [np.array([-127, 3, 1, 1, 5], np.int8), shifts], {"direction": "LEFT"}),
         "Mul of int16": ("Mul", [np.array([300, -7], np.int16), np.array([300, 2], np.int16)], {}),
     }  # fmt: skip
