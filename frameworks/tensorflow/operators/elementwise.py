@@ -211,6 +211,11 @@ def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
 
 @op("PRelu", layout="any")
 def prelu(x: Tensor, slope: Tensor) -> Tensor:
+    n, r = slope.shape.num_elements(), x.shape.rank  # before opset 7 it was per channel, and nothing converts it
+    if slope.shape.rank == 1 and r > 2 and n not in (1, x.shape[-1]):
+        slope = tf.reshape(slope, [-1, *[1] * (r - 2)])
+    elif slope.shape.rank == r > 2 and slope.shape[-2] == n == x.shape[-1] and n not in (1, x.shape[-2]):
+        slope = tf.reshape(slope, [n])  # the same where channels come last
     return tf.where(x < 0, x * slope, x)
 
 
