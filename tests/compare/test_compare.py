@@ -89,6 +89,14 @@ def test_frameworks_that_differ_are_not_timed(recipe, monkeypatch, capsys, tmp_p
     assert "samples/s" not in out and "faster" not in out
 
 
+def test_a_recipe_that_needs_its_own_framework_gets_it(recipe):
+    path = recipe()
+    path.write_text(path.read_text() + "\nONLY_THERE = d5fw.NativeExecutor\n")
+    with Process("reference", threads=1) as worker:
+        facts = worker.ask("prepare", kind="training", framework="reference", recipe=str(path))
+    assert facts["alone"] is False and facts["threads"]["torch"] == 1
+
+
 def test_json(recipe, capsys):
     words = ["compare", str(recipe()), "--frameworks", "reference,pytorch", "--rounds", "0", "--repeat", "0", "--json"]
     assert cli.main([*words, "batch_size=32", "--seed", "3"]) == 0

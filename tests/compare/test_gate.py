@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -21,22 +23,35 @@ OPTIMIZERS = [
 ]
 
 
+@pytest.fixture
+def others(backend_name):
+    """What is compared with the reference; slow starters only where the environment names them."""
+    if backend_name not in ("reference", "pytorch") and not os.environ.get("DEEP500_TEST_BACKENDS"):
+        pytest.skip(f"name backend {backend_name!r} in DEEP500_TEST_BACKENDS to put it through the gate")
+    return backend_name
+
+
+def rival(name: str, *args, **options) -> Candidate:
+    """A candidate beside the reference; the reference itself under another name."""
+    one = candidate(name, *args, **options)
+    return Candidate("twin", one.build, one.optimizer) if name == "reference" else one
+
+
 @pytest.mark.parametrize(("optimizer", "options"), OPTIMIZERS, ids=[name for name, _ in OPTIMIZERS])
-def test_no_false_alarm(backend_name, optimizer, options):
-    others = "pytorch" if backend_name == "reference" else backend_name
-    pair = [candidate(name, optimizer, **options) for name in ("reference", others)]
+def test_no_false_alarm(others, optimizer, options):
+    pair = [candidate("reference", optimizer, **options), rival(others, optimizer, **options)]
     result = check_equivalence(probe(), batches(), pair)
     assert result and result.judge == "reference", [str(check) for check in result.checks if not check.passed]
-    made = [check.name for check in result.checks if check.framework == others]
+    made = [check.name for check in result.checks if check.framework == pair[1].name]
     assert {"weights", "evaluation forward", "training forward", "running statistics", "gradients"} <= {*made}
     assert "optimizer" in made and len(result.curves["reference"]["loss"]) == 3
 
 
-@pytest.mark.backend("pytorch")
-def test_dropout_is_compared_by_its_statistics():
-    result = check_equivalence(probe(dropout=True), batches(), [candidate("pytorch"), candidate("reference")])
+def test_dropout_is_compared_by_its_statistics(others):
+    pair = [rival(others), candidate("reference")]
+    result = check_equivalence(probe(dropout=True), batches(), pair)
     assert result, [str(check) for check in result.checks if not check.passed]
-    assert [check.framework for check in result.checks if check.name == "dropout"] == ["pytorch", "reference"]
+    assert [check.framework for check in result.checks if check.name == "dropout"] == [pair[0].name, "reference"]
 
 
 def test_vacuous_agreement_is_no_agreement():
@@ -45,14 +60,8 @@ def test_vacuous_agreement_is_no_agreement():
         network.set_parameter(name, np.zeros_like(network.parameters[name].value))
     add_loss(network, "mean_squared_error")
     data = [{"input": np.ones((4, 4), "float32"), "label": np.zeros((4, 3), "float32")}]
-    twins = [candidate("reference"), Candidate("twin", *_parts("reference"))]
-    result = check_equivalence(network, data, twins)
+    result = check_equivalence(network, data, [candidate("reference"), rival("reference")])
     assert not result and "vacuous" in result.first("reference").where
-
-
-def _parts(name):
-    one = candidate(name)
-    return one.build, one.optimizer
 
 
 def test_without_float64_it_compares_in_float32_and_says_so():
@@ -61,7 +70,8 @@ def test_without_float64_it_compares_in_float32_and_says_so():
             raise UnsupportedOperator("got Conv in float64; expected float32")
         return candidate("reference").build(network)
 
-    result = check_equivalence(probe(), batches(), [candidate("reference"), Candidate("single", build, _parts("reference")[1])])  # fmt: skip  # noqa: E501
+    single = Candidate("single", build, candidate("reference").optimizer)
+    result = check_equivalence(probe(), batches(), [candidate("reference"), single])
     assert result and "single: compared in float32" in result.notes[0]
     forward = next(c for c in result.checks if (c.framework, c.name) == ("single", "evaluation forward"))
     assert forward.tolerance == 1e-5 and 0 < forward.difference < 1e-5
