@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 from types import ModuleType
 
@@ -22,6 +23,7 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 import hypothesis
+import numpy as np
 import pytest
 
 from deep500 import registry
@@ -83,6 +85,14 @@ def backend_name(request: pytest.FixtureRequest) -> str:
 def backend(backend_name: str) -> ModuleType:
     """The module of each backend under test in turn."""
     return load_backend(backend_name)
+
+
+@pytest.fixture(autouse=True)
+def _own_random_numbers(request: pytest.FixtureRequest) -> None:
+    """A module's ``RNG`` starts anew for every test, from the test's name: the order of tests changes no number."""
+    generator = getattr(request.module, "RNG", None)
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = np.random.PCG64(zlib.crc32(request.node.name.encode())).state
 
 
 @pytest.fixture(scope="session", autouse=True)

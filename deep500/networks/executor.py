@@ -2,8 +2,8 @@
 
 Requirements of the seam, for whoever writes a backend:
 
-* ``inference`` runs in evaluation mode, ``inference_and_backprop`` in training mode: BatchNormalization uses the batch's
-  statistics and updates its running ones, Dropout drops. Running variance is the *unbiased* one, as PyTorch keeps it;
+* ``inference`` runs in evaluation mode, ``inference_and_backprop`` in training mode: BatchNormalization uses the
+  batch's statistics and updates its running ones, Dropout drops. Running variance is the *unbiased* one, as PyTorch keeps it;
   normalisation always uses the biased one. (A node with an explicit ``training_mode=1`` means what ONNX says, always.)
 * Results are the framework's own tensors on the device, keyed by the network's names. Nothing waits for the device.
 * Inputs may be NumPy arrays or the framework's tensors. They are checked by name, dtype and shape at every call.
@@ -71,7 +71,7 @@ class BoundNetwork(Network):
         if set(state) != set(self._parameters):
             odd = sorted(set(state) ^ set(self._parameters))
             raise InputError(
-                f"got a state that differs in {odd[:4]}; expected exactly the network's parameters: use the same network"
+                f"got a state that differs in {odd[:4]}; expected the network's parameters: use the same network"
             )
         for name, value in state.items():
             self.feed_tensor(name, value)
@@ -192,7 +192,7 @@ class InputCheck:
         for want, size in zip(descriptor.shape or (), shape, strict=False):
             if isinstance(want, str) and symbols.setdefault(want, size) != size:
                 raise InputError(
-                    f"input {name!r}: got size {size} for {want!r}; expected {symbols[want]}, as in the inputs before it: "
+                    f"input {name!r}: got size {size} for {want!r}; expected {symbols[want]}, as before it: "
                     "give all inputs the same one"
                 )
 

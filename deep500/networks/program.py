@@ -244,5 +244,8 @@ def constant_value(node: Node) -> np.ndarray:
     ((kind, value),) = node.attributes.items()
     if kind == "value":
         return np.asarray(value)
-    dtypes: dict[str, Any] = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}  # fmt: skip
+    whole, floating = np.int64, np.float32
+    dtypes: dict[str, Any] = {
+        "value_int": whole, "value_ints": whole, "value_float": floating, "value_floats": floating,
+    }  # fmt: skip
     return np.array(value, dtypes.get(kind, object))
