@@ -3,8 +3,9 @@
 Requirements of the seam, for whoever writes a backend:
 
 * ``inference`` runs in evaluation mode, ``inference_and_backprop`` in training mode: BatchNormalization uses the
-  batch's statistics and updates its running ones, Dropout drops. Running variance is the *unbiased* one, as PyTorch keeps it;
-  normalisation always uses the biased one. (A node with an explicit ``training_mode=1`` means what ONNX says, always.)
+  batch's statistics and updates its running ones, Dropout drops. Running variance is the *unbiased* one, as PyTorch
+  keeps it; normalisation always uses the biased one. (A node with an explicit ``training_mode=1`` means what ONNX
+  says, always.)
 * Results are the framework's own tensors on the device, keyed by the network's names. Nothing waits for the device.
 * Inputs may be NumPy arrays or the framework's tensors. They are checked by name, dtype and shape at every call.
 * An output needs only the inputs that it depends on; to miss one of those, or to give an unknown one, is an InputError.
