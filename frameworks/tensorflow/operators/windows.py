@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -219,6 +220,14 @@ def _taps(x: Tensor, window: Window) -> list[Tensor]:
     ]
 
 
+def _along_axes(x: Tensor, window: Window, combine: Callable[[list[Tensor]], Tensor]) -> Tensor:
+    """Sum or maximum of each window of a padded input, axis by axis: so taps add up instead of multiplying."""
+    for i in range(len(window.kernel)):
+        one = [(1,) * i + (n[i],) + (1,) * (len(window.kernel) - 1 - i) for n in window[:3]]
+        x = combine(_taps(x, window._replace(kernel=one[0], strides=one[1], dilations=one[2])))
+    return x
+
+
 def _lowest(x: Tensor) -> Any:
     return -math.inf if x.dtype.is_floating else x.dtype.min
 
@@ -243,12 +252,14 @@ def max_pool(
     if len(outputs) == 1 and fast:
         pool = tf.nn.max_pool2d if len(window.kernel) == 2 else tf.nn.max_pool3d
         return pool(y, window.kernel, window.strides, "VALID")
+    if len(outputs) == 1:
+        return _along_axes(y, window, lambda taps: functools.reduce(tf.maximum, taps))
     best, *others = _taps(y, window)
     chosen = tf.zeros_like(best, tf.int64)
     for place, tap in enumerate(others, 1):
         chosen = tf.where(tap > best, tf.constant(place, tf.int64), chosen)
         best = tf.maximum(best, tap)
-    return best if len(outputs) == 1 else (best, _flat_indices(chosen, window, x, storage_order))
+    return best, _flat_indices(chosen, window, x, storage_order)
 
 
 def _flat_indices(chosen: Tensor, window: Window, x: Tensor, column_major: int) -> Tensor:
@@ -302,7 +313,7 @@ def _window_sum(x: Tensor, window: Window, mean: bool = False) -> Tensor:
         pool = tf.nn.avg_pool2d if len(window.kernel) == 2 else tf.nn.avg_pool3d
         y = pool(x, window.kernel, window.strides, "VALID")
         return y if mean else y * number(math.prod(window.kernel), x)
-    total = tf.add_n(_taps(x, window))
+    total = _along_axes(x, window, tf.add_n)
     return total / number(math.prod(window.kernel), x) if mean else total
 
 
@@ -320,7 +331,7 @@ def lp_pool(
 ) -> Tensor:
     window = make_window(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     end = [e + more for e, more in zip(window.end, window.extra, strict=True)]
-    return tf.add_n(_taps(padded(tf.abs(x) ** p, window.begin, end), window)) ** number(1 / p, x)
+    return _along_axes(padded(tf.abs(x) ** p, window.begin, end), window, tf.add_n) ** number(1 / p, x)
 
 
 def _spatial(x: Tensor) -> list[int]:
