@@ -91,6 +91,9 @@ def main() -> int:
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # of the exporters and collections, about themselves
     torch.set_num_threads(1)
+    if not is_installed("onnxruntime"):
+        print("got no package 'onnxruntime'; expected the one whose answers count: pip install onnxruntime")
+        return 3
     backends = []
     for name in options.backend or backend_names():
         if not is_installed(name):
