@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from deep500.compare.findings import Check
 from deep500.compare.gate import check_equivalence
@@ -84,19 +84,32 @@ def compare_frameworks(
     result = ComparisonResult(path.stem, names, gate, labels=labels, environment=describe(path.parent))
     if gate and (rounds or repeat):
         expected = {"weights": digest(_weights(subjects[0])), "batches": digests(judged)}
-        first = subjects[0].seed
         with Team(names, threads or usable_cores(), "training", asdict(setting)) as team:
-            result.facts = team.facts
-            gate.checks += _worker_checks(team, expected)
-            result.batch_sizes["training step"] = team.facts[names[0]]["batch_size"]
-            if gate and rounds:
-                say(f"timing {rounds} rounds ...")
-                result.timings["training step"] = team.time(rounds, first, steps)
-                result.memory = team.memory()
-            if gate and repeat:
-                say(f"training {repeat} time(s) in each framework ...")
-                result.runs = team.train([first + number for number in range(repeat)], first)
+            _measure(result, team, expected, Amount(rounds, steps, repeat, subjects[0].seed), say)
     return write(result, out, {**asdict(setting), "rounds": rounds, "steps": steps, "repeat": repeat})
+
+
+class Amount(NamedTuple):
+    """How much is measured, and the first seed."""
+
+    rounds: int
+    steps: int | None
+    repeat: int
+    seed: int
+
+
+def _measure(result: ComparisonResult, team: Team, expected: dict[str, Any], amount: Amount, say: Say) -> None:
+    """Time in turns and train over seeds, if the workers hold what the gate compared."""
+    result.facts = team.facts
+    result.gate.checks += _worker_checks(team, expected)
+    result.batch_sizes["training step"] = team.facts[result.frameworks[0]]["batch_size"]
+    if result.gate and amount.rounds:
+        say(f"timing {amount.rounds} rounds ...")
+        result.timings["training step"] = team.time(amount.rounds, amount.seed, amount.steps)
+        result.memory = team.memory()
+    if result.gate and amount.repeat:
+        say(f"training {amount.repeat} time(s) in each framework ...")
+        result.runs = team.train([amount.seed + number for number in range(amount.repeat)], amount.seed)
 
 
 def check_frameworks(frameworks: Sequence[str]) -> list[str]:
