@@ -49,7 +49,7 @@ def string_normalizer(
 ) -> Tensor:  # fmt: skip
     """Without the stop words, in upper or lower case; [C] or [1, C]. Where nothing is left, one empty string is."""
     texts = _texts(x)
-    change = {"NONE": str, "UPPER": str.upper, "LOWER": str.lower}[case_change_action]
+    change: Any = {"NONE": str, "UPPER": str.upper, "LOWER": str.lower}[case_change_action]
     same = str if is_case_sensitive else str.lower
     stop = {same(w) for w in stopwords or ()}
     kept = [change(t) for t in texts.reshape(-1) if same(t) not in stop] or [""]
@@ -65,7 +65,7 @@ def label_encoder(
     """A look-up table."""
     found = _texts(x) if x.dtype == tf.string else value_of(x)
     keys: Any = next(k for k in (keys_tensor, keys_strings, keys_int64s, keys_floats) if k is not None)
-    choices = [
+    choices: list[tuple[Any, Any, Any]] = [
         (values_tensor, None if default_tensor is None else np.ravel(default_tensor)[0], None),
         (values_strings, default_string, object), (values_int64s, default_int64, np.int64),
         (values_floats, default_float, np.float32),
