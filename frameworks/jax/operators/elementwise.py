@@ -174,6 +174,9 @@ def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
 
 @op("PRelu")
 def prelu(x: Array, slope: Array) -> Array:
+    """Models of before opset 7 give one slope per channel, which the converter leaves as it is."""
+    if slope.ndim == 1 < x.ndim and slope.shape[0] not in (1, x.shape[-1]) and slope.shape[0] == x.shape[1]:
+        slope = slope.reshape((-1,) + (1,) * (x.ndim - 2))
     return jnp.where(x < 0, x * slope, x)
 
 

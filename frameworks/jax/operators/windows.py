@@ -121,16 +121,18 @@ def taps(x: Array, win: Window) -> list[Array]:
 @op("MaxPool")
 def max_pool(
     x: Array, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Any = None,
-    pads: Any = None, storage_order: int = 0, strides: Any = None, outputs: tuple[bool, ...] = (True,),
+    pads: Any = None, storage_order: int = 0, strides: Any = None, outputs: tuple[bool, ...] = (True,), context: Any,
 ) -> Any:  # fmt: skip
     win = window(x.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     lowest = -np.inf if is_float(x) else np.iinfo(x.dtype).min
-    if len(outputs) == 1 and set(win.dilation) == {1}:
+    if len(outputs) == 1 and (set(win.dilation) == {1} or not context.training):  # JAX has no gradient of dilated ones
         return _reduce(x, win, lowest, lax.max)
     padded = jnp.pad(x, [(0, 0), (0, 0), *win.padding()], constant_values=lowest)
-    stacked = jnp.stack(taps(padded, win))
-    chosen = jnp.argmax(stacked, 0)
-    y = jnp.take_along_axis(stacked, chosen[None], 0)[0]
+    views = taps(padded, win)
+    y, chosen = views[0], jnp.zeros(views[0].shape, np.int64)
+    for number, view in enumerate(views[1:], 1):  # the first of equals stays; whatever is not a number is the largest
+        larger = (view > y) | jnp.isnan(view)
+        y, chosen = jnp.where(larger, view, y), jnp.where(larger, number, chosen)
     return y if len(outputs) == 1 else (y, _flat_indices(chosen, win, x.shape, storage_order))
 
 
