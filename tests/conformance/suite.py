@@ -126,7 +126,7 @@ class Suite:
         """Names of the cases in which the regular expression is found."""
         return [case for case in self.cases if re.search(pattern, case)]
 
-    def judge(self, backend: str, case: str) -> Result:
+    def judge(self, case: str) -> Result:
         """Run one case, with the suite's tolerance and, where that is excused, once more with a looser one."""
         started = time.perf_counter()
         verdict, message = self._attempt(case, {})
