@@ -6,20 +6,27 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 from onnx import defs
+from onnx.backend.test.loader import load_model_tests
 
+from deep500.errors import NetworkError, UnsupportedOperator
+from deep500.networks import Network
+from deep500.networks.autodiff import with_gradient
 from deep500.networks.gradient_rules import RULES, ZERO
 from deep500.networks.gradient_rules.recurrent import UNROLLERS
 from deep500.networks.node import find_schema
-from tests.conformance.suite import Suite
+from tests.conformance.suite import Suite, operator_of
 
+_RENAMED = ("Scatter", "Upsample")  # deprecated: read as ScatterElements and Resize, which have rules
 FLOATS = ("tensor(float16)", "tensor(float)", "tensor(double)", "tensor(bfloat16)")
 
 
 def table(suite: Suite) -> str:
     """The section of the page."""
     kinds: dict[str, list[str]] = {"rule": [], "body": [], "zero": [], "discrete": [], "forward-only": []}
+    models = {operator_of(case.model): case.model for case in reversed(load_model_tests(kind="node"))}
     for name in sorted({name for name in suite.operators.values() if name}):
-        kinds[kind(name)].append(name)
+        found = kind(name)
+        kinds["body" if found == "forward-only" and _passes(name, models[name]) else found].append(name)
     return _SECTION.format(**{k.replace("-", "_"): ", ".join(v) or "none" for k, v in kinds.items()},
                            n_rule=len(kinds["rule"]), n_body=len(kinds["body"]))  # fmt: skip
 
@@ -37,6 +44,28 @@ def kind(name: str) -> str:
     captures = any(a.type == defs.OpSchema.AttrType.GRAPH for a in schema.attributes.values())
     floating = _floating(schema.outputs) and (captures or _floating(schema.inputs))
     return "forward-only" if floating else "discrete"
+
+
+def _passes(name: str, model: onnx.ModelProto) -> bool:
+    """Whether the gradient passes a case of an operator with a body; bodies may depend on the dtypes of the inputs."""
+    domain, _, op_type = name.rpartition(".")
+    schema = find_schema(op_type, domain)
+    network = Network.from_onnx(model)
+    if op_type in _RENAMED:
+        return True
+    if not (schema.has_function or schema.has_context_dependent_function):
+        return False
+    dtypes = {value: descriptor.dtype for value, descriptor in network.descriptors().items()}
+    goal = next((v for v in network.outputs if dtypes[v] in ("float32", "float64")), None)
+    given = [v for v in network.inputs if dtypes[v] in ("float32", "float64")]
+    if goal is None or not given:
+        return False
+    network.add_node("ReduceSum", [goal], ["sum of the output"], keepdims=0)
+    try:
+        with_gradient(network, "sum of the output", given[:1])
+    except (UnsupportedOperator, NetworkError):
+        return False
+    return True
 
 
 def _floating(parameters: Iterable[defs.OpSchema.FormalParameter]) -> bool:
@@ -69,7 +98,7 @@ Backends with automatic differentiation use their own. The others run the gradie
 emits as ONNX nodes; of the suite's operators it passes
 
 - by a rule of their own ({n_rule}): {rule};
-- through the body that ONNX defines, or unrolled ({n_body}): {body};
+- through the body that ONNX defines, unrolled, or read as the operator that replaced it ({n_body}): {body};
 - with the derivative zero: {zero}.
 
 No gradient is defined, because nothing floating goes in or comes out: {discrete}.

@@ -111,7 +111,7 @@ class Suite:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # overflows that cases provoke on purpose
             found = onnx.backend.test.BackendTest(Judged, __name__)._test_items
-            single = {c.name: _operator(c.model) for c in load_model_tests(kind="node")}
+            single = {c.name: operator_of(c.model) for c in load_model_tests(kind="node")}
         self.cases: dict[str, Any] = {}
         self.groups: dict[str, str] = {}
         for folder, items in found.items():
@@ -158,7 +158,7 @@ def node_group(case: str) -> str:
     return next(group for group, pattern in GROUPS.items() if re.search(pattern, case))
 
 
-def _operator(model: onnx.ModelProto) -> str:
+def operator_of(model: onnx.ModelProto) -> str:
     """The operator that a case is about: the only node's, else none."""
     nodes = model.graph.node
     return f"{nodes[0].domain + '.' if nodes[0].domain else ''}{nodes[0].op_type}" if len(nodes) == 1 else ""
