@@ -207,11 +207,11 @@ def _renamed(node: Node, rename: Any) -> Node:
         name=node.name,
         inputs=tuple(rename(v) for v in node.inputs),
         outputs=tuple(rename(v) for v in node.outputs),
-        attributes={k: _renamed_graph(v, rename) for k, v in node.attributes.items()},
+        attributes={k: rename_captures(v, rename) for k, v in node.attributes.items()},
     )
 
 
-def _renamed_graph(value: Any, rename: Any) -> Any:
+def rename_captures(value: Any, rename: Any) -> Any:
     """A sub-graph whose captured names follow the renaming; other attributes as they are."""
     if not isinstance(value, onnx.GraphProto):
         return value

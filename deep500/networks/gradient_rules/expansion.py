@@ -12,6 +12,7 @@ from deep500.networks.emit import Emitter
 from deep500.networks.gradient_rules.recurrent import UNROLLERS
 from deep500.networks.graph import Network
 from deep500.networks.node import OPSET, Node, decode, find_schema
+from deep500.networks.program import rename_captures
 from deep500.networks.protos import node_proto, value_info
 from deep500.networks.rewrite import supersede
 from deep500.tensors import TensorDescriptor
@@ -73,7 +74,8 @@ def _insert(network: Network, node: Node, body: onnx.GraphProto) -> dict[str, st
     names = {v: v for v in node.inputs}
     for inner in body.node:
         outputs = [network.fresh_name(f"{emitter.prefix}{v}") if v else "" for v in inner.output]
-        attributes = {a.name: decode(helper.get_attribute_value(a)) for a in inner.attribute}
+        decoded = {a.name: decode(helper.get_attribute_value(a)) for a in inner.attribute}
+        attributes = {name: rename_captures(value, lambda v: names.get(v, v)) for name, value in decoded.items()}
         inputs = [names[v] if v else "" for v in inner.input]
         names.update(zip(inner.output, outputs, strict=True))
         network.add_node(inner.op_type, inputs, outputs, domain=inner.domain, **attributes)
