@@ -22,9 +22,12 @@ ERRORS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass
 BUILT_IN = {
     "NetworkError": ValueError, "UnsupportedOperator": NotImplementedError, "InputError": ValueError,
     "DataError": ValueError, "MissingBackend": ImportError, "MissingDevice": RuntimeError, "RecipeError": ValueError,
-    "ResultsError": OSError, "TrainingError": ArithmeticError,
+    "ResultsError": OSError, "TrainingError": ArithmeticError, "ComparisonError": RuntimeError,
 }  # fmt: skip
-EXIT_CODES = {"UnsupportedOperator": 3, "DataError": 3, "MissingBackend": 3, "MissingDevice": 3, "TrainingError": 1}
+EXIT_CODES = {
+    "UnsupportedOperator": 3, "DataError": 3, "MissingBackend": 3, "MissingDevice": 3, "TrainingError": 1,
+    "ComparisonError": 1,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda e: e.__name__)

@@ -26,6 +26,7 @@ import numpy as np
 import deep500 as d5
 from tests.recipes.common import quick
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests were started in the background
 calls, sync = 0, os.fsync
 
 def fsync(handle):
