@@ -44,6 +44,10 @@ from deep500.metrics import TrainingTime as TrainingTime
 from deep500.networks import GraphExecutor as GraphExecutor
 from deep500.networks import Network as Network
 from deep500.networks import add_loss as add_loss
+from deep500.operators import CustomOp as CustomOp
+from deep500.operators import CustomPythonOp as CustomPythonOp
+from deep500.operators import load_plugin as load_plugin
+from deep500.operators import register_op as register_op
 from deep500.recipe import RecipeResult as RecipeResult
 from deep500.recipe import run_recipe as run_recipe
 from deep500.registry import backend_names as backend_names

@@ -1,0 +1,95 @@
+"""`CustomPythonOp`: an operator written with NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from deep500.errors import InputError, UnsupportedOperator
+from deep500.operators.base import CustomOp, Descriptors, as_list, describe
+from deep500.tensors import TensorDescriptor, numpy_dtype
+
+
+class CustomPythonOp(CustomOp):
+    """Base class of operators in Python: write ``forward`` and, to train through it, ``backward``.
+
+    Without descriptors, dtypes and shapes of the outputs are found by calling ``forward`` once with ones of the inputs'
+    dtypes and shapes; so forward must take any values.
+
+    Example:
+        >>> class Power(CustomPythonOp):
+        ...     def __init__(self, exponent):
+        ...         super().__init__()
+        ...         self.exponent = exponent
+        ...     def forward(self, inputs):
+        ...         return inputs[0] ** self.exponent
+        ...     def backward(self, grads, fwd_inputs, fwd_outputs):
+        ...         return grads[0] * self.exponent * fwd_inputs[0] ** (self.exponent - 1)
+        >>> Power(3)(np.array([1.0, 2.0])).tolist()
+        [1.0, 8.0]
+    """
+
+    _seen: dict[tuple[TensorDescriptor, ...], list[TensorDescriptor]]
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether the class has a ``backward`` of its own."""
+        return type(self).backward is not CustomOp.backward
+
+    def infer(self, inputs: Descriptors) -> list[TensorDescriptor]:
+        """See :meth:`CustomOp.infer`; without declared outputs, forward is called with ones."""
+        self.check(inputs)
+        if self.output_descriptors is not None:
+            return super().infer(inputs)
+        key = tuple(inputs)
+        seen = self.__dict__.setdefault("_seen", {})
+        if key not in seen:
+            seen[key] = self._tried(inputs)
+        return seen[key]
+
+    def _tried(self, inputs: Sequence[TensorDescriptor]) -> list[TensorDescriptor]:
+        if not all(d.is_static and d.dtype is not None for d in inputs):
+            raise UnsupportedOperator(
+                f"operator {self.name!r}: got inputs of unknown size ({', '.join(map(str, inputs))}); expected known "
+                "ones, or declared outputs: pass output_descriptors to super().__init__()"
+            )
+        ones = [np.ones(d.shape, numpy_dtype(d.dtype)) for d in inputs]  # type: ignore[arg-type]
+        try:
+            return [describe(np.asarray(y)) for y in as_list(self.forward(ones))]
+        except Exception as error:
+            raise InputError(
+                f"operator {self.name!r}: got {type(error).__name__} ({error}) from forward with ones of "
+                f"{', '.join(map(str, inputs))}; expected outputs: mend it, or declare output_descriptors"
+            ) from error
+
+
+class GradientOp(CustomOp):
+    """The gradient of another operator as an operator: (output gradients, inputs, outputs) -> input gradients.
+
+    What emitted gradient networks call (node ``<Name>Grad``); it has no gradient itself.
+    """
+
+    def __init__(self, operator: CustomOp, num_outputs: int) -> None:
+        super().__init__()
+        self.operator, self.count = operator, num_outputs
+
+    @property
+    def name(self) -> str:
+        """The operator's with ``Grad`` behind it."""
+        return f"{self.operator.name}Grad"
+
+    @property
+    def differentiable(self) -> bool:
+        """No."""
+        return False
+
+    def infer(self, inputs: Descriptors) -> list[TensorDescriptor]:
+        """Dtypes and shapes of the forward inputs."""
+        return list(inputs[self.count : len(inputs) - self.count])
+
+    def forward(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The gradients of the inputs."""
+        count = self.count
+        grads = [np.ascontiguousarray(g) for g in inputs[:count]]
+        return self.operator.run_backward(grads, inputs[count : len(inputs) - count], inputs[len(inputs) - count :])

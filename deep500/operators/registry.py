@@ -1,0 +1,195 @@
+"""Operators by name: what makes a custom operator a node of domain ``deep500`` in every network and backend.
+
+``@register_op("Name")`` enters a factory. A plugin is a folder ``<name>/`` with a file ``<name>.py`` (or
+``__init__.py``) that does so; plugins are found in ``custom_ops/`` of the project, through entry points of the group
+``deep500.custom_ops``, and by path (:func:`load_plugin`, or a recipe's ``'custom_ops': ['path']``).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from deep500.errors import InputError, UnsupportedOperator, nearest
+from deep500.operators.base import CustomOp, Descriptors
+from deep500.operators.python_op import GradientOp
+
+DOMAIN = "deep500"
+"""ONNX domain of custom operators."""
+
+GRADIENT = "Grad"
+"""What a gradient node's type ends with."""
+
+BUILT_IN = Path(__file__).resolve().parents[1] / "custom_ops"
+"""Folder of the plugins that come with Deep500."""
+
+Factory = Callable[..., CustomOp]
+Registered = TypeVar("Registered", bound=Factory)
+
+_factories: dict[str, Factory] = {}
+_loaded: dict[Path, ModuleType] = {}
+
+
+def register_op(name: str) -> Callable[[Registered], Registered]:
+    """Decorator: enter a class or function under the name that nodes use.
+
+    A class derived from :class:`CustomOp` is called with the node's attributes, a function with the descriptors of the
+    node's inputs first, so that it can build for their dtype: ``def gelu(inputs, approximate="none") -> CustomOp``.
+    Made operators are kept: one per name, attributes and input descriptors.
+
+    Raises:
+        InputError: the name is no identifier, or ends with ``Grad``, or another factory has it.
+
+    Example:
+        >>> import deep500 as d5
+        >>> @d5.register_op("DocTwice")
+        ... class Twice(d5.CustomPythonOp):
+        ...     def forward(self, inputs):
+        ...         return 2 * inputs[0]
+        >>> find_operator("DocTwice", {}, [d5.tensordesc((3,))])
+        <Twice>
+    """
+
+    def enter(factory: Registered) -> Registered:
+        if not name.isidentifier() or name.endswith(GRADIENT):
+            raise InputError(f"got operator name {name!r}; expected an identifier that does not end with {GRADIENT!r}")
+        known = _factories.get(name)
+        if known is not None and _origin(known) != _origin(factory):
+            raise InputError(
+                f"got a second operator {name!r} ({_origin(factory)}; the first: {_origin(known)}); expected a new "
+                "name: rename it"
+            )
+        _factories[name] = factory
+        _make.cache_clear()
+        return factory
+
+    return enter
+
+
+def _origin(factory: Factory) -> str:
+    return f"{factory.__module__}.{factory.__qualname__}"
+
+
+def operator_names() -> list[str]:
+    """Names of all registered operators, those of all plugins that can be found included."""
+    _find_plugins()
+    return sorted(_factories)
+
+
+def is_registered(name: str) -> bool:
+    """Whether nodes of this type (a gradient's too) can be made."""
+    base = name.removesuffix(GRADIENT)
+    if base not in _factories:
+        _find_plugins()
+    return base in _factories
+
+
+def find_operator(name: str, attributes: Mapping[str, Any], inputs: Descriptors) -> CustomOp:
+    """The operator of a node.
+
+    Args:
+        name: the node's type; ``<Name>Grad`` gives the gradient (its attribute ``num_outputs`` says how many outputs the
+            operator has).
+        attributes: the node's.
+        inputs: what is known of the node's inputs.
+
+    Raises:
+        UnsupportedOperator: no plugin provides it.
+        InputError: its factory refuses the attributes or inputs.
+    """
+    if not is_registered(name):
+        raise UnsupportedOperator(
+            f"got custom operator {name!r}, which no plugin provides; expected a registered one "
+            f"({nearest(name, _factories)}): load its plugin with deep500.load_plugin('path/to/folder') or a recipe's "
+            "'custom_ops': ['path/to/folder']"
+        )
+    given = {key: _plain(value) for key, value in attributes.items()}
+    if name.endswith(GRADIENT):
+        count = given.pop("num_outputs")
+        forward_inputs = inputs[count : len(inputs) - count]
+        return GradientOp(find_operator(name.removesuffix(GRADIENT), given, forward_inputs), count)
+    return _make(name, _factories[name], tuple(sorted(given.items())), tuple(inputs))
+
+
+@lru_cache(maxsize=4096)
+def _make(name: str, factory: Factory, attributes: tuple[tuple[str, Any], ...], inputs: tuple[Any, ...]) -> CustomOp:
+    leading = () if inspect.isclass(factory) else (inputs,)
+    try:
+        inspect.signature(factory).bind(*leading, **dict(attributes))
+    except TypeError as error:
+        raise InputError(
+            f"custom operator {name!r}: got attributes {dict(attributes)}; expected those of "
+            f"{inspect.signature(factory)} ({error}): correct the node"
+        ) from error
+    made = factory(*leading, **dict(attributes))
+    if not isinstance(made, CustomOp):
+        raise InputError(f"custom operator {name!r}: got {made!r} from its factory; expected a CustomOp: return one")
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as a hashable Python value; whole arrays become nested tuples."""
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
+
+
+def load_plugin(path: str | Path) -> ModuleType:
+    """Load the plugin in a folder (or a Python file) and return its module; loading it twice does nothing.
+
+    Raises:
+        InputError: there is no plugin at that path, or it cannot be imported.
+    """
+    place = Path(path).expanduser().resolve()
+    file = place if place.is_file() else _entry_file(place)
+    if file is None:
+        raise InputError(
+            f"got plugin {str(path)!r}; expected a Python file, or a folder with {place.name}.py or __init__.py in it: "
+            "see custom_ops/README.md"
+        )
+    if file not in _loaded:
+        _loaded[file] = _import(file)
+    return _loaded[file]
+
+
+def load_plugins(paths: Iterable[str | Path]) -> list[ModuleType]:
+    """:func:`load_plugin` for every path."""
+    return [load_plugin(path) for path in paths]
+
+
+def _entry_file(folder: Path) -> Path | None:
+    files = (folder / f"{folder.name}.py", folder / "__init__.py")
+    return next((file for file in files if file.is_file()), None)
+
+
+def _import(file: Path) -> ModuleType:
+    name = f"deep500_plugin_{file.stem}_{sha256(str(file).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise InputError(
+            f"got plugin {str(file)!r}, whose import raised {type(error).__name__}: {error}; expected one that imports: "
+            "mend it"
+        ) from error
+    return module
+
+
+@lru_cache(maxsize=1)
+def _find_plugins() -> Sequence[ModuleType]:
+    """Load the plugins that come with Deep500 and those of entry points."""
+    folders = sorted(f for f in BUILT_IN.iterdir() if f.is_dir() and _entry_file(f)) if BUILT_IN.is_dir() else []
+    return [*load_plugins(folders), *(entry.load() for entry in entry_points(group="deep500.custom_ops"))]
