@@ -98,8 +98,8 @@ def find_operator(name: str, attributes: Mapping[str, Any], inputs: Descriptors)
     """The operator of a node.
 
     Args:
-        name: the node's type; ``<Name>Grad`` gives the gradient (its attribute ``num_outputs`` says how many outputs the
-            operator has).
+        name: the node's type; ``<Name>Grad`` gives the gradient (its attribute ``num_outputs`` counts the operator's
+            outputs).
         attributes: the node's.
         inputs: what is known of the node's inputs.
 
@@ -182,8 +182,8 @@ def _import(file: Path) -> ModuleType:
     except Exception as error:
         del sys.modules[name]
         raise InputError(
-            f"got plugin {str(file)!r}, whose import raised {type(error).__name__}: {error}; expected one that imports: "
-            "mend it"
+            f"got plugin {str(file)!r}, whose import raised {type(error).__name__}: {error}; expected one that "
+            "imports: mend it"
         ) from error
     return module
 
