@@ -163,8 +163,9 @@ def as_list(values: Any) -> list[Any]:
 
 def empty(descriptor: TensorDescriptor) -> np.ndarray:
     """An array for an output; every size must be known."""
+    shape: Any = descriptor.shape
     assert descriptor.is_static and descriptor.dtype is not None
-    return np.empty(descriptor.shape, numpy_dtype(descriptor.dtype))  # type: ignore[arg-type]
+    return np.empty(shape, numpy_dtype(descriptor.dtype))
 
 
 def _resolved(declared: TensorDescriptor, inputs: Descriptors, sizes: Mapping[str, Any]) -> TensorDescriptor:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from deep500.errors import InputError, UnsupportedOperator
-from deep500.operators.base import CustomOp, Descriptors, as_list, describe
-from deep500.tensors import TensorDescriptor, numpy_dtype
+from deep500.operators.base import CustomOp, Descriptors, as_list, describe, empty
+from deep500.tensors import TensorDescriptor
 
 
 class CustomPythonOp(CustomOp):
@@ -54,7 +54,7 @@ class CustomPythonOp(CustomOp):
                 f"operator {self.name!r}: got inputs of unknown size ({', '.join(map(str, inputs))}); expected known "
                 "ones, or declared outputs: pass output_descriptors to super().__init__()"
             )
-        ones = [np.ones(d.shape, numpy_dtype(d.dtype)) for d in inputs]  # type: ignore[arg-type]
+        ones: list[np.ndarray] = [np.ones_like(empty(d)) for d in inputs]
         try:
             return [describe(np.asarray(y)) for y in as_list(self.forward(ones))]
         except Exception as error:
