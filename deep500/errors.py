@@ -68,6 +68,24 @@ class ComparisonError(Deep500Error, RuntimeError):
     exit_code = 1
 
 
+class CompileError(Deep500Error, RuntimeError):
+    """A C++ operator does not compile; holds the compiler's own lines."""
+
+
+class EnzymeError(CompileError):
+    """Enzyme cannot differentiate a C++ operator, or what it made is wrong; ``log`` is all that the tool said."""
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log
+
+
+class MissingEngine(Deep500Error, RuntimeError):
+    """Enzyme or a compiler is not there; the message holds the command that brings it."""
+
+    exit_code = 3
+
+
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
     """Return a phrase for error messages with the known names closest to ``name``.
 
