@@ -30,8 +30,12 @@ from deep500.events import Event as Event
 from deep500.events import Events as Events
 from deep500.events import StopTraining as StopTraining
 from deep500.measure import Interval as Interval
+from deep500.measure import Recorder as Recorder
+from deep500.measure import Recording as Recording
+from deep500.measure import measured as measured
 from deep500.measure import median_interval as median_interval
 from deep500.measure import paired_ratio as paired_ratio
+from deep500.measure import region as region
 from deep500.metrics import Metric as Metric
 from deep500.metrics import TestAccuracy as TestAccuracy
 from deep500.metrics import TestLoss as TestLoss

@@ -1,5 +1,18 @@
-"""How to measure: statistics and the environment that a number was measured in."""
+"""How to measure: sampling, statistics, timers for other people's loops, and the environment of a number."""
 
+from deep500.measure.plan import Budget as Budget
+from deep500.measure.plan import Plan as Plan
+from deep500.measure.plan import Target as Target
+from deep500.measure.quantiles import Estimate as Estimate
+from deep500.measure.quantiles import quantile as quantile
+from deep500.measure.recorder import Recorder as Recorder
+from deep500.measure.recorder import Recording as Recording
+from deep500.measure.recorder import measured as measured
+from deep500.measure.recorder import region as region
+from deep500.measure.sampling import Measurement as Measurement
+from deep500.measure.sampling import measure as measure
 from deep500.measure.statistics import Interval as Interval
 from deep500.measure.statistics import median_interval as median_interval
 from deep500.measure.statistics import paired_ratio as paired_ratio
+from deep500.measure.steady import SteadyState as SteadyState
+from deep500.measure.steady import find_steady_state as find_steady_state

@@ -1,0 +1,169 @@
+"""`measure`: call a function until its quantiles are known well enough, and say so where they are not.
+
+Looks at the data are at geometrically growing sizes, and the autocorrelation time may only grow from look to look;
+otherwise stopping at the first interval that happens to be tight would make intervals too short (with "99 %" and
+dependent noise, 76 % coverage). A run is never extended after a comparison was looked at: that is what plans are for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import InputError
+from deep500.measure.plan import Plan
+from deep500.measure.quantiles import Estimate, finite, quantile
+from deep500.measure.steady import SteadyState, find_steady_state
+
+Clock = Callable[[], int]
+GROWTH = 1.3
+TIMER_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """All samples of one launch and what they say.
+
+    Attributes:
+        samples: seconds, in the order in which they were taken, warm-up included.
+        steady: where warm-up ends and whether the rest is steady.
+        estimates: one per target of the plan, on the samples after the cut.
+        reached: whether every target was met within the budget, on a steady series.
+        problems: what a reader must know, in words: not reached, drifting, timer too coarse.
+        timer_overhead: seconds that reading the clock adds to each sample.
+    """
+
+    samples: np.ndarray
+    steady: SteadyState
+    estimates: tuple[Estimate, ...]
+    reached: bool
+    problems: tuple[str, ...]
+    timer_overhead: float = 0.0
+
+    @property
+    def kept(self) -> np.ndarray:
+        """Samples after the warm-up."""
+        return self.samples[self.steady.cut :]
+
+    def __str__(self) -> str:
+        return f"{self.estimates[0]} s" + "".join(f"; {problem}" for problem in self.problems)
+
+
+class Judge:
+    """Looks at a growing series, again and again, and decides whether it is enough."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.taus = [1.0] * len(plan.targets)
+
+    def __call__(self, samples: Any) -> tuple[SteadyState, tuple[Estimate, ...], bool]:
+        """Steady state, estimates, and whether all targets are met."""
+        plan, values = self.plan, finite(samples)
+        steady = find_steady_state(values, plan.alpha, plan.max_fraction)
+        kept = values[steady.cut :] if steady.cut < values.size else values
+        found = tuple(quantile(kept, t.q, t.level, tau) for t, tau in zip(plan.targets, self.taus, strict=True))
+        self.taus = [one.tau for one in found]
+        enough = all(e.precision <= t.rel and e.n_eff >= plan.budget.min_neff
+                     for e, t in zip(found, plan.targets, strict=True))  # fmt: skip
+        return steady, found, enough and steady.is_steady
+
+
+def next_size(size: int) -> int:
+    """How many samples the look after the one at ``size`` takes.
+
+    Example:
+        >>> next_size(30)
+        39
+    """
+    return math.ceil(GROWTH * size)
+
+
+def measure(
+    function: Callable[[], object], plan: Plan | None = None, synchronize: Callable[[], object] | None = None,
+    clock: Clock = time.perf_counter_ns,
+) -> Measurement:  # fmt: skip
+    """Call a function again and again and time every call.
+
+    Args:
+        function: takes nothing; what it returns is dropped.
+        plan: what is wanted; 99 % interval of the median within 5 % by default.
+        synchronize: waits for the device, for instance ``executor.synchronize``; part of every sample.
+        clock: returns nanoseconds.
+
+    Raises:
+        InputError: the clock went backwards.
+
+    Example:
+        >>> from deep500.measure.plan import Budget
+        >>> found = measure(lambda: sum(range(1000)), Plan(budget=Budget(max_s=2.0)))
+        >>> bool(found.samples.min() > 0)
+        True
+    """
+    plan = plan or Plan()
+    judge, budget = Judge(plan), plan.budget
+    cold = np.zeros(plan.cold_bytes, np.uint8) if plan.cold_bytes else None
+    durations = array("q", bytes(8 * budget.max_n))
+    deadline = clock() + int(budget.max_s * 1e9)
+    taken, size = 0, min(budget.min_n, budget.max_n)
+    while True:
+        taken = _take(function, synchronize, clock, cold, durations, taken, size, deadline)
+        samples = np.frombuffer(durations, np.int64, taken) / 1e9
+        steady, estimates, reached = judge(samples)
+        if reached or taken < size or size == budget.max_n:
+            break
+        size = min(next_size(size), budget.max_n)
+    overhead = timer_overhead(clock)
+    problems = _problems(plan, steady, estimates, reached, overhead)
+    return Measurement(samples, steady, estimates, reached, problems, overhead)
+
+
+def _take(
+    function: Callable[[], object], synchronize: Callable[[], object] | None, clock: Clock, cold: np.ndarray | None,
+    durations: array[int], taken: int, size: int, deadline: int,
+) -> int:  # fmt: skip
+    """Fill ``durations`` up to ``size`` samples or until the deadline; returns how many there are (at least one)."""
+    for i in range(taken, size):
+        if cold is not None:
+            cold += 1
+        begin = clock()
+        function()
+        if synchronize is not None:
+            synchronize()
+        end = clock()
+        if end < begin:
+            raise InputError(f"got {end - begin} ns from the clock; expected time to go forward: use a monotonic clock")
+        durations[i] = end - begin
+        if end > deadline:
+            return i + 1
+    return size
+
+
+def timer_overhead(clock: Clock = time.perf_counter_ns) -> float:
+    """Seconds between two readings of the clock with nothing in between (median of 201)."""
+    gaps = []
+    for _ in range(201):
+        begin = clock()
+        gaps.append(clock() - begin)
+    return float(np.median(gaps)) / 1e9
+
+
+def _problems(
+    plan: Plan, steady: SteadyState, estimates: tuple[Estimate, ...], reached: bool, overhead: float
+) -> tuple[str, ...]:
+    found = []
+    if not steady.is_steady:
+        found.append(f"no steady state: {steady.state}, level changes by {steady.trend:+.1%}")
+    for target, estimate in zip(plan.targets, estimates, strict=True):
+        if not reached and (estimate.precision > target.rel or estimate.n_eff < plan.budget.min_neff):
+            achieved = "no interval" if math.isinf(estimate.precision) else f"{estimate.precision:.1%}"
+            found.append(f"not reached: {target.rel:.1%} wanted, {achieved} at the end of the budget "
+                         f"(n {estimate.n}, worth {estimate.n_eff:.0f})")  # fmt: skip
+    if overhead > TIMER_SHARE * estimates[0].value:
+        found.append("reading the clock takes more than 5 % of a sample: measure several calls as one")
+    return tuple(found)
