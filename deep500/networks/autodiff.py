@@ -5,6 +5,7 @@ where a value is read several times the contributions are summed. A backend ther
 
 * An operator without a rule is expanded if ONNX defines it as a function, recurrent ones are unrolled; what is left is
   one UnsupportedOperator naming every node, but only nodes through which a gradient really flows count.
+* Custom operators bring their own ``backward``: :mod:`deep500.networks.gradient_rules.custom`.
 * Zero stands for "the derivative is zero", never for "not implemented": see ``gradient_rules.ZERO``.
 * Sizes, axes, indices of Slice and Pad and exponents that are fixed parameters are read when the gradient is built, as
   are sizes that shape inference knows; all else, the batch size above all, is left to the run.
@@ -20,9 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from deep500.errors import NetworkError, UnsupportedOperator, nearest
+from deep500.networks.custom import is_custom
 from deep500.networks.emit import Emitter
 from deep500.networks.executor import find_loss, gradient_name
 from deep500.networks.gradient_rules import RULES, ZERO, GradContext
+from deep500.networks.gradient_rules.custom import find_rule, why_not
 from deep500.networks.gradient_rules.expansion import expand_nodes
 from deep500.networks.graph import Network
 from deep500.networks.node import Node
@@ -122,22 +125,23 @@ def _prepare(work: Network, loss: str, targets: Sequence[str]) -> tuple[Flow, li
     while expand_nodes(work, _without_rule(work, flow), flow.descriptors):
         flow = find_flow(work, loss, targets)
     missing = _without_rule(work, flow)
-    wanted = {name: RULES[_rule_key(work.node(name))].outputs for name in flow.inputs if name not in missing}
-    extend_outputs(work, {name: n for name, n in wanted.items() if n > 1})
+    rules = {name: find_rule(work.node(name), flow.descriptors) for name in flow.inputs if name not in missing}
+    wanted = {name: rule.outputs for name, rule in rules.items() if rule is not None and rule.outputs > 1}
+    extend_outputs(work, wanted)
+    if any(is_custom(work.node(name)) for name in wanted):  # their rules read the dtypes of all outputs
+        flow = find_flow(work, loss, targets)
     return flow, [(work.node(name), _why_not(work.node(name), flow)) for name in missing]
 
 
 def _without_rule(network: Network, flow: Flow) -> list[str]:
-    return [name for name in flow.inputs if _rule_key(network.node(name)) not in RULES]
-
-
-def _rule_key(node: Node) -> tuple[str, str]:
-    return node.domain, node.op_type
+    return [name for name in flow.inputs if find_rule(network.node(name), flow.descriptors) is None]
 
 
 def _why_not(node: Node, flow: Flow) -> str:
     if node.op_type in ("If", "Loop", "Scan") or node.name in flow.captured:
         return "gradients do not pass control flow: unroll it"
+    if is_custom(node):
+        return why_not(node, flow.descriptors) or "no rule"
     if node.op_type in ("LSTM", "GRU", "RNN"):
         return "recurrent operators need a sequence length that is known when the network is built"
     return "no rule"
@@ -166,7 +170,7 @@ class _Backward:
     def run(self, loss: str, targets: Sequence[str]) -> Network:
         self.contributions[loss] = [self._seed(loss)]
         for node in reversed(self.work.nodes):
-            if node.name in self.flow.inputs and _rule_key(node) in RULES:
+            if node.name in self.flow.inputs:
                 self._pass(node)
         if self.refused:
             raise _refusal(self.refused)
@@ -186,6 +190,9 @@ class _Backward:
 
     def _pass(self, node: Node) -> None:
         """Turn the gradients of a node's outputs into contributions to those of its inputs."""
+        rule = find_rule(node, self.flow.descriptors)
+        if rule is None:
+            return  # among the refused
         grads = [self._total(value) for value in node.outputs]
         if not any(grads):
             return
@@ -193,7 +200,7 @@ class _Backward:
         needed = self.flow.inputs[node.name]
         context = GradContext(self.emitter, node, self.flow.descriptors, grads, needed, self.shapes)
         try:
-            results = RULES[_rule_key(node)].function(context)
+            results = rule.function(context)
         except UnsupportedOperator as error:
             self.refused.append((node, str(error)))
             return

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 
 from deep500.errors import NetworkError, nearest
+from deep500.operators.registry import DOMAIN
 
 OPSET = onnx.defs.onnx_opset_version()
 """The one opset of networks in memory: the newest that the installed ``onnx`` knows."""
@@ -174,7 +175,12 @@ def decode(value: Any) -> Any:
 
 @cache
 def find_schema(op_type: str, domain: str = "") -> onnx.defs.OpSchema | None:
-    """The operator's schema at :data:`OPSET` (newest version in other domains), None if ONNX has none."""
+    """The operator's schema at :data:`OPSET` (newest version in other domains), None if ONNX has none.
+
+    Custom operators have none, although shape inference gives them some for a moment.
+    """
+    if domain == DOMAIN:
+        return None
     try:
         return onnx.defs.get_schema(op_type, OPSET, domain) if not domain else onnx.defs.get_schema(op_type, domain)
     except onnx.defs.SchemaError:
@@ -186,7 +192,8 @@ def _operators() -> dict[str, list[str]]:
     """Names of ONNX's operators by domain."""
     names: dict[str, set[str]] = {}
     for schema in onnx.defs.get_all_schemas():
-        names.setdefault(schema.domain, set()).add(schema.name)
+        if schema.domain != DOMAIN:  # shape inference enters some for a moment
+            names.setdefault(schema.domain, set()).add(schema.name)
     return {domain: sorted(operators) for domain, operators in names.items()}
 
 

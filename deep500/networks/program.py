@@ -17,6 +17,7 @@ import onnx
 from onnx import inliner, version_converter
 
 from deep500.errors import NetworkError, UnsupportedOperator, nearest
+from deep500.networks.custom import is_custom, missing_plugins, unregistered
 from deep500.networks.graph import Network
 from deep500.networks.node import OPSET, Node, captures, decode, find_schema
 from deep500.networks.protos import UNKNOWN, node_proto, type_proto, value_info
@@ -99,8 +100,13 @@ def to_node(proto: onnx.NodeProto, name: str) -> Node:
 
 
 def supported(program: Program, target: Target) -> Program:
-    """The program with function bodies in place of operators that the table lacks; raises UnsupportedOperator."""
+    """The program with function bodies in place of operators that the table lacks; raises UnsupportedOperator.
+
+    Custom operators (domain ``deep500``) stay: the backend calls what :func:`deep500.networks.custom.operator_of` finds.
+    """
     nodes, problems = [], []
+    if missing := unregistered(program.nodes):
+        raise UnsupportedOperator(missing_plugins(missing))
     for node in program.nodes:
         rare = rare_dtype(node, program.descriptors, target)
         problem = trouble(node, target) or rare
@@ -123,6 +129,8 @@ def trouble(node: Node, target: Target) -> str | None:
     """What keeps a node from being run natively, None if nothing does."""
     if node.op_type == "Constant" and not node.domain:
         return None  # becomes part of the module
+    if is_custom(node):
+        return None  # the backend calls the operator itself
     entry = target.table.get((node.domain, node.op_type))
     where = f"{node.name!r} ({node.domain + '.' if node.domain else ''}{node.op_type})"
     if entry is None:

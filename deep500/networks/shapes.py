@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
+from deep500.errors import Deep500Error
+from deep500.networks.custom import is_custom
+from deep500.networks.custom_shapes import infer_shapes
 from deep500.networks.node import Node
 from deep500.networks.protos import (
     UNKNOWN,
@@ -24,6 +27,7 @@ from deep500.networks.protos import (
     tensor_proto,
     value_info,
 )
+from deep500.operators.registry import is_registered
 from deep500.tensors import Dim, Shape, TensorDescriptor
 
 if TYPE_CHECKING:
@@ -41,8 +45,11 @@ Constants = dict[str, np.ndarray]
 def infer_descriptors(network: Structure) -> Descriptors:
     """Descriptors of all values; what cannot be inferred is None in its dtype, its shape or single sizes.
 
-    Declarations from the file that the network came from help where inference fails (custom operators). Operators that
-    ONNX does not know never raise.
+    Custom operators are asked (:mod:`deep500.networks.custom_shapes`); where one cannot tell or its plugin is missing,
+    and for operators of other domains, declarations from the file that the network came from help.
+
+    Raises:
+        NetworkError: a custom operator refuses its inputs or attributes; names the node.
     """
     skeleton = graph_proto(network, {}, _decides_shapes)
     found = _infer(network, skeleton, {}, {})
@@ -102,8 +109,10 @@ def _infer(network: Structure, skeleton: onnx.GraphProto, binding: Mapping[str, 
     foreign = {n for n in declared if _is_foreign(network.producer(n))}
     graph.value_info.extend(value_info(n, declared[n]) for n in sorted(foreign))
     try:
-        model = onnx.shape_inference.infer_shapes(model_proto(graph), data_prop=True)
+        model = infer_shapes(model_proto(graph), declared, bool(binding))
         inferred = {v.name: _plain(descriptor_of(v.type), network) for v in model.graph.value_info}
+    except Deep500Error:  # from a custom operator
+        raise
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError):
         inferred = {}
     result = {n: _bind(d, binding) for n, d in network.inputs.items()}
@@ -121,7 +130,8 @@ def _dtype_of(value: np.ndarray) -> str:
 
 
 def _is_foreign(node: Node | None) -> bool:
-    return node is not None and node.domain != ""
+    """Whether nobody but the file's declarations can tell the node's outputs before the run."""
+    return node is not None and node.domain != "" and not (is_custom(node) and is_registered(node.op_type))
 
 
 def _bind(descriptor: TensorDescriptor, binding: Mapping[str, int]) -> TensorDescriptor:

@@ -116,7 +116,7 @@ class CustomOp(abc.ABC):
             >>> Twice()([1.0, 2.0]).tolist()
             [2.0, 4.0]
         """
-        outputs = self.run([np.ascontiguousarray(x) for x in inputs])
+        outputs = self.run([contiguous(x) for x in inputs])
         return outputs[0] if len(outputs) == 1 else outputs
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -139,7 +139,7 @@ class CustomOp(abc.ABC):
                     f"operator {self.name!r}: got a gradient of shape {g.shape} for input {i}; expected {x.shape}: "
                     "let backward return gradients of the inputs' shapes"
                 )
-        return [np.ascontiguousarray(g, x.dtype) for g, x in zip(gradients, fwd_inputs, strict=True)]
+        return [contiguous(g, x.dtype) for g, x in zip(gradients, fwd_inputs, strict=True)]
 
     def _check_count(self, method: str, what: str, got: int, expected: int | None) -> None:
         if expected is not None and got != expected:
@@ -154,6 +154,11 @@ class CustomOp(abc.ABC):
 def describe(array: Any) -> TensorDescriptor:
     """The descriptor of an array."""
     return TensorDescriptor(str(array.dtype), tuple(array.shape))
+
+
+def contiguous(value: Any, dtype: Any = None) -> np.ndarray:
+    """An array in C order, itself if it is one; unlike NumPy's function of that name it leaves scalars scalars."""
+    return np.asarray(value, dtype, order="C")
 
 
 def as_list(values: Any) -> list[Any]:

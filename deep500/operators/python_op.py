@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from deep500.errors import InputError, UnsupportedOperator
-from deep500.operators.base import CustomOp, Descriptors, as_list, describe, empty
+from deep500.operators.base import CustomOp, Descriptors, as_list, contiguous, describe, empty
 from deep500.tensors import TensorDescriptor
 
 
@@ -47,6 +47,22 @@ class CustomPythonOp(CustomOp):
         if key not in seen:
             seen[key] = self._tried(inputs)
         return seen[key]
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """See :meth:`CustomOp.run`; declared outputs are held to what was declared, because networks rely on it.
+
+        Raises:
+            InputError: forward returned another dtype or shape.
+        """
+        outputs = super().run(inputs)
+        if self.output_descriptors is not None:
+            for i, (array, declared) in enumerate(zip(outputs, self.infer([describe(x) for x in inputs]), strict=True)):
+                if str(array.dtype) != (declared.dtype or str(array.dtype)) or not declared.accepts(array.shape):
+                    raise InputError(
+                        f"operator {self.name!r}: got output {i} of {describe(array)} from forward; expected "
+                        f"{declared}, as declared: convert it, or correct output_descriptors"
+                    )
+        return outputs
 
     def _tried(self, inputs: Sequence[TensorDescriptor]) -> list[TensorDescriptor]:
         if not all(d.is_static and d.dtype is not None for d in inputs):
@@ -91,5 +107,5 @@ class GradientOp(CustomOp):
     def forward(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The gradients of the inputs."""
         count = self.count
-        grads = [np.ascontiguousarray(g) for g in inputs[:count]]
+        grads = [contiguous(g) for g in inputs[:count]]
         return self.operator.run_backward(grads, inputs[count : len(inputs) - count], inputs[len(inputs) - count :])

@@ -13,14 +13,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
 
-from deep500.errors import InputError, UnsupportedOperator, nearest
+from deep500.errors import Deep500Error, InputError, UnsupportedOperator, nearest
 from deep500.operators.base import CustomOp, Descriptors
 from deep500.operators.python_op import GradientOp
 
@@ -63,6 +63,10 @@ def register_op(name: str) -> Callable[[Registered], Registered]:
     def enter(factory: Registered) -> Registered:
         if not name.isidentifier() or name.endswith(GRADIENT):
             raise InputError(f"got operator name {name!r}; expected an identifier that does not end with {GRADIENT!r}")
+        if "num_outputs" in inspect.signature(factory).parameters:
+            raise InputError(
+                f"operator {name!r}: got an argument num_outputs; expected another name, gradient nodes use this one"
+            )
         known = _factories.get(name)
         if known is not None and _origin(known) != _origin(factory):
             raise InputError(
@@ -115,7 +119,12 @@ def find_operator(name: str, attributes: Mapping[str, Any], inputs: Descriptors)
         )
     given = {key: _plain(value) for key, value in attributes.items()}
     if name.endswith(GRADIENT):
-        count = given.pop("num_outputs")
+        count = given.pop("num_outputs", None)
+        if not isinstance(count, int) or not 1 <= count <= len(inputs) // 2:
+            raise InputError(
+                f"custom operator {name!r}: got num_outputs={count!r} and {len(inputs)} inputs; expected output "
+                "gradients, inputs and as many outputs: let with_gradient() make such nodes"
+            )
         forward_inputs = inputs[count : len(inputs) - count]
         return GradientOp(find_operator(name.removesuffix(GRADIENT), given, forward_inputs), count)
     return _make(name, _factories[name], tuple(sorted(given.items())), tuple(inputs))
@@ -131,7 +140,15 @@ def _make(name: str, factory: Factory, attributes: tuple[tuple[str, Any], ...], 
             f"custom operator {name!r}: got attributes {dict(attributes)}; expected those of "
             f"{inspect.signature(factory)} ({error}): correct the node"
         ) from error
-    made = factory(*leading, **dict(attributes))
+    try:
+        made = factory(*leading, **dict(attributes))
+    except Deep500Error:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"custom operator {name!r}: got {type(error).__name__} ({error}) from its factory with {dict(attributes)}; "
+            "expected an operator: correct the node's attributes or the factory"
+        ) from error
     if not isinstance(made, CustomOp):
         raise InputError(f"custom operator {name!r}: got {made!r} from its factory; expected a CustomOp: return one")
     return made
@@ -158,7 +175,7 @@ def load_plugin(path: str | Path) -> ModuleType:
             "see custom_ops/README.md"
         )
     if file not in _loaded:
-        _loaded[file] = _import(file)
+        _import(file)
     return _loaded[file]
 
 
@@ -172,24 +189,34 @@ def _entry_file(folder: Path) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def _import(file: Path) -> ModuleType:
+def _import(file: Path) -> None:
     name = f"deep500_plugin_{file.stem}_{sha256(str(file).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = _loaded[file] = module  # before it runs: it may itself look for operators
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        del sys.modules[name]
+        del sys.modules[name], _loaded[file]
         raise InputError(
             f"got plugin {str(file)!r}, whose import raised {type(error).__name__}: {error}; expected one that "
             "imports: mend it"
         ) from error
-    return module
 
 
 @lru_cache(maxsize=1)
 def _find_plugins() -> Sequence[ModuleType]:
     """Load the plugins that come with Deep500 and those of entry points."""
     folders = sorted(f for f in BUILT_IN.iterdir() if f.is_dir() and _entry_file(f)) if BUILT_IN.is_dir() else []
-    return [*load_plugins(folders), *(entry.load() for entry in entry_points(group="deep500.custom_ops"))]
+    return [*load_plugins(folders), *map(_entry, entry_points(group="deep500.custom_ops"))]
+
+
+def _entry(entry: EntryPoint) -> ModuleType:
+    try:
+        return entry.load()
+    except Exception as error:
+        raise InputError(
+            f"got plugin {entry.name!r} ({entry.value}), whose import raised {type(error).__name__}: {error}; expected "
+            "one that imports: mend or uninstall its package"
+        ) from error

@@ -4,6 +4,7 @@ from deep500.registry import require
 
 require("onnxruntime")
 
+from deep500.frameworks.onnxruntime.custom import custom_op
 from deep500.frameworks.onnxruntime.executor import Executor, from_model, from_onnx
 from deep500.frameworks.onnxruntime.native import NativeExecutor, from_native
 from deep500.frameworks.onnxruntime.optimizers import (
@@ -18,5 +19,5 @@ from deep500.frameworks.onnxruntime.optimizers import (
 
 __all__ = [
     "AcceleGradOptimizer", "AdaGradOptimizer", "AdamOptimizer", "AdamWOptimizer", "Executor", "GradientDescent",
-    "MomentumOptimizer", "NativeExecutor", "RMSPropOptimizer", "from_model", "from_native", "from_onnx",
+    "MomentumOptimizer", "NativeExecutor", "RMSPropOptimizer", "custom_op", "from_model", "from_native", "from_onnx",
 ]  # fmt: skip

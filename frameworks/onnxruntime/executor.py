@@ -5,6 +5,7 @@ the core reads them without a copy. An inference session holds the parameters as
 packs, so that it is as fast as any session; once a network trains, the parameters become inputs of its sessions, and an
 update needs no new session. Randomness (Dropout) belongs to the session's nodes, whose seeds are ours: ONNX Runtime's
 own seed is one for the whole process, and is read only when a session is made. So ``reseed`` makes such sessions anew.
+Custom operators run between sessions: see :mod:`deep500.frameworks.onnxruntime.segments`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from deep500.devices import Device, fall_back, to_device
 from deep500.errors import InputError, NetworkError, nearest
 from deep500.frameworks.onnxruntime.compiler import check_outputs
 from deep500.frameworks.onnxruntime.program import Program
+from deep500.frameworks.onnxruntime.segments import Segments, make_program
 from deep500.frameworks.onnxruntime.session import options
 from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss
 from deep500.networks.graph import Network
@@ -86,7 +88,7 @@ class OrtNetwork(BoundNetwork):
 class Training:
     """A compiled training run."""
 
-    def __init__(self, program: Program, check: InputCheck, returned: list[str], gradients: list[str],
+    def __init__(self, program: Program | Segments, check: InputCheck, returned: list[str], gradients: list[str],
                  updates: dict[str, str]) -> None:  # fmt: skip
         self.program, self.check, self.returned, self.gradients = program, check, returned, gradients
         self.updates = updates  # running statistic -> the value that replaces it
@@ -127,7 +129,7 @@ class Executor(GraphExecutor):
         self._live = False  # whether parameters are inputs of the inference sessions
         self._rebuilt = False
         self._version = -1
-        self._inferences: dict[tuple[str, ...], tuple[Program, InputCheck]] = {}
+        self._inferences: dict[tuple[str, ...], tuple[Program | Segments, InputCheck]] = {}
         self._trainings: dict[str, Training] = {}
         self._inference(tuple(self.network.outputs))
 
@@ -185,7 +187,7 @@ class Executor(GraphExecutor):
             self._trainings = {k: v for k, v in self._trainings.items() if not written & v.program.constants}
             written.clear()
 
-    def _inference(self, outputs: tuple[str, ...]) -> tuple[Program, InputCheck]:
+    def _inference(self, outputs: tuple[str, ...]) -> tuple[Program | Segments, InputCheck]:
         self._refresh()
         if outputs not in self._inferences:
             check_outputs(self.network, outputs)
@@ -214,9 +216,9 @@ class Executor(GraphExecutor):
                 self._live, self._inferences = True, {}
         return self._trainings[loss]
 
-    def _compile(self, network: Network, outputs: Sequence[str], variables: Sequence[str]) -> Program:
+    def _compile(self, network: Network, outputs: Sequence[str], variables: Sequence[str]) -> Program | Segments:
         live = self.network._parameters
-        return Program(network, outputs, variables, live, self.settings, self.providers, self.seed)
+        return make_program(network, outputs, variables, live, self.settings, self.providers, self.seed)
 
     def _check(self, names: Sequence[str]) -> InputCheck:
         inputs = self.network.inputs

@@ -13,6 +13,7 @@ from deep500.frameworks.onnxruntime.compiler import compile_session
 from deep500.frameworks.onnxruntime.dtypes import is_plain, to_array, to_value
 from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, run_error
 from deep500.networks.graph import Network, Parameter
+from deep500.networks.node import Node
 
 
 class Program:
@@ -30,12 +31,12 @@ class Program:
         self.outputs = tuple(dict.fromkeys(outputs))
         self._parameters = live
         self._computed = [n for n in dict.fromkeys(outputs) if network.producer(n) is not None]
-        needed = _needed(network, self._computed)
-        used = {n for node in needed for n in node.reads} | set(outputs)
+        nodes = needed(network, self._computed)
+        used = {n for node in nodes for n in node.reads} | set(outputs)
         self.inputs = [n for n in network.inputs if n in used]
         self._variables = [n for n in dict.fromkeys(variables) if n in used]
         self.constants = {n for n in network._parameters if n in used} & set(live) - {*self._variables}
-        self.is_random = any(_draws(node) for node in needed)
+        self.is_random = any(_draws(node) for node in nodes)
         self.session: ort.InferenceSession | None = None
         if self._computed:
             self.session = compile_session(network, self._computed, self._variables, settings, providers, seed)
@@ -88,13 +89,14 @@ def _as_array(value: Any) -> Any:
     return value if isinstance(value, (list, type(None))) else np.asarray(value)
 
 
-def _needed(network: Network, outputs: Sequence[str]) -> list[Any]:
+def needed(network: Network, outputs: Sequence[str]) -> list[Node]:
+    """The nodes on which these values depend, in order."""
     wanted, nodes = set(outputs), []
     for node in reversed(network.nodes):
         if wanted.intersection(node.writes):
             wanted.update(node.reads)
             nodes.append(node)
-    return nodes
+    return nodes[::-1]
 
 
 def _draws(node: Any) -> bool:

@@ -9,6 +9,7 @@ import onnx
 
 from deep500.devices import Device
 from deep500.errors import UnsupportedOperator
+from deep500.frameworks.reference.custom import custom_op
 from deep500.frameworks.reference.executor import Executor
 from deep500.frameworks.reference.optimizers import (
     AcceleGradOptimizer,
@@ -23,7 +24,7 @@ from deep500.networks.graph import Network
 
 __all__ = [
     "AcceleGradOptimizer", "AdaGradOptimizer", "AdamOptimizer", "AdamWOptimizer", "Executor", "GradientDescent",
-    "MomentumOptimizer", "RMSPropOptimizer", "from_model", "from_native", "from_onnx",
+    "MomentumOptimizer", "RMSPropOptimizer", "custom_op", "from_model", "from_native", "from_onnx",
 ]  # fmt: skip
 
 

@@ -17,8 +17,10 @@ import onnx
 from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOperator
 from deep500.frameworks.reference import fallback
 from deep500.frameworks.reference.operators import Random, bind, find
+from deep500.networks.custom import CustomCall, check_plugins, is_custom
 from deep500.networks.graph import Network, Parameter
 from deep500.networks.node import Node, captures, from_proto
+from deep500.tensors import TensorDescriptor
 
 
 class Step(NamedTuple):
@@ -51,10 +53,11 @@ class Plan:
         self.slots = {"": 0}
         for name in (*self.inputs, *self.parameters, *(v for node in nodes for v in node.writes)):
             self.slots[name] = len(self.slots)
-        self.steps = self._steps(nodes, random)
+        known = network.descriptors() if isinstance(network, Network) and any(map(is_custom, nodes)) else {}
+        self.steps = self._steps(nodes, random, known)
 
-    def _steps(self, nodes: Sequence[Node], random: Random) -> list[Step]:
-        kernels = _bind_all(nodes, random)
+    def _steps(self, nodes: Sequence[Node], random: Random, known: Mapping[str, TensorDescriptor]) -> list[Step]:
+        kernels = _bind_all(nodes, random, known)
         kept = {self.slots[name] for name in (*self.outputs, *self.parameters)} | {0}
         steps: list[Step] = []
         for node, kernel in zip(reversed(nodes), reversed(kernels), strict=True):
@@ -118,7 +121,8 @@ def needed_nodes(network: Network | _Graph, outputs: Iterable[str]) -> list[Node
     return chosen[::-1]
 
 
-def _bind_all(nodes: Sequence[Node], random: Random) -> list[Callable[..., Any]]:
+def _bind_all(nodes: Sequence[Node], random: Random, known: Mapping[str, TensorDescriptor]) -> list[Callable[..., Any]]:
+    check_plugins(nodes)
     missing = list(_unknown(nodes))
     if missing:
         listed = ", ".join(f"{f'{n.domain}.' if n.domain else ''}{n.op_type} (node {n.name!r})" for n in missing)
@@ -129,16 +133,19 @@ def _bind_all(nodes: Sequence[Node], random: Random) -> list[Callable[..., Any]]
     kernels: list[Callable[..., Any]] = []
     for node in nodes:
         kernel = find(node)
-        kernels.append(
-            fallback.make_kernel(node) if kernel is None else bind(kernel, node, random, partial(Body, random=random))
-        )
+        if is_custom(node):
+            kernels.append(CustomCall(node, known))
+        elif kernel is None:
+            kernels.append(fallback.make_kernel(node))
+        else:
+            kernels.append(bind(kernel, node, random, partial(Body, random=random)))
     return kernels
 
 
 def _unknown(nodes: Iterable[Node]) -> Iterator[Node]:
     """Nodes that nothing can run, those of sub-graphs included."""
     for node in nodes:
-        if find(node) is None and not fallback.is_known(node):
+        if not is_custom(node) and find(node) is None and not fallback.is_known(node):
             yield node
         for value in node.attributes.values():
             if isinstance(value, onnx.GraphProto):

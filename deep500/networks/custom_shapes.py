@@ -1,0 +1,132 @@
+"""ONNX's shape inference with custom operators in it: for the length of one run they are given schemas that ask them.
+
+A schema that stayed would change what ONNX's checker and this package's ``find_schema`` say of domain ``deep500``; so one
+enters for one run, under a lock, for the operators of the network at hand. Each node carries its number
+as an attribute, by which the schema's function finds it again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+
+from deep500.errors import Deep500Error, UnsupportedOperator
+from deep500.networks.custom import named, operator_of
+from deep500.networks.node import Node, from_proto
+from deep500.networks.protos import UNKNOWN, descriptor_of, type_proto
+from deep500.operators.registry import DOMAIN, is_registered
+from deep500.tensors import TensorDescriptor
+
+_NUMBER = "deep500_number"
+_lock = threading.RLock()
+_runs: list[_Run] = []  # the innermost run is the last: an operator may build networks while it is asked
+
+
+@dataclass
+class _Run:
+    """One run of the inference: its nodes by number, what a file declared, and what went wrong."""
+
+    nodes: Sequence[Node]
+    declared: Mapping[str, TensorDescriptor]
+    guessed: bool  # numbers stand in place of symbols: that an operator refuses them proves nothing
+    error: Deep500Error | None = field(default=None)
+
+    def answer(self, context: Any) -> None:
+        """Tell ONNX the types of one node's outputs, as far as they are known."""
+        node = self.nodes[context.get_attribute(_NUMBER).i]
+        given = [context.get_input_type(i) for i in range(context.get_num_inputs())]
+        found = self._ask(node, [UNKNOWN if one is None else descriptor_of(one) for one in given])
+        for i, name in enumerate(node.outputs):
+            described = found[i] if i < len(found) else self.declared.get(name, UNKNOWN)
+            if described.dtype is not None:
+                context.set_output_type(i, type_proto(described))
+
+    def _ask(self, node: Node, inputs: Sequence[TensorDescriptor]) -> list[TensorDescriptor]:
+        if any(one.dtype is None for one in inputs):
+            return []
+        try:
+            operator = operator_of(node, dict(zip(node.inputs, inputs, strict=True)))
+            try:
+                return list(operator.infer(inputs))
+            except UnsupportedOperator:  # sizes that it must know: another pass has numbers for them
+                return []
+            except Deep500Error as error:
+                raise named(node, error) from error
+        except Deep500Error as error:
+            if self.error is None and not self.guessed:
+                self.error = error
+        return []
+
+
+def infer_shapes(model: onnx.ModelProto, declared: Mapping[str, TensorDescriptor], guessed: bool) -> onnx.ModelProto:
+    """ONNX's inference, with data propagation, for a model that may hold custom operators.
+
+    Args:
+        model: its custom nodes are given an attribute more.
+        declared: what is said of outputs of custom nodes whose operator cannot tell.
+        guessed: sizes are made up, so an operator's refusal is no error.
+
+    Raises:
+        Deep500Error: a custom operator refuses a node's inputs or attributes; names the node.
+    """
+    custom = list(_numbered(model.graph, 0))
+    if not custom:
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+    run = _Run(custom, declared, guessed)
+    with _schemas(run, {node.op_type for node in custom}):
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    if run.error is not None:
+        raise run.error
+    return inferred
+
+
+def _numbered(graph: onnx.GraphProto, first: int) -> Iterator[Node]:
+    """The custom nodes that can be asked, sub-graphs included; each is given its number in this order."""
+    for proto in graph.node:
+        for attribute in proto.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                for node in _numbered(attribute.g, first):
+                    first += 1
+                    yield node
+        if proto.domain == DOMAIN and is_registered(proto.op_type):
+            yield from_proto(proto)
+            proto.attribute.append(onnx.helper.make_attribute(_NUMBER, first))
+            first += 1
+
+
+@contextmanager
+def _schemas(run: _Run, op_types: set[str]) -> Iterator[None]:
+    """Schemas for these operators, as long as the block lasts; other threads wait."""
+    with _lock:
+        new = sorted(name for name in op_types if not onnx.defs.has(name, DOMAIN))
+        _runs.append(run)
+        try:
+            for name in new:
+                onnx.defs.register_schema(_schema(name))
+            yield
+        finally:
+            _runs.pop()
+            for name in new:
+                onnx.defs.deregister_schema(name, 1, DOMAIN)
+
+
+def _schema(name: str) -> onnx.defs.OpSchema:
+    """Any number of inputs and outputs of any types, and the function that asks the operator."""
+    formal, variadic = onnx.defs.OpSchema.FormalParameter, onnx.defs.OpSchema.FormalParameterOption.Variadic
+    schema = onnx.defs.OpSchema(
+        name, DOMAIN, 1,
+        inputs=[formal("inputs", "T", param_option=variadic, is_homogeneous=False, min_arity=0)],
+        outputs=[formal("outputs", "T", param_option=variadic, is_homogeneous=False, min_arity=1)],
+        type_constraints=[("T", ["tensor(float)"], "not looked at by the inference")],
+    )  # fmt: skip
+    schema.set_type_and_shape_inference_function(_answer)
+    return schema
+
+
+def _answer(context: Any) -> None:
+    _runs[-1].answer(context)

@@ -1,0 +1,176 @@
+"""Networks with custom operators: ordinary sessions between them, and each operator called on the sessions' arrays.
+
+ONNX Runtime's packages have no operator that calls back into Python, and a library of custom operators would need its
+C++ headers. So the network is cut at its custom nodes: what can run before the first of them is one session, what can
+run after it and before the next a second one, and so on. On the processor the arrays between are the sessions'
+own memory, in both directions; nothing is copied. A value is dropped after its last reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnxruntime as ort
+
+from deep500.errors import UnsupportedOperator
+from deep500.frameworks.onnxruntime.program import Program, needed
+from deep500.networks.custom import CustomCall, check_plugins, every_node, is_custom, place_of
+from deep500.networks.graph import Network, Parameter
+from deep500.networks.node import Node
+from deep500.tensors import TensorDescriptor
+
+Values = dict[str, Any]
+Descriptors = Mapping[str, TensorDescriptor]
+
+
+class Step(NamedTuple):
+    """A session or an operator: it takes the values so far and returns new ones; ``done`` are read by nobody later."""
+
+    run: Callable[[Values], Values]
+    done: tuple[str, ...]
+
+
+class Segments:
+    """Like :class:`~deep500.frameworks.onnxruntime.program.Program`, for a network with custom nodes.
+
+    Attributes:
+        inputs, constants, is_random: as there.
+        programs: the sessions, in order.
+    """
+
+    def __init__(self, network: Network, outputs: Sequence[str], variables: Sequence[str],
+                 live: Mapping[str, Parameter], settings: ort.SessionOptions, providers: Sequence[Any],
+                 seed: int) -> None:  # fmt: skip
+        self.outputs = tuple(dict.fromkeys(outputs))
+        nodes = needed(network, self.outputs)
+        _check(nodes)
+        used = {n for node in nodes for n in node.reads} | set(outputs)
+        self.inputs = [n for n in network.inputs if n in used]
+        self._parameters = {n: live.get(n, p) for n, p in network._parameters.items() if n in used}
+        self.programs: list[Program] = []
+        descriptors = network.descriptors()
+        steps: list[tuple[Callable[[Values], Values], set[str]]] = []
+        groups = split(nodes)
+        for i, (group, read_later) in enumerate(zip(groups, _read_later(groups, self.outputs), strict=True)):
+            reads = {n for node in group for n in node.reads}
+            if is_custom(group[0]):
+                steps.append((_Operator(group[0], descriptors, self._parameters), reads))
+                continue
+            made = [n for node in group for n in node.writes if n in read_later]
+            own = int(np.random.SeedSequence([seed, i]).generate_state(1)[0])  # no two sessions draw the same masks
+            work = _network(network, group, made, descriptors)
+            program = Program(work, made, variables, live, settings, providers, own)
+            self.programs.append(program)
+            steps.append((program.run, reads))
+        self.steps = _with_ends(steps, self.outputs)
+        self.constants = {n for program in self.programs for n in program.constants}
+        self.is_random = any(program.is_random for program in self.programs)
+
+    def run(self, inputs: Mapping[str, Any]) -> Values:
+        """The wanted values by name."""
+        values = dict(inputs)
+        for step in self.steps:
+            values.update(step.run(values))
+            for name in step.done:
+                values.pop(name, None)
+        found = {n: values[n] if n in values else self._parameters[n].value for n in self.outputs}
+        return {n: v if isinstance(v, (list, type(None))) else np.asarray(v) for n, v in found.items()}
+
+
+def make_program(
+    network: Network, outputs: Sequence[str], variables: Sequence[str], live: Mapping[str, Parameter],
+    settings: ort.SessionOptions, providers: Sequence[Any], seed: int,
+) -> Program | Segments:  # fmt: skip
+    """One session if it can be, else several with the custom operators between them."""
+    custom = any(is_custom(node) for node in every_node(needed(network, outputs)))
+    kind = Segments if custom else Program
+    return kind(network, outputs, variables, live, settings, providers, seed)
+
+
+def split(nodes: Sequence[Node]) -> list[list[Node]]:
+    """Nodes in groups that run one after the other: custom nodes alone, as few groups of others as possible.
+
+    The groups are stages: all ordinary nodes that need no later custom node, then the custom nodes that wait for them,
+    in the network's order. Each node is in the first stage that it can be in.
+    """
+    stages: list[tuple[list[Node], list[Node]]] = []
+    stage: dict[str, int] = {}  # of a value
+    by_custom: set[str] = set()  # values that ordinary nodes can read in the stage after only
+    for node in nodes:
+        late = 0 if is_custom(node) else 1
+        number = max((stage[n] + late * (n in by_custom) for n in node.reads if n in stage), default=0)
+        while len(stages) <= number:
+            stages.append(([], []))
+        stages[number][1 - late].append(node)
+        stage.update(dict.fromkeys(node.writes, number))
+        by_custom.update(node.writes if is_custom(node) else ())
+    return [group for ordinary, custom in stages for group in ([ordinary] if ordinary else []) + [[n] for n in custom]]
+
+
+class _Operator:
+    """A custom node as a step; parameters that it reads are the live ones."""
+
+    def __init__(self, node: Node, descriptors: Descriptors, parameters: Mapping[str, Parameter]) -> None:
+        self.node, self.parameters = node, parameters
+        self.call = CustomCall(node, descriptors)
+
+    def __call__(self, values: Values) -> Values:
+        parameters = self.parameters
+        arrays = [parameters[n].value if n in parameters else values[n] for n in self.node.inputs]
+        return {n: y for n, y in zip(self.node.outputs, self.call(*arrays), strict=False) if n}
+
+
+def _network(network: Network, nodes: Sequence[Node], outputs: Sequence[str], descriptors: Descriptors) -> Network:
+    """These nodes as a network; what others compute is an input."""
+    work = Network(network.name)
+    own = {n for node in nodes for n in node.writes}
+    for name in dict.fromkeys(n for node in nodes for n in node.reads if n not in own):
+        if name in network._parameters:
+            work._parameters[name] = network._parameters[name]
+            continue
+        if descriptors[name].dtype is None:
+            source = network.producer(name)
+            raise UnsupportedOperator(
+                f"{place_of(source) if source else name}: got output {name!r} of unknown dtype; expected a known one, "
+                "which backend 'onnxruntime' needs: declare the operator's output_descriptors"
+            )
+        work.inputs[name] = descriptors[name]
+    for node in nodes:
+        work._insert(node)
+    work.outputs = list(outputs)
+    work._known = {n: d for n, d in network._known.items() if n in own}
+    return work
+
+
+def _read_later(groups: Sequence[Sequence[Node]], kept: Collection[str]) -> list[set[str]]:
+    """For each group what later ones, or the caller, read."""
+    later: list[set[str]] = []
+    wanted = set(kept)
+    for group in reversed(groups):
+        later.append(set(wanted))
+        wanted.update(n for node in group for n in node.reads)
+    return later[::-1]
+
+
+def _with_ends(steps: Sequence[tuple[Callable[[Values], Values], set[str]]], kept: Collection[str]) -> list[Step]:
+    """Each step with the values that nobody reads after it."""
+    later, made = set(kept), []
+    for run, reads in reversed(steps):
+        made.append(Step(run, tuple(sorted(reads - later))))
+        later |= reads
+    return made[::-1]
+
+
+def _check(nodes: Sequence[Node]) -> None:
+    """Raise UnsupportedOperator for missing plugins and for custom nodes where no session can be cut."""
+    check_plugins(nodes)
+    for node in nodes:
+        inner = [one for one in every_node([node]) if one is not node and is_custom(one)]
+        if inner:
+            raise UnsupportedOperator(
+                f"node {node.name!r} ({node.op_type}): got custom operator {inner[0].op_type!r} inside its sub-graph; "
+                "expected custom operators outside, backend 'onnxruntime' cannot call them in there: try backend "
+                "'reference'"
+            )
