@@ -26,9 +26,11 @@ help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
 
 demo: $(VENV)/.demo-installed
+	-@$(BIN)/deep500 setup enzyme
 	$(BIN)/python recipes/digits_lenet.py
 
 test: $(VENV)/.test-installed
+	$(BIN)/deep500 setup enzyme
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 # One thread: the order of long sums, which a case of the suite turns on, is then the same everywhere.
@@ -54,7 +56,7 @@ clean:
 
 # One stamp per set of extras: pip runs again only when a requirement changed.
 EXTRAS.demo := pytorch
-EXTRAS.test := pytorch,tensorflow,jax,onnxruntime,test
+EXTRAS.test := pytorch,tensorflow,jax,onnxruntime,enzyme,test
 EXTRAS.docs := docs
 
 $(VENV)/.%-installed: setup.py constraints.txt | $(BIN)/python

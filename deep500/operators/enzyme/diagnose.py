@@ -1,0 +1,105 @@
+"""What Enzyme's failures mean and what to change: one sentence for every construct that is known not to work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+CURES = (  # what Enzyme says -> what to change
+    (r"Cannot deduce type of copy", "memory is copied as bytes: copy element by element, y[i] = x[i]"),
+    (r"No augmented forward pass found for (?P<name>[\w.]*)",
+     "the function {name!r} has no source here: add its file to other_files, register a gradient "
+     "(__enzyme_register_gradient_*), or mark it __enzyme_inactivefn_*"),
+    (r"No (?:forward mode|derivative).* found for (?P<name>[\w.]*)",
+     "the function {name!r} has no source here: add its file to other_files, register a gradient, or mark it inactive"),
+    (r"No create nofree of empty function (?P<name>[\w.]*)",
+     "the function {name!r} has no source here: also say void *__enzyme_nofree_{name}[] = {{(void *){name}}};"),
+    (r"cannot handle unknown (?:binary operator|instruction)|cannot handle above cast",
+     "integer operations on the bits of a float have no derivative: write it with arithmetic, or register a gradient "
+     "(__enzyme_register_gradient_*)"),
+    (r"__kmpc_dispatch", "OpenMP schedule(dynamic), (guided), (runtime): leave the schedule out (plain static)"),
+    (r"__kmpc_push_num_threads", "OpenMP num_threads(): call omp_set_num_threads() before"),
+    (r"__kmpc_serialized_parallel", "OpenMP if(): branch outside of the parallel region"),
+    (r"__kmpc_(?:omp_task|taskloop|task)", "OpenMP task: use parallel for"),
+    (r"__kmpc_(?:single|master|masked)", "OpenMP single and master: do that work outside of the parallel region"),
+    (r"__kmpc_(?:end_)?reduce", "OpenMP reductions: one scalar with + each, else per-block partials"),
+    (r"[Ff]ailed to deduce type|Cannot deduce type",
+     "fill and read memory through pointers to float or double, not through bytes or void*"),
+)  # fmt: skip
+
+PRAGMAS = (  # a clause that Enzyme refuses with an assertion only -> what to change
+    (r"schedule\s*\(\s*(?:dynamic|guided|runtime|auto)", "schedule(dynamic), (guided), (runtime): use plain static"),
+    (r"schedule\s*\(\s*static\s*,", "schedule(static, chunk): leave the chunk size out"),
+    (r"reduction\s*\(\s*[^+:\s]", "reduction with anything but +: update in a critical section, or per-block partials"),
+    (r"reduction\s*\(\s*\+\s*:\s*\w+\s*[,\[]", "reduction of several variables or of an array: one loop per scalar"),
+    (r"\bsimd\b.*reduction|reduction.*\bsimd\b", "simd with a reduction: leave simd out"),
+    (r"num_threads\s*\(", "num_threads(): call omp_set_num_threads() before"),
+    (r"\bif\s*\(", "if(): branch outside of the parallel region"),
+    (r"\b(?:single|task|taskloop|master|masked)\b", "single, task, master: use parallel for"),
+)  # fmt: skip
+
+
+def explain(stderr: str, code: int, ir: str = "", source: str = "") -> str:
+    """One or two sentences on a failed run of Enzyme: its own line, and what to change.
+
+    Args:
+        stderr: all that it said.
+        code: its exit code; negative for a signal.
+        ir: what it was given, in LLVM's text form.
+        source: the operator's C++ text, for the lines of its OpenMP pragmas.
+    """
+    line = own_line(stderr, code)
+    cures = list(dict.fromkeys([*_by_message(stderr), *_by_source(source), *_by_ir(ir)]))
+    unknown = "leave statements out until it builds, to find the one it stops at; or write backward"
+    advice = "; ".join(cures) or unknown
+    return f"{line}\nwhat to change: {advice}"
+
+
+def own_line(stderr: str, code: int) -> str:
+    """The line of Enzyme's output that tells most, kept short."""
+    lines = stderr.splitlines()
+    for i, text in enumerate(lines):
+        if re.search(r"error:.*Enzyme:", text):
+            # The reason may follow an excerpt of the representation.
+            reason = next((t for t in lines[i:] if re.search(r"annot |unhandled|No \w+.* found|ailed to", t)), "")
+            first = re.sub(r"in function \S+ .*?: Enzyme:", "Enzyme:", text)
+            return (first if reason in ("", text) else f"{first.split('Enzyme:')[0]}Enzyme: {reason.strip()}")[:400]
+    said = next((t for t in lines if "Assertion" in t), next((t for t in lines if t.strip()), ""))
+    said = re.sub(r"^.*?([\w]+\.(?:cpp|h)):\d+:.*?Assertion", r"Enzyme stopped (\1): assertion", said)
+    return (said or f"Enzyme ended with exit code {code} and said nothing")[:400]
+
+
+def _by_message(stderr: str) -> Iterator[str]:
+    errors = "\n".join(t for t in stderr.splitlines() if "warning" not in t)
+    for pattern, cure in CURES:
+        found = re.search(pattern, errors)
+        if found:
+            yield cure.format(**found.groupdict())
+            return
+
+
+def _by_source(source: str) -> Iterator[str]:
+    for number, line in pragmas(source):
+        for pattern, cure in PRAGMAS:
+            if re.search(pattern, line):
+                yield f"line {number}: {cure}"
+
+
+def _by_ir(ir: str) -> Iterator[str]:
+    if re.search(r"^\s+(?:%\S+ = )?(?:tail )?call [^\n@]*\basm\b", ir, re.MULTILINE):
+        yield "inline assembly has no derivative: use a builtin or a math function, or register a gradient"
+    if "__enzyme_register_gradient" in ir:
+        yield "registered gradients take numbers and pointers only: fix sizes at compile time instead of passing an int"
+
+
+def pragmas(source: str) -> Iterator[tuple[int, str]]:
+    """Every OpenMP pragma with its line number, continuation lines joined."""
+    joined, start = "", 0
+    for number, text in enumerate(source.splitlines(), 1):
+        start = start if joined else number
+        joined += text.rstrip("\\") if text.endswith("\\") else text
+        if text.endswith("\\"):
+            continue
+        if re.match(r"\s*#\s*pragma\s+omp\b", joined):
+            yield start, joined
+        joined = ""

@@ -1,0 +1,167 @@
+"""Find what differentiates and what compiles: the Enzyme engine and the clang beside it.
+
+Two kinds of engine are known. ``catalyst`` is the executable that ``deep500 setup enzyme`` takes out of a pinned
+wheel; it holds LLVM 22 and Enzyme. ``plugin`` is an ``LLVMEnzyme-N.so`` (or ``ClangEnzyme-N.so``) of the system, run by
+the clang of the same version N. The compiler in front and behind is a system ``clang++`` whose LLVM fits the engine's,
+else the one inside the pip package ``ziglang``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from deep500.errors import MissingEngine
+
+COMMAND = "deep500 setup enzyme"
+VARIABLE = "DEEP500_ENZYME"
+CATALYST_LLVM = 22
+"""LLVM of the pinned engine: its text form is read by a clang of the same major version only."""
+
+PLUGIN = re.compile(r"^(?:LLVM|Clang)Enzyme-(\d+)\.so$")
+PLUGIN_FOLDERS = ("/usr/lib/llvm-*/lib", "/usr/lib", "/usr/lib64", "/usr/lib/*-linux-gnu", "/usr/local/lib")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What runs the Enzyme pass.
+
+    Attributes:
+        kind: ``catalyst`` or ``plugin``.
+        path: the executable or the shared object.
+        version: for people and for cache keys.
+        llvm: major version of its LLVM.
+    """
+
+    kind: str
+    path: Path
+    version: str
+    llvm: int
+
+
+@dataclass(frozen=True)
+class Clang:
+    """A clang driver for C++: the words that start it, and its version for people and for cache keys."""
+
+    command: tuple[str, ...]
+    version: str
+    is_zig: bool = False
+
+
+def cache_folder() -> Path:
+    """The folder that holds everything Deep500 keeps for this user between processes."""
+    own = os.environ.get("DEEP500_CACHE")
+    if own:
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "deep500"
+
+
+def find_engine() -> Engine:
+    """The engine: that of the variable ``DEEP500_ENZYME``, else a plugin of the system, else the one that was set up.
+
+    Raises:
+        MissingEngine: there is none; the message holds the command that brings it.
+    """
+    named = os.environ.get(VARIABLE)
+    if named:
+        return _named(Path(named))
+    plugin = _system_plugin()
+    if plugin is not None:
+        return plugin
+    from deep500.operators.enzyme.setup import BINARY_SHA256, VERSION, engine_path
+
+    path = engine_path()
+    if not os.access(path, os.X_OK):
+        raise MissingEngine(
+            f"got no Enzyme engine (looked for {path}, for plugins of the system and at ${VARIABLE}); expected one for "
+            f"gradients of C++ operators: {COMMAND}"
+        )
+    return Engine("catalyst", path, f"catalyst {VERSION} ({BINARY_SHA256[:8]})", CATALYST_LLVM)
+
+
+def find_clang(engine: Engine) -> Clang:
+    """The clang that fits the engine.
+
+    Raises:
+        MissingEngine: neither a fitting ``clang++`` nor the package ``ziglang`` is there.
+    """
+    for name in (f"clang++-{engine.llvm}", "clang++"):
+        path = shutil.which(name)
+        version = _clang_version(path) if path else None
+        if path and version and int(version.split(".")[0]) == engine.llvm:
+            return Clang((path,), f"clang {version}")
+    zig = _zig()
+    if engine.kind == "catalyst" and zig is not None:
+        return Clang((str(zig), "c++"), f"zig {_zig_version()}", is_zig=True)
+    cure = f"install clang {engine.llvm}" if engine.kind == "plugin" else "pip install 'deep500[enzyme]'"
+    raise MissingEngine(f"got no clang++ {engine.llvm}; expected one to compile for {engine.version}: {cure}")
+
+
+def report() -> dict[str, str]:
+    """Which engine, version and compiler there is: the rows of ``deep500 info``."""
+    try:
+        engine = find_engine()
+        rows = {"engine": f"{engine.version}, {engine.path}"}
+        clang = find_clang(engine)
+    except MissingEngine as error:
+        return {"engine": f"missing: {error}"} if "rows" not in locals() else {**rows, "compiler": f"missing: {error}"}
+    return {**rows, "compiler": f"{clang.version}, {' '.join(clang.command)}"}
+
+
+def _named(path: Path) -> Engine:
+    """The engine that ``DEEP500_ENZYME`` points to."""
+    where = f"got {VARIABLE}={path}"
+    if not path.is_file():
+        raise MissingEngine(f"{where}, which is no file; expected a catalyst executable or LLVMEnzyme-N.so: correct it")
+    found = PLUGIN.match(path.name)
+    if found:
+        return Engine("plugin", path, f"{path.name} ({path.stat().st_size} bytes)", int(found[1]))
+    if not os.access(path, os.X_OK):
+        raise MissingEngine(f"{where}; expected an executable, or a plugin named LLVMEnzyme-N.so: correct it")
+    return Engine("catalyst", path, f"catalyst at {path} ({path.stat().st_size} bytes)", CATALYST_LLVM)
+
+
+def _system_plugin() -> Engine | None:
+    """The newest plugin of the system with a clang of its version."""
+    found = [(int(match[1]), path) for path in _plugin_files() if (match := PLUGIN.match(path.name))]
+    for llvm, path in sorted(found, reverse=True):
+        if shutil.which(f"clang++-{llvm}") or (_clang_version("clang++") or "").startswith(f"{llvm}."):
+            return Engine("plugin", path, f"{path.name} ({path.stat().st_size} bytes)", llvm)
+    return None
+
+
+def _plugin_files() -> Iterator[Path]:
+    for pattern in PLUGIN_FOLDERS:
+        for folder in Path("/").glob(pattern.lstrip("/")):
+            yield from folder.glob("*Enzyme-*.so")
+
+
+@lru_cache
+def _clang_version(command: str) -> str | None:
+    """Version of a clang++, None if it cannot be run."""
+    try:
+        said = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"clang version (\d+\.\d+[.\w]*)", said)
+    return found[1] if found else None
+
+
+def _zig() -> Path | None:
+    spec = importlib.util.find_spec("ziglang")
+    place = None if spec is None or spec.origin is None else Path(spec.origin).parent / "zig"
+    return place if place is not None and os.access(place, os.X_OK) else None
+
+
+def _zig_version() -> str:
+    from importlib.metadata import version
+
+    return version("ziglang")

