@@ -1,0 +1,131 @@
+"""`compare_functions`: time several functions in turns, in random order, and say who is faster only with evidence.
+
+Running all of A and then all of B is unusable where the speed of a machine drifts (with 5 % drift and no effect, more
+than half of such comparisons find one). Here every round times every function once, in an order drawn anew; the first
+function runs twice, and its two selves are the A/A control: if the control itself finds a difference, that much of
+every other difference is the method's, not the functions'.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from deep500.errors import InputError
+from deep500.measure.comparison import MARGIN, Comparison, holm, rounds_needed, signed_rank, verdict
+from deep500.measure.sampling import Clock
+from deep500.measure.statistics import Interval, paired_ratio
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """What timing in turns has found.
+
+    Attributes:
+        comparisons: every pair, p values Holm-corrected over all of them.
+        control: the first function against itself, in the same rounds.
+        samples: seconds by function, one per round.
+    """
+
+    comparisons: tuple[Comparison, ...]
+    control: Interval
+    samples: Mapping[str, np.ndarray]
+
+    def __str__(self) -> str:
+        lines = [str(one) for one in self.comparisons]
+        return "\n".join([*lines, f"A/A control: {self.control}"])
+
+
+def compare_functions(
+    functions: Mapping[str, Callable[[], object]], rounds: int = 40, margin: float = MARGIN, alpha: float = 0.05,
+    seed: int = 0, warm_up: int = 3, synchronize: Callable[[], object] | None = None,
+    clock: Clock = time.perf_counter_ns,
+) -> PairedComparison:  # fmt: skip
+    """Time functions in turns and compare every pair.
+
+    Args:
+        functions: by name, at least two; each is called once per round.
+        rounds: fixed before anything is looked at.
+        margin: the smallest effect of interest; what is surely smaller is ``equivalent``.
+        alpha: level of the tests, over all pairs together (Holm).
+        seed: of the order within the rounds.
+        warm_up: rounds that are not counted.
+        synchronize: waits for the device; part of every sample.
+        clock: returns nanoseconds.
+
+    Raises:
+        InputError: fewer than two functions, or too few rounds for any verdict.
+
+    Example:
+        >>> found = compare_functions({"short": lambda: sum(range(500)), "long": lambda: sum(range(5000))})
+        >>> found.comparisons[0].verdict
+        'faster'
+    """
+    names = list(functions)
+    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    fewest = rounds_needed(len(pairs), alpha) if pairs else 0
+    if len(names) < 2 or rounds < fewest:
+        raise InputError(
+            f"got {len(names)} functions and {rounds} rounds; expected at least two functions and {fewest} rounds, "
+            "fewer cannot show anything"
+        )
+    turns = [*functions.values(), functions[names[0]]]
+    times = np.empty((rounds, len(turns)))
+    order = np.random.default_rng(seed)
+    for i in range(-warm_up, rounds):
+        for k in order.permutation(len(turns)):
+            begin = clock()
+            turns[k]()
+            if synchronize is not None:
+                synchronize()
+            times[max(i, 0), k] = (clock() - begin) / 1e9  # warm-up rounds are overwritten
+    samples = {name: times[:, k].copy() for k, name in enumerate(names)}
+    return judge_pairs(samples, times[:, -1], margin, alpha)
+
+
+def judge_pairs(
+    samples: Mapping[str, np.ndarray], control: np.ndarray, margin: float = MARGIN, alpha: float = 0.05
+) -> PairedComparison:
+    """Compare series whose i-th values were measured in the same round; ``control`` is the first system once more."""
+    names = list(samples)
+    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    corrected = holm([signed_rank(samples[a], samples[b]) for a, b in pairs])
+    again = paired_ratio(control, samples[names[0]])
+    bias = control_bias(again)
+    ratios = [paired_ratio(samples[a], samples[b]) for a, b in pairs]
+    made = [Comparison(a, b, ratio, p, verdict(ratio, p, bias, margin, alpha))
+            for (a, b), ratio, p in zip(pairs, ratios, corrected, strict=True)]  # fmt: skip
+    return PairedComparison(tuple(made), again, samples)
+
+
+def control_bias(control: Interval) -> float | None:
+    """How far the interval of an A/A control lies from 1, as a log ratio: 0 if it contains 1, None without one."""
+    if control.low is None or control.high is None:
+        return None
+    return max(0.0, math.log(control.low), -math.log(control.high))
+
+
+def groups_differ(groups: Mapping[str, np.ndarray]) -> float:
+    """p value of Kruskal and Wallis's test that unpaired groups (launches, ranks, systems) have one distribution.
+
+    Raises:
+        InputError: fewer than two groups, or one with fewer than five values.
+
+    Example:
+        >>> groups_differ({"a": np.arange(10.0), "b": np.arange(10.0) + 100}) < 0.001
+        True
+    """
+    if len(groups) < 2 or min(len(values) for values in groups.values()) < 5:
+        raise InputError(
+            f"got groups of {[len(values) for values in groups.values()]} values; expected at least two groups of five"
+        )
+    values = [np.asarray(group, np.float64) for group in groups.values()]
+    if np.ptp(np.concatenate(values)) == 0:
+        return 1.0  # the test is undefined where nothing differs
+    from scipy.stats import kruskal
+
+    return float(kruskal(*values).pvalue)
