@@ -1,0 +1,157 @@
+"""Four ways in which queries reach a system, after MLPerf Inference's LoadGen: what latency means depends on them.
+
+==================  ===================================================================  ==========================
+scenario            queries                                                              headline
+==================  ===================================================================  ==========================
+``single_stream``   the next one is sent when the last one is answered                   90th percentile of latency
+``multi_stream``    the same, with several samples in each query                         99th percentile of latency
+``server``          they arrive by themselves (Poisson), whether or not the system keeps up  99th percentile at a rate
+``offline``         all samples are there at once                                        samples per second
+==================  ===================================================================  ==========================
+
+A query's latency counts from its *arrival*: the time that it waits behind others is part of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from deep500.errors import InputError
+from deep500.measure.quantiles import Estimate, quantile
+from deep500.measure.sampling import Clock
+
+Answer = Callable[[int], object]
+"""Runs one query of that many samples to its end."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """What became of the queries of one scenario.
+
+    Attributes:
+        scenario: its name.
+        latencies: seconds from arrival to answer, one per query, in order of arrival.
+        samples: how many samples all queries held together.
+        seconds: from the first arrival to the last answer.
+        rate: arrivals per second that were asked for; None where the system sets the pace.
+    """
+
+    scenario: str
+    latencies: np.ndarray
+    samples: int
+    seconds: float
+    rate: float | None = None
+
+    @property
+    def throughput(self) -> float:
+        """Samples per second: all samples over all seconds."""
+        return self.samples / self.seconds
+
+    def percentile(self, q: float, level: float = 0.95) -> Estimate:
+        """A percentile (0 < q < 1) of the latency with its interval, which widens where latencies hang together."""
+        return quantile(self.latencies, q, level)
+
+    def __str__(self) -> str:
+        head = f"{self.scenario}: {self.throughput:.4g} samples/s"
+        return "; ".join([head, *(f"p{q * 100:g} {self.percentile(q)} s" for q in (0.5, 0.9, 0.99))])
+
+
+def single_stream(answer: Answer, queries: int, clock: Clock = time.perf_counter_ns) -> Served:
+    """One sample after the other.
+
+    Example:
+        >>> single_stream(lambda samples: sum(range(1000)), queries=50).latencies.size
+        50
+    """
+    return _stream("single stream", answer, queries, 1, clock)
+
+
+def multi_stream(answer: Answer, queries: int, samples: int = 8, clock: Clock = time.perf_counter_ns) -> Served:
+    """One query of several samples after the other."""
+    return _stream("multi-stream", answer, queries, samples, clock)
+
+
+def offline(answer: Answer, samples: int, batch: int, clock: Clock = time.perf_counter_ns) -> Served:
+    """All samples at once, answered in batches; a sample's latency is the time until its batch is done."""
+    _positive(samples=samples, batch=batch)
+    begin, latencies = clock(), np.empty(samples)
+    for first in range(0, samples, batch):
+        size = min(batch, samples - first)
+        answer(size)
+        latencies[first : first + size] = (clock() - begin) / 1e9
+    return Served("offline", latencies, samples, float(latencies[-1]))
+
+
+def server(
+    answer: Answer, queries: int, rate: float, seed: int = 0, clock: Clock = time.perf_counter_ns,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Served:  # fmt: skip
+    """Queries of one sample that arrive ``rate`` times a second on average, with exponential gaps, and wait in line.
+
+    Args:
+        answer: runs one query; a single worker answers them in order of arrival.
+        queries: how many.
+        rate: arrivals per second.
+        seed: of the gaps.
+        clock, sleep: of the machine.
+    """
+    _positive(queries=queries, rate=rate)
+    arrivals = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, queries))
+    latencies, begin = np.empty(queries), clock()
+    for i, arrival in enumerate(arrivals):
+        early = arrival - (clock() - begin) / 1e9
+        if early > 0:
+            sleep(early)
+            while (clock() - begin) / 1e9 < arrival:  # sleeping may end a little early
+                pass
+        answer(1)
+        latencies[i] = (clock() - begin) / 1e9 - arrival
+    return Served("server", latencies, queries, float(arrivals[-1] + latencies[-1] - arrivals[0]), rate)
+
+
+def largest_rate(serve: Callable[[float], Served], bound: float, low: float, high: float, q: float = 0.99,
+                 steps: int = 8) -> float | None:  # fmt: skip
+    """The largest arrival rate whose q-th percentile of latency is surely (upper end of its interval) within a bound.
+
+    Args:
+        serve: runs the server scenario at a rate.
+        bound: seconds.
+        low, high: rates between which to search, by halving on a logarithmic scale.
+        q: which percentile.
+        steps: how often to halve.
+
+    Returns:
+        the rate, None if not even ``low`` meets the bound.
+    """
+    _positive(low=low, high=high, bound=bound)
+
+    def holds(rate: float) -> bool:
+        found = serve(rate).percentile(q)
+        return found.high is not None and found.high <= bound
+
+    if not holds(low):
+        return None
+    for _ in range(steps):
+        middle = float(np.sqrt(low * high))
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _stream(name: str, answer: Answer, queries: int, samples: int, clock: Clock) -> Served:
+    _positive(queries=queries, samples=samples)
+    latencies, begin, previous = np.empty(queries), clock(), clock()
+    for i in range(queries):
+        answer(samples)
+        now = clock()
+        latencies[i], previous = (now - previous) / 1e9, now
+    return Served(name, latencies, queries * samples, (previous - begin) / 1e9)
+
+
+def _positive(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if not value > 0:
+            raise InputError(f"got {name}={value}; expected a positive number")
