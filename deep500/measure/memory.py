@@ -1,0 +1,81 @@
+"""Peak memory of a block, and how busy the processors were: read from the kernel, not sampled.
+
+Linux keeps the largest resident size of a process (``VmHWM``) and forgets it on request, so the peak of a block is
+exact, however short it was. Where that cannot be done, the peak is None: not measured.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a block used.
+
+    Attributes:
+        peak_bytes: largest resident memory of this process during the block; None if it cannot be known.
+        grown_bytes: the peak less what was resident before.
+        cpu_seconds: processor time of all threads of this process.
+        seconds: wall time.
+        cores: processors that this process may use.
+    """
+
+    peak_bytes: int | None
+    grown_bytes: int | None
+    cpu_seconds: float
+    seconds: float
+    cores: int
+
+    @property
+    def utilisation(self) -> float:
+        """Processor time as a part of what was there to use, 0 to 1."""
+        return self.cpu_seconds / (self.seconds * self.cores) if self.seconds else 0.0
+
+
+class UsageMeter:
+    """Measures memory and processor time of a ``with`` block; blocks must not be nested, the peak is one per process.
+
+    Example:
+        >>> with UsageMeter() as meter:
+        ...     data = bytes(10_000_000)
+        >>> meter.usage.peak_bytes is None or meter.usage.peak_bytes > 10_000_000
+        True
+    """
+
+    usage: Usage
+
+    def __enter__(self) -> UsageMeter:
+        self._resets = _reset_peak()
+        self._before = _status("VmRSS")
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        seconds, cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
+        peak = _status("VmHWM") if self._resets else None
+        grown = None if peak is None or self._before is None else max(0, peak - self._before)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.usage = Usage(peak, grown, cpu, seconds, cores)
+
+
+def _reset_peak() -> bool:
+    try:
+        CLEAR.write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _status(field: str) -> int | None:
+    try:
+        found = re.search(rf"^{field}:\s+(\d+) kB$", STATUS.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) * 1024 if found else None

@@ -1,0 +1,95 @@
+"""Energy and memory against counters and allocations that the test makes itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from deep500.measure.energy import Energy, EnergyMeter, find_sources
+from deep500.measure.memory import UsageMeter
+
+
+class Counter:
+    """A source of constant power on a clock of its own, which also integrates the power for comparison."""
+
+    name, period = "made up", 0.01
+
+    def __init__(self, watts):
+        self.watts, self.now = watts, 0.0
+
+    def joules(self):
+        return self.watts * (self.now // self.period) * self.period
+
+    def clock(self):
+        return self.now
+
+
+def test_energy_is_power_times_time():
+    source = Counter(70.0)
+    with EnergyMeter([source], source.clock) as meter:
+        source.now += 30.0
+    assert meter.energy.joules == pytest.approx(70.0 * 30, rel=0.01)
+    assert meter.energy.watts == pytest.approx(70, rel=0.01)
+    assert meter.energy.carbon(400) == pytest.approx(2100 / 3.6e6 * 400, rel=0.01)
+
+
+def test_short_windows_and_missing_counters_are_not_measured():
+    source = Counter(70.0)
+    with EnergyMeter([source], source.clock) as meter:
+        source.now += 0.05
+    assert meter.energy.joules is None and "shorter than 10 steps" in str(meter.energy)
+    with EnergyMeter([]) as meter:
+        pass
+    assert meter.energy.joules is None and meter.energy.carbon(400) is None and meter.energy.watts is None
+    assert str(meter.energy) == "not measured (no counter)"
+
+
+def rapl(tmp_path, energy, package="intel-rapl:0"):
+    folder = tmp_path / package
+    folder.mkdir(exist_ok=True)
+    for name, text in {"name": "package-0", "energy_uj": energy, "max_energy_range_uj": 1_000_000}.items():
+        (folder / name).write_text(f"{text}\n")
+    return folder / "energy_uj"
+
+
+def test_rapl_counts_packages_once_and_survives_starting_again(tmp_path):
+    counter = rapl(tmp_path, 900_000)
+    rapl(tmp_path, 5, "intel-rapl:0:0")  # a part of the package
+    (source, *others), _ = find_sources(tmp_path)
+    assert source.name == "package-0" and not [o for o in others if not o.name.startswith("gpu")]
+    counter.write_text("100000\n")
+    assert source.joules() == pytest.approx(0.2)
+    counter.write_text("600000\n")
+    assert source.joules() == pytest.approx(0.7)
+
+
+def test_this_machine_has_counters_or_says_why_not(tmp_path):
+    sources, reason = find_sources(tmp_path / "nothing")
+    assert "no RAPL counter" in reason
+    with EnergyMeter(sources) as meter:
+        pass
+    assert meter.energy.joules is None and meter.energy.reason
+    assert isinstance(meter.energy, Energy)
+
+
+def test_peak_memory_is_what_was_allocated_and_is_forgotten_afterwards():
+    size = 200 << 20
+    with UsageMeter() as meter:
+        block = np.ones(size, np.uint8)
+        total = int(block[:: 1 << 12].sum())
+        del block
+    if meter.usage.peak_bytes is None:
+        pytest.skip("this kernel does not let a process reset its peak")
+    assert total and size * 0.95 <= meter.usage.grown_bytes <= size * 1.2
+    with UsageMeter() as after:
+        pass
+    assert after.usage.grown_bytes < size / 4
+
+
+def test_utilisation_is_processor_time_over_wall_time():
+    with UsageMeter() as meter:
+        total = 0
+        for i in range(2_000_000):
+            total += i
+    assert 0 < meter.usage.utilisation <= 1.05
+    assert meter.usage.cpu_seconds <= meter.usage.seconds * meter.usage.cores * 1.05
