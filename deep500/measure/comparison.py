@@ -86,7 +86,7 @@ def noise_floor(control: Interval) -> float | None:
     return max(abs(math.log(control.low)), abs(math.log(control.high)))
 
 
-def signed_rank(a: Sequence[float], b: Sequence[float]) -> float | None:
+def signed_rank(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float | None:
     """Two-sided p value of Wilcoxon's signed-rank test on ``log(a / b)``; None with fewer than six pairs."""
     logs = np.log(np.asarray(a, np.float64)) - np.log(np.asarray(b, np.float64))
     if logs.size < 6:

@@ -61,7 +61,7 @@ def median_interval(samples: Sequence[float] | np.ndarray, level: float = 0.95) 
     return Interval(float(np.median(values)), low, high, values.size, level)
 
 
-def paired_ratio(a: Sequence[float], b: Sequence[float], level: float = 0.95) -> Interval:
+def paired_ratio(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray, level: float = 0.95) -> Interval:
     """Median of a[i] / b[i] with its interval, for costs measured in turns.
 
     The interval is made on log ratios, which are symmetric under exchange of a and b, and turned back.
