@@ -8,7 +8,7 @@ value which only a run computes (:class:`NeedsValue`: the axes of a sum, say) is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOp
 from deep500.frameworks.tensorflow.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.tensorflow.layout import Last, align, last_axis, to_last
 from deep500.frameworks.tensorflow.operators import OPS, Entry, NeedsValue
+from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.node import Node, captures
 from deep500.networks.program import Program, Target, constant_value, from_graph, needed
@@ -88,6 +89,7 @@ class Walk:
         random: source of random numbers.
         sources: tensors in place of trainable parameters, which a tape watches.
         constants: called with the name of each parameter whose present value is written into the graph.
+        kernels: parameters that are held as [*size, inputs, outputs], ONNX's [outputs, inputs, *size].
     """
 
     def __init__(
@@ -98,9 +100,10 @@ class Walk:
         random: Randomness,
         sources: Mapping[str, Any] | None = None,
         constants: Callable[[str], None] = lambda name: None,
+        kernels: Container[str] = (),
     ) -> None:
         self.program, self.variables, self.training, self.random = program, variables, training, random
-        self.sources, self.report = sources or {}, constants
+        self.sources, self.report, self.kernels = sources or {}, constants, kernels
         self.tracing = not tf.executing_eagerly()
         self.known: dict[str, np.ndarray] = dict(program.constants)
         self.values: dict[str, Any] = {}
@@ -125,6 +128,8 @@ class Walk:
         return self.values[name]
 
     def _fetch(self, name: str) -> Any:
+        if name in self.kernels:
+            return kernel_first(self._held(name))
         if name in self.sources:
             return self.sources[name]
         constant = self.constant(name, self._is_shape(name))
@@ -140,8 +145,19 @@ class Walk:
                     f"got parameter {name!r} of dtype {variable.dtype}; expected one that TensorFlow "
                     "has: use another backend"
                 )
-            return variable.value() if self.tracing else variable.read_value()
+            return self._held(name)
         raise InputError(f"got {name!r}, which nothing provides; expected a value of the program")
+
+    def _held(self, name: str) -> Any:
+        """A parameter as the executor holds it."""
+        if name in self.sources:
+            return self.sources[name]
+        variable = self.variables[name]
+        return variable.value() if self.tracing else variable.read_value()
+
+    def kernel(self, name: str) -> Any:
+        """A value [outputs, inputs, *size] as [*size, inputs, outputs]."""
+        return self._held(name) if name in self.kernels else kernel_last(self.first(name))
 
     def _is_shape(self, name: str) -> bool:
         """Whether a parameter is of a kind that shapes, axes and flags are of."""
@@ -157,7 +173,7 @@ class Walk:
             return None
         self.report(name)
         with tf.init_scope():
-            self.known[name] = to_array(variable)
+            self.known[name] = to_array(kernel_first(variable) if name in self.kernels else variable)
         return self.known[name]
 
     def first(self, name: str) -> Any:
@@ -208,8 +224,8 @@ class Walk:
                 self.values[name] = Last(result) if wrap and (i == 0 or wrap == "all") else result
 
     def _folds(self, node: Node, entry: Entry) -> bool:
-        """Whether a node can be computed while tracing."""
-        if not self.tracing or entry.call or not node.inputs or node.graphs:
+        """Whether a node can be computed while tracing; not where it wants another layout than constants have."""
+        if not self.tracing or entry.call or not node.inputs or node.graphs or entry.layout in ("last", "conv"):
             return False
         return all(not name or self.constant(name, self._is_shape(name)) is not None for name in node.inputs)
 
@@ -219,9 +235,13 @@ class Walk:
 
     def _apply(self, node: Node, entry: Entry, kwargs: dict[str, Any]) -> tuple[Any, str]:
         """The results, and which of them have their channels last: "", "first" or "all"."""
-        if entry.layout == "last":
+        if entry.layout in ("last", "conv"):
             x = self.last(node.inputs[0])
-            others = [self._argument(name, i in entry.static) for i, name in enumerate(node.inputs) if i]
+            others = [
+                self.kernel(name) if i == 1 and entry.layout == "conv" else self._argument(name, i in entry.static)
+                for i, name in enumerate(node.inputs)
+                if i
+            ]
             return entry.function(x, *others, **kwargs), "first" if x.shape.rank > 2 else ""
         if entry.layout:
             aligned = self._aligned(node, entry)

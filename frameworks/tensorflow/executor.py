@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from deep500.devices import Device, fall_back, to_device
 from deep500.errors import Deep500Error, InputError, NetworkError, nearest
 from deep500.frameworks.tensorflow.compiler import TARGET, NeedsValue, Randomness, Walk, failure
 from deep500.frameworks.tensorflow.dtypes import DTYPES, from_array, tf_dtype, to_array
+from deep500.frameworks.tensorflow.layout import kernels
+from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss, gradient_name
 from deep500.networks.graph import Network, Parameter
@@ -50,7 +52,7 @@ def from_onnx(
 
 
 class TensorFlowNetwork(BoundNetwork):
-    """The network of an executor; its parameters are ``executor.variables``."""
+    """The network of an executor; its parameters are ``executor.variables``, kernels of convolutions turned round."""
 
     def __init__(self, network: Network, executor: Executor) -> None:
         super().__init__(network)
@@ -60,22 +62,23 @@ class TensorFlowNetwork(BoundNetwork):
         """Tensors as they are now: parameters, gradients and outputs of the last run (see the base class)."""
         executor = self._executor
         executor.refresh()
-        return [executor.variables[n].read_value() if n in executor.variables else executor.result(n) for n in names]
+        return [executor.parameter(n) if n in executor.variables else executor.result(n) for n in names]
 
     def feed_tensor(self, name: str, value: Any) -> None:
         """Overwrite a parameter (see the base class)."""
-        variable = self._executor.variable(name)
+        executor = self._executor
+        variable = executor.variable(name)
+        expected = executor.shape(name)
         shape, dtype = (
             tuple(np.shape(value)),
             value.dtype.name if hasattr(value, "dtype") else np.asarray(value).dtype.name,
         )
-        if dtype != _name(variable) or shape != tuple(variable.shape):
+        if dtype != _name(variable) or shape != expected:
             raise InputError(
-                f"parameter {name!r}: got {dtype} {shape}; expected {_name(variable)} {tuple(variable.shape)}: "
-                "convert or reshape it"
+                f"parameter {name!r}: got {dtype} {shape}; expected {_name(variable)} {expected}: convert or reshape it"
             )
-        variable.assign(value if isinstance(value, tf.Tensor) else from_array(value))
-        self._executor.forget_constant(name)
+        variable.assign(executor.held(name, value if isinstance(value, tf.Tensor) else from_array(value)))
+        executor.forget_constant(name)
 
     def to_tensor(self, array: np.ndarray) -> Any:
         """An array as a tensor of its own on the device."""
@@ -108,7 +111,13 @@ class Compiled:
 
 
 class Executor(GraphExecutor):
-    """A network as TensorFlow functions on a device; see :func:`from_model` for the arguments."""
+    """A network as TensorFlow functions on a device; see :func:`from_model` for the arguments.
+
+    Attributes:
+        variables: a ``tf.Variable`` per parameter.
+        kernels: those of them that convolutions read, held as [*size, inputs, outputs]; everything that speaks of
+            parameters by name (``network``, checkpoints, gradients) has them in ONNX's layout.
+    """
 
     backend = "tensorflow"
     network: TensorFlowNetwork
@@ -127,9 +136,11 @@ class Executor(GraphExecutor):
         self.tf_device = f"/{self.device.kind.upper()}:{self.device.index if self.device.kind == 'gpu' else 0}"
         self.jit_compile = jit_compile
         self.variables: dict[str, Any] = {}
+        self.kernels: set[str] = set()
         self._sources: dict[str, Parameter] = {}
         self._compiled: dict[Any, Compiled] = {}
         self._results: dict[str, Any] = {}
+        self._gradients: dict[str, Any] = {}  # by parameter, in the variables' layout
         self._version: int | None = None
         self._read_as_constants: set[str] = set()
         with tf.device(self.tf_device):
@@ -141,23 +152,26 @@ class Executor(GraphExecutor):
         network = self.network
         if self._version == network.version:
             return
-        parameters = network._parameters
+        parameters, wanted = network._parameters, kernels(network.nodes)
         with tf.device(self.tf_device):
-            self.variables = {name: self._live(name, parameter) for name, parameter in parameters.items()}
+            self.variables = {name: self._live(name, parameter, wanted) for name, parameter in parameters.items()}
+        self.kernels &= set(parameters)
         self._sources = dict(parameters)
         self._compiled, self._version = {}, network.version
 
-    def _live(self, name: str, parameter: Parameter) -> Any:
+    def _live(self, name: str, parameter: Parameter, kernels: Container[str]) -> Any:
         old, value = self.variables.get(name), parameter.value
         fits = isinstance(old, tf.Variable) and old.trainable == parameter.trainable
         if fits and self._sources[name] is parameter:
             return old
         if value.dtype.kind not in "OU" and value.dtype.name not in DTYPES:
+            self.kernels.discard(name)
             return value  # refused when a node wants it as a tensor
-        if fits and old is not None and tuple(old.shape) == value.shape:
-            old.assign(from_array(value))
+        if fits and old is not None and self.shape(name) == value.shape:
+            old.assign(self.held(name, from_array(value)))
             return old
-        return tf.Variable(from_array(value), trainable=parameter.trainable)
+        (self.kernels.add if name in kernels and value.ndim > 2 else self.kernels.discard)(name)
+        return tf.Variable(self.held(name, from_array(value)), trainable=parameter.trainable)
 
     def compiled(self, outputs: tuple[str, ...], loss: str | None) -> Compiled:
         """The function for these outputs: in training mode with gradients of a loss, in evaluation mode without one."""
@@ -183,9 +197,11 @@ class Executor(GraphExecutor):
 
     def forward(self, program: Program) -> Callable[..., list[Any]]:
         """A program in evaluation mode as a function of its inputs."""
-        return lambda *inputs: Walk(program, self.variables, False, self.random, None, self._read_as_constants.add).run(
-            inputs
-        )
+        return lambda *inputs: self._walk(program, False).run(inputs)
+
+    def _walk(self, program: Program, training: bool, sources: Mapping[str, Any] | None = None) -> Walk:
+        report = self._read_as_constants.add
+        return Walk(program, self.variables, training, self.random, sources, report, self.kernels)
 
     def training(self, program: Program, loss: str, names: Sequence[str]) -> Callable[..., tuple[list[Any], list[Any]]]:
         """A program in training mode: its outputs and the gradients of the loss."""
@@ -199,8 +215,7 @@ class Executor(GraphExecutor):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 sources = {name: self.variables[name].value() for name in names}
                 tape.watch(list(sources.values()))
-                walk = Walk(program, self.variables, True, self.random, sources, self._read_as_constants.add)
-                results = walk.run(inputs)
+                results = self._walk(program, True, sources).run(inputs)
                 goal = results[program.outputs.index(loss)]
                 if goal.shape.num_elements() != 1:
                     raise NetworkError(
@@ -251,7 +266,7 @@ class Executor(GraphExecutor):
         results = self.run(compiled, inputs)
         if events.after_forward:
             events.emit(events.after_forward, self)
-        self._results = dict(zip(compiled.outputs, results, strict=True))
+        self._results, self._gradients = dict(zip(compiled.outputs, results, strict=True)), {}
         return dict(self._results)
 
     def inference_and_backprop(self, inputs: Mapping[str, Any], loss: str = "loss") -> dict[str, Any]:
@@ -276,10 +291,9 @@ class Executor(GraphExecutor):
 
     def keep(self, compiled: Compiled, results: Sequence[Any], gradients: Sequence[Any]) -> dict[str, Any]:
         """Remember what a training run left behind; returns its outputs."""
-        found = dict(zip(compiled.outputs, results, strict=True))
-        names = map(gradient_name, compiled.gradients)
-        self._results = {**found, **dict(zip(names, gradients, strict=True))}
-        return found
+        self._results = dict(zip(compiled.outputs, results, strict=True))
+        self._gradients = dict(zip(compiled.gradients, gradients, strict=True))
+        return dict(self._results)
 
     def run(
         self, compiled: Compiled, inputs: Mapping[str, Any], call: Callable[..., Any] | None = None, *before: Any
@@ -311,13 +325,31 @@ class Executor(GraphExecutor):
             )
         return self.variables[name]
 
+    def parameter(self, name: str) -> Any:
+        """A parameter as it is now, in ONNX's layout."""
+        return self.shown(name, self.variables[name].read_value())
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a parameter in ONNX's layout."""
+        shape = tuple(self.variables[name].shape)
+        return (shape[-1], shape[-2], *shape[:-2]) if name in self.kernels else shape
+
+    def shown(self, name: str, tensor: Any) -> Any:
+        """What has the layout of a parameter's variable, in ONNX's layout."""
+        return kernel_first(tensor) if name in self.kernels else tensor
+
+    def held(self, name: str, tensor: Any) -> Any:
+        """What has a parameter's shape in ONNX's layout, in the layout of its variable: reverses :meth:`shown`."""
+        return kernel_last(tensor) if name in self.kernels else tensor
+
     def result(self, name: str) -> Any:
         """An output or a gradient of the last run; the gradient of what the loss does not reach is 0."""
         if name in self._results:
             return self._results[name]
         owner = next((n for n in self.network.trainable() if gradient_name(n) == name), None)
         if owner is not None:
-            return tf.zeros_like(self.variables[owner])
+            gradient = self._gradients.get(owner)
+            return self.shown(owner, tf.zeros_like(self.variables[owner]) if gradient is None else gradient)
         known = [*self.variables, *map(gradient_name, self.network.trainable()), *self._results]
         raise NetworkError(
             f"got {name!r}; expected a parameter, a gradient or an output of the last run ({nearest(name, known)}): "

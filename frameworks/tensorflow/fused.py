@@ -82,9 +82,13 @@ class NativeOptimizer(Optimizer):
             gradients = list(self.modified(names, self.network.fetch_tensors(names), gradients))
         key = ("update", self.shape())
         if key not in self._functions:
-            self._functions[key] = tf.function(lambda values, *given: self._apply(given, values), autograph=False)
+            self._functions[key] = tf.function(self._update, autograph=False)
         with tf.device(self.executor.tf_device):  # type: ignore[attr-defined]
             self._functions[key](self._values(), *gradients)
+
+    def _update(self, values: Any, *gradients: Any) -> None:
+        held, names = self.executor.held, self.parameter_names()  # type: ignore[attr-defined]
+        self._apply([held(name, gradient) for name, gradient in zip(names, gradients, strict=True)], values)
 
     def _fused(self, compiled: Any) -> Callable[..., Any]:
         def step(values: Any, *inputs: Any) -> Any:
@@ -95,6 +99,7 @@ class NativeOptimizer(Optimizer):
         return compiled.trace(step)
 
     def _apply(self, gradients: Sequence[Any], values: Any) -> None:
+        """Update all variables; gradients come in their layout."""
         executor: Any = self.executor
         decays = bool(getattr(self, "weight_decay", 0.0)) and self.couples_decay
         by_dtype: dict[Any, Numbers] = {}
@@ -140,13 +145,15 @@ class NativeOptimizer(Optimizer):
     def state_dict(self) -> dict[str, np.ndarray]:
         state = {"step": np.asarray(self.steps, np.int64)}
         for name, slots in self._slots.items():
-            state.update({f"{slot}/{name}": np.array(to_array(value)) for slot, value in slots.items()})
+            shown = {slot: self.executor.shown(name, value) for slot, value in slots.items()}  # type: ignore[attr-defined]
+            state.update({f"{slot}/{name}": np.array(to_array(value)) for slot, value in shown.items()})
         return state
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         if "step" not in state:
             raise InputError("got optimizer state without 'step'; expected what state_dict() returned: load that")
-        known = {name: self.executor.variables[name] for name in self.parameter_names()}  # type: ignore[attr-defined]
+        executor: Any = self.executor
+        known = set(self.parameter_names())
         loaded: dict[str, Slots] = {}
         for key, array in state.items():
             if key == "step":
@@ -157,14 +164,13 @@ class NativeOptimizer(Optimizer):
                     f"got optimizer state {key!r}; expected '<slot>/<parameter>': "
                     f"{nearest(name, known)} Load the state of the same network"
                 )
-            shape = tuple(known[name].shape)
+            shape = executor.shape(name)
             if np.shape(array) not in (shape, ()):
                 raise InputError(
                     f"optimizer state {key!r}: got shape {np.shape(array)}; expected {shape}, the parameter's: "
                     "load the state of the same network"
                 )
-            with tf.device(self.executor.tf_device):  # type: ignore[attr-defined]
-                loaded.setdefault(name, {})[slot] = tf.Variable(
-                    from_array(np.array(np.broadcast_to(array, shape))), trainable=False
-                )
+            with tf.device(executor.tf_device):
+                first = executor.held(name, from_array(np.array(np.broadcast_to(array, shape))))
+                loaded.setdefault(name, {})[slot] = tf.Variable(first, trainable=False)
         self.steps, self._slots, self._version = int(state["step"]), loaded, None

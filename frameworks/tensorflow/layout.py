@@ -2,14 +2,17 @@
 
 ONNX's layout is channels first. Operators with windows take and give :class:`Last`, and what works element by element
 keeps it, so that a network of convolutions is transposed once where its input enters and once where it leaves them.
+Kernels are held the way TensorFlow wants them, so that no step has to turn them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from deep500.frameworks.tensorflow.operators.table import sizes
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.node import Node
 
 
 class Last:
@@ -30,7 +33,8 @@ class Last:
         if self._first is None:
             x, rank = self.tensor, self.rank
             if all(n == 1 for n in x.shape.as_list()[1:-1]):  # nothing moves
-                n = sizes(x)
+                n = x.shape.as_list()
+                n = [-1 if k is None else k for k in n] if n.count(None) == 1 and 0 not in n else sizes(x)
                 self._first = tf.reshape(x, [n[0], n[-1], *n[1:-1]])
             else:
                 self._first = tf.transpose(x, [0, rank - 1, *range(1, rank - 1)])
@@ -61,3 +65,8 @@ def last_axis(axis: int, rank: int) -> int:
     """Where an axis goes when channels move to the end."""
     axis %= rank
     return axis if axis == 0 else rank - 1 if axis == 1 else axis - 1
+
+
+def kernels(nodes: Iterable[Node]) -> set[str]:
+    """Values that some node takes as the kernel of a convolution."""
+    return {node.inputs[1] for node in nodes if node.op_type == "Conv" and not node.domain}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
 from deep500.errors import InputError, NetworkError
 from deep500.events import Event, Events
@@ -103,7 +104,98 @@ def test_activations_are_transposed_once(backend: Any) -> None:
     executor.inference({"input": np.zeros((2, 3, 16, 16), np.float32)})
     found = collections.Counter(op.type for op in graph_of(executor).get_operations())
     assert found["Conv2D"] == 21 and found["FusedBatchNormV3"] == 21
-    assert found["Transpose"] == 21 + 1  # the kernels and the image
+    assert found["Transpose"] == 1  # the image: kernels are held turned
+
+
+def kernel_network() -> Network:
+    """A kernel [2, 3, 1, 4] that a convolution reads, and a penalty as it is."""
+    net = Network()
+    net.add_input("x", ("N", 3, 5, 6), "float64")
+    net.add_parameter("w", np.random.default_rng(1).normal(size=(2, 3, 1, 4)))
+    net.add_parameter("slope", np.arange(4.0), trainable=False)
+    net.add_node("Conv", ["x", "w"], "y")
+    net.add_node("ReduceSumSquare", "y", "error", keepdims=0)
+    net.add_node("Mul", ["w", "slope"], "sloped")
+    net.add_node("ReduceSumSquare", "sloped", "penalty", keepdims=0)
+    net.add_node("Add", ["error", "penalty"], "loss")
+    for name in ("loss", "w"):
+        net.add_output(name)
+    return net
+
+
+def test_kernels_are_held_turned_and_shown_as_onnx_has_them(backend: Any) -> None:
+    net, feeds = kernel_network(), {"x": np.random.default_rng(2).normal(size=(2, 3, 5, 6))}
+    start = net.parameters["w"].value
+    for modifier in (None, lambda name, old, gradient: gradient):  # a fused step, and one in two functions
+        ours, reference = backend.from_model(net), Reference(net)
+        assert ours.kernels == {"w"} and tuple(ours.variables["w"].shape) == (1, 4, 3, 2)
+        optimizer = backend.MomentumOptimizer(ours, "loss", 0.01, gradient_modifier=modifier)
+        got, want = optimizer.step(feeds), reference.inference_and_backprop(feeds)
+        expected = gradients(reference)["w.grad"]
+        assert_close(got["loss"], want["loss"])
+        assert_close(got["w"], start)
+        assert_close(gradients(ours)["w.grad"], expected, "gradient")
+        assert_close(ours.network.state()["w"], start - 0.01 * expected, "gradient")
+        state = optimizer.state_dict()
+        assert_close(state["momentum_buffer/w"], expected, "gradient")
+        optimizer.load_state_dict(state)
+        assert np.array_equal(optimizer.state_dict()["momentum_buffer/w"], state["momentum_buffer/w"])
+        ours.network.feed_tensor("w", start)
+        assert_close(ours.inference(feeds)["loss"], want["loss"])
+
+
+def test_a_kernel_outlives_its_convolution(backend: Any) -> None:
+    executor, feeds = backend.from_model(kernel_network()), {"x": np.ones((1, 3, 5, 6))}
+    executor.network.feed_tensor("w", np.full((2, 3, 1, 4), 2.0))
+    executor.network.remove_output("loss")
+    for name in ("Add_loss", "ReduceSumSquare_error", "Conv_y"):
+        executor.network.remove_node(name)
+    assert_close(executor.inference({}, ["penalty"])["penalty"], 4 * 6 * (np.arange(4.0) ** 2).sum())
+    executor.network.add_node("Conv", ["x", "w"], "z")
+    executor.network.add_output("z")
+    assert_close(executor.inference(feeds)["z"], np.full((1, 2, 5, 3), 24.0))
+
+
+def test_convolutions_of_constants_keep_their_layout(backend: Any) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(1, 2, 5, 6)), rng.normal(size=(3, 2, 3, 3))
+    values = [
+        helper.make_node("Constant", [], [n], value=numpy_helper.from_array(v)) for n, v in {"x": x, "w": w}.items()
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("MaxPool", ["c"], ["y"], kernel_shape=[2, 3]),
+    ]
+    branch = helper.make_graph([*values, *nodes], "branch", [], [helper.make_tensor_value_info("y", 11, None)])
+    net = Network()
+    net.add_parameter("yes", np.array(True), trainable=False)
+    net.add_node("If", "yes", "out", then_branch=branch, else_branch=branch)
+    net.add_output("out")
+    assert_close(backend.from_model(net).inference({})["out"], Reference(net).inference({})["out"])
+
+
+def test_convolutions_of_whole_numbers(backend: Any) -> None:
+    """Kernels larger than one tap, which ONNX's suite has none of."""
+    rng = np.random.default_rng(0)
+    feeds = {
+        "x": rng.integers(0, 9, (2, 2, 5, 6)).astype(np.uint8),
+        "w": rng.integers(0, 9, (3, 2, 3, 2)).astype(np.uint8),
+    }
+    net = Network()
+    for name, value in feeds.items():
+        net.add_input(name, value.shape, "uint8")
+    for name, number in {"zero": np.uint8(2), "scale": np.float32(0.25), "finer": np.float32(0.5)}.items():
+        net.add_parameter(name, np.array(number), trainable=False)
+    net.add_parameter("zeros", np.array([1, 2, 3], np.uint8), trainable=False)
+    net.add_node("ConvInteger", ["x", "w", "zero", "zeros"], "whole", strides=[2, 1])
+    scaled = ["x", "scale", "zero", "w", "scale", "zero", "finer", "zero"]
+    net.add_node("QLinearConv", scaled, "scaled", pads=[1, 0, 0, 1])
+    for name in ("whole", "scaled"):
+        net.add_output(name)
+    got, want = backend.from_model(net).inference(feeds), Reference(net).inference(feeds)
+    for name, value in want.items():
+        assert np.ptp(as_numpy(value)) > 3
+        assert_close(got[name], value, "exact")
 
 
 @pytest.mark.parametrize(("name", "kwargs"), [row for row in ZOO if row[0] not in SLOW], ids=str)

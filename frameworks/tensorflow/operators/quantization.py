@@ -7,7 +7,7 @@ from typing import Any
 from deep500.frameworks.tensorflow.dtypes import onnx_dtype
 from deep500.frameworks.tensorflow.operators.elementwise import convert
 from deep500.frameworks.tensorflow.operators.table import op, positive, rank
-from deep500.frameworks.tensorflow.operators.windows import conv
+from deep500.frameworks.tensorflow.operators.windows import conv, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
 
 Tensor = Any
@@ -111,7 +111,7 @@ def conv_integer(
     if w_zero is not None:
         weights -= tf.reshape(_double(w_zero), [-1, *[1] * (rank(w) - 1)])
     options = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
-    return tf.cast(tf.round(conv(_double(x) - _zero(x_zero), weights, **options)), tf.int32)
+    return tf.cast(tf.round(conv(_double(x) - _zero(x_zero), kernel_last(weights), **options)), tf.int32)
 
 
 @op("QLinearConv", layout="last")
@@ -135,6 +135,7 @@ def qlinear_conv(
 ) -> Tensor:
     weights = _double(w) - tf.reshape(_double(w_zero), [-1, *[1] * (rank(w) - 1)])
     options = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
-    y = conv(_double(x) - _double(x_zero), weights, None if b is None else _double(b), **options)
+    b = None if b is None else _double(b)
+    y = conv(_double(x) - _double(x_zero), kernel_last(weights), b, **options)
     factor = _double(x_scale) * _double(w_scale) / _double(y_scale)  # one, or one per channel, which come last
     return _quantize(tf.round(y) * factor, y_zero, y_zero.dtype)

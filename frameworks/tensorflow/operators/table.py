@@ -32,7 +32,8 @@ class NeedsValue(Exception):
 class Entry:
     """A function, the attributes it takes, the inputs it wants as Python values, whether it asks which outputs count
     and for the ``Call``, whether it returns a tuple even for one output, how many inputs it takes (None: any number),
-    and its layout: "" (ONNX's), "any" (element by element), "axis" (any, its attribute ``axis`` follows) or "last"."""
+    and its layout: "" (ONNX's), "any" (element by element), "axis" (any, its attribute ``axis`` follows), "last" (the
+    first input's channels), or "conv" (those, and the second input is a kernel [*size, inputs, outputs])."""
 
     function: Callable[..., Any]
     attributes: frozenset[str] = frozenset()

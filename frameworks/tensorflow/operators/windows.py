@@ -71,11 +71,21 @@ def padded(x: Tensor, begin: Sequence[int], end: Sequence[int], value: Any = 0) 
 
 
 # -- convolution ------------------------------------------------------------------------------------------------------
-def kernel_last(w: Tensor, dilations: Sequence[int]) -> Tensor:
-    """ONNX's kernel [outputs, inputs, *size] as TensorFlow's [*size, inputs, outputs], zeros written between the taps
-    of a dilated one: dilated kernels have no gradient on the processor."""
+def kernel_last(w: Tensor) -> Tensor:
+    """ONNX's kernel [outputs, inputs, *size] as TensorFlow's [*size, inputs, outputs]."""
+    return tf.transpose(w, [*range(2, w.shape.rank), 1, 0])
+
+
+def kernel_first(w: Tensor) -> Tensor:
+    """TensorFlow's kernel [*size, inputs, outputs] as ONNX's [outputs, inputs, *size]."""
+    rank = w.shape.rank
+    return tf.transpose(w, [rank - 1, rank - 2, *range(rank - 2)])
+
+
+def spread_out(w: Tensor, dilations: Sequence[int]) -> Tensor:
+    """A kernel [*size, inputs, outputs], zeros written between its taps where it is dilated: dilated kernels have no
+    gradient on the processor."""
     rank = len(dilations)
-    w = tf.transpose(w, [*range(2, rank + 2), 1, 0])
     for axis, (d, n) in enumerate(zip(dilations, w.shape.as_list(), strict=False)):
         if d > 1 and n > 1:
             spread = np.zeros(((n - 1) * d + 1, n))
@@ -96,7 +106,7 @@ def _padding(window: Window) -> Any:
     return "SAME" if same else [(0, 0), *zip(window.begin, window.end, strict=True), (0, 0)]
 
 
-@op("Conv", layout="last")
+@op("Conv", layout="conv")
 def conv(
     x: Tensor,
     w: Tensor,
@@ -109,15 +119,16 @@ def conv(
     pads: Ints = None,
     strides: Ints = None,
 ) -> Tensor:
+    """The kernel comes as [*size, inputs, outputs]."""
     half = x.dtype if x.dtype in (tf.float16, tf.bfloat16) else None
     if half:  # sums of half precision are taken in single
         x, w, b = (t if t is None else tf.cast(t, tf.float32) for t in (x, w, b))
-    window = make_window(x, static_sizes(w)[2:], strides, pads, dilations, auto_pad)
+    window = make_window(x, static_sizes(w)[:-2], strides, pads, dilations, auto_pad)
     flat = len(window.kernel) == 1
     if flat:  # an image of height 1
         window = Window(*((n, *values) for n, values in zip((1, 1, 1, 0, 0, 0), window, strict=True)))  # type: ignore[arg-type]
-        x, w = tf.expand_dims(x, 1), tf.expand_dims(w, 2)
-    kernel = kernel_last(w, window.dilations)
+        x, w = tf.expand_dims(x, 1), tf.expand_dims(w, 0)
+    kernel = spread_out(w, window.dilations)
     padding = _padding(window)
     if isinstance(padding, list) and (len(window.kernel) == 3 or group > 1):
         x, padding = padded(x, window.begin, window.end), "VALID"
@@ -181,7 +192,7 @@ def conv_transpose(
 
 def _full_transpose(x: Tensor, w: Tensor, stride: Any, dilation: Any, full: list[Any]) -> Tensor:
     rank = len(stride)
-    kernel = kernel_last(w, dilation)  # [*size, outputs, inputs], as the gradient wants it
+    kernel = spread_out(kernel_last(w), dilation)  # [*size, outputs, inputs], as the gradient wants it
     shape = [sizes(x)[0], *full, kernel.shape[-2]]
     if rank == 1:
         kernel, shape = tf.expand_dims(kernel, 0), [shape[0], 1, *shape[1:]]
