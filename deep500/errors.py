@@ -48,6 +48,16 @@ class MissingDevice(Deep500Error, RuntimeError):
     exit_code = 3
 
 
+class CacheError(Deep500Error, OSError):
+    """The cache of compiled operators cannot be written."""
+
+
+class OperatorError(Deep500Error, RuntimeError):
+    """A C++ operator failed while it ran: it threw, returned a status, crashed or took too long."""
+
+    exit_code = 1
+
+
 class RecipeError(Deep500Error, ValueError):
     """A recipe or one of its overrides is wrong: unknown key, key in both halves, value out of range."""
 

@@ -1,0 +1,76 @@
+"""A loaded library: the exported functions through ctypes, which lets other threads run during a call."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from deep500.errors import OperatorError
+
+POINTERS = ctypes.POINTER(ctypes.c_void_p)
+ARGUMENTS = {"forward": 2, "backward": 4, "jvp": 4, "hvp": 4}
+"""Arrays of pointers that each exported computation takes after the instance."""
+
+
+class Binding:
+    """The functions of an operator's library."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name, self.path = name, path
+        try:
+            self.library = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise OperatorError(
+                f"C++ operator {name!r}: got a library that cannot be loaded ({error}); expected every symbol in it: "
+                "add the missing source or library to other_files"
+            ) from error
+        self.library.d500_signature.restype = ctypes.c_char_p
+        self.signature: dict[str, Any] = json.loads(self.library.d500_signature())
+        self._instance = self._function("instance", ctypes.c_void_p, ctypes.c_void_p)
+        self._error = self._function("error", ctypes.c_char_p)
+        self._report = self._function("report", ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+        self._calls: dict[str, Callable[..., int]] = {
+            kind: self._function(kind, ctypes.c_int, ctypes.c_void_p, *[ctypes.c_void_p] * count)
+            for kind, count in ARGUMENTS.items()
+            if self.signature[kind]
+        }
+
+    def _function(self, name: str, result: Any, *arguments: Any) -> Any:
+        function = getattr(self.library, f"d500_{name}")
+        function.restype, function.argtypes = result, arguments
+        return function
+
+    def address(self, symbol: str) -> int:
+        """Address of an exported function."""
+        return int(ctypes.cast(getattr(self.library, symbol), ctypes.c_void_p).value or 0)
+
+    def instance(self, sizes: Any) -> int:
+        """Handle of the operator for these sizes (an int64 array); raises OperatorError if it cannot be made."""
+        found = self._instance(sizes.ctypes.data)
+        if not found:
+            raise self.failure("create_new_op")
+        return int(found)
+
+    def call(self, kind: str, instance: int, *groups: Sequence[int | None]) -> None:
+        """Run a computation on groups of addresses; raises OperatorError if it fails."""
+        if self._calls[kind](instance, *[(ctypes.c_void_p * len(group))(*group) for group in groups]):
+            raise self.failure(kind)
+
+    def report(self, instance: int, data: int | None) -> int:
+        """What the operator's ``report`` returns."""
+        return int(self._report(instance, data))
+
+    def failure(self, kind: str) -> OperatorError:
+        """The error for the last call of this thread."""
+        return failure(self.name, kind, (self._error() or b"").decode(errors="replace"))
+
+
+def failure(name: str, kind: str, said: str) -> OperatorError:
+    """The error for a computation that failed."""
+    return OperatorError(
+        f"C++ operator {name!r}: got a failure of {kind} ({said or 'no reason given'}); expected it to succeed: see "
+        "its source"
+    )

@@ -1,0 +1,99 @@
+"""Which C++ compiler builds operators: the system's, else the one in the pip-installed package ziglang."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+
+from deep500.errors import MissingEngine
+
+SYSTEM = ("c++", "clang++", "g++")
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler.
+
+    Attributes:
+        kind: ``gcc``, ``clang`` or ``zig``.
+        command: how it is started.
+        identity: changes when the compiler does: path, size and time of its program (asking it for its version would
+            cost more than loading a compiled operator).
+    """
+
+    kind: str
+    command: tuple[str, ...]
+    identity: str
+
+
+def find_compiler() -> Compiler:
+    """The compiler that ``DEEP500_CXX`` names (a command, or ``zig``); else c++, clang++ or g++; else zig.
+
+    Raises:
+        MissingEngine: there is none.
+    """
+    return _find(os.environ.get("DEEP500_CXX", ""), os.environ.get("PATH", ""))
+
+
+@lru_cache(maxsize=16)
+def _find(chosen: str, path: str) -> Compiler:
+    if chosen and chosen != "zig":
+        words = shlex.split(chosen)
+        found = shutil.which(words[0], path=path)
+        if found is None:
+            raise MissingEngine(
+                f"got DEEP500_CXX={chosen!r}, no program; expected a C++ compiler or 'zig': correct or unset it"
+            )
+        return _compiler((found, *words[1:]))
+    system = None if chosen else next(filter(None, (shutil.which(name, path=path) for name in SYSTEM)), None)
+    if system is not None:
+        return _compiler((system,))
+    zig = _zig_program()
+    if zig is None:
+        raise MissingEngine(
+            f"got no C++ compiler; expected one of {', '.join(SYSTEM)} on the PATH, or the package ziglang: "
+            "pip install 'deep500[cpp]'"
+        )
+    return Compiler("zig", (str(zig), "c++"), _identity(zig))
+
+
+def _zig_program() -> Path | None:
+    spec = importlib.util.find_spec("ziglang")
+    folders = spec.submodule_search_locations if spec else None
+    program = Path(folders[0]) / "zig" if folders else None
+    return program if program is not None and program.is_file() else None
+
+
+def _compiler(command: tuple[str, ...]) -> Compiler:
+    real = Path(command[0]).resolve()
+    kind = "clang" if "clang" in real.name or sys.platform == "darwin" else "gcc"
+    return Compiler(kind, command, " ".join((*command[1:], _identity(real))))
+
+
+def _identity(program: Path) -> str:
+    about = program.stat()
+    return f"{program}:{about.st_size}:{about.st_mtime_ns}"
+
+
+@lru_cache(maxsize=1)
+def cpu_model() -> str:
+    """What the processor is and can: machine code for one need not run on another."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+            first = []
+            for line in file:  # one processor's block is enough, and large machines have hundreds
+                if not line.strip():
+                    break
+                if line.startswith(("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")):
+                    first.append(line)
+    except OSError:
+        first = [platform.processor()]
+    return f"{platform.machine()}-{sha256(''.join(first).encode()).hexdigest()[:16]}"

@@ -1,0 +1,114 @@
+"""`compile_custom_cppop`: from C++ source to an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deep500.errors import InputError
+from deep500.operators.base import Descriptors
+from deep500.operators.cpp.compiled_op import CompiledOp, Infer
+from deep500.operators.cpp.spec import (
+    AUTOMATIC,
+    GRADIENTS,
+    BuildSpec,
+    as_definitions,
+    as_paths,
+    check_name,
+    dtypes,
+)
+
+
+def compile_custom_cppop(
+    name: str, file: str | Path, input_descriptors: Descriptors, output_descriptors: Descriptors,
+    other_files: Sequence[str | Path] = (), live_output: bool = False,
+    additional_definitions: Mapping[str, Any] | None = None, *, gradient: str | None = AUTOMATIC,
+    infer: Infer | None = None, inactive: Sequence[int] = (), fast_math: bool = False, isolate: bool = False,
+    openmp: bool = False, timeout: float = 60.0,
+) -> CompiledOp:  # fmt: skip
+    """Compile a C++ operator, or find it in the cache, and load it.
+
+    Args:
+        name: an identifier.
+        file: the source.
+        input_descriptors: dtype and shape of every input. A size may be a symbol, the shape None: then any shapes are
+            taken when it is called, and an operator object is made for each of them.
+        output_descriptors: of every output. Symbols take their sizes from the inputs; a shape of None is input 0's.
+        other_files: further sources, objects or libraries to build from.
+        live_output: write what the compiler is asked and says to standard error.
+        additional_definitions: macros and their values, ``{"DPOWER": "3"}``.
+        gradient: ``"backward"``: the class's own; ``"enzyme"``: derived from forward by Enzyme; None: none. Left out:
+            the class's own if it has one.
+        infer: input descriptors -> output descriptors, for shapes that symbols cannot express.
+        inactive: indices of inputs that get no gradient.
+        fast_math: let the compiler reorder floating-point arithmetic and use vector math functions.
+        isolate: run it in a worker process, where a crash or an endless loop does no harm.
+        openmp: compile with OpenMP.
+        timeout: seconds for one call with ``isolate``.
+
+    Returns:
+        The operator. The library is kept in ``DEEP500_CACHE`` (else ``$XDG_CACHE_HOME/deep500``, ``~/.cache/deep500``)
+        and built again only when a source, an included file, an argument, the compiler or the processor changes.
+
+    Raises:
+        InputError: an argument is wrong.
+        CompileError: the source does not compile, or does not fit the descriptors.
+        CacheError: the cache cannot be written.
+        MissingEngine: there is no compiler.
+    """
+    check_name(name)
+    spec = _spec(name, None, as_paths(name, [file])[0], input_descriptors, output_descriptors, other_files,
+                 additional_definitions, gradient, inactive, fast_math, openmp)  # fmt: skip
+    return CompiledOp(spec, input_descriptors, output_descriptors, infer, live_output)
+
+
+def compile_custom_cppop_inline(
+    name: str, code: str, input_descriptors: Descriptors, output_descriptors: Descriptors,
+    other_files: Sequence[str | Path] = (), live_output: bool = False,
+    additional_definitions: Mapping[str, Any] | None = None, *, gradient: str | None = AUTOMATIC,
+    infer: Infer | None = None, inactive: Sequence[int] = (), fast_math: bool = False, isolate: bool = False,
+    openmp: bool = False, timeout: float = 60.0,
+) -> CompiledOp:  # fmt: skip
+    """The same as :func:`compile_custom_cppop` from source text; the compiler calls it ``<name>.cpp``.
+
+    Example:
+        >>> import deep500 as d5
+        >>> import numpy as np
+        >>> twice = d5.compile_custom_cppop_inline("twice", '''
+        ... #include "deep500/deep500.h"
+        ... struct twice : deep500::CustomOperator {
+        ...   std::size_t length;
+        ...   explicit twice(std::size_t n) : length(n) {}
+        ...   void forward(const float *x, float *y) { for (std::size_t i = 0; i < length; ++i) y[i] = 2 * x[i]; }
+        ... };
+        ... D500_EXPORTED void *create_new_op(deep500::tensor_t *in, int, deep500::tensor_t *, int) {
+        ...   return new twice(in[0].size());
+        ... }
+        ... D500_REGISTER_OP(twice);
+        ... ''', [d5.tensordesc(["N"])], [d5.tensordesc(["N"])])
+        >>> twice(np.ones(3, "float32")).tolist()
+        [2.0, 2.0, 2.0]
+    """
+    check_name(name)
+    spec = _spec(name, code, None, input_descriptors, output_descriptors, other_files, additional_definitions, gradient,
+                 inactive, fast_math, openmp)  # fmt: skip
+    return CompiledOp(spec, input_descriptors, output_descriptors, infer, live_output)
+
+
+def _spec(
+    name: str, source: str | None, file: str | None, inputs: Descriptors, outputs: Descriptors,
+    other_files: Sequence[str | Path], definitions: Mapping[str, Any] | None, gradient: str | None,
+    inactive: Sequence[int], fast_math: bool, openmp: bool,
+) -> BuildSpec:  # fmt: skip
+    if not inputs or not outputs:
+        raise InputError(f"C++ operator {name!r}: got {len(inputs)} inputs and {len(outputs)} outputs; expected some")
+    if gradient not in GRADIENTS:
+        raise InputError(f"C++ operator {name!r}: got gradient {gradient!r}; expected 'backward', 'enzyme' or None")
+    if any(not 0 <= i < len(inputs) for i in inactive):
+        raise InputError(f"C++ operator {name!r}: got inactive {list(inactive)}; expected indices of its inputs")
+    input_types = dtypes(name, "input", inputs)
+    return BuildSpec(
+        name, source, file, input_types, dtypes(name, "output", outputs, input_types[0]), as_paths(name, other_files),
+        as_definitions(name, dict(definitions or {})), gradient, tuple(sorted(inactive)), fast_math, openmp,
+    )  # fmt: skip

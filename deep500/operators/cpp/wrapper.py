@@ -1,0 +1,221 @@
+"""The C++ text around an operator: checks its class against the descriptors and exports it with C linkage.
+
+Layout: macros, ``deep500/abi.h``, the operator's source, the checks, ``d500_primal`` (what Enzyme differentiates), the
+exports, the gradient. The exports are described in ``docs/design.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from deep500.operators.cpp.spec import AUTOMATIC, CPP_TYPES, TENSOR_TYPES, BuildSpec
+
+ABI = 1
+"""Version of the exported functions; part of every library's signature and of its key in the cache."""
+
+
+def wrapper_source(spec: BuildSpec, main: str, others: Sequence[str] = ()) -> str:
+    """The translation unit of an operator.
+
+    Args:
+        spec: what to build.
+        main: path of the operator's source, as the compiler is to name it in its messages.
+        others: further sources that belong into the same unit (for Enzyme, which must see every body).
+    """
+    included = "\n".join(f'#include "{path}"' for path in (main, *others))
+    return "\n".join([_head(spec), included, _checks(spec), _instance(spec), _calls(spec), _gradient(spec), ""])
+
+
+def parameters(spec: BuildSpec, method: str) -> list[str]:
+    """Declarations of what ``forward`` or ``backward`` must take, without scratch space."""
+    inputs = [f"const {CPP_TYPES[t]} *x{i}" for i, t in enumerate(spec.inputs)]
+    if method == "forward":
+        return inputs + [f"{CPP_TYPES[t]} *y{i}" for i, t in enumerate(spec.outputs)]
+    gradients = [f"const {CPP_TYPES[t]} *dy{i}" for i, t in enumerate(spec.outputs)]
+    outputs = [f"const {CPP_TYPES[t]} *y{i}" for i, t in enumerate(spec.outputs)]
+    return gradients + inputs + outputs + [f"{CPP_TYPES[t]} *dx{i}" for i, t in enumerate(spec.inputs)]
+
+
+def expected(spec: BuildSpec, method: str) -> str:
+    """The method's signature as the descriptors ask for it."""
+    return f"void {method}({', '.join(parameters(spec, method))})"
+
+
+def _types(spec: BuildSpec, method: str) -> str:
+    return ", ".join(one.rpartition("*")[0] + "*" for one in parameters(spec, method))
+
+
+def _head(spec: BuildSpec) -> str:
+    return f"""\
+#define D500_FORWARD "{expected(spec, "forward")}"
+#define D500_BACKWARD "{expected(spec, "backward")}"
+#include "deep500/abi.h"
+#include "deep500/math.h"
+"""
+
+
+def _checks(spec: BuildSpec) -> str:
+    scratch = CPP_TYPES[spec.dtype]
+    wanted = {"backward": "true", AUTOMATIC: "d500_detail::has_backward<d500_op>::value"}.get(
+        str(spec.gradient), "false"
+    )
+    return f"""
+#line 1 "deep500 wrapper of {spec.name}"
+typedef decltype(d500_registered_operator(d500_detail::key{{}})) d500_registration;
+static_assert(!std::is_same<d500_registration, d500_detail::unregistered>::value,
+              "D500: expected D500_REGISTER_OP(your_class); at the end of the source, outside of any namespace");
+typedef d500_registration::type d500_op;
+static_assert(std::is_base_of<deep500::CustomOperator, d500_op>::value,
+              "D500: expected the registered class to derive from deep500::CustomOperator, publicly");
+static constexpr bool d500_has_scratch = d500_detail::has_scratch<d500_op>::value;
+static constexpr bool d500_has_backward = {wanted};
+template <bool, class... A> struct d500_with {{ typedef d500_detail::list<A...> type; }};
+template <class... A> struct d500_with<true, A...> {{ typedef d500_detail::list<A..., {scratch} *> type; }};
+typedef d500_with<d500_has_scratch, {_types(spec, "forward")}>::type d500_forward_arguments;
+typedef d500_with<d500_has_scratch, {_types(spec, "backward")}>::type d500_backward_arguments;
+template struct d500_detail::forward_check<d500_op,
+    d500_detail::forward_takes<d500_op, d500_forward_arguments>::value, d500_detail::forward_of<d500_op>::type>;
+template struct d500_detail::backward_check<d500_op,
+    !d500_has_backward || d500_detail::backward_takes<d500_op, d500_backward_arguments>::value,
+    d500_detail::backward_of<d500_op>::type>;
+"""
+
+
+def _instance(spec: BuildSpec) -> str:
+    types = ", ".join(f"deep500::{TENSOR_TYPES[t]}" for t in spec.inputs + spec.outputs)
+    return f"""
+template <class Op, class D, class = void> struct d500_factory {{
+  static Op *make(D *, int, D *, int) {{
+    static_assert(std::is_default_constructible<Op>::value,
+                  "D500: expected D500_EXPORTED void *create_new_op(deep500::tensor_t *in, int n_in, "
+                  "deep500::tensor_t *out, int n_out), or a class with a constructor without arguments");
+    if constexpr (std::is_default_constructible<Op>::value) return new Op();
+    return nullptr;
+  }}
+}};
+template <class Op, class D>
+struct d500_factory<Op, D, std::void_t<decltype(create_new_op(std::declval<D *>(), 0, std::declval<D *>(), 0))>> {{
+  static Op *make(D *in, int n_in, D *out, int n_out) {{
+    return d500_detail::checked<Op>(create_new_op(in, n_in, out, n_out));
+  }}
+}};
+typedef d500_detail::instance<d500_op> d500_held;
+static inline d500_op *d500_object(void *instance) {{ return static_cast<d500_held *>(instance)->op.get(); }}
+
+D500_API const char *d500_error(void) {{ return d500_detail::error_text(); }}
+
+D500_API void *d500_instance(const int64_t *sizes) {{
+  static const deep500::tensortype_t types[] = {{{types}}};
+  void *found = nullptr;
+  d500_detail::guarded("create_new_op", [&] {{
+    found = d500_detail::find<d500_op>(sizes, types, {len(spec.inputs)}, {len(spec.outputs)},
+                                       d500_factory<d500_op, deep500::tensor_t>::make);
+  }});
+  return found;
+}}
+
+D500_API int64_t d500_report(void *instance, void *data) {{ return d500_object(instance)->report(data); }}
+"""
+
+
+def _calls(spec: BuildSpec) -> str:
+    inputs, outputs, scratch = len(spec.inputs), len(spec.outputs), CPP_TYPES[spec.dtype]
+    return f"""
+template <class Run> static auto d500_scratched(d500_op &op, Run &&run) {{
+  if constexpr (d500_has_scratch) {{
+    const std::unique_ptr<{scratch}[]> scratch(new {scratch}[d500_detail::scratch_of(op)]);
+    return run(scratch.get());
+  }} else {{
+    return run();
+  }}
+}}
+
+template <class Op> static int d500_run_forward(void *instance, const void *const *inputs, void *const *outputs) {{
+  return d500_detail::guarded("forward", [&] {{
+    auto &held = d500_detail::opened<Op>(instance);
+    d500_detail::require(inputs, held.counts.data(), {inputs}, "input");
+    d500_detail::require(outputs, held.counts.data() + {inputs}, {outputs}, "output");
+    return d500_scratched(*held.op, [&](auto... scratch) {{
+      return held.op->forward({_arguments(spec, "forward")}, scratch...);
+    }});
+  }});
+}}
+
+D500_API int d500_forward(void *instance, const void *const *inputs, void *const *outputs) {{
+  return d500_run_forward<d500_op>(instance, inputs, outputs);
+}}
+"""
+
+
+def _arguments(spec: BuildSpec, method: str) -> str:
+    """Casts from the arrays of pointers to what the method takes."""
+    arrays = {"x": "inputs", "y": "outputs", "dy": "grads", "dx": "input_grads"}
+    casts = []
+    for one in parameters(spec, method):
+        kind, _, name = one.rpartition("*")
+        letters = name.rstrip("0123456789")
+        casts.append(f"static_cast<{kind}*>({arrays[letters]}[{name[len(letters) :]}])")
+    return ", ".join(casts)
+
+
+def _gradient(spec: BuildSpec) -> str:
+    enzyme = spec.gradient == "enzyme"
+    fields = {"abi": ABI, "name": spec.name, "inputs": spec.inputs, "outputs": spec.outputs, "forward": True}
+    texts = [json.dumps(fields | {"backward": has, "jvp": enzyme, "hvp": enzyme}) for has in (True, False)]
+    yes, no = (json.dumps(text) for text in texts)  # JSON's quoting of text is also C++'s
+    signature = f"""
+D500_API const char *d500_signature(void) {{
+  return {"true" if enzyme else "d500_has_backward"} ? {yes}
+                                                     : {no};
+}}
+"""
+    if enzyme:
+        from deep500.operators.enzyme.wrapper import gradient_source
+
+        return signature + _primal(spec) + gradient_source(spec)
+    return signature + _backward(spec)
+
+
+def _primal(spec: BuildSpec) -> str:
+    """What Enzyme differentiates: forward as a plain function; S is empty, or the pointer to scratch space."""
+    taken = parameters(spec, "forward")
+    names = [one.rpartition("*")[2] for one in taken]
+    return f"""
+template <class Op, class... S> static void d500_primal(Op *op, {", ".join(taken)}, S... scratch) {{
+  (void)op->forward({", ".join(names)}, scratch...);
+}}
+"""
+
+
+def _backward(spec: BuildSpec) -> str:
+    widths = ", ".join(f"sizeof({CPP_TYPES[t]})" for t in spec.inputs)
+    inputs, outputs = len(spec.inputs), len(spec.outputs)
+    return f"""
+template <class Op, bool has>
+static int d500_run_backward(void *instance, const void *const *grads, const void *const *inputs,
+                             const void *const *outputs, void *const *wanted) {{
+  if constexpr (!has) return d500_detail::fail("it has no backward");
+  else return d500_detail::guarded("backward", [&] {{
+    auto &held = d500_detail::opened<Op>(instance);
+    d500_detail::require(grads, held.counts.data() + {inputs}, {outputs}, "output gradient");
+    d500_detail::require(inputs, held.counts.data(), {inputs}, "input");
+    d500_detail::require(outputs, held.counts.data() + {inputs}, {outputs}, "output");
+    std::unique_ptr<char[]> spare[{inputs}];  // where gradients go that nobody wants
+    void *input_grads[{inputs}];
+    const std::size_t widths[] = {{{widths}}};
+    for (int i = 0; i < {inputs}; ++i) {{
+      if (!wanted[i]) spare[i].reset(new char[widths[i] * held.counts[i] + 1]);
+      input_grads[i] = wanted[i] ? wanted[i] : spare[i].get();
+    }}
+    return d500_scratched(*held.op, [&](auto... scratch) {{
+      return held.op->backward({_arguments(spec, "backward")}, scratch...);
+    }});
+  }});
+}}
+
+D500_API int d500_backward(void *instance, const void *const *grads, const void *const *inputs,
+                           const void *const *outputs, void *const *input_grads) {{
+  return d500_run_backward<d500_op, d500_has_backward>(instance, grads, inputs, outputs, input_grads);
+}}
+"""
