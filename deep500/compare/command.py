@@ -32,6 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, metavar="S", help="the first seed (the recipe's)")
     add("--batch-sizes", default="1", metavar="1,8", help="ONNX file: batch sizes to time (1)")
     add("--size", action="append", default=[], metavar="NAME=N", help="ONNX file: value of another symbolic size")
+    add("--custom-op", action="append", default=[], metavar="PATH", help="ONNX file: a plugin of its custom operators")
     add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
     add("--data", type=Path, metavar="DIR", help="the folder with data sets ($DATA_ROOT, ./data)")
     add("--download", action="store_true", help="fetch an absent data set")
@@ -52,6 +53,11 @@ def execute(words: argparse.Namespace) -> int:
 
 
 def _frameworks(words: argparse.Namespace, say) -> ComparisonResult:  # type: ignore[no-untyped-def]
+    if words.custom_op:
+        raise InputError(
+            f"got --custom-op {words.custom_op[0]!r} with a recipe; expected it with an ONNX file: recipes name their "
+            "plugins themselves, as 'custom_ops': [...]"
+        )
     return compare_frameworks(
         words.subject, _list(words.frameworks), overrides=words.overrides, repeat=words.repeat, rounds=words.rounds,
         steps=words.steps, threads=words.threads, seed=words.seed, out=words.out, data=words.data,
@@ -65,7 +71,8 @@ def _models(words: argparse.Namespace, say) -> ComparisonResult:  # type: ignore
     return compare_models(
         words.subject, _list(words.frameworks), rounds=words.rounds, steps=words.steps, threads=words.threads,
         batch_sizes=[_whole("--batch-sizes", number) for number in _list(words.batch_sizes)], seed=words.seed or 0,
-        sizes=dict(_size(text) for text in words.size), out=words.out, dry_run=words.dry_run, say=say,
+        sizes=dict(_size(text) for text in words.size), custom_ops=words.custom_op, out=words.out,
+        dry_run=words.dry_run, say=say,
     )  # fmt: skip
 
 

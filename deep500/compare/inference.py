@@ -20,6 +20,8 @@ from deep500.compare.traces import as_arrays
 from deep500.errors import ComparisonError
 from deep500.measure.environment import describe
 from deep500.networks.graph import Network
+from deep500.operators.registry import load_plugins
+from deep500.recipe.plugins import digest
 from deep500.registry import load_backend
 
 JUDGES = ("reference", "onnxruntime")
@@ -31,7 +33,7 @@ TOLERANCES = {"float64": 1e-10, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e
 def compare_models(
     model: str | Path, frameworks: Sequence[str], *, batch_sizes: Sequence[int] = (1,), rounds: int = ROUNDS,
     steps: int | None = None, threads: int | None = None, seed: int = 0, sizes: Mapping[str, int] | None = None,
-    out: str | Path | None = None, dry_run: bool = False, say: Say = silent,
+    custom_ops: Sequence[str | Path] = (), out: str | Path | None = None, dry_run: bool = False, say: Say = silent,
 ) -> ComparisonResult:  # fmt: skip
     """Run an ONNX file in several frameworks on made-up inputs: do the outputs agree, and which is faster?
 
@@ -44,6 +46,7 @@ def compare_models(
         threads: threads and cores per process; None: all that this process may use.
         seed: of the inputs and of the order.
         sizes: values for symbolic sizes other than the batch.
+        custom_ops: folders (or files) of the plugins that the model's custom operators need.
         out: folder for results; None writes nothing.
         dry_run: one round of one inference: does it work?
         say: is told what happens.
@@ -52,7 +55,10 @@ def compare_models(
         MissingBackend: with the line that installs it.
         UnsupportedOperator: a framework cannot run the model; names every offending node.
         ComparisonError: inputs that cannot be made up.
+        InputError: there is no plugin at a path of ``custom_ops``.
     """
+    plugins = [str(Path(one).expanduser().resolve()) for one in custom_ops]
+    load_plugins(plugins)
     names, path = check_frameworks(frameworks), Path(model)
     rounds, steps = (1, 1) if dry_run else (rounds, steps)
     network = Network.from_onnx(path)
@@ -63,7 +69,7 @@ def compare_models(
         path.stem, names, gate, labels=("dry run",) if dry_run else (), environment=describe(None)
     )
     if gate and rounds:
-        options = {"model": str(path.resolve()), "seed": seed, "sizes": dict(sizes or {})}
+        options = {"model": str(path.resolve()), "seed": seed, "sizes": dict(sizes or {}), "custom_ops": plugins}
         with Team(names, threads or usable_cores(), "inference", options) as team:
             result.facts = team.facts
             for batch in batches:
@@ -72,7 +78,9 @@ def compare_models(
                 result.timings[label] = team.time(rounds, seed, steps, batch=batch)
                 result.batch_sizes[label] = batch
             result.memory = team.memory()
-    return write(result, out, {"batch_sizes": list(batch_sizes), "rounds": rounds, "steps": steps, "seed": seed})
+    facts = [{"path": path, "sha256": digest(Path(path))} for path in plugins]
+    asked = {"batch_sizes": list(batch_sizes), "rounds": rounds, "steps": steps, "seed": seed, "custom_ops": facts}
+    return write(result, out, asked)
 
 
 def check_outputs(

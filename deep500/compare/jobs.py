@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import Any
 
@@ -12,6 +12,7 @@ from deep500.compare.subject import Setting, Subject, digest, digests
 from deep500.events import Event
 from deep500.metrics import TestAccuracy, TimeToAccuracy, TrainingTime
 from deep500.networks.graph import Network
+from deep500.operators.registry import load_plugins
 from deep500.recipe.build import LOSS, make_executor, make_optimizer, make_parts
 from deep500.registry import load_backend
 from deep500.training.trainer import Trainer
@@ -73,7 +74,10 @@ class Training:
 class Inference:
     """Inferences of an ONNX file on one framework."""
 
-    def __init__(self, framework: str, model: str, seed: int, sizes: dict[str, int]) -> None:
+    def __init__(
+        self, framework: str, model: str, seed: int, sizes: dict[str, int], custom_ops: Sequence[str] = ()
+    ) -> None:
+        load_plugins(custom_ops)
         self.network = Network.from_onnx(model)
         self.executor = load_backend(framework).from_model(self.network)
         self.seed, self.sizes = seed, sizes

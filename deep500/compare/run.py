@@ -86,7 +86,8 @@ def compare_frameworks(
         expected = {"weights": digest(_weights(subjects[0])), "batches": digests(judged)}
         with Team(names, threads or usable_cores(), "training", asdict(setting)) as team:
             _measure(result, team, expected, Amount(rounds, steps, repeat, subjects[0].seed), say)
-    return write(result, out, {**asdict(setting), "rounds": rounds, "steps": steps, "repeat": repeat})
+    asked = {**asdict(setting), "rounds": rounds, "steps": steps, "repeat": repeat}
+    return write(result, out, {**asked, "custom_ops": subjects[0].custom_ops})
 
 
 class Amount(NamedTuple):

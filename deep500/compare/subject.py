@@ -18,6 +18,7 @@ from deep500.recipe.build import load_data, make_executor, make_network, make_op
 from deep500.recipe.loader import load_recipe
 from deep500.recipe.options import Options
 from deep500.recipe.plan import Plan, make_plan
+from deep500.recipe.plugins import load_custom_ops
 
 Batch = Mapping[str, np.ndarray]
 
@@ -59,11 +60,12 @@ class Setting:
 
 @dataclass
 class Subject:
-    """A recipe re-targeted to one framework: its plan, data, network and batches."""
+    """A recipe re-targeted to one framework: its plan, data, network and batches; ``custom_ops``: what was loaded."""
 
     framework: str
     plan: Plan
     data: tuple[Any, Any] = field(repr=False)
+    custom_ops: list[dict[str, str]] = field(default_factory=list)
 
     @classmethod
     def of(cls, setting: Setting, framework: str, data: tuple[Any, Any] | None = None) -> Subject:
@@ -77,8 +79,9 @@ class Subject:
         make_plan(*halves, setting.options())  # refuses overrides of FIXED keys; --framework below may change them
         plan = make_plan(*halves, setting.options(framework=framework, open=True))
         values = plan.values
+        plugins = load_custom_ops(values["custom_ops"], Path(setting.recipe).parent)
         found = load_data(values, False, setting.download, setting.options().data) if data is None else data
-        return cls(framework, plan, found)
+        return cls(framework, plan, found, plugins)
 
     @property
     def seed(self) -> int:

@@ -9,6 +9,7 @@ from deep500.networks.graph import Network, Parameter
 from deep500.networks.losses import LOSSES, add_loss
 from deep500.networks.modes import training_network
 from deep500.networks.node import Node
+from deep500.networks.replacing import replace_operator
 from deep500.networks.zoo import create, model_names, model_options
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "gradient_rule",
     "model_names",
     "model_options",
+    "replace_operator",
     "to_dtype",
     "training_network",
     "with_gradient",

@@ -1,7 +1,7 @@
 """ONNX's shape inference with custom operators in it: for the length of one run they are given schemas that ask them.
 
-A schema that stayed would change what ONNX's checker and this package's ``find_schema`` say of domain ``deep500``; so one
-enters for one run, under a lock, for the operators of the network at hand. Each node carries its number
+A schema that stayed would change what ONNX's checker and this package's ``find_schema`` say of domain ``deep500``; so
+one enters for one run, under a lock, for the operators of the network at hand. Each node carries its number
 as an attribute, by which the schema's function finds it again.
 """
 

@@ -102,7 +102,7 @@ def to_node(proto: onnx.NodeProto, name: str) -> Node:
 def supported(program: Program, target: Target) -> Program:
     """The program with function bodies in place of operators that the table lacks; raises UnsupportedOperator.
 
-    Custom operators (domain ``deep500``) stay: the backend calls what :func:`deep500.networks.custom.operator_of` finds.
+    Custom operators (domain ``deep500``) stay: backends call what :func:`deep500.networks.custom.operator_of` finds.
     """
     nodes, problems = [], []
     if missing := unregistered(program.nodes):

@@ -90,6 +90,11 @@ def operator_names() -> list[str]:
     return sorted(_factories)
 
 
+def operator_summary(name: str) -> str:
+    """What a list says of a registered operator: the first line of its docstring; nothing is made or compiled."""
+    return (_factories[name].__doc__ or "").strip().partition("\n")[0]
+
+
 def is_registered(name: str) -> bool:
     """Whether nodes of this type (a gradient's too) can be made."""
     base = name.removesuffix(GRADIENT)

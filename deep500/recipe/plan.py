@@ -31,6 +31,11 @@ class Source:
         """The source for a file; a nameless one for None and for what is no file, such as standard input."""
         return cls() if path is None or not Path(path).is_file() else cls(Path(path).stem, Path(path))
 
+    @property
+    def folder(self) -> Path | None:
+        """The file's folder, None without a file."""
+        return self.path.parent if self.path else None
+
     def sha256(self) -> str | None:
         """SHA-256 of the file's content, None without a file."""
         if self.path is None or not self.path.is_file():

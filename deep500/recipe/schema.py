@@ -6,6 +6,7 @@ A recipe is FIXED + MUTABLE + METRICS. Each key belongs to one half; a key of ki
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,11 @@ def _list(value: Any) -> str | None:
     return None if isinstance(value, (list, tuple)) else "a list"
 
 
+def _paths(value: Any) -> str | None:
+    fits = isinstance(value, (list, tuple)) and all(isinstance(one, (str, os.PathLike)) and str(one) for one in value)
+    return None if fits else "a list of paths"
+
+
 def _maker(value: Any) -> str | None:
     return None if callable(value) else "a callable (class or function)"
 
@@ -58,6 +64,7 @@ KEYS: dict[str, Key] = {
     "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient"),
     "gradient_transform": Key("callable on all gradients together, such as global clipping"),
     "events": Key("listeners", default=(), check=_list),
+    "custom_ops": Key("paths of operator plugins, from the recipe's folder", default=(), check=_paths),
     "seed": Key("of weights, order and augmentation", default=0, check=_seed),
 }  # fmt: skip
 """Every key of a recipe."""

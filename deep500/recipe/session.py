@@ -16,6 +16,7 @@ from deep500.recipe.console import Console
 from deep500.recipe.names import describe
 from deep500.recipe.options import Options
 from deep500.recipe.plan import Plan, Source
+from deep500.recipe.plugins import load_custom_ops
 from deep500.results import FAILED, Circumstances, RecipeResult, Record, judge, overall, write_report
 from deep500.training.datasets import Dataset
 from deep500.training.statistics import TrainingStatistics
@@ -31,9 +32,11 @@ class Session:
         self.plan, self.options, self.source, self.console = plan, options, source, console
         self.notes = Notes()
         self.labels: tuple[str, ...] = ()
+        self.custom_ops: list[dict[str, str]] = []
 
     def run(self, record: Record | None) -> RecipeResult:
         """Train every seed that is not finished yet, judge, report."""
+        self.custom_ops = load_custom_ops(self.plan.values["custom_ops"], self.source.folder)
         with self.notes.collecting(self.options.strict):
             data = load_data(self.plan.values, self.options.strict, self.options.download, self.options.data)
             parts = make_parts(self.plan.values, data, self.plan.seeds[0], self.options.dry_run)
@@ -115,7 +118,6 @@ class Session:
     # -- recording --------------------------------------------------------------------------------------------------
     def _manifest(self, data: tuple[Dataset, Dataset], parts: Parts) -> dict[str, Any]:
         asked = self.plan.values["executor_kwargs"].get("device")
-        folder = self.source.path.parent if self.source.path else None
         return {
             "resolved": self.plan.resolved,
             "division": self.plan.division,
@@ -128,8 +130,9 @@ class Session:
             "data": _data_facts(data),
             "backend": parts.executor.backend,
             "device": {"asked": describe(asked), "used": str(parts.executor.device)},
+            "custom_ops": self.custom_ops,
             "warnings": self.notes.warnings,
-            "environment": describe_environment(folder),
+            "environment": describe_environment(self.source.folder),
             "resumed": [],
         }
 
@@ -140,8 +143,12 @@ class Session:
                 f"{record.path}: got other data than the run began with; expected the same digests; "
                 "restore the data, or start a new run"
             )
-        folder = self.source.path.parent if self.source.path else None
-        environment = describe_environment(folder)
+        if manifest.get("custom_ops", []) != self.custom_ops:
+            raise ResultsError(
+                f"{record.path}: got custom operators whose files changed since the run began; expected the same; "
+                "undo the change, or start a new run"
+            )
+        environment = describe_environment(self.source.folder)
         changed = sorted(key for key, value in environment.items() if manifest["environment"].get(key) != value)
         if changed:
             self.console.warn(f"resumed in another environment ({', '.join(changed)}): the last bits may differ")

@@ -8,14 +8,17 @@ domain="deep500")``) keeps that.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
-from deep500.errors import Deep500Error, UnsupportedOperator
+from deep500.errors import Deep500Error
 from deep500.networks.custom import missing_plugins, operator_of, place_of
 from deep500.networks.gradient_rules.context import GradContext, Value
 from deep500.networks.gradient_rules.registry import RULES, Rule
 from deep500.networks.node import Node
+from deep500.operators.base import CustomOp
 from deep500.operators.registry import DOMAIN, GRADIENT, is_registered
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
@@ -27,14 +30,22 @@ def find_rule(node: Node, descriptors: Descriptors) -> Rule | None:
     rule = RULES.get((node.domain, node.op_type))
     if rule is not None or node.domain != DOMAIN or why_not(node, descriptors) is not None:
         return rule
-    operator = operator_of(node, descriptors)
-    count = operator.num_outputs
-    if count is None:
-        try:
-            count = len(operator.infer([descriptors[name] for name in node.inputs]))
-        except UnsupportedOperator:  # known at the run only: the node names all that there are
-            count = len(node.outputs)
-    return Rule(_gradient_node, outputs=count)
+    return Rule(_gradient_node, outputs=_count_outputs(node, operator_of(node, descriptors), descriptors))
+
+
+def _count_outputs(node: Node, operator: CustomOp, descriptors: Descriptors) -> int:
+    """How many outputs the operator has, which may be more than the node names.
+
+    One that has not declared them is asked with numbers for unknown sizes; if it refuses those, the node is believed.
+    """
+    if operator.num_outputs is not None:
+        return operator.num_outputs
+    given = [descriptors[name] for name in node.inputs]
+    for size in (2, 8, 3):
+        shapes = [None if d.shape is None else tuple(n if isinstance(n, int) else size for n in d.shape) for d in given]
+        with suppress(Deep500Error):
+            return len(operator.infer([replace(d, shape=shape) for d, shape in zip(given, shapes, strict=True)]))
+    return len(node.outputs)
 
 
 def why_not(node: Node, descriptors: Descriptors) -> str | None:
