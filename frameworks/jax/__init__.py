@@ -7,6 +7,7 @@ from deep500.registry import require
 
 require("jax")
 
+from deep500.frameworks.jax.custom import custom_op, custom_op_from_native, desc_from_tensor
 from deep500.frameworks.jax.executor import Executor, from_model, from_onnx
 from deep500.frameworks.jax.native import NativeExecutor, from_native
 from deep500.frameworks.jax.optimizers import (
@@ -29,6 +30,9 @@ __all__ = [
     "NativeExecutor",
     "NativeOptimizer",
     "RMSPropOptimizer",
+    "custom_op",
+    "custom_op_from_native",
+    "desc_from_tensor",
     "from_model",
     "from_native",
     "from_onnx",

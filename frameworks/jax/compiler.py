@@ -16,9 +16,11 @@ import numpy as np
 import onnx
 
 from deep500.errors import Deep500Error, InputError, NetworkError
+from deep500.frameworks.jax.custom import call_node
 from deep500.frameworks.jax.dtypes import DTYPES
 from deep500.frameworks.jax.operators import OPS
 from deep500.frameworks.jax.operators.table import DependsOnData, Entry, is_known
+from deep500.networks.custom import is_custom
 from deep500.networks.graph import Network
 from deep500.networks.node import Node, captures
 from deep500.networks.program import Program, Target, constant_value, from_graph, needed
@@ -100,7 +102,10 @@ def run(program: Program, values: Mapping[str, Any], context: Context) -> list[A
                 env[node.outputs[0]] = constant_value(node)
                 continue
             context.node = node
-            env.update(_call(node, env, context, read))
+            if is_custom(node):
+                env.update(call_node(node, [env.get(name) for name in node.inputs], program.descriptors))
+            else:
+                env.update(_call(node, env, context, read))
     missing = [name for name in program.outputs if name not in env]
     if missing:
         raise InputError(f"got {missing[0]!r}, which nothing provides; expected a value of the program")

@@ -15,11 +15,13 @@ import numpy as np
 import onnx
 
 from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOperator
+from deep500.frameworks.tensorflow.custom import call_node
 from deep500.frameworks.tensorflow.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.tensorflow.layout import Last, align, last_axis, to_last
 from deep500.frameworks.tensorflow.operators import OPS, Entry, NeedsValue
 from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.custom import is_custom
 from deep500.networks.node import Node, captures
 from deep500.networks.program import Program, Target, constant_value, from_graph, needed
 
@@ -116,6 +118,10 @@ class Walk:
         for node in self.program.nodes:
             if node.op_type == "Constant" and not node.domain:
                 self.known[node.outputs[0]] = constant_value(node)
+            elif is_custom(node):  # in ONNX's layout
+                given = [self.first(name) if name else None for name in node.inputs]
+                with tf.name_scope(_scope(node.name)):
+                    self.values.update(call_node(node, given, self.program.descriptors))
             else:
                 self.call(node)
         return [self.first(name) for name in self.program.outputs]

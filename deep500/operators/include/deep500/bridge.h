@@ -123,6 +123,11 @@ inline std::string check(const Operator &op, const Array *inputs) {
   return "";
 }
 
+// What the operator has to say of its own failure, marked as such.
+inline std::string failure(const Operator &op, const char *what) {
+  return std::string("failure of ") + what + " (" + op.error() + ")";
+}
+
 // Run one phase on a framework's memory. Empty if all is well, else what is wrong.
 // Arguments, results: forward: inputs -> outputs. backward: output gradients, inputs, outputs -> input gradients that
 // are wanted (bit i: of input i). jvp: inputs, tangents -> outputs, tangents. hvp: output gradients, inputs, tangents
@@ -148,7 +153,7 @@ inline std::string call(const Operator &op, int64_t phase, uint64_t wanted, cons
     for (int64_t d = 0; d < array.rank; ++d) sizes[count++] = array.sizes[d];
   }
   void *instance = op.instance(sizes);
-  if (!instance) return op.error();
+  if (!instance) return failure(op, "create_new_op");
   int status = 0;
   if (phase == FORWARD)
     status = op.forward(instance, given, result);
@@ -160,7 +165,8 @@ inline std::string call(const Operator &op, int64_t phase, uint64_t wanted, cons
     status = op.hvp(instance, given, given + out, given + out + in, result);
   else
     return "got a call of a derivative; expected one that the operator has: build it with gradient='enzyme'";
-  return status ? op.error() : "";
+  static const char *const names[] = {"forward", "backward", "jvp", "hvp"};
+  return status ? failure(op, names[phase]) : "";
 }
 
 }  // namespace bridge

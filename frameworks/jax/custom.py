@@ -1,0 +1,233 @@
+"""Custom operators in JAX: :func:`custom_op` makes any :class:`~deep500.operators.base.CustomOp` a differentiable
+function of JAX arrays, for use under ``jit``, ``grad`` and ``vmap``.
+
+Compiled operators run as an XLA custom call on XLA's own buffers (:mod:`deep500.frameworks.jax.custom_native`), Python
+operators as ``jax.pure_callback``, and functions that were JAX's in the first place as they are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from deep500.errors import Deep500Error, InputError, UnsupportedOperator
+from deep500.frameworks.jax.custom_routes import NativeOp, Route, Specs, raised, route_of
+from deep500.frameworks.jax.dtypes import DTYPES
+from deep500.networks.custom import named, operator_of
+from deep500.networks.node import Node
+from deep500.operators.base import CustomOp
+from deep500.operators.cpp import CompiledOp
+from deep500.tensors import TensorDescriptor, numpy_dtype
+
+_KEPT = 1024  # operators whose compiled calls are kept
+_made: OrderedDict[int, JaxOperator] = OrderedDict()
+
+
+def custom_op(op: CustomOp) -> JaxOperator:
+    """An operator as a function of JAX arrays: one array, or a tuple of them if it has several outputs.
+
+    It works under ``jax.jit``, ``jax.grad`` (reverse mode, in every floating dtype) and ``jax.vmap`` (one call after
+    the other). Inputs that are no floating numbers have no gradient. Errors of a call are Deep500's; where it stands in
+    a function that the caller has jitted they are JAX's, with the same text.
+
+    Args:
+        op: any operator; dtypes and shapes of the outputs are what its ``infer`` says.
+
+    Returns:
+        A function with attributes ``op`` and ``implementation``: ``"xla_ffi"`` (compiled operators, no copies),
+        ``"pure_callback"`` (operators in Python) or ``"native"`` (made of a JAX function).
+
+    Raises:
+        InputError: when called, inputs that do not fit the operator.
+        UnsupportedOperator: when differentiated, an operator without a gradient.
+
+    Example:
+        >>> import deep500 as d5
+        >>> class Cube(d5.CustomPythonOp):
+        ...     def forward(self, inputs):
+        ...         return inputs[0] ** 3
+        ...     def backward(self, grads, fwd_inputs, fwd_outputs):
+        ...         return 3 * grads[0] * fwd_inputs[0] ** 2
+        >>> float(jax.grad(custom_op(Cube()))(jnp.float32(2)))
+        12.0
+    """
+    if not isinstance(op, CustomOp):
+        raise InputError(
+            f"got {op!r}; expected a CustomOp: derive from CustomPythonOp, compile one, or wrap a JAX function with "
+            "custom_op_from_native"
+        )
+    if id(op) not in _made:  # the function holds the operator, so nobody else gets its id
+        _made[id(op)] = JaxOperator(op)
+        if len(_made) > _KEPT:
+            _made.popitem(last=False)
+    return _made[id(op)]
+
+
+class JaxOperator:
+    """An operator as a function of JAX arrays; made by :func:`custom_op`."""
+
+    def __init__(self, op: CustomOp) -> None:
+        self.op = op
+        self._route = op if isinstance(op, NativeOp) else route_of(op)
+        self.implementation = self._route.implementation
+        self.__name__ = self.__qualname__ = op.name
+        self._jitted = jax.jit(self._trace)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The outputs for these inputs (arrays, or what ``jnp.asarray`` takes)."""
+        outputs = self.all(inputs)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def all(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs, always as a tuple."""
+        try:
+            return self._jitted(*inputs)
+        except jax.errors.JaxRuntimeError as error:
+            ours = raised(error, self.op.name)
+            if ours is None:
+                raise
+            raise ours from error
+
+    def __repr__(self) -> str:
+        return f"<{self.op.name} for JAX by {self.implementation}>"
+
+    def _trace(self, *inputs: Any) -> tuple[Any, ...]:
+        specs = _specs(self.op, inputs)
+        if isinstance(self._route, NativeOp):
+            return self._route.apply(*inputs)
+        return _differentiable(self.op, self._route, specs)(*inputs)
+
+
+def _specs(op: CustomOp, inputs: Sequence[Any]) -> Specs:
+    """Dtypes and shapes of the outputs."""
+    found = op.infer([desc_from_tensor(x) for x in inputs])
+    odd = [d for d in found if not d.is_static or d.dtype not in DTYPES]
+    if odd:
+        raise UnsupportedOperator(
+            f"operator {op.name!r}: got an output {odd[0]}; expected a known size and a dtype that JAX has: declare "
+            "output_descriptors, or give the operator an infer that tells them"
+        )
+    return [jax.ShapeDtypeStruct(d.shape, numpy_dtype(str(d.dtype))) for d in found]
+
+
+class _Wanted(tuple[bool, ...]):
+    """Which inputs' gradients somebody wants; no data to JAX, but part of the program."""
+
+
+jax.tree_util.register_static(_Wanted)
+
+
+def _differentiable(op: CustomOp, route: Route, specs: Specs) -> Callable[..., tuple[Any, ...]]:
+    """The operator for these outputs with its gradient."""
+    function = jax.custom_vjp(lambda *inputs: route.forward(specs, inputs))
+    without = op.spec.inactive if isinstance(op, CompiledOp) else ()
+
+    def forward(*inputs: Any) -> tuple[Any, Any]:
+        values = tuple(x.value for x in inputs)
+        wanted = _Wanted(
+            bool(x.perturbed and is_differentiable(x.value) and i not in without) for i, x in enumerate(inputs)
+        )
+        outputs = function(*values)
+        return outputs, (values, outputs, wanted)
+
+    def backward(saved: Any, grads: Any) -> tuple[Any, ...]:
+        inputs, outputs, wanted = saved
+        if not op.differentiable:
+            raise UnsupportedOperator(
+                f"operator {op.name!r}: got a call of its gradient; expected an operator that has one: write backward "
+                "(in C++ gradient='enzyme' finds it)"
+            )
+        whole = [_whole(g, y) for g, y in zip(grads, outputs, strict=True)]
+        found = iter(_once(op, route, wanted)(whole, inputs, outputs))
+        return tuple(next(found) if w else None for w in wanted)
+
+    function.defvjp(forward, backward, symbolic_zeros=True)
+    return function
+
+
+def _once(op: CustomOp, route: Route, wanted: tuple[bool, ...]) -> Callable[..., tuple[Any, ...]]:
+    """The gradients of the wanted inputs, with a gradient of their own where the operator has second derivatives."""
+    function = jax.custom_vjp(lambda grads, inputs, outputs: route.backward(wanted, grads, inputs, outputs))
+
+    def forward(grads: Any, inputs: Any, outputs: Any) -> tuple[Any, Any]:
+        return function(grads, inputs, outputs), (grads, inputs)
+
+    def backward(saved: Any, tangents: Any) -> tuple[Any, Any, None]:
+        grads, inputs = saved
+        given = iter(tangents)
+        whole = [next(given) if w else jnp.zeros_like(x) for w, x in zip(wanted, inputs, strict=True)]
+        first, second = route.second(wanted, grads, inputs, whole)
+        found = iter(second)
+        return (
+            [g if is_differentiable(g) else None for g in first],
+            tuple(next(found) if w else None for w in wanted),
+            None,  # outputs are functions of the inputs, whose second derivatives are all in `second`
+        )
+
+    function.defvjp(forward, backward)
+    return function
+
+
+def is_differentiable(x: Any) -> bool:
+    """Whether an array has a dtype that gradients can have."""
+    return jnp.issubdtype(jnp.result_type(x), jnp.inexact)
+
+
+def _whole(gradient: Any, output: Any) -> Any:
+    """An output's gradient as an array of its dtype and shape, zeros where none flows."""
+    symbolic = isinstance(gradient, jax.custom_derivatives.SymbolicZero)
+    if symbolic or gradient.dtype == jax.dtypes.float0:
+        return jnp.zeros_like(output)
+    return gradient
+
+
+def call_node(node: Node, arrays: Sequence[Any], descriptors: Mapping[str, TensorDescriptor]) -> dict[str, Any]:
+    """The outputs of a network's custom node by name.
+
+    Raises:
+        Deep500Error: naming the node.
+    """
+    known = {n: d if (d := descriptors.get(n)) is not None and d.dtype else desc_from_tensor(x)
+             for n, x in zip(node.inputs, arrays, strict=True) if n}  # fmt: skip
+    function = custom_op(operator_of(node, known))
+    try:
+        outputs = function.all(arrays)
+    except Deep500Error as error:
+        raise named(node, error) from error
+    return {name: y for name, y in zip(node.outputs, outputs, strict=False) if name}
+
+
+def custom_op_from_native(
+    function: Callable[..., Any],
+    input_descriptors: Sequence[TensorDescriptor] | None = None,
+    output_descriptors: Sequence[TensorDescriptor] | None = None,
+) -> CustomOp:
+    """A JAX function as an operator for every framework, with JAX's gradient.
+
+    Args:
+        function: takes arrays and returns one or a tuple of them.
+        input_descriptors, output_descriptors: see :class:`~deep500.operators.base.CustomOp`; outputs that are not
+            declared are found by tracing.
+
+    Example:
+        >>> op = custom_op_from_native(jnp.tanh)
+        >>> op(np.zeros(2, "float32")).tolist()
+        [0.0, 0.0]
+    """
+    return NativeOp(function, input_descriptors, output_descriptors)
+
+
+def desc_from_tensor(tensor: Any) -> TensorDescriptor:
+    """Dtype and shape of a JAX array (a traced one too), or of what ``jnp.asarray`` takes.
+
+    Example:
+        >>> str(desc_from_tensor(jnp.ones((2, 3), "float32")))
+        'float32[2x3]'
+    """
+    array = tensor if isinstance(tensor, (jax.Array, np.ndarray)) else jnp.asarray(tensor)
+    return TensorDescriptor(str(np.dtype(array.dtype)), tuple(array.shape))

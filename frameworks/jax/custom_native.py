@@ -1,0 +1,81 @@
+"""Compiled operators in XLA: one custom call for all of them, which runs an operator on XLA's own buffers.
+
+What is compiled holds the operator's key, not an address, so it stays good in JAX's cache on disk; see
+:mod:`deep500.operators.bridge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from deep500.frameworks.jax.custom_routes import Specs, no_second
+from deep500.operators.bridge import BACKWARD, FORWARD, HVP, JVP, Bridge, build_bridge, make_instance
+
+TARGET = "deep500_call"
+"""What XLA calls the custom call."""
+
+
+@lru_cache(maxsize=1)
+def bridge() -> Bridge:
+    """The bridge between XLA and compiled operators, built if need be and made known to JAX.
+
+    Raises:
+        MissingEngine: it must be built and there is no C++ compiler.
+    """
+    source = Path(__file__).resolve().parent / "custom_call.cpp"
+    made = Bridge(build_bridge(source, [jax.ffi.include_dir()], [], f"jaxlib {jax.lib.__version__}"))
+    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(made.library.d500_xla_call), platform="cpu")
+    return made
+
+
+class CustomCall:
+    """A compiled operator within traced programs; see :class:`deep500.frameworks.jax.custom_routes.Route`."""
+
+    implementation = "xla_ffi"
+
+    def __init__(self, op: Any) -> None:
+        self.op, self.key = op, bridge().enter(op)
+
+    def forward(self, specs: Specs, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs."""
+        make_instance(self.op, [x.shape for x in inputs], [y.shape for y in specs])  # what it has against them, now
+        return self._call(FORWARD, 0, specs, inputs)
+
+    def backward(
+        self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """The gradients of the wanted inputs."""
+        return self._call(BACKWARD, mask(wanted), chosen(wanted, inputs), [*grads, *inputs, *outputs])
+
+    def second(
+        self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> tuple[Sequence[Any], Sequence[Any]]:
+        """By the operator's Jacobian-vector and Hessian-vector products (the Hessian is symmetric)."""
+        if not (self.op.signature.get("jvp") and self.op.signature.get("hvp")):
+            raise no_second(self.op)
+        outputs = [jax.ShapeDtypeStruct(g.shape, g.dtype) for g in grads]
+        pushed = self._call(JVP, 0, outputs * 2, [*inputs, *tangents])
+        bent = self._call(HVP, mask(wanted), chosen(wanted, inputs), [*grads, *inputs, *tangents])
+        return pushed[len(outputs) :], bent
+
+    def _call(self, phase: int, wanted: int, specs: Specs, args: Sequence[Any]) -> tuple[Any, ...]:
+        if not specs:
+            return ()
+        call = jax.ffi.ffi_call(TARGET, tuple(specs), vmap_method="sequential")
+        return tuple(call(*args, key=self.key, phase=np.int64(phase), wanted=np.int64(wanted)))
+
+
+def mask(wanted: Sequence[bool]) -> int:
+    """Bit i for input i."""
+    return sum(1 << i for i, one in enumerate(wanted) if one)
+
+
+def chosen(wanted: Sequence[bool], inputs: Sequence[Any]) -> Specs:
+    """Dtypes and shapes of the wanted inputs."""
+    return [jax.ShapeDtypeStruct(x.shape, x.dtype) for x, w in zip(inputs, wanted, strict=True) if w]

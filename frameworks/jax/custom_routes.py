@@ -1,0 +1,193 @@
+"""How custom operators get from JAX to where they run: as a callback into Python.
+
+The other way, XLA's custom call, is in :mod:`deep500.frameworks.jax.custom_native`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from deep500 import errors
+from deep500.errors import Deep500Error, InputError, UnsupportedOperator
+from deep500.operators.base import CustomOp, Descriptors, as_list, contiguous
+from deep500.operators.bridge import can_bridge, reported
+from deep500.tensors import TensorDescriptor, numpy_dtype
+
+Specs = list[jax.ShapeDtypeStruct]
+"""Dtypes and shapes of outputs."""
+
+
+class Route(Protocol):
+    """A way to run an operator within a traced program."""
+
+    implementation: str
+
+    def forward(self, specs: Specs, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs."""
+
+    def backward(
+        self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """The gradients of the wanted inputs."""
+
+    def second(
+        self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> tuple[Sequence[Any], Sequence[Any]]:
+        """The gradient of ``backward`` times tangents with respect to output gradients and wanted inputs."""
+
+
+def route_of(op: CustomOp) -> Route:
+    """How an operator is run: compiled ones by XLA itself where it is XLA for processors, all others through Python."""
+    if can_bridge(op) and jax.default_backend() == "cpu":
+        from deep500.frameworks.jax.custom_native import CustomCall
+
+        return CustomCall(op)
+    return Callback(op)
+
+
+class Callback:
+    """Operators that run on NumPy arrays."""
+
+    implementation = "pure_callback"
+
+    def __init__(self, op: CustomOp) -> None:
+        self.op = op
+
+    def forward(self, specs: Specs, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """See :class:`Route`."""
+        op = self.op
+
+        def call(*arrays: Any) -> tuple[np.ndarray, ...]:
+            outputs = op.run([_host(x) for x in arrays])
+            return tuple(_as_inferred(op, y, s) for y, s in zip(outputs, specs, strict=True))
+
+        return tuple(jax.pure_callback(call, tuple(specs), *inputs, vmap_method="sequential"))
+
+    def backward(
+        self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """See :class:`Route`."""
+        op, out, n = self.op, len(grads), len(grads) + len(inputs)
+
+        def call(*arrays: Any) -> tuple[np.ndarray, ...]:
+            host = [_host(x) for x in arrays]
+            found = op.run_backward(host[:out], host[out:n], host[n:])
+            return tuple(g for g, w in zip(found, wanted, strict=True) if w)
+
+        specs = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x, w in zip(inputs, wanted, strict=True) if w)
+        return tuple(jax.pure_callback(call, specs, *grads, *inputs, *outputs, vmap_method="sequential"))
+
+    def second(self, *args: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+        """No."""
+        raise no_second(self.op)
+
+
+def no_second(op: CustomOp) -> UnsupportedOperator:
+    """The error for an operator whose gradient is to be differentiated."""
+    return UnsupportedOperator(
+        f"operator {op.name!r}: got a call of its second derivative; expected at most the gradient: compile it with "
+        "gradient='enzyme', which has second derivatives"
+    )
+
+
+def _host(array: Any) -> np.ndarray:
+    """What a callback got as a NumPy array, without a copy where that is possible."""
+    return contiguous(array)
+
+
+def _as_inferred(op: CustomOp, array: np.ndarray, spec: jax.ShapeDtypeStruct) -> np.ndarray:
+    if array.shape != spec.shape or array.dtype != spec.dtype:
+        raise InputError(
+            f"operator {op.name!r}: got an output {array.dtype}{list(array.shape)}; expected "
+            f"{spec.dtype}{list(spec.shape)}, as infer says: let forward return that, or declare output_descriptors"
+        )
+    return array
+
+
+_OURS = re.compile(r"deep500\.errors\.(\w+): ")
+
+
+def raised(error: Exception, name: str) -> Deep500Error | None:
+    """JAX's error of a failed call as one of ours; None if it is about something else."""
+    text = str(error)
+    if "deep500: " in text:  # said by the bridge
+        return reported(text.rpartition("deep500: ")[2].strip(), name)
+    if "pure_callback" not in text:
+        return None
+    *_, found = [None, *_OURS.finditer(text)]
+    if found is not None:  # ours already
+        kind = getattr(errors, found[1], InputError)
+        return kind(text[found.end() :].strip())
+    last = text.strip().rpartition("\n")[2]
+    return InputError(f"operator {name!r}: got {last} from its Python code; expected results: mend it or its inputs")
+
+
+class NativeOp(CustomOp):
+    """A JAX function as an operator; made by :func:`deep500.frameworks.jax.custom_op_from_native`."""
+
+    implementation = "native"
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        input_descriptors: Descriptors | None = None,
+        output_descriptors: Descriptors | None = None,
+    ) -> None:
+        super().__init__(input_descriptors, output_descriptors)
+        self.function = function
+        self._forward, self._backward = jax.jit(self.apply), jax.jit(self._gradient)
+
+    @property
+    def name(self) -> str:
+        """The function's."""
+        return str(getattr(self.function, "__name__", "function"))
+
+    @property
+    def differentiable(self) -> bool:
+        """Yes."""
+        return True
+
+    def apply(self, *inputs: Any) -> tuple[Any, ...]:
+        """The function itself; always a tuple."""
+        return tuple(as_list(self.function(*inputs)))
+
+    def infer(self, inputs: Descriptors) -> list[TensorDescriptor]:
+        """See :meth:`CustomOp.infer`; outputs that are not declared are found by tracing."""
+        if self.output_descriptors is not None:
+            return super().infer(inputs)
+        self.check(inputs)
+        if not all(d.is_static and d.dtype is not None for d in inputs):
+            raise UnsupportedOperator(
+                f"operator {self.name!r}: got inputs of unknown size ({', '.join(map(str, inputs))}); expected known "
+                "ones, or declared outputs: pass output_descriptors"
+            )
+        shapes: list[Any] = [d.shape for d in inputs]
+        given = [jax.ShapeDtypeStruct(s, numpy_dtype(str(d.dtype))) for s, d in zip(shapes, inputs, strict=True)]
+        return [TensorDescriptor(str(y.dtype), tuple(y.shape)) for y in jax.eval_shape(self.apply, *given)]
+
+    def forward(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The outputs."""
+        return [np.asarray(y) for y in self._forward(*inputs)]
+
+    def backward(
+        self, grads: Sequence[np.ndarray], fwd_inputs: Sequence[np.ndarray], fwd_outputs: Sequence[np.ndarray]
+    ) -> list[np.ndarray | None]:
+        """The gradients of the inputs, None for those that are no floating numbers."""
+        found = self._backward(list(grads), list(fwd_inputs))
+        return [np.asarray(g) if g.dtype != jax.dtypes.float0 else None for g in found]
+
+    def _gradient(self, grads: Any, inputs: Any) -> Any:
+        outputs, pull = jax.vjp(self.apply, *inputs)
+        return pull(tuple(_cotangent(g, y) for g, y in zip(grads, outputs, strict=True)))
+
+
+def _cotangent(gradient: Any, output: Any) -> Any:
+    if jnp.issubdtype(output.dtype, jnp.inexact):
+        return gradient
+    return np.zeros(output.shape, jax.dtypes.float0)

@@ -1,0 +1,180 @@
+"""Custom operators in TensorFlow: :func:`custom_op` makes any :class:`~deep500.operators.base.CustomOp` a
+differentiable function of tensors, eagerly and under ``tf.function``.
+
+Compiled operators run as a TensorFlow operator of their own on TensorFlow's memory
+(:mod:`deep500.frameworks.tensorflow.custom_native`), Python operators as ``tf.numpy_function``, and functions that were
+TensorFlow's in the first place as they are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from deep500.errors import Deep500Error, InputError, UnsupportedOperator
+from deep500.frameworks.tensorflow.custom_routes import NativeOp, NumpyFunction, Route, UnknownSizes, describe, raised
+from deep500.frameworks.tensorflow.operators import NeedsValue
+from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.custom import named, operator_of
+from deep500.networks.node import Node
+from deep500.operators.base import CustomOp
+from deep500.operators.bridge import can_bridge
+from deep500.tensors import TensorDescriptor
+
+_KEPT = 1024  # operators that are kept
+_made: OrderedDict[int, TensorFlowOperator] = OrderedDict()
+
+
+def custom_op(op: CustomOp) -> TensorFlowOperator:
+    """An operator as a function of tensors: one tensor, or a list of them if it has several outputs.
+
+    It works eagerly and in ``tf.function`` (also with sizes that are not known while tracing), under
+    ``tf.GradientTape`` and in Keras layers. Inputs that are no floating numbers have no gradient. Errors of an eager
+    call are Deep500's; within ``tf.function`` they are TensorFlow's, with the same text. XLA cannot run it: a function
+    with ``jit_compile=True`` is refused, so Keras models need ``compile(jit_compile=False)``.
+
+    Args:
+        op: any operator; dtypes and shapes of the outputs are what its ``infer`` says.
+
+    Returns:
+        A function with attributes ``op`` and ``implementation``: ``"op_kernel"`` (compiled operators: a real operator
+        through TensorFlow's C API, no copies), ``"numpy_function"`` (operators in Python) or ``"native"`` (made of a
+        TensorFlow function).
+
+    Raises:
+        InputError: when called, inputs that do not fit the operator.
+        UnsupportedOperator: when differentiated, an operator without a gradient; when traced for XLA.
+
+    Example:
+        >>> import deep500 as d5
+        >>> class Cube(d5.CustomPythonOp):
+        ...     def forward(self, inputs):
+        ...         return inputs[0] ** 3
+        ...     def backward(self, grads, fwd_inputs, fwd_outputs):
+        ...         return 3 * grads[0] * fwd_inputs[0] ** 2
+        >>> x = tf.Variable(2.0)
+        >>> with tf.GradientTape() as tape:
+        ...     y = custom_op(Cube())(x)
+        >>> float(tape.gradient(y, x))
+        12.0
+    """
+    if not isinstance(op, CustomOp):
+        raise InputError(
+            f"got {op!r}; expected a CustomOp: derive from CustomPythonOp, compile one, or wrap a TensorFlow function "
+            "with custom_op_from_native"
+        )
+    if id(op) not in _made:  # the function holds the operator, so nobody else gets its id
+        _made[id(op)] = TensorFlowOperator(op)
+        if len(_made) > _KEPT:
+            _made.popitem(last=False)
+    return _made[id(op)]
+
+
+class TensorFlowOperator:
+    """An operator as a function of tensors; made by :func:`custom_op`."""
+
+    def __init__(self, op: CustomOp) -> None:
+        self.op = op
+        self._route = _route(op)
+        self.implementation = self._route.implementation
+        self.__name__ = op.name
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, *inputs: Any) -> Any:
+        """The outputs for these inputs (tensors, variables, or what ``tf.convert_to_tensor`` takes)."""
+        outputs = self.all(inputs)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def all(self, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs, always as a list."""
+        tensors = [x if isinstance(x, tf.Tensor) else tf.convert_to_tensor(x) for x in inputs]
+        if tf.executing_eagerly():
+            try:
+                return self._route.eager(tensors)
+            except tf.errors.OpError as error:
+                ours = raised(error, self.op.name)
+                if ours is None:
+                    raise
+                raise ours from error
+        if not isinstance(self.op, NativeOp) and _for_xla(tf.compat.v1.get_default_graph()):
+            raise UnsupportedOperator(
+                f"operator {self.op.name!r}: got a function with jit_compile=True; expected one without: XLA cannot "
+                "call custom operators in TensorFlow (in Keras: compile(jit_compile=False))"
+            )
+        return self._route.traced(tensors)
+
+    def __repr__(self) -> str:
+        return f"<{self.op.name} for TensorFlow by {self.implementation}>"
+
+
+def _route(op: CustomOp) -> Route:
+    """How an operator is run."""
+    if isinstance(op, NativeOp):
+        return op
+    if can_bridge(op):
+        from deep500.frameworks.tensorflow.custom_native import OpKernel
+
+        return OpKernel(op)
+    return NumpyFunction(op)
+
+
+def _for_xla(graph: Any) -> bool:
+    """Whether what is traced now is to be compiled by XLA."""
+    while graph is not None:
+        context = graph._get_control_flow_context()
+        while context is not None:
+            if context.IsXLAContext():
+                return True
+            context = context.outer_context
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def call_node(node: Node, tensors: Sequence[Any], descriptors: Mapping[str, TensorDescriptor]) -> dict[str, Any]:
+    """The outputs of a network's custom node by name.
+
+    Raises:
+        Deep500Error: naming the node.
+        NeedsValue: a size must be known that a run will know.
+    """
+    known = {n: d if (d := descriptors.get(n)) is not None and d.dtype else describe(x)
+             for n, x in zip(node.inputs, tensors, strict=True) if n}  # fmt: skip
+    function = custom_op(operator_of(node, known))
+    try:
+        outputs = function.all(tensors)
+    except UnknownSizes as error:
+        raise NeedsValue from error
+    except Deep500Error as error:
+        raise named(node, error) from error
+    return {name: y for name, y in zip(node.outputs, outputs, strict=False) if name}
+
+
+def custom_op_from_native(
+    function: Callable[..., Any],
+    input_descriptors: Sequence[TensorDescriptor] | None = None,
+    output_descriptors: Sequence[TensorDescriptor] | None = None,
+) -> CustomOp:
+    """A TensorFlow function as an operator for every framework, with TensorFlow's gradient.
+
+    Args:
+        function: takes tensors and returns one or a list of them.
+        input_descriptors, output_descriptors: see :class:`~deep500.operators.base.CustomOp`; outputs that are not
+            declared are found by tracing.
+
+    Example:
+        >>> import numpy as np
+        >>> custom_op_from_native(tf.tanh)(np.zeros(2, "float32")).tolist()
+        [0.0, 0.0]
+    """
+    return NativeOp(function, input_descriptors, output_descriptors)
+
+
+def desc_from_tensor(tensor: Any) -> TensorDescriptor:
+    """Dtype and shape of a tensor (sizes not known while tracing are None), or of what ``tf.convert_to_tensor`` takes.
+
+    Example:
+        >>> str(desc_from_tensor(tf.ones((2, 3))))
+        'float32[2x3]'
+    """
+    return describe(tensor if isinstance(tensor, (tf.Tensor, tf.Variable)) else tf.convert_to_tensor(tensor))

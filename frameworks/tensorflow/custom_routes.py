@@ -1,0 +1,280 @@
+"""How custom operators get from TensorFlow to where they run: as ``tf.numpy_function``, or as the function they are.
+
+The third way, an operator of TensorFlow's, is in :mod:`deep500.frameworks.tensorflow.custom_native`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from deep500 import errors
+from deep500.errors import Deep500Error, InputError, UnsupportedOperator
+from deep500.frameworks.tensorflow.dtypes import from_array, tf_dtype, to_array
+from deep500.frameworks.tensorflow.runtime import tf
+from deep500.operators.base import CustomOp, Descriptors, as_list, contiguous
+from deep500.operators.bridge import reported
+from deep500.tensors import TensorDescriptor
+
+_PROBES = (12, 24, 36)  # sizes that are tried in place of unknown ones
+
+
+class Route(Protocol):
+    """A way to run an operator: in eager mode, and while a graph is traced."""
+
+    implementation: str
+
+    def eager(self, tensors: Sequence[Any]) -> list[Any]:
+        """The outputs."""
+
+    def traced(self, tensors: Sequence[Any]) -> list[Any]:
+        """The outputs, with shapes as far as they are known."""
+
+
+class UnknownSizes(UnsupportedOperator):
+    """Shapes of outputs cannot be told before a run."""
+
+
+def describe(tensor: Any) -> TensorDescriptor:
+    """Dtype and shape of a tensor, sizes that are not known None."""
+    shape = tensor.shape
+    return TensorDescriptor(tensor.dtype.name, None if shape.rank is None else tuple(shape.as_list()))
+
+
+def infer(op: CustomOp, inputs: Descriptors) -> list[TensorDescriptor]:
+    """Descriptors of the outputs; where inputs have unknown sizes that the operator must know, it is asked for some
+    numbers in their place, and sizes that depend on them are unknown."""
+    if all(d.is_static for d in inputs):
+        return op.infer(inputs)
+    op.check(inputs)
+    try:
+        return op.infer(inputs)
+    except Exception:  # noqa: BLE001 -- whatever the author's own infer raises at None
+        if any(d.shape is None for d in inputs):
+            raise _unknown(op, inputs) from None
+    try:
+        tried = [op.infer([_filled(d, size) for d in inputs]) for size in _PROBES]
+    except Deep500Error as error:
+        raise _unknown(op, inputs) from error
+    return [_common(found) for found in zip(*tried, strict=True)]
+
+
+def _unknown(op: CustomOp, inputs: Descriptors) -> UnknownSizes:
+    return UnknownSizes(
+        f"operator {op.name!r}: got inputs of unknown size ({', '.join(map(str, inputs))}); expected known ones, or an "
+        "operator that can tell its outputs' shapes: declare output_descriptors, or give tf.function an input_signature"
+    )
+
+
+def _filled(descriptor: TensorDescriptor, size: int) -> TensorDescriptor:
+    shape = descriptor.shape or ()
+    return TensorDescriptor(descriptor.dtype, tuple(d if isinstance(d, int) else size for d in shape))
+
+
+def _common(found: Sequence[TensorDescriptor]) -> TensorDescriptor:
+    shapes = [d.shape or () for d in found]
+    if len({len(s) for s in shapes}) > 1:
+        return TensorDescriptor(found[0].dtype, None)
+    return TensorDescriptor(found[0].dtype, tuple(s[0] if len({*s}) == 1 else None for s in zip(*shapes, strict=True)))
+
+
+def with_shapes(tensors: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
+    """The tensors, told what is known of their shapes."""
+    for tensor, shape in zip(tensors, shapes, strict=True):
+        if shape is not None:
+            tensor.set_shape([d if isinstance(d, int) else None for d in shape])
+    return list(tensors)
+
+
+def no_gradient(op: CustomOp) -> UnsupportedOperator:
+    """The error for an operator that has no gradient."""
+    return UnsupportedOperator(
+        f"operator {op.name!r}: got a call of its gradient; expected an operator that has one: write backward (in C++ "
+        "gradient='enzyme' finds it)"
+    )
+
+
+def no_second(op: CustomOp) -> UnsupportedOperator:
+    """The error for an operator whose gradient is to be differentiated."""
+    return UnsupportedOperator(
+        f"operator {op.name!r}: got a call of its second derivative; expected at most the gradient: compile it with "
+        "gradient='enzyme', which has second derivatives"
+    )
+
+
+def whole(gradient: Any, output: Any) -> Any:
+    """An output's gradient as a tensor of its dtype, zeros where none flows."""
+    if gradient is None:
+        return tf.zeros_like(output)
+    gradient = tf.convert_to_tensor(gradient)
+    return gradient if gradient.dtype == output.dtype else tf.zeros_like(output)
+
+
+def is_differentiable(tensor: Any) -> bool:
+    """Whether a tensor has a dtype that gradients can have."""
+    return bool(tensor.dtype.is_floating or tensor.dtype.is_complex)
+
+
+class NumpyFunction:
+    """Operators that run on NumPy arrays."""
+
+    implementation = "numpy_function"
+
+    def __init__(self, op: CustomOp) -> None:
+        self.op = op
+
+    def eager(self, tensors: Sequence[Any]) -> list[Any]:
+        """See :class:`Route`."""
+        return self.traced(tensors)
+
+    def traced(self, tensors: Sequence[Any]) -> list[Any]:
+        """See :class:`Route`."""
+        op, found = self.op, infer(self.op, [describe(x) for x in tensors])
+
+        def call(*arrays: Any) -> list[np.ndarray]:
+            outputs = op.run([_host(x) for x in arrays])
+            return [_as_inferred(op, y, d) for y, d in zip(outputs, found, strict=True)]
+
+        @tf.custom_gradient
+        def function(*inputs: Any) -> Any:
+            made = tf.numpy_function(call, inputs, [tf_dtype(d.dtype) for d in found], stateful=False)
+            outputs = with_shapes(made, [d.shape for d in found])
+            return outputs, lambda *grads: self._backward(grads, inputs, outputs)
+
+        return as_list(function(*tensors))
+
+    def _backward(self, grads: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+        op, out, n = self.op, len(outputs), len(outputs) + len(inputs)
+        wanted = [is_differentiable(x) for x in inputs]
+        if not op.differentiable:
+            raise no_gradient(op)
+        if not any(wanted):
+            return [None] * len(inputs)
+
+        def call(*arrays: Any) -> list[np.ndarray]:
+            host = [_host(x) for x in arrays]
+            gradients = op.run_backward(host[:out], host[out:n], host[n:])
+            return [g for g, w in zip(gradients, wanted, strict=True) if w]
+
+        @tf.custom_gradient
+        def function(*given: Any) -> Any:
+            chosen = [x for x, w in zip(given[out:n], wanted, strict=True) if w]
+            made = tf.numpy_function(call, given, [x.dtype for x in chosen], stateful=False)
+
+            def refuse(*_: Any) -> Any:
+                raise no_second(op)
+
+            return with_shapes(made, [describe(x).shape for x in chosen]), refuse
+
+        whole_grads = [whole(g, y) for g, y in zip(grads, outputs, strict=True)]
+        found = iter(as_list(function(*whole_grads, *inputs, *outputs)))
+        return [next(found) if w else None for w in wanted]
+
+
+def _host(array: Any) -> np.ndarray:
+    """What a function got, which is TensorFlow's memory: to be read only."""
+    found = contiguous(array).view()
+    found.flags.writeable = False
+    return found
+
+
+def _as_inferred(op: CustomOp, array: np.ndarray, wanted: TensorDescriptor) -> np.ndarray:
+    if str(array.dtype) != wanted.dtype or not wanted.accepts(array.shape):
+        raise InputError(
+            f"operator {op.name!r}: got an output {array.dtype}{list(array.shape)}; expected {wanted}, as infer says: "
+            "let forward return that, or declare output_descriptors"
+        )
+    return array
+
+
+_OURS = re.compile(r"\b(\w*(?:Error|Operator|Exception|Backend)): ")
+
+
+def raised(error: Exception, name: str) -> Deep500Error | None:
+    """TensorFlow's error of a failed call as one of ours; None if it is about something else."""
+    text = str(error)
+    if "deep500: " in text:  # said by the bridge
+        said = re.sub(r"\s*\[Op:Deep500Call\].*|\s*\[\[\{\{node.*", "", text.rpartition("deep500: ")[2], flags=re.S)
+        return reported(said, name)
+    if "PyFunc" not in text:
+        return None
+    found = _OURS.search(text)
+    kind = getattr(errors, found[1], None) if found else None
+    said = re.split(
+        r"\n *Traceback \(most|\n\n|\s*\[Op:EagerPyFunc|\s*\[Op:PyFunc", text[found.end() if found else 0 :]
+    )[0]
+    if isinstance(kind, type) and issubclass(kind, Deep500Error):
+        return kind(said.strip())
+    who = f"{found[1]} ({said.strip()})" if found else said.strip()
+    return InputError(f"operator {name!r}: got {who} from its Python code; expected results: mend it or its inputs")
+
+
+class NativeOp(CustomOp):
+    """A TensorFlow function as an operator; made by :func:`deep500.frameworks.tensorflow.custom_op_from_native`."""
+
+    implementation = "native"
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        input_descriptors: Descriptors | None = None,
+        output_descriptors: Descriptors | None = None,
+    ) -> None:
+        super().__init__(input_descriptors, output_descriptors)
+        self.function = function
+        self._forward = tf.function(self._apply, autograph=False)
+        self._backward = tf.function(self._gradient, autograph=False)
+
+    @property
+    def name(self) -> str:
+        """The function's."""
+        return str(getattr(self.function, "__name__", "function"))
+
+    @property
+    def differentiable(self) -> bool:
+        """Yes."""
+        return True
+
+    def _apply(self, *tensors: Any) -> list[Any]:
+        return [tf.convert_to_tensor(y) for y in as_list(self.function(*tensors))]
+
+    def eager(self, tensors: Sequence[Any]) -> list[Any]:
+        """See :class:`Route`."""
+        return self.traced(tensors)
+
+    def traced(self, tensors: Sequence[Any]) -> list[Any]:
+        """See :class:`Route`."""
+        self.check([describe(x) for x in tensors])
+        return self._apply(*tensors)
+
+    def infer(self, inputs: Descriptors) -> list[TensorDescriptor]:
+        """See :meth:`CustomOp.infer`; outputs that are not declared are found by tracing."""
+        if self.output_descriptors is not None:
+            return super().infer(inputs)
+        self.check(inputs)
+        specs = [tf.TensorSpec(None if d.shape is None else [s if isinstance(s, int) else None for s in d.shape],
+                               tf_dtype(d.dtype)) for d in inputs]  # fmt: skip
+        return [describe(y) for y in self._forward.get_concrete_function(*specs).structured_outputs]
+
+    def forward(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The outputs."""
+        return [to_array(y) for y in self._forward(*map(from_array, inputs))]
+
+    def backward(
+        self, grads: Sequence[np.ndarray], fwd_inputs: Sequence[np.ndarray], fwd_outputs: Sequence[np.ndarray]
+    ) -> list[np.ndarray | None]:
+        """The gradients of the inputs, None for those that are no floating numbers."""
+        found = iter(self._backward([*map(from_array, grads)], [*map(from_array, fwd_inputs)]))
+        return [to_array(next(found)) if is_differentiable(tf.constant(x)) else None for x in fwd_inputs]
+
+    def _gradient(self, grads: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+        watched = [x for x in inputs if is_differentiable(x)]
+        with tf.GradientTape() as tape:
+            tape.watch(watched)
+            outputs = self._apply(*inputs)
+        real = [i for i, y in enumerate(outputs) if is_differentiable(y)]
+        found = tape.gradient([outputs[i] for i in real], watched, [grads[i] for i in real], "zero")
+        return [tf.convert_to_tensor(g) for g in found]
