@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -56,16 +56,17 @@ class NativeOptimizer(Optimizer):
 
     def update(self) -> None:
         """Apply the gradients of the last run."""
-        names, executor = self.parameter_names(), self.executor
-        params = {name: executor.value(name) for name in names}  # type: ignore[attr-defined]
-        grads = {name: executor.value(gradient_name(name)) for name in names}  # type: ignore[attr-defined]
+        names, executor = self.parameter_names(), cast(Any, self.executor)
+        tensors, gradients = executor.tensors, executor.gradients
+        params = {name: tensors[name] for name in names}
+        grads = {n: gradients[n] if n in gradients else executor.value(gradient_name(n)) for n in names}
         if self.gradient_modifier is not None or self.gradient_transform is not None:
             changed = self.modified(names, list(params.values()), list(grads.values()))
             grads = dict(zip(names, changed, strict=True))
         numbers = {n: v for n, v in self.get_parameters().items() if not isinstance(v, bool)}
         step = float(self.steps + 1)
         new, self._slots = self._function()(numbers, step, params, grads, self._ready(params))
-        executor.tensors.update(new)  # type: ignore[attr-defined]
+        tensors.update(new)
 
     def _ready(self, params: Tree) -> dict[str, Tree]:
         """The slots; those of parameters that are new are begun."""
