@@ -1,0 +1,96 @@
+"""``deep500 verify DIR``: are these the bytes that were written, and do the figures follow from the samples?
+
+A finished run is *sealed*: ``SHA256SUMS`` holds the checksum of every file (``sha256sum -c SHA256SUMS`` checks it too).
+The seal shows accidents and careless edits; who rewrites the sums as well is not found out by them, only by a
+signature that the project does not make.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from deep500.errors import ResultsError
+from deep500.results.files import read_json, to_json, write_atomic, writing
+from deep500.results.record import MANIFEST
+from deep500.results.samples import SampleStore
+from deep500.results.stats import STATS, compute
+
+SUMS = "SHA256SUMS"
+
+
+def write_stats(path: Path) -> None:
+    """Compute ``stats.json`` from the samples and the manifest."""
+    write_atomic(path / STATS, _stats(path))
+
+
+def _stats(path: Path) -> str:
+    return to_json(compute(SampleStore(path), read_json(path / MANIFEST).get("series", {}))) + "\n"
+
+
+def seal(path: Path) -> None:
+    """Write the checksum of every file below a results folder."""
+    lines = [f"{_digest(path / name)}  {name}\n" for name in _files(path)]
+    write_atomic(path / SUMS, "".join(lines))
+
+
+def _files(path: Path) -> list[str]:
+    found = (p for p in path.rglob("*") if p.is_file() and p.name != SUMS and not p.name.startswith("."))
+    return sorted(p.relative_to(path).as_posix() for p in found)
+
+
+def _digest(path: Path) -> str:
+    with writing(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else hashlib.sha256(
+            file.read()
+        ).hexdigest()  # fmt: skip
+
+
+def verify(path: Path) -> list[str]:
+    """Everything that is wrong with a sealed results folder, in words; empty when nothing is.
+
+    Raises:
+        ResultsError: the folder is no results folder, or was never sealed.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = (Path(folder) / "manifest.json").write_text("{}")
+        ...     write_stats(Path(folder)); seal(Path(folder))
+        ...     verify(Path(folder))
+        []
+    """
+    if not (path / MANIFEST).is_file() or not (path / SUMS).is_file():
+        raise ResultsError(
+            f"{path}: got no {MANIFEST} or no {SUMS}; expected the folder of a finished run: name one, or finish it "
+            "with --resume"
+        )
+    listed: dict[str, str] = {}
+    problems = []
+    with writing(path / SUMS):
+        text = (path / SUMS).read_bytes().decode("utf-8", errors="replace")
+    for line in text.splitlines():
+        digest, gap, name = line.partition("  ")
+        if len(digest) != 64 or not gap or not name or name in listed:
+            problems.append(f"{SUMS}: a line is not what was written: {line[:80]!r}")
+        else:
+            listed[name] = digest
+    if text and not text.endswith("\n"):
+        problems.append(f"{SUMS}: the last line is cut short")
+    present = set(_files(path))
+    problems += [f"{name}: missing" for name in sorted(listed.keys() - present)]
+    problems += [f"{name}: not there when the run was sealed" for name in sorted(present - listed.keys())]
+    problems += [f"{name}: altered" for name in sorted(present & listed.keys()) if _digest(path / name) != listed[name]]
+    return problems or _recomputed(path)
+
+
+def _recomputed(path: Path) -> list[str]:
+    """Whether ``stats.json`` is, byte for byte, what follows from the samples."""
+    if not (path / STATS).is_file():
+        return []
+    try:
+        fresh = _stats(path)
+    except ResultsError as error:
+        return [str(error)]
+    same = fresh.encode("utf-8") == (path / STATS).read_bytes()
+    return [] if same else [f"{STATS}: got figures that do not follow from the samples; expected {STATS} as computed"]

@@ -1,0 +1,89 @@
+"""Sealed results: a thousand flipped bytes are a thousand findings, and figures follow from samples byte for byte."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from deep500.errors import ResultsError
+from deep500.measure import Plan, Target
+from deep500.results.files import read_json
+from deep500.results.samples import SampleStore
+from deep500.results.stats import STATS, plan_to_json
+from deep500.results.verify import SUMS, seal, verify, write_stats
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    plan = plan_to_json(Plan(targets=(Target(0.5), Target(0.99, 0.95, 0.1))))
+    series = {"step": {"unit": "s", "kind": "cost", "plan": plan}}
+    (folder / "manifest.json").write_text(json.dumps({"schema": "x", "series": series}))
+    rng, store = np.random.default_rng(0), SampleStore(folder)
+    for launch in range(3):
+        times = (1e6 * np.exp(0.1 * rng.standard_normal(400))).astype(np.int64)
+        store.append("step", launch, np.cumsum(times), times)
+    write_stats(folder)
+    (folder / "report.html").write_text("<p>report</p>")
+    seal(folder)
+    return folder
+
+
+@pytest.fixture
+def run(original, tmp_path):
+    return shutil.copytree(original, tmp_path / "run")
+
+
+def test_an_untouched_run_verifies(run):
+    assert verify(run) == []
+    sums = subprocess.run(["sha256sum", "-c", "--quiet", SUMS], cwd=run, check=False, capture_output=True, text=True)
+    assert sums.returncode == 0, sums.stdout
+
+
+def test_every_one_of_a_thousand_flipped_bytes_is_found(run):
+    rng, files = random.Random(0), [p for p in sorted(run.rglob("*")) if p.is_file()]
+    sizes, missed = [p.stat().st_size for p in files], 0
+    for _ in range(1000):
+        (file,) = rng.choices(files, sizes)
+        data = file.read_bytes()
+        place = rng.randrange(len(data))
+        file.write_bytes(data[:place] + bytes([data[place] ^ rng.randrange(1, 256)]) + data[place + 1 :])
+        try:
+            missed += verify(run) == []
+        except ResultsError:
+            pass
+        file.write_bytes(data)
+    assert missed == 0 and verify(run) == []
+
+
+def test_missing_and_additional_files_are_named(run):
+    (run / "report.html").unlink()
+    (run / "more.txt").write_text("x")
+    assert verify(run) == ["report.html: missing", "more.txt: not there when the run was sealed"]
+
+
+def test_figures_that_do_not_follow_from_the_samples_are_found_even_under_a_new_seal(run):
+    text = (run / STATS).read_text()
+    value = read_json(run / STATS)["series"]["step"]["estimates"][0]["value"]
+    (run / STATS).write_text(text.replace(repr(value), repr(value * 0.9)))
+    seal(run)
+    assert verify(run) == [f"{STATS}: got figures that do not follow from the samples; expected {STATS} as computed"]
+
+
+def test_figures_say_what_a_reader_must_know(run):
+    found = read_json(run / STATS)["series"]["step"]
+    median, tail = found["estimates"]
+    assert median["target"]["reached"] and median["ci"]["low"] <= median["value"] <= median["ci"]["high"]
+    assert median["value"] == pytest.approx(1e-3, rel=0.05) and median["n_eff"] > 500
+    assert tail["q"] == 0.99 and found["between_launches"]["cv"] < 0.02 and found["normality"]["p"] < 0.01
+    assert [part["cut"]["index"] for part in found["launches"]] and found["kind"] == "cost"
+
+
+def test_an_unfinished_folder_is_no_run(tmp_path):
+    with pytest.raises(ResultsError, match="expected the folder of a finished run"):
+        verify(tmp_path)
