@@ -8,15 +8,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from deep500.errors import OperatorError
 
-POINTERS = ctypes.POINTER(ctypes.c_void_p)
 ARGUMENTS = {"forward": 2, "backward": 4, "jvp": 4, "hvp": 4}
 """Arrays of pointers that each exported computation takes after the instance."""
+
+WRITTEN = {"forward": 1, "backward": 1, "jvp": 2, "hvp": 1}
+"""How many of them, the last ones, it writes to."""
 
 
 class Binding:
     """The functions of an operator's library."""
+
+    isolated = False
 
     def __init__(self, name: str, path: Path) -> None:
         self.name, self.path = name, path
@@ -54,9 +60,9 @@ class Binding:
             raise self.failure("create_new_op")
         return int(found)
 
-    def call(self, kind: str, instance: int, *groups: Sequence[int | None]) -> None:
-        """Run a computation on groups of addresses; raises OperatorError if it fails."""
-        if self._calls[kind](instance, *[(ctypes.c_void_p * len(group))(*group) for group in groups]):
+    def call(self, kind: str, instance: int, *groups: Sequence[np.ndarray | None]) -> None:
+        """Run a computation on groups of arrays, which must fit; raises OperatorError if it fails."""
+        if self._calls[kind](instance, *[_pointers(group) for group in groups]):
             raise self.failure(kind)
 
     def report(self, instance: int, data: int | None) -> int:
@@ -74,3 +80,8 @@ def failure(name: str, kind: str, said: str) -> OperatorError:
         f"C++ operator {name!r}: got a failure of {kind} ({said or 'no reason given'}); expected it to succeed: see "
         "its source"
     )
+
+
+def _pointers(arrays: Sequence[np.ndarray | None]) -> Any:
+    addresses = [None if x is None else x.__array_interface__["data"][0] for x in arrays]
+    return (ctypes.c_void_p * len(addresses))(*addresses)

@@ -5,34 +5,31 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
+import shutil
 from pathlib import Path
 
 from deep500.errors import CompileError
 from deep500.operators.cpp.cache import building, cache_folder, enter, write_text
-from deep500.operators.cpp.compilers import Compiler, cpu_model, find_compiler
-from deep500.operators.cpp.running import FIRST_ZIG_SECONDS, SECONDS, run_compiler
+from deep500.operators.cpp.commands import FLAGS, INCLUDE, LINK, Examples, Job, compile_plainly, compile_with_enzyme
+from deep500.operators.cpp.compilers import Compiler, cpu_model, find_compiler, identity, zig_program
 from deep500.operators.cpp.spec import BuildSpec
 from deep500.operators.cpp.wrapper import ABI, wrapper_source
 
-INCLUDE = Path(__file__).resolve().parents[1] / "include"
-"""Folder of ``deep500/deep500.h``."""
 
-HEADERS = (".h", ".hpp", ".hh", ".inl", ".cuh")
-OBJECTS = (".o", ".a", ".so")
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-w")
-LINK = ("-shared", "-Wl,-Bsymbolic", "-lm")
-"""Calls inside a library stay inside, whatever else the process has loaded under the same names."""
-
-
-def find_library(spec: BuildSpec, live_output: bool = False) -> Path:
+def find_library(spec: BuildSpec, examples: Examples, live_output: bool = False) -> Path:
     """The library of an operator, built now unless the cache has it.
 
     The key holds the source, everything else of the spec, the compiler and the processor. It leads to a list of the
     files that the source includes; the library lies under the key together with what those files hold.
 
+    Args:
+        spec: what to build.
+        examples: gives shapes to try a derived gradient with.
+        live_output: show what the compiler is asked and says.
+
     Raises:
         CompileError: it does not compile.
+        EnzymeError: Enzyme cannot differentiate it, or the gradient is wrong.
         CacheError: the cache cannot be written.
         MissingEngine: there is no compiler.
     """
@@ -44,7 +41,11 @@ def find_library(spec: BuildSpec, live_output: bool = False) -> Path:
         return found
     with building(folder, key) as place:
         found = _cached(folder, key, spec)  # another process may have built it while this one waited
-        return found or _build(spec, compiler, folder, key, place, live_output)
+        if found is None:
+            job = _job(spec, compiler, place, live_output, examples)
+            compile_with_enzyme(job) if spec.gradient == "enzyme" else compile_plainly(job)
+            found = _entered(job, folder, key)
+        return found
 
 
 def _key(spec: BuildSpec, compiler: Compiler) -> str:
@@ -52,14 +53,22 @@ def _key(spec: BuildSpec, compiler: Compiler) -> str:
     texts += [os.environ.get(name, "") for name in ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")]
     texts.append(wrapper_source(spec, ""))
     if spec.gradient == "enzyme":
-        from deep500.operators.enzyme.engine import find_clang, find_engine
-
-        engine = find_engine()
-        texts += [str(engine), str(find_clang(engine))]
+        texts += _enzyme_identity()
     digest = hashlib.sha256("\0".join(texts).encode())
     for path in (*([spec.file] if spec.file else []), *spec.other_files):
         digest.update(b"\0" + Path(path).name.encode() + b"\0" + Path(path).read_bytes())
     return digest.hexdigest()[:32]
+
+
+def _enzyme_identity() -> list[str]:
+    """What a library's gradient depends on beside its source: engine, compilers, and how they are driven."""
+    from deep500.operators.enzyme import build, engine, openmp, pipeline, probe, verify
+
+    modules = (build, engine, openmp, pipeline, probe, verify)
+    found = engine.find_engine()
+    drivers = [shutil.which(name) for name in (f"clang++-{found.llvm}", "clang++")] + [zig_program()]
+    ours = [Path(str(module.__file__)).read_text(encoding="utf-8") for module in modules]
+    return [str(found), *(identity(Path(path)) for path in drivers if path), *ours]
 
 
 def _cached(folder: Path, key: str, spec: BuildSpec) -> Path | None:
@@ -98,86 +107,23 @@ def _places(spec: BuildSpec) -> list[tuple[str, Path]]:
     return [("<deep500>", INCLUDE), *own]
 
 
-def _build(spec: BuildSpec, compiler: Compiler, folder: Path, key: str, place: Path, live_output: bool) -> Path:
+def _job(spec: BuildSpec, compiler: Compiler, place: Path, live_output: bool, examples: Examples) -> Job:
     main = spec.file
     if main is None:
         main = f"{spec.name}.cpp"
         (place / main).write_text(spec.source or "", encoding="utf-8")
-    unit, library, listing = place / "operator.cc", place / "made" / f"{spec.name}.so", place / "included.d"
+    library = place / "made" / f"{spec.name}.so"
     library.parent.mkdir()
-    _compile(spec, compiler, main, unit, library, listing, live_output)
-    included = [path for path in _included(listing, place) if not path.is_relative_to(place)]
+    return Job(spec, compiler, place, main, library, live_output, examples)
+
+
+def _entered(job: Job, folder: Path, key: str) -> Path:
+    """Move a library that is finished to its place, and list what it was made from."""
+    included = [path for path in _included(job.listing, job.place) if not path.is_relative_to(job.place)]
     target = folder / _with_contents(key, included)
-    enter(library.parent, target)
-    write_text(folder / f"{key}.json", json.dumps([_portable(path, spec) for path in included]))
-    return target / library.name
-
-
-def _compile(
-    spec: BuildSpec, compiler: Compiler, main: str, unit: Path, library: Path, listing: Path, live_output: bool
-) -> None:
-    sources = [f for f in spec.other_files if not f.endswith(HEADERS + OBJECTS)]
-    objects = [f for f in spec.other_files if f.endswith(OBJECTS)]
-    macros = [f"-DD500_DTYPE={_cpp_dtype(spec)}", *(f"-D{key}={value}" for key, value in spec.definitions)]
-    flags = [f"-I{INCLUDE}", *(f"-I{Path(spec.file).parent}" for _ in [0] if spec.file), *macros]
-    listing_flags = ["-MMD", "-MF", str(listing)]
-    if spec.gradient == "enzyme":
-        _compile_enzyme(spec, main, sources, unit, library, [*flags, *listing_flags])
-        return
-    unit.write_text(wrapper_source(spec, main), encoding="utf-8")
-    flags = [
-        *FLAGS,
-        *_kind_flags(compiler),
-        *(["-ffast-math"] if spec.fast_math else []),
-        *flags,
-        *_openmp(spec, compiler),
-    ]
-    made = unit.with_suffix(".o")
-    run = [[*compiler.command, *flags, *listing_flags, "-c", str(unit), "-o", str(made)]]
-    for number, source in enumerate(sources):
-        objects.append(str(unit.with_name(f"other{number}.o")))
-        run.append([*compiler.command, *flags, "-c", source, "-o", objects[-1]])
-    run.append([*compiler.command, *flags, *LINK[:-1], str(made), *objects, "-o", str(library), LINK[-1]])
-    first = compiler.kind == "zig" and _announce_first_zig()
-    for command in run:
-        run_compiler(spec, command, unit.parent, live_output, FIRST_ZIG_SECONDS if first else SECONDS)
-
-
-def _compile_enzyme(
-    spec: BuildSpec, main: str, sources: list[str], unit: Path, library: Path, flags: list[str]
-) -> None:
-    from deep500.operators.enzyme.pipeline import Options, compile_library
-    from deep500.operators.enzyme.verify import check_build
-
-    unit.write_text(wrapper_source(spec, main, sources), encoding="utf-8")
-    compile_library(unit, library, flags, Options(fast_math=spec.fast_math, openmp=spec.openmp))
-    check_build(spec, library)
-
-
-def _cpp_dtype(spec: BuildSpec) -> str:
-    from deep500.operators.cpp.spec import CPP_TYPES
-
-    return CPP_TYPES[spec.dtype]
-
-
-def _kind_flags(compiler: Compiler) -> list[str]:
-    # Without -fno-gnu-unique, gcc shares static members of templates between libraries that know nothing of each other.
-    return ["-fno-gnu-unique"] if compiler.kind == "gcc" else []
-
-
-def _openmp(spec: BuildSpec, compiler: Compiler) -> list[str]:
-    return ["-fopenmp"] if spec.openmp else []
-
-
-def _announce_first_zig() -> bool:
-    """Whether zig has not yet built its C++ library for this user; if so, say that it takes a while."""
-    cache = Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or Path.home() / ".cache" / "zig")
-    if any(cache.glob("o/*/libc++.a")):
-        return False
-    sys.stderr.write(
-        "deep500: the first build with zig compiles its C++ library: this once, it takes one to two minutes\n"
-    )
-    return True
+    enter(job.library.parent, target)
+    write_text(folder / f"{key}.json", json.dumps([_portable(path, job.spec) for path in included]))
+    return target / job.library.name
 
 
 def _included(listing: Path, place: Path) -> list[Path]:

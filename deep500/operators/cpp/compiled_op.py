@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +15,9 @@ from deep500.operators.cpp.binding import Binding
 from deep500.operators.cpp.build import find_library
 from deep500.operators.cpp.spec import BuildSpec
 from deep500.tensors import TensorDescriptor, numpy_dtype
+
+if TYPE_CHECKING:
+    from deep500.operators.cpp.isolate import IsolatedBinding
 
 Infer = Callable[[list[TensorDescriptor]], Sequence[TensorDescriptor]]
 Plan = list["list[tuple[int, int]] | None"]
@@ -47,17 +49,24 @@ class CompiledOp(CustomOp):
 
     def __init__(
         self, spec: BuildSpec, input_descriptors: Descriptors, output_descriptors: Descriptors,
-        infer: Infer | None = None, live_output: bool = False,
+        infer: Infer | None = None, isolate_seconds: float | None = None, live_output: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(
             [TensorDescriptor(t, d.shape) for t, d in zip(spec.inputs, input_descriptors, strict=True)],
             [TensorDescriptor(t, d.shape) for t, d in zip(spec.outputs, output_descriptors, strict=True)],
         )
         self.spec, self._infer = spec, infer
-        self.path: Path = find_library(spec, live_output)
-        self._binding = Binding(spec.name, self.path)
+        self.path: Path = find_library(spec, self._examples, live_output)
+        self._seconds = isolate_seconds
+        self._binding = _binding(spec.name, self.path, isolate_seconds)
         self.signature: dict[str, Any] = self._binding.signature
         self._known: dict[tuple[tuple[int, ...], ...], Call] = {}
+
+    def _examples(self) -> list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]]:
+        """Shapes to try a derived gradient with."""
+        from deep500.operators.enzyme.examples import examples
+
+        return examples(self.input_descriptors or (), self.infer)
 
     @property
     def name(self) -> str:
@@ -93,7 +102,7 @@ class CompiledOp(CustomOp):
         """
         call = self._call(inputs)
         outputs = [np.empty(shape, dtype) for dtype, shape in call.outputs]
-        self._binding.call("forward", call.instance, _addresses(inputs), _addresses(outputs))
+        self._binding.call("forward", call.instance, inputs, outputs)
         return outputs
 
     def backward(
@@ -105,9 +114,7 @@ class CompiledOp(CustomOp):
         self._fit("output gradient", grads, call.outputs)
         self._fit("output", fwd_outputs, call.outputs)
         wanted = [self._new_gradient(i, dtype, shape) for i, (dtype, shape) in enumerate(call.inputs)]
-        addresses = [None if g is None else g.__array_interface__["data"][0] for g in wanted]
-        groups = (_addresses(grads), _addresses(fwd_inputs), _addresses(fwd_outputs), addresses)
-        self._binding.call("backward", call.instance, *groups)
+        self._binding.call("backward", call.instance, grads, fwd_inputs, fwd_outputs, wanted)
         return wanted
 
     def _new_gradient(self, index: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -123,8 +130,7 @@ class CompiledOp(CustomOp):
         self._fit("tangent", tangents, call.inputs)
         outputs = [np.empty(shape, dtype) for dtype, shape in call.outputs]
         changes = [np.zeros(shape, dtype) for dtype, shape in call.outputs]
-        groups = (_addresses(inputs), _addresses(tangents), _addresses(outputs), _addresses(changes))
-        self._binding.call("jvp", call.instance, *groups)
+        self._binding.call("jvp", call.instance, inputs, tangents, outputs, changes)
         return outputs, changes
 
     def hvp(
@@ -136,8 +142,7 @@ class CompiledOp(CustomOp):
         self._fit("output gradient", grads, call.outputs)
         self._fit("tangent", tangents, call.inputs)
         results = [np.zeros(shape, dtype) for dtype, shape in call.inputs]
-        groups = (_addresses(grads), _addresses(inputs), _addresses(tangents), _addresses(results))
-        self._binding.call("hvp", call.instance, *groups)
+        self._binding.call("hvp", call.instance, grads, inputs, tangents, results)
         return results
 
     def report(self, inputs: Descriptors | Sequence[Any], data: int | None = None) -> int:
@@ -147,7 +152,17 @@ class CompiledOp(CustomOp):
 
     def address(self, symbol: str) -> int:
         """Address of an exported function, such as ``d500_forward``, for frameworks that call it themselves."""
-        return self._binding.address(symbol)
+        if isinstance(self._binding, Binding):
+            return self._binding.address(symbol)
+        raise UnsupportedOperator(
+            f"C++ operator {self.name!r}: got a request for the address of {symbol!r} under isolate; expected one in "
+            "this process: call its forward and backward, or compile it without isolate"
+        )
+
+    @property
+    def isolated(self) -> bool:
+        """Whether it runs in a worker process, so that there is no address to call in this one."""
+        return self._binding.isolated
 
     def sizes(self, inputs: Sequence[Any], outputs: Sequence[Any] | None = None) -> np.ndarray:
         """The int64 array that ``d500_instance`` takes: for every input, then every output: rank, size, size, ...
@@ -186,6 +201,10 @@ class CompiledOp(CustomOp):
 
     def _require(self, kind: str) -> None:
         if not self.signature[kind]:
+            if why := self.signature.get(f"no_{kind}"):
+                raise UnsupportedOperator(
+                    f"C++ operator {self.name!r}: got a call of {kind}; expected one that Enzyme could derive: {why}"
+                )
             own = "write it, or " if kind == "backward" else ""
             raise UnsupportedOperator(
                 f"C++ operator {self.name!r}: got a call of {kind}; expected one that it has: {own}compile it with "
@@ -241,20 +260,21 @@ class CompiledOp(CustomOp):
     def _misfit(self, what: str, index: int, got: str, expected: str) -> InputError:
         return InputError(f"C++ operator {self.name!r}, {what} {index}: got {got}; expected {expected}")
 
-    @cached_property
-    def _descriptors(self) -> tuple[Descriptors, Descriptors]:
-        return self.input_descriptors or (), self.output_descriptors or ()
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.spec, *self._descriptors, self._infer)
+        descriptors = (self.input_descriptors, self.output_descriptors)
+        return type(self), (self.spec, *descriptors, self._infer, self._seconds)
 
 
 def _shape(one: Any) -> tuple[int, ...]:
     return tuple(getattr(one, "shape", one) or ())
 
 
-def _addresses(arrays: Sequence[np.ndarray]) -> list[int]:
-    return [x.__array_interface__["data"][0] for x in arrays]
+def _binding(name: str, path: Path, isolate_seconds: float | None) -> Binding | IsolatedBinding:
+    if isolate_seconds is None:
+        return Binding(name, path)
+    from deep500.operators.cpp.isolate import IsolatedBinding
+
+    return IsolatedBinding(name, path, isolate_seconds)
 
 
 def _kind(value: Any) -> str:

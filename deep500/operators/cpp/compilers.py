@@ -56,16 +56,17 @@ def _find(chosen: str, path: str) -> Compiler:
     system = None if chosen else next(filter(None, (shutil.which(name, path=path) for name in SYSTEM)), None)
     if system is not None:
         return _compiler((system,))
-    zig = _zig_program()
+    zig = zig_program()
     if zig is None:
         raise MissingEngine(
             f"got no C++ compiler; expected one of {', '.join(SYSTEM)} on the PATH, or the package ziglang: "
             "pip install 'deep500[cpp]'"
         )
-    return Compiler("zig", (str(zig), "c++"), _identity(zig))
+    return Compiler("zig", (str(zig), "c++"), identity(zig))
 
 
-def _zig_program() -> Path | None:
+def zig_program() -> Path | None:
+    """The program in the package ziglang, None if that is not installed."""
     spec = importlib.util.find_spec("ziglang")
     folders = spec.submodule_search_locations if spec else None
     program = Path(folders[0]) / "zig" if folders else None
@@ -75,10 +76,11 @@ def _zig_program() -> Path | None:
 def _compiler(command: tuple[str, ...]) -> Compiler:
     real = Path(command[0]).resolve()
     kind = "clang" if "clang" in real.name or sys.platform == "darwin" else "gcc"
-    return Compiler(kind, command, " ".join((*command[1:], _identity(real))))
+    return Compiler(kind, command, " ".join((*command[1:], identity(real))))
 
 
-def _identity(program: Path) -> str:
+def identity(program: Path) -> str:
+    """Changes when a program does."""
     about = program.stat()
     return f"{program}:{about.st_size}:{about.st_mtime_ns}"
 

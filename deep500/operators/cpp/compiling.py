@@ -25,7 +25,7 @@ def compile_custom_cppop(
     other_files: Sequence[str | Path] = (), live_output: bool = False,
     additional_definitions: Mapping[str, Any] | None = None, *, gradient: str | None = AUTOMATIC,
     infer: Infer | None = None, inactive: Sequence[int] = (), fast_math: bool = False, isolate: bool = False,
-    openmp: bool = False, timeout: float = 60.0,
+    openmp: bool = False, timeout: float = 60.0, check: bool = True,
 ) -> CompiledOp:  # fmt: skip
     """Compile a C++ operator, or find it in the cache, and load it.
 
@@ -45,7 +45,10 @@ def compile_custom_cppop(
         fast_math: let the compiler reorder floating-point arithmetic and use vector math functions.
         isolate: run it in a worker process, where a crash or an endless loop does no harm.
         openmp: compile with OpenMP.
+        check: compare a derived gradient with differences, once, before it may be used (Enzyme).
         timeout: seconds for one call with ``isolate``.
+        check: False leaves out the check of a derived gradient, which every build makes once; the library's signature
+            says so. For gradients that are registered and meant to differ from forward's.
 
     Returns:
         The operator. The library is kept in ``DEEP500_CACHE`` (else ``$XDG_CACHE_HOME/deep500``, ``~/.cache/deep500``)
@@ -54,13 +57,15 @@ def compile_custom_cppop(
     Raises:
         InputError: an argument is wrong.
         CompileError: the source does not compile, or does not fit the descriptors.
+        EnzymeError: Enzyme cannot differentiate it, or the gradient is wrong.
         CacheError: the cache cannot be written.
         MissingEngine: there is no compiler.
     """
     check_name(name)
     spec = _spec(name, None, as_paths(name, [file])[0], input_descriptors, output_descriptors, other_files,
-                 additional_definitions, gradient, inactive, fast_math, openmp)  # fmt: skip
-    return CompiledOp(spec, input_descriptors, output_descriptors, infer, live_output)
+                 additional_definitions, gradient, inactive, fast_math, openmp, check)  # fmt: skip
+    seconds = timeout if isolate else None
+    return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output)
 
 
 def compile_custom_cppop_inline(
@@ -68,7 +73,7 @@ def compile_custom_cppop_inline(
     other_files: Sequence[str | Path] = (), live_output: bool = False,
     additional_definitions: Mapping[str, Any] | None = None, *, gradient: str | None = AUTOMATIC,
     infer: Infer | None = None, inactive: Sequence[int] = (), fast_math: bool = False, isolate: bool = False,
-    openmp: bool = False, timeout: float = 60.0,
+    openmp: bool = False, timeout: float = 60.0, check: bool = True,
 ) -> CompiledOp:  # fmt: skip
     """The same as :func:`compile_custom_cppop` from source text; the compiler calls it ``<name>.cpp``.
 
@@ -92,14 +97,15 @@ def compile_custom_cppop_inline(
     """
     check_name(name)
     spec = _spec(name, code, None, input_descriptors, output_descriptors, other_files, additional_definitions, gradient,
-                 inactive, fast_math, openmp)  # fmt: skip
-    return CompiledOp(spec, input_descriptors, output_descriptors, infer, live_output)
+                 inactive, fast_math, openmp, check)  # fmt: skip
+    seconds = timeout if isolate else None
+    return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output)
 
 
 def _spec(
     name: str, source: str | None, file: str | None, inputs: Descriptors, outputs: Descriptors,
     other_files: Sequence[str | Path], definitions: Mapping[str, Any] | None, gradient: str | None,
-    inactive: Sequence[int], fast_math: bool, openmp: bool,
+    inactive: Sequence[int], fast_math: bool, openmp: bool, check: bool,
 ) -> BuildSpec:  # fmt: skip
     if not inputs or not outputs:
         raise InputError(f"C++ operator {name!r}: got {len(inputs)} inputs and {len(outputs)} outputs; expected some")
@@ -110,5 +116,5 @@ def _spec(
     input_types = dtypes(name, "input", inputs)
     return BuildSpec(
         name, source, file, input_types, dtypes(name, "output", outputs, input_types[0]), as_paths(name, other_files),
-        as_definitions(name, dict(definitions or {})), gradient, tuple(sorted(inactive)), fast_math, openmp,
+        as_definitions(name, dict(definitions or {})), gradient, tuple(sorted(inactive)), fast_math, openmp, check,
     )  # fmt: skip

@@ -51,6 +51,7 @@ class BuildSpec:
         inactive: indices of inputs that get no gradient (Enzyme).
         fast_math: let the compiler reorder floating-point arithmetic and use vector math functions.
         openmp: compile with OpenMP.
+        check: try a derived gradient before it may be used (Enzyme).
     """
 
     name: str
@@ -64,6 +65,7 @@ class BuildSpec:
     inactive: tuple[int, ...] = ()
     fast_math: bool = False
     openmp: bool = False
+    check: bool = True
 
     @property
     def dtype(self) -> str:

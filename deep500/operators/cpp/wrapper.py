@@ -160,29 +160,31 @@ def _arguments(spec: BuildSpec, method: str) -> str:
 
 
 def _gradient(spec: BuildSpec) -> str:
-    enzyme = spec.gradient == "enzyme"
     fields = {"abi": ABI, "name": spec.name, "inputs": spec.inputs, "outputs": spec.outputs, "forward": True}
-    texts = [json.dumps(fields | {"backward": has, "jvp": enzyme, "hvp": enzyme}) for has in (True, False)]
+    if spec.gradient == "enzyme":
+        from deep500.operators.enzyme.wrapper import gradient_source
+
+        return _primal(spec) + gradient_source(spec, fields)
+    texts = [json.dumps(fields | {"backward": has, "jvp": False, "hvp": False}) for has in (True, False)]
     yes, no = (json.dumps(text) for text in texts)  # JSON's quoting of text is also C++'s
     signature = f"""
 D500_API const char *d500_signature(void) {{
-  return {"true" if enzyme else "d500_has_backward"} ? {yes}
-                                                     : {no};
+  return d500_has_backward ? {yes}
+                           : {no};
 }}
 """
-    if enzyme:
-        from deep500.operators.enzyme.wrapper import gradient_source
-
-        return signature + _primal(spec) + gradient_source(spec)
     return signature + _backward(spec)
 
 
 def _primal(spec: BuildSpec) -> str:
-    """What Enzyme differentiates: forward as a plain function; S is empty, or the pointer to scratch space."""
-    taken = parameters(spec, "forward")
-    names = [one.rpartition("*")[2] for one in taken]
+    """What Enzyme differentiates: forward as a plain function; S is empty, or the pointer to scratch space.
+
+    Without ``__restrict__``, Enzyme would keep copies of the inputs, which writing the outputs might have changed.
+    """
+    names = [one.rpartition("*")[2] for one in parameters(spec, "forward")]
+    taken = [one.replace("*", "*__restrict__ ") for one in parameters(spec, "forward")]
     return f"""
-template <class Op, class... S> static void d500_primal(Op *op, {", ".join(taken)}, S... scratch) {{
+template <class Op, class... S> static void d500_primal(Op *op, {", ".join(taken)}, S __restrict__... scratch) {{
   (void)op->forward({", ".join(names)}, scratch...);
 }}
 """

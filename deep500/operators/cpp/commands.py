@@ -1,0 +1,148 @@
+"""The commands that turn an operator's source into a library."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from deep500.errors import MissingEngine
+from deep500.operators.cpp.compilers import Compiler
+from deep500.operators.cpp.running import FIRST_ZIG_SECONDS, SECONDS, run_compiler
+from deep500.operators.cpp.spec import CPP_TYPES, BuildSpec
+from deep500.operators.cpp.wrapper import wrapper_source
+
+INCLUDE = Path(__file__).resolve().parents[1] / "include"
+"""Folder of ``deep500/deep500.h``."""
+
+HEADERS = (".h", ".hpp", ".hh", ".inl", ".cuh")
+OBJECTS = (".o", ".a", ".so")
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-w")
+LINK = ("-shared", "-Wl,-Bsymbolic")
+"""Calls inside a library stay inside, whatever else the process has loaded under the same names."""
+
+Examples = Callable[[], list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]]]
+"""Gives pairs of input and output shapes that an operator can be tried with."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One build.
+
+    Attributes:
+        place: folder to build in.
+        main: the operator's source, as the unit includes it.
+        library: what is to be made.
+        live: whether commands and their output are shown.
+        examples: gives shapes of inputs and outputs to try a derived gradient with.
+    """
+
+    spec: BuildSpec
+    compiler: Compiler
+    place: Path
+    main: str
+    library: Path
+    live: bool
+    examples: Examples
+
+    @property
+    def unit(self) -> Path:
+        """The generated translation unit."""
+        return self.place / "operator.cc"
+
+    @property
+    def listing(self) -> Path:
+        """Where the compiler lists the files that the unit includes."""
+        return self.place / "included.d"
+
+    @property
+    def sources(self) -> list[str]:
+        """Further sources."""
+        return [file for file in self.spec.other_files if not file.endswith(HEADERS + OBJECTS)]
+
+    @property
+    def objects(self) -> list[str]:
+        """Objects and libraries that are ready."""
+        return [file for file in self.spec.other_files if file.endswith(OBJECTS)]
+
+    @property
+    def flags(self) -> list[str]:
+        """Folders of headers, and the macros that were asked for."""
+        spec = self.spec
+        folders = [f"-I{INCLUDE}", *([f"-I{Path(spec.file).parent}"] if spec.file else [])]
+        return [*folders, *(f"-D{key}={value}" for key, value in spec.definitions)]
+
+    def listing_flags(self) -> list[str]:
+        """Flags that make the compiler write the listing."""
+        return ["-MMD", "-MF", str(self.listing)]
+
+
+def compile_plainly(job: Job) -> None:
+    """Compile the unit and the other sources, and link them."""
+    spec, compiler = job.spec, job.compiler
+    job.unit.write_text(wrapper_source(spec, job.main), encoding="utf-8")
+    front, back = openmp_flags(compiler) if spec.openmp else ([], [])
+    flags = [*FLAGS, *_kind_flags(compiler), f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}", *job.flags]
+    compiling = [*compiler.command, *flags, *front, *(_fast_math(compiler) if spec.fast_math else [])]
+    objects = [str(job.place / "operator.o")]
+    commands = [[*compiling, *job.listing_flags(), "-c", str(job.unit), "-o", objects[0]]]
+    for number, source in enumerate(job.sources):
+        objects.append(str(job.place / f"other{number}.o"))
+        commands.append([*compiling, "-c", source, "-o", objects[-1]])
+    objects += job.objects
+    # Linked without -ffast-math: with it, gcc adds code that makes the whole process round denormal numbers to 0.
+    libraries = [*(["-lmvec"] if spec.fast_math and compiler.kind != "gcc" else []), "-lm"]
+    commands.append([*compiler.command, *flags, *LINK, *objects, "-o", str(job.library), *back, *libraries])
+    first = compiler.kind == "zig" and _announce_first_zig()
+    for command in commands:
+        run_compiler(spec, command, job.place, job.live, FIRST_ZIG_SECONDS if first else SECONDS)
+
+
+def compile_with_enzyme(job: Job) -> None:
+    """Compile through Enzyme, and check the gradient that comes out."""
+    from deep500.operators.enzyme.build import Build
+
+    Build(job).run()
+
+
+def openmp_flags(compiler: Compiler) -> tuple[list[str], list[str]]:
+    """Flags of compiling and of linking with OpenMP; zig has no runtime of its own and takes Intel's from pip.
+
+    Raises:
+        MissingEngine: it is not installed.
+    """
+    if compiler.kind != "zig":
+        return ["-fopenmp"], ["-fopenmp"]
+    from importlib.metadata import PackageNotFoundError, files
+
+    try:
+        listed = [file for file in files("intel-openmp") or [] if file.name in ("omp.h", "libiomp5.so")]
+    except PackageNotFoundError:
+        listed = []
+    found = {file.name: Path(str(file.locate())).resolve().parent for file in listed}
+    if len(found) < 2:
+        raise MissingEngine(
+            "got openmp=True with the compiler zig and no OpenMP runtime; expected Intel's: pip install intel-openmp"
+        )
+    runtime = found["libiomp5.so"]
+    return ["-fopenmp", f"-I{found['omp.h']}"], [f"-L{runtime}", "-liomp5", f"-Wl,-rpath,{runtime}"]
+
+
+def _kind_flags(compiler: Compiler) -> list[str]:
+    # Without -fno-gnu-unique, gcc shares static members of templates between libraries that know nothing of each other.
+    return ["-fno-gnu-unique"] if compiler.kind == "gcc" else []
+
+
+def _fast_math(compiler: Compiler) -> list[str]:
+    return ["-ffast-math"] if compiler.kind == "gcc" else ["-ffast-math", "-fveclib=libmvec"]
+
+
+def _announce_first_zig() -> bool:
+    """Whether zig has not yet built its C++ library for this user; if so, say that it takes a while."""
+    cache = Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or Path.home() / ".cache" / "zig")
+    if any(cache.glob("o/*/libc++.a")):
+        return False
+    sys.stderr.write("deep500: the first build with zig also builds its C++ library, this once: one to two minutes\n")
+    return True
