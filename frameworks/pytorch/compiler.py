@@ -10,6 +10,7 @@ import keyword
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from deep500.errors import InputError, UnsupportedOperator
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array, torch_dtype
 from deep500.frameworks.pytorch.operators import OPS
 from deep500.frameworks.pytorch.operators.movement import to_device
+from deep500.networks.custom import is_custom
 from deep500.networks.node import Node, captures
 from deep500.networks.program import Program, Target, constant_value, from_graph, needed
 from deep500.tensors import TensorDescriptor
@@ -49,6 +51,13 @@ class NetworkModule(fx.GraphModule):
     def names(self) -> dict[str, str]:
         """The network's name of every parameter and buffer, by attribute."""
         return {attribute: name for name, attribute in self.program.attributes.items()}
+
+    def recompile(self) -> Any:
+        """Generate the code anew; see the base class, whose ``__call__`` prints errors and drops where they arose."""
+        code = super().recompile()
+        if "__call__" in vars(type(self)):  # the class is this instance's alone
+            del type(self).__call__
+        return code
 
     def __reduce__(self) -> Any:
         tensors = {name: getattr(self, attribute) for name, attribute in self.program.attributes.items()}
@@ -80,7 +89,7 @@ def compile_program(
     writer = _Writer(program, tensors, device)
     writer.write()
     module = NetworkModule(writer.root, writer.graph, "Network")
-    module.meta.update(program=program, consulted=writer.consulted)
+    module.meta.update(program=program, consulted=writer.consulted, places=writer.places)
     return module
 
 
@@ -150,6 +159,7 @@ class _Writer:
         self.graph, self.root = fx.Graph(), dict[str, Any]()
         self.env: dict[str, Any] = {}
         self.host: set[str] = set()
+        self.places: dict[str, str] = {}  # names in the code -> the network's node that they come from
         self.consulted: set[str] = set()  # parameters whose values may stand in the code
         self.folded: dict[str, np.ndarray] = dict(program.constants)
         self.taken = {*dir(fx.GraphModule), "training", "graph", *program.attributes.values()}
@@ -163,16 +173,23 @@ class _Writer:
         for name in self.program.inputs:
             self.env[name] = self.graph.placeholder(arguments[name])
         for node in self.program.nodes:
+            written = len(self.graph.nodes)
             if node.op_type == "Constant" and not node.domain:
                 self.folded[node.outputs[0]] = constant_value(node)
                 continue
-            lowering = LOWERINGS.get((node.domain, node.op_type))
-            plain = self.device.type == "cpu" or not self.host.intersection(node.reads)
-            result = lowering(Call(self, node)) if lowering is not None and plain else None
-            if result is not None:
-                self.env[node.outputs[0]] = result
+            if is_custom(node):
+                self.custom(node)
             else:
-                self.call(node)
+                lowering = LOWERINGS.get((node.domain, node.op_type))
+                plain = self.device.type == "cpu" or not self.host.intersection(node.reads)
+                result = lowering(Call(self, node)) if lowering is not None and plain else None
+                if result is not None:
+                    self.env[node.outputs[0]] = result
+                else:
+                    self.call(node)
+            place = f"node {node.name!r} ({f'{node.domain}.' if node.domain else ''}{node.op_type})"
+            new = islice(reversed(self.graph.nodes), len(self.graph.nodes) - written)
+            self.places.update((line.name, place) for line in new)
         results = [self.on_device(name) for name in self.program.outputs]
         self.graph.output(results[0] if len(results) == 1 else tuple(results))
 
@@ -248,6 +265,16 @@ class _Writer:
                 self.env[name] = narrow(part, name)
         if on_host:
             self.host.update(node.writes)
+
+    def custom(self, node: Node) -> None:
+        """Write a call of a custom operator."""
+        from deep500.frameworks.pytorch.custom import node_function
+
+        function = node_function(node, self.program.descriptors)
+        result = self.graph.call_function(function, tuple(self.on_device(name) for name in node.inputs))
+        for i, name in enumerate(node.outputs):
+            if name and name in self.read:
+                self.env[name] = self.graph.call_function(operator.getitem, (result, i))
 
     def _attribute(self, value: Any) -> Any:
         """An attribute as generated code can hold it: arrays and sub-graphs live in the module."""

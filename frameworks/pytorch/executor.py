@@ -18,6 +18,7 @@ from deep500.devices import Device, fall_back, to_device
 from deep500.errors import InputError, NetworkError, nearest
 from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute_names, compile_program
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array
+from deep500.frameworks.pytorch.failures import failure
 from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss, gradient_name
 from deep500.networks.graph import Network, Parameter
 from deep500.networks.program import from_network
@@ -233,7 +234,7 @@ class Executor(GraphExecutor):
             with torch.no_grad():
                 if events.before_forward:
                     events.emit(events.before_forward, self)
-                results = compiled.call(*[self._tensor(inputs.get(name)) for name in compiled.inputs])
+                results = self._run(compiled, inputs)
                 if events.after_forward:
                     events.emit(events.after_forward, self)
         finally:
@@ -259,12 +260,7 @@ class Executor(GraphExecutor):
             parameter.grad = None
         if events.before_forward:
             events.emit(events.before_forward, self)
-        try:
-            results = compiled.call(*[self._tensor(inputs.get(name)) for name in compiled.inputs])
-        except IndexError as error:  # torch's own check of indices, class labels above all
-            raise InputError(
-                f"got an index out of range ({error}); expected labels and indices that exist: check the data"
-            ) from error
+        results = self._run(compiled, inputs)
         if events.after_forward:
             events.emit(events.after_forward, self)
         found = dict(zip(outputs, results if isinstance(results, tuple) else (results,), strict=True))
@@ -273,11 +269,24 @@ class Executor(GraphExecutor):
             self._refuse_loss(loss, goal)
         if events.before_backward:
             events.emit(events.before_backward, self)
-        goal.backward()
+        try:
+            goal.backward()
+        except (RuntimeError, IndexError) as error:
+            if ours := failure(error, module, "backward"):
+                raise ours from error
+            raise
         if events.after_backward:
             events.emit(events.after_backward, self)
         self._results = {name: value.detach() for name, value in found.items()}
         return dict(self._results)
+
+    def _run(self, compiled: Compiled, inputs: Mapping[str, Any]) -> Any:
+        try:
+            return compiled.call(*[self._tensor(inputs.get(name)) for name in compiled.inputs])
+        except (RuntimeError, IndexError) as error:
+            if ours := failure(error, compiled.module):
+                raise ours from error
+            raise
 
     @staticmethod
     def _refuse_loss(loss: str, value: torch.Tensor) -> None:

@@ -1,0 +1,114 @@
+"""Compiled operators on tensors: :mod:`shortcut` put to work, for the call itself, the gradient and torch.library."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from deep500.frameworks.pytorch.library import Library, desc_from_tensor
+from deep500.frameworks.pytorch.shortcut import MOST, Method, Missing
+from deep500.operators.base import CustomOp
+from deep500.operators.bridge import can_bridge
+from deep500.operators.cpp.spec import FLOATING
+
+Tensors = Sequence[torch.Tensor]
+
+
+def short_way(op: CustomOp, library: Library) -> Callable[..., Any] | None:
+    """A builtin function that runs the operator, and records gradients where they are wanted; None if there is no way.
+
+    ``library`` gets faster kernels.
+    """
+    if not can_bridge(op):
+        return None  # written in Python, or run in a process of its own
+    ins, outs = op.signature["inputs"], op.signature["outputs"]
+    if len(ins) + 2 * len(outs) > MOST:
+        return None
+    try:
+        return _Compiled(op, library, ins, outs).function
+    except Missing:
+        return None
+
+
+class _Compiled:
+    """The builtin functions of one operator and what they do with calls that they have not seen before."""
+
+    def __init__(self, op: Any, library: Library, ins: Sequence[str], outs: Sequence[str]) -> None:
+        self.op, self.library, self.ins, self.outs = op, library, len(ins), len(outs)
+        self.instance = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(op.address("d500_instance"))
+        self.forward = Method(op.address("d500_forward"), ins, outs)
+        self.kernel = self.forward.builtin(op.name, self.checked)
+        library.run = lambda inputs: _as_list(self.kernel(*inputs))
+        gradient: Callable[..., Any] = library
+        if library.backward is not None:
+            active = [dtype in FLOATING and i not in op.spec.inactive for i, dtype in enumerate(ins)]
+            self.backward = Method(op.address("d500_backward"), [*outs, *ins, *outs], ins, active, len(outs))
+            self.gradient = self.backward.builtin(f"{op.name}_backward", self.checked_backward)
+            library.run_backward = self.run_backward
+            gradient = _recorded(self.kernel, self.gradient, library)
+        self.function = self.forward.builtin(op.name, library, gradient)
+
+    def learn(self, method: Method, arguments: Tensors, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        """Remember these shapes for a method; False if that changes nothing. Empty tensors are left to NumPy."""
+        shapes = [d.shape for d in (*inputs, *outputs)]
+        if any(0 in shape for shape in shapes):
+            return False
+        sizes = self.op.sizes(inputs, outputs)
+        instance = self.instance(sizes.ctypes.data)
+        results = shapes[: self.ins] if method is not self.forward else shapes[self.ins :]
+        return instance is not None and method.learn([x.shape for x in arguments], results, instance)
+
+    def checked(self, *inputs: torch.Tensor) -> Any:
+        """Forward of a call that is new or wrong."""
+        arrays = [self.library.array(x, "input", i) for i, x in enumerate(inputs)]
+        del arrays  # made for the check of the device alone; they share the tensors' memory
+        given = [desc_from_tensor(x) for x in inputs]
+        outputs = self.op.infer(given)
+        if self.learn(self.forward, inputs, given, outputs):
+            return self.kernel(*inputs)
+        found = self.library.by_arrays(inputs)
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def run_backward(self, grads: Tensors, inputs: Tensors, outputs: Tensors, wanted: Sequence[bool]) -> Any:
+        """The kernel of the gradient in torch.library."""
+        found = self.gradient(*grads, *inputs, *outputs, tuple(wanted))
+        chosen = [(g, x) for g, x, one in zip(found, inputs, wanted, strict=True) if one]
+        return [torch.zeros_like(x) if g is None else g for g, x in chosen]
+
+    def checked_backward(self, *arguments: Any) -> tuple[torch.Tensor | None, ...]:
+        """Backward of a call that is new or wrong."""
+        *tensors, wanted = arguments
+        grads, inputs, outputs = tensors[: self.outs], tensors[self.outs : -self.outs], tensors[-self.outs :]
+        grads = [g.to(y.dtype).expand(y.shape) for g, y in zip(grads, outputs, strict=True)]
+        given = [desc_from_tensor(x) for x in inputs]
+        if self.learn(self.backward, (*grads, *inputs, *outputs), given, self.op.infer(given)):
+            return self.gradient(*grads, *inputs, *outputs, wanted)
+        found = iter(self.library.backward_by_arrays(grads, inputs, outputs, wanted))
+        return tuple(next(found) if one else None for one in wanted)
+
+
+def _recorded(run: Callable[..., Any], run_backward: Callable[..., Any], library: Library) -> Callable[..., Any]:
+    """The operator as autograd records it."""
+
+    class Recorded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: torch.Tensor) -> Any:
+            outputs = run(*inputs)
+            ctx.save_for_backward(*inputs, *_as_list(outputs))
+            return outputs
+
+        @staticmethod
+        def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+            if torch.is_grad_enabled():  # create_graph=True
+                return tuple(library.differentiable_backward(grads, ctx.saved_tensors, ctx.needs_input_grad))
+            return run_backward(*grads, *ctx.saved_tensors, ctx.needs_input_grad)
+
+    apply: Callable[..., Any] = Recorded.apply
+    return apply
+
+
+def _as_list(outputs: Any) -> list[torch.Tensor]:
+    return list(outputs) if isinstance(outputs, tuple) else [outputs]

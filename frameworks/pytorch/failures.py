@@ -1,0 +1,61 @@
+"""PyTorch's errors while a network runs, as Deep500's: what was got, at which node, and what to do."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+import deep500
+from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOperator
+
+_GENERATED = "<eval_with_key>"  # file name that torch.fx gives to generated code
+_OURS = (_GENERATED, *(str(Path(file).resolve().parent) for file in (torch.__file__, deep500.__file__, __file__)))
+_NO_KERNEL = re.compile(r"not implemented for|not supported|not currently support|Could not run '|no kernel")
+_MEMORY = re.compile(r"can't allocate memory|out of memory")
+
+
+def failure(error: Exception, module: Any, doing: str = "") -> Deep500Error | None:
+    """An error that PyTorch raised in a network's code as one of ours.
+
+    Args:
+        error: a RuntimeError (NotImplementedError is one) or IndexError, still with its traceback.
+        module: the :class:`~deep500.frameworks.pytorch.compiler.NetworkModule` that ran.
+        doing: what went on, for errors that come from no node.
+
+    Returns:
+        None for an error that is ours already, that says all there is to say (memory), or that somebody else's Python
+        code raised, for instance a hook: let it pass.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    text = re.sub(r"\s+", " ", str(error)).strip()[:400]
+    if isinstance(error, Deep500Error) or _MEMORY.search(text) or not frames[-1].filename.startswith(_OURS):
+        return None
+    node = _node(error.__traceback__, module)
+    where = f"{node}: " if node else f"{doing}: " if doing else ""
+    if isinstance(error, IndexError):  # torch's own check of indices, class labels above all
+        return InputError(
+            f"{where}got an index out of range ({text}); expected labels and indices that exist: check the data"
+        )
+    if isinstance(error, NotImplementedError) or _NO_KERNEL.search(text):
+        return UnsupportedOperator(
+            f"{where}got something that PyTorch has no kernel for ({text}); expected another dtype or operator: use "
+            "another backend"
+        )
+    if type(error) is not RuntimeError:  # the device's, the compiler's
+        return None
+    return NetworkError(f"{where}got {text}; expected operands that fit: check the shapes and values of its inputs")
+
+
+def _node(trace: TracebackType | None, module: Any) -> str | None:
+    """The network's node whose line of generated code failed, from the name that the line assigns to."""
+    found = None
+    for frame in traceback.extract_tb(trace):
+        name = re.match(r"\s*(\w+) = ", frame.line or "")
+        if frame.filename.startswith(_GENERATED) and name:
+            found = module.meta["places"].get(name[1], found)
+    return found

@@ -1,0 +1,233 @@
+"""A custom operator in ``torch.library``: what ``torch.compile``, ``torch.export``, FakeTensors and autograd see of it.
+
+Every operator becomes ``deep500::<name>_<key>(Tensor[] inputs) -> Tensor[]``, and one that has a gradient also
+``..._backward(Tensor[] grads, Tensor[] inputs, Tensor[] outputs, bool[] wanted) -> Tensor[]``, which returns the wanted
+input gradients. Lists, because an operator without descriptors takes any number of tensors. The key is a hash of the
+content for compiled operators and random for others, so neither two operators nor two processes that share
+PyTorch's cache of compiled code can take one for another. What is registered stays until the process ends.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from deep500.errors import InputError, UnsupportedOperator
+from deep500.frameworks.pytorch.dtypes import NAMES, from_array, to_array, torch_dtype
+from deep500.operators.base import CustomOp
+from deep500.operators.bridge import can_bridge, operator_key
+from deep500.tensors import Dim, TensorDescriptor
+
+Tensors = Sequence[torch.Tensor]
+
+
+def desc_from_tensor(tensor: torch.Tensor) -> TensorDescriptor:
+    """The descriptor of a tensor: its dtype by NumPy's name and its shape.
+
+    Example:
+        >>> print(desc_from_tensor(torch.zeros(2, 3)))
+        float32[2x3]
+    """
+    return TensorDescriptor(_dtype_name(tensor), tuple(int(size) for size in tensor.shape))
+
+
+class Library:
+    """One operator's registration.
+
+    Attributes:
+        forward: the ``OpOverload`` in ``torch.ops.deep500``.
+        backward: the gradient's, None without one.
+    """
+
+    def __init__(self, op: CustomOp) -> None:
+        self.op = op
+        self.run: Any = self.by_arrays  # what runs on plain tensors; shortcut.py puts a faster one here
+        self.run_backward: Any = self.backward_by_arrays
+        name = f"{re.sub(r'[^0-9A-Za-z_]', '_', op.name)}_{lasting_key(op) or secrets.token_hex(8)}"
+        self.backward = self._define_backward(f"{name}_backward") if op.differentiable else None
+        self.forward = self._define_forward(name)
+
+    def _define_forward(self, name: str) -> Any:
+        def forward(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+            return self.run(inputs)
+
+        defined = torch.library.custom_op(
+            f"deep500::{name}", forward, mutates_args=(), schema="(Tensor[] inputs) -> Tensor[]"
+        )
+        defined.register_fake(self.fake)
+        defined.register_autograd(self._differentiate, setup_context=_remember)
+        return getattr(torch.ops.deep500, name).default
+
+    def _define_backward(self, name: str) -> Any:
+        def backward(grads: list[torch.Tensor], inputs: list[torch.Tensor], outputs: list[torch.Tensor],
+                     wanted: list[bool]) -> list[torch.Tensor]:  # fmt: skip
+            return self.run_backward(grads, inputs, outputs, wanted)
+
+        defined = torch.library.custom_op(
+            f"deep500::{name}", backward, mutates_args=(),
+            schema="(Tensor[] grads, Tensor[] inputs, Tensor[] outputs, bool[] wanted) -> Tensor[]",
+        )  # fmt: skip
+        defined.register_fake(
+            lambda grads, inputs, outputs, wanted: [
+                torch.empty_like(x, memory_format=torch.contiguous_format)
+                for x, one in zip(inputs, wanted, strict=True)
+                if one
+            ]
+        )
+        defined.register_autograd(self._differentiate_twice, setup_context=_remember_backward)
+        return getattr(torch.ops.deep500, name).default
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        """Run it as PyTorch runs any operator; one tensor, or a tuple of them."""
+        for i, x in enumerate(inputs):
+            if not isinstance(x, torch.Tensor):
+                raise InputError(
+                    f"operator {self.op.name!r}: got {type(x).__name__} as input {i}; expected a tensor: convert it "
+                    "with torch.as_tensor"
+                )
+        outputs = self.forward(list(inputs))
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    # -- gradients ----------------------------------------------------------------------------------------------------
+    def _differentiate(self, ctx: Any, grads: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+        if self.backward is None:
+            raise UnsupportedOperator(
+                f"operator {self.op.name!r}: got a gradient to pass on; expected one that has a backward: write it, or "
+                "detach() its inputs"
+            )
+        return self.differentiable_backward(grads, ctx.saved_tensors, ctx.needs_input_grad[0])
+
+    def differentiable_backward(
+        self, grads: Sequence[torch.Tensor | None], saved: Tensors, wanted: Sequence[bool]
+    ) -> list[torch.Tensor | None]:
+        """The wanted input gradients through ``torch.library``; None for the others."""
+        inputs, outputs = list(saved[: len(wanted)]), list(saved[len(wanted) :])
+        given = [torch.zeros_like(y) if g is None else g.to(y.dtype) for g, y in zip(grads, outputs, strict=True)]
+        assert self.backward is not None
+        found = iter(self.backward(given, inputs, outputs, list(wanted)))
+        return [next(found) if one else None for one in wanted]
+
+    def _differentiate_twice(self, ctx: Any, cotangents: list[torch.Tensor | None]) -> Any:
+        """Backward is linear in the output gradients, whose gradient is the Jacobian times the cotangents; that of the
+        inputs is the Hessian times them, as the Hessian is symmetric."""
+        has, op = getattr(self.op, "signature", {}), self.op
+        if not (has.get("jvp") and has.get("hvp")):
+            raise UnsupportedOperator(
+                f"operator {op.name!r}: got a gradient of its gradient to compute; expected first gradients only, or "
+                "an operator whose gradient Enzyme made: leave out create_graph=True"
+            )
+        grads, inputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        given = iter(cotangents)
+        along = [next(given) if one else None for one in ctx.wanted]
+        tangents = [torch.zeros_like(x) if v is None else v for v, x in zip(along, inputs, strict=True)]
+        g, x, v = ([self.array(one, "input", i) for i, one in enumerate(group)] for group in (grads, inputs, tangents))
+        pushed = [from_array(one) for one in op.jvp(x, v)[1]]  # type: ignore[attr-defined]
+        bent = [from_array(one) for one in op.hvp(g, x, v)]  # type: ignore[attr-defined]
+        chosen = [one if w else None for one, w in zip(bent, ctx.wanted, strict=True)]
+        return pushed, chosen, [None] * len(grads), None
+
+    # -- without data -------------------------------------------------------------------------------------------------
+    def fake(self, inputs: Tensors) -> list[torch.Tensor]:
+        """Empty outputs for inputs without data; sizes may be symbols where the operator's descriptors have rules."""
+        symbols: dict[str, Any] = {}
+        descriptors = [TensorDescriptor(_dtype_name(x), tuple(_dim(s, symbols) for s in x.shape)) for x in inputs]
+        try:
+            outputs = self.op.infer(descriptors)
+        except UnsupportedOperator:
+            if not symbols:
+                raise
+            outputs = self.op.infer([desc_from_tensor(x) for x in inputs])  # these sizes only: int() makes guards
+        device = inputs[0].device if inputs else torch.device("cpu")
+        return [
+            torch.empty([self._size(d, symbols) for d in out.shape or ()], dtype=torch_dtype(out.dtype), device=device)
+            for out in outputs
+        ]
+
+    def _size(self, dim: Dim, symbols: dict[str, Any]) -> Any:
+        if dim is None or (isinstance(dim, str) and dim not in symbols):
+            raise UnsupportedOperator(
+                f"operator {self.op.name!r}: got outputs of unknown size; expected sizes that follow from those of the "
+                "inputs: declare output_descriptors"
+            )
+        return symbols[dim] if isinstance(dim, str) else dim
+
+    # -- on arrays ----------------------------------------------------------------------------------------------------
+    def by_arrays(self, inputs: Tensors) -> list[torch.Tensor]:
+        """Forward through NumPy, without copies of contiguous tensors on the processor."""
+        arrays = [self.array(x, "input", i) for i, x in enumerate(inputs)]
+        expected = self.op.infer([desc_from_tensor(x) for x in inputs])
+        outputs: list[torch.Tensor] = []
+        for made, want in zip(self.op.run(arrays), expected, strict=True):
+            y = own(made, arrays)  # PyTorch's operators return memory of their own
+            if (y.dtype.name, y.shape) != (want.dtype, want.shape):
+                raise InputError(
+                    f"operator {self.op.name!r}: got output {len(outputs)} of {y.dtype.name} {y.shape} from forward; "
+                    f"expected {want}, which infer() told: let them agree"
+                )
+            arrays.append(y)
+            outputs.append(from_array(np.ascontiguousarray(y)))
+        return outputs
+
+    def backward_by_arrays(
+        self, grads: Tensors, inputs: Tensors, outputs: Tensors, wanted: Sequence[bool]
+    ) -> list[torch.Tensor]:
+        """The wanted input gradients through NumPy."""
+        parts = [
+            [self.array(x, what, i) for i, x in enumerate(group)]
+            for what, group in (("gradient", grads), ("input", inputs), ("output", outputs))
+        ]
+        found = self.op.run_backward(*parts)
+        given = [x for part in parts for x in part]
+        return [from_array(own(g, given)) for g, one in zip(found, wanted, strict=True) if one]
+
+    def array(self, tensor: torch.Tensor, what: str, index: int) -> np.ndarray:
+        """A tensor's memory as an array; InputError where it is not on the processor."""
+        if tensor.device.type != "cpu":
+            raise InputError(
+                f"operator {self.op.name!r}: got {what} {index} on device {str(tensor.device)!r}; expected the "
+                "processor's memory: move it with .cpu()"
+            )
+        return to_array(tensor.detach().resolve_conj().resolve_neg().contiguous())
+
+
+def own(array: np.ndarray, others: Iterable[np.ndarray]) -> np.ndarray:
+    """The array, or a copy if it may share memory with others."""
+    return array.copy() if any(np.may_share_memory(array, one) for one in others) else array
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> None:
+    ctx.save_for_backward(*inputs[0], *output)
+
+
+def _remember_backward(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> None:
+    grads, tensors, _, wanted = inputs
+    ctx.count, ctx.wanted = len(grads), wanted
+    ctx.save_for_backward(*grads, *tensors)
+
+
+def _dtype_name(tensor: torch.Tensor) -> str:
+    name = NAMES.get(tensor.dtype)
+    if name is None:
+        raise InputError(f"got a tensor of {tensor.dtype}; expected a dtype that NumPy can hold: convert it")
+    return name
+
+
+def _dim(size: Any, symbols: dict[str, Any]) -> Dim:
+    """A size for a descriptor: a number, or a name for a symbol of PyTorch's."""
+    if isinstance(size, int):
+        return size
+    name = str(size.node.expr)
+    symbols[name] = size
+    return name
+
+
+def lasting_key(op: CustomOp) -> str | None:
+    """A hash of a compiled operator's content; None for operators whose content cannot be told."""
+    if not can_bridge(op) or op.shape_plan() is None:
+        return None
+    return operator_key(op)[:16]
