@@ -13,8 +13,8 @@ import re
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deep500.errors import CompileError, EnzymeError
@@ -47,6 +47,10 @@ class Options:
         back: more flags for the last step, such as ``-O2`` or ``-lm``.
         enzyme: more flags for the engine, such as ``--enzyme-print-perf``.
         timeout: seconds for each of front and Enzyme.
+        name: what errors call it; the file's name if empty.
+        source: the user's own file, for the lines of its OpenMP pragmas; the compiled file itself if None.
+        complain: makes the error for what the compiler said.
+        listing: where to list the files that the C++ includes, system headers left out, as ``-MMD`` does.
     """
 
     pipeline: str = "enzyme"
@@ -55,6 +59,10 @@ class Options:
     back: tuple[str, ...] = ()
     enzyme: tuple[str, ...] = ()
     timeout: float = SECONDS
+    name: str = ""
+    source: Path | None = None
+    complain: Callable[[str], CompileError] | None = None
+    listing: Path | None = None
 
 
 def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options: Options | None = None) -> None:
@@ -72,6 +80,7 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
         MissingEngine: there is no Enzyme or no clang.
     """
     options = options or Options()
+    options = replace(options, name=options.name or tu.name, source=options.source or tu)
     if options.pipeline not in FRONT:
         raise CompileError(f"got pipeline {options.pipeline!r}; expected one of {sorted(FRONT)}")
     engine = find_engine()
@@ -79,15 +88,24 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=library.parent) as folder:
         before, after, made = (Path(folder) / name for name in ("before.ll", "after.ll", library.name))
-        front(clang, tu, before, flags, options)
-        ir = before.read_text(encoding="utf-8")
-        if options.openmp:
-            ir = fix_reductions(ir)
-            refuse_shared_pointers(ir, tu)
-        before.write_text(ir + GATE, encoding="utf-8")
-        after.write_text(differentiate(engine, clang, before, tu, options), encoding="utf-8")
+        prepare(clang, tu, before, ["-g0", *flags], options)
+        code, ir, said = differentiate(engine, clang, before, options)
+        if failed(code, ir):
+            prepare(clang, tu, before, ["-gline-tables-only", *flags], options)  # now it can name the line
+            raise refusal(*differentiate(engine, clang, before, options), before, options)
+        after.write_text(ir, encoding="utf-8")
         back(clang, after, made, options)
         made.replace(library)
+
+
+def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options: Options) -> None:
+    """C++ to what the engine reads: LLVM's text form with OpenMP corrected and the gate opened."""
+    front(clang, tu, target, flags, options)
+    ir = target.read_text(encoding="utf-8")
+    if options.openmp:
+        ir = fix_reductions(ir)
+        refuse_shared_pointers(ir, options)
+    target.write_text(ir + GATE, encoding="utf-8")
 
 
 def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Options) -> None:
@@ -95,14 +113,16 @@ def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Optio
     standard = () if any(flag.startswith("-std=") for flag in flags) else ("-std=c++17",)
     command = [*clang.command, *standard, *FRONT[options.pipeline], "-fPIC", "-march=native", *_mathematics(options),
                *(openmp_flags(clang)[0] if options.openmp else ()), *flags, "-S", "-emit-llvm", str(tu), "-o", str(ir),
-               "-Wno-unused-command-line-argument"]  # fmt: skip
-    code, _, said = run(command, options.timeout)
+               *_listing_flags(clang, options), "-Wno-unused-command-line-argument"]  # fmt: skip
+    code, _, said = run(command, options.timeout, tu.parent)
     if code:
-        raise CompileError(f"{tu.name}: got C++ that does not compile; expected C++17: mend it\n{compiler_lines(said)}")
+        raise (options.complain or _complaint(options))(said)
+    if options.listing is not None and clang.is_zig:
+        _as_rule(options.listing, tu, Path(clang.command[0]).parent)
 
 
-def differentiate(engine: Engine, clang: Clang, ir: Path, tu: Path, options: Options) -> str:
-    """Run Enzyme on LLVM's text form and return what it made of it."""
+def differentiate(engine: Engine, clang: Clang, ir: Path, options: Options) -> tuple[int, str, str]:
+    """Run Enzyme on LLVM's text form; returns its exit code, what it made, and what it said."""
     switches = [*(() if options.fast_math else ("--enzyme-fast-math=0",)), *options.enzyme]
     if engine.kind == "catalyst":
         stage = ("--checkpoint-stage=O2Opt",) if options.pipeline == "ref" else ()
@@ -111,13 +131,20 @@ def differentiate(engine: Engine, clang: Clang, ir: Path, tu: Path, options: Opt
         command = [*clang.command, "-x", "ir", str(ir), "-O2" if options.pipeline == "enzyme" else "-O1", *BEFORE, "-S",
                    "-emit-llvm", "-o", "-", f"-fpass-plugin={engine.path}", "-Xclang", "-load", "-Xclang",
                    str(engine.path), *(word for one in switches for word in ("-mllvm", one))]  # fmt: skip
-    code, made, said = run(command, options.timeout)
+    return run(command, options.timeout)
+
+
+def failed(code: int, made: str) -> bool:
+    """Whether Enzyme failed: an exit code of 0 does not say that everything was differentiated."""
+    return bool(code or not made or LEFT_OVER.search(made))
+
+
+def refusal(code: int, made: str, said: str, ir: Path, options: Options) -> EnzymeError:
+    """The error for code that Enzyme refuses."""
     left = LEFT_OVER.search(made)
-    if code or left or not made:
-        said = said or (f"error: Enzyme: not differentiated: {left[0].strip()}" if left else "")
-        text = explain(said, code, ir.read_text(encoding="utf-8"), _own_source(tu))
-        raise EnzymeError(f"{tu.name}: got C++ that Enzyme cannot differentiate; expected what it can\n{text}", said)
-    return made
+    said = f"error: Enzyme: not differentiated: {left[0].strip()}" if left and not said else said
+    text = explain(said, code, ir.read_text(encoding="utf-8"), _own_source(options))
+    return EnzymeError(f"{options.name}: got C++ that Enzyme cannot differentiate; expected what it can\n{text}", said)
 
 
 def back(clang: Clang, ir: Path, library: Path, options: Options) -> None:
@@ -150,24 +177,24 @@ def openmp_flags(clang: Clang) -> tuple[list[str], list[str]]:
             ["-fopenmp", f"-L{runtime}", "-liomp5", f"-Wl,-rpath,{runtime}"])  # fmt: skip
 
 
-def refuse_shared_pointers(ir: str, tu: Path) -> None:
+def refuse_shared_pointers(ir: str, options: Options) -> None:
     """Raise EnzymeError for a parallel region that captures a pointer by reference: it may overwrite inputs."""
     regions = shared_pointers(ir)
     if not regions:
         return
-    suspects = [f"line {n}: {text.strip()}" for n, text in pragmas(_own_source(tu))
+    suspects = [f"line {n}: {text.strip()}" for n, text in pragmas(_own_source(options))
                 if "parallel" in text and "firstprivate" not in text]  # fmt: skip
     raise EnzymeError(
-        f"{tu.name}: got {len(regions)} OpenMP parallel region(s) that share a pointer by reference; expected every "
+        f"{options.name}: got {len(regions)} OpenMP parallel region(s) that share a pointer by reference; expected every "
         "pointer and size in firstprivate(...): with Enzyme, such a region overwrites its inputs without a message\n"
         + "\n".join(suspects or regions)
     )
 
 
-def run(command: Sequence[str], timeout: float) -> tuple[int, str, str]:
+def run(command: Sequence[str], timeout: float, folder: Path | None = None) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a tool; it and its children end with the time-out."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-                          errors="replace", start_new_session=True) as process:  # fmt: skip
+                          errors="replace", start_new_session=True, cwd=folder) as process:  # fmt: skip
         try:
             out, said = process.communicate(timeout=timeout)
         except BaseException as error:
@@ -187,15 +214,37 @@ def compiler_lines(said: str, most: int = 40) -> str:
     return "\n".join([*lines[:most], *(["..."] if len(lines) > most else [])])
 
 
+def _listing_flags(clang: Clang, options: Options) -> list[str]:
+    if options.listing is None:
+        return []
+    if clang.is_zig:  # with -MMD, it makes no IR and says nothing about it
+        return ["-Xclang", "-header-include-file", "-Xclang", str(options.listing), "-Xclang", "-H"]
+    return ["-MMD", "-MF", str(options.listing)]
+
+
+def _as_rule(listing: Path, tu: Path, compiler: Path) -> None:
+    """Rewrite clang's list of headers (dots for the depth, then a path) as a rule of make, without system headers."""
+    lines = listing.read_text(encoding="utf-8").splitlines()
+    found = dict.fromkeys(line.partition(" ")[2] for line in lines)
+    own = [path for path in found if not path.startswith((f"{compiler}{os.sep}", "/usr/include/"))]
+    words = [path.replace(" ", "\\ ") for path in (str(tu), *own)]
+    listing.write_text(f"{tu.stem}.o: {' '.join(words)}\n", encoding="utf-8")
+
+
 def _mathematics(options: Options) -> tuple[str, ...]:
     return FAST if options.fast_math else ()
 
 
-def _own_source(tu: Path) -> str:
-    """The user's source: the last file that the unit includes in quotes, else the unit itself."""
-    text = tu.read_text(encoding="utf-8", errors="replace")
-    for name in reversed(re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.MULTILINE)):
-        path = tu.parent / name
-        if path.is_file() and "include/deep500" not in str(path):
-            return path.read_text(encoding="utf-8", errors="replace")
-    return text
+def _complaint(options: Options) -> Callable[[str], CompileError]:
+    def made(said: str) -> CompileError:
+        return CompileError(
+            f"{options.name}: got C++ that does not compile; expected C++17: mend it\n{compiler_lines(said)}"
+        )
+
+    return made
+
+
+def _own_source(options: Options) -> str:
+    """The user's source."""
+    assert options.source is not None
+    return options.source.read_text(encoding="utf-8", errors="replace")

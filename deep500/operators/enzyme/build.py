@@ -1,0 +1,99 @@
+"""Build an operator with derived gradients: compile, differentiate, check; fewer derivatives where Enzyme lacks some.
+
+The gradient must exist. Forward mode and Hessian-vector products may be beyond Enzyme where the gradient is not (a
+registered gradient has no forward mode): such a library is built without them and says why when they are asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from deep500.errors import CompileError, EnzymeError
+from deep500.operators.cpp.commands import LINK, Job
+from deep500.operators.cpp.running import compile_error
+from deep500.operators.cpp.spec import CPP_TYPES, FLOATING, BuildSpec
+from deep500.operators.cpp.wrapper import wrapper_source
+from deep500.operators.enzyme.pipeline import Options, compile_library
+from deep500.operators.enzyme.verify import check_build, error_of
+
+Twin = Future["Job | None"]
+
+
+class Build:
+    """One build; see :class:`~deep500.operators.cpp.commands.Job` for what it is made from."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def run(self) -> None:
+        """Build and check the library, and list what it includes.
+
+        Raises:
+            CompileError: it does not compile.
+            EnzymeError: it cannot be differentiated, or the gradient is wrong.
+            MissingEngine: there is no Enzyme or no clang.
+        """
+        with ThreadPoolExecutor(1) as pool:
+            twin = pool.submit(self._twin) if self.job.spec.check else None
+            try:
+                self._attempt({}, twin)
+            except EnzymeError as error:
+                self._with_less(str(error), twin)
+
+    def _with_less(self, reason: str, twin: Twin | None) -> None:
+        """Leave derivatives out; where the gradient itself is what fails, its own error comes out of this."""
+        self._attempt({"jvp": reason, "hvp": reason}, twin)
+        try:
+            self._attempt({"hvp": reason}, twin)
+        except EnzymeError:
+            self._attempt({"jvp": reason, "hvp": reason}, twin)
+
+    def _attempt(self, missing: dict[str, str], twin: Twin | None) -> None:
+        # The text stands in a C++ string that holds JSON.
+        macros = [f"-DD500_NO_{part.upper()}={json.dumps(json.dumps(why)[1:-1])}" for part, why in missing.items()]
+        _compile(self.job, self.job.unit.name, macros, self.job.listing)
+        if twin is None:
+            return
+        other = twin.result()
+        wrong = check_build(self.job.spec, self.job.library, None if other is None else other.library, self.job.examples())
+        if wrong:
+            raise error_of(self.job.spec, wrong[0])
+
+    def _twin(self) -> Job | None:
+        """The same operator in float64 with nothing but the gradient, None if it is or cannot be."""
+        job, spec = self.job, double(self.job.spec)
+        sources = [job.place / path for path in (job.main, *job.sources)]
+        generic = any("D500_DTYPE" in path.read_text(encoding="utf-8", errors="replace") for path in sources)
+        if spec == job.spec or not generic:
+            return None
+        twin = replace(job, spec=spec, library=job.place / "twin.so")
+        try:
+            _compile(twin, "twin.cc", ['-DD500_NO_JVP=""', '-DD500_NO_HVP=""'])
+        except CompileError:
+            return None  # the source has other types beside D500_DTYPE
+        return twin
+
+
+def double(spec: BuildSpec) -> BuildSpec:
+    """The spec with float64 in place of every other floating-point dtype."""
+
+    def widened(dtypes: Sequence[str]) -> tuple[str, ...]:
+        return tuple("float64" if t in FLOATING else t for t in dtypes)
+
+    return replace(spec, inputs=widened(spec.inputs), outputs=widened(spec.outputs), fast_math=False)
+
+
+def _compile(job: Job, unit: str, flags: Sequence[str], listing: Path | None = None) -> None:
+    def complain(said: str) -> CompileError:
+        return compile_error(job.spec, said.replace(f"{job.place}{os.sep}", ""))
+
+    spec, path = job.spec, job.place / unit
+    path.write_text(wrapper_source(spec, job.main, job.sources), encoding="utf-8")
+    options = Options(fast_math=spec.fast_math, openmp=spec.openmp, back=(*LINK[1:], *job.objects), complain=complain,
+                      name=f"C++ operator {spec.name!r}", source=job.place / job.main, listing=listing)  # fmt: skip
+    compile_library(path, job.library, [f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}", *job.flags, *flags], options)

@@ -1,0 +1,300 @@
+"""Try a library's gradient: a program of its own, so that an operator that crashes takes nobody with it.
+
+Reads a job as JSON from standard input and writes findings as JSON to standard output. It imports NumPy only, because it
+runs once per build and its start is part of the build's time. See ``verify.py`` for what is done with the findings.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+STORED = {"bfloat16": "uint16", "bool": "bool"}
+STEPS = {"float64": (1e-4, 1e-5, 1e-6), "float32": (0.06, 0.02, 0.006), "float16": (0.3, 0.1), "bfloat16": (0.6, 0.3)}
+TOLERANCE = {"float64": 2e-6, "float32": 1e-2, "float16": 5e-2, "bfloat16": 2e-1}
+"""Of a gradient against differences taken in the same dtype, relative to the sum of what is added up."""
+
+CLOSENESS = {"float64": 1e-9, "float32": 5e-3, "float16": 5e-2, "bfloat16": 2e-1}
+"""Of a gradient against the one of the double-precision twin, relative to its largest element."""
+
+DRAWS = ("normal", "positive")
+SEED = 500
+
+
+class Library:
+    """An operator's library; arrays go in and come out as float64, integers as int64."""
+
+    def __init__(self, path: str) -> None:
+        self.library = ctypes.CDLL(path)
+        self.library.d500_signature.restype = self.library.d500_error.restype = ctypes.c_char_p
+        self.library.d500_instance.restype = ctypes.c_void_p
+        self.signature: dict[str, Any] = json.loads(self.library.d500_signature())
+        self.inputs, self.outputs = self.signature["inputs"], self.signature["outputs"]
+        self.instance = ctypes.c_void_p()
+        self.changed: list[str] = []
+
+    def open(self, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> None:
+        """Make the operator for these shapes."""
+        self.shapes = [tuple(one) for one in inputs], [tuple(one) for one in outputs]
+        sizes = np.array([n for shape in [*inputs, *outputs] for n in (len(shape), *shape)], np.int64)
+        self.instance = ctypes.c_void_p(self.library.d500_instance(ctypes.c_void_p(sizes.ctypes.data)))
+        if not self.instance:
+            raise RuntimeError(self.error())
+
+    def error(self) -> str:
+        """What the last failure had to say."""
+        return (self.library.d500_error() or b"").decode(errors="replace")
+
+    def call(self, kind: str, *groups: tuple[str, list[np.ndarray | None], bool]) -> None:
+        """Call an export; each group is its name, its arrays, and whether they may be written."""
+        before = [[None if a is None else a.tobytes() for a in group] for _, group, _ in groups]
+        addresses = [
+            (ctypes.c_void_p * len(g))(*[None if a is None else a.ctypes.data for a in g]) for _, g, _ in groups
+        ]
+        if getattr(self.library, f"d500_{kind}")(self.instance, *addresses):
+            raise RuntimeError(self.error())
+        for (name, group, writable), old in zip(groups, before, strict=True):
+            for i, (array, bytes_before) in enumerate(zip(group, old, strict=True)):
+                if not writable and array is not None and array.tobytes() != bytes_before:
+                    self.changed.append(f"{kind} changed {name} {i}")
+
+    def forward(self, x: list[np.ndarray]) -> list[np.ndarray]:
+        """Outputs."""
+        outputs: list[np.ndarray | None] = [empty(t, s) for t, s in zip(self.outputs, self.shapes[1], strict=True)]
+        self.call("forward", ("input", encoded(self.inputs, x), False), ("output", outputs, True))
+        return decoded(self.outputs, outputs)
+
+    def backward(self, dy: list[np.ndarray], x: list[np.ndarray], wanted: Sequence[int]) -> list[np.ndarray]:
+        """Gradients of the wanted inputs."""
+        outputs: list[np.ndarray | None] = [empty(t, s) for t, s in zip(self.outputs, self.shapes[1], strict=True)]
+        inputs = encoded(self.inputs, x)
+        self.call("forward", ("input", inputs, False), ("output", outputs, True))
+        made = [
+            empty(t, s) if i in wanted else None
+            for i, (t, s) in enumerate(zip(self.inputs, self.shapes[0], strict=True))
+        ]
+        groups = (("output gradient", encoded(self.outputs, dy), False), ("input", inputs, False))
+        self.call("backward", *groups, ("output", outputs, False), ("input gradient", made, True))
+        return decoded(self.inputs, made)
+
+    def jvp(self, x: list[np.ndarray], v: list[np.ndarray]) -> list[np.ndarray]:
+        """Change of the outputs along v."""
+        outputs: list[np.ndarray | None] = [empty(t, s) for t, s in zip(self.outputs, self.shapes[1], strict=True)]
+        changes: list[np.ndarray | None] = [empty(t, s) for t, s in zip(self.outputs, self.shapes[1], strict=True)]
+        groups = (("input", encoded(self.inputs, x), False), ("tangent", encoded(self.inputs, v), False))
+        self.call("jvp", *groups, ("output", outputs, True), ("output tangent", changes, True))
+        return decoded(self.outputs, changes)
+
+    def hvp(self, dy: list[np.ndarray], x: list[np.ndarray], v: list[np.ndarray]) -> list[np.ndarray]:
+        """Change of the gradient along v."""
+        made: list[np.ndarray | None] = [empty(t, s) for t, s in zip(self.inputs, self.shapes[0], strict=True)]
+        groups = (("output gradient", encoded(self.outputs, dy), False), ("input", encoded(self.inputs, x), False))
+        self.call("hvp", *groups, ("tangent", encoded(self.inputs, v), False), ("result", made, True))
+        return decoded(self.inputs, made)
+
+
+def empty(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """An array of noise: what is not overwritten shows. Integers are zero."""
+    array = np.full(shape, 7.0 if is_float(dtype) else 0)
+    return encode(dtype, array)
+
+
+def is_float(dtype: str) -> bool:
+    """Whether it can have a gradient."""
+    return dtype in TOLERANCE
+
+
+def encode(dtype: str, values: np.ndarray) -> np.ndarray:
+    """Values as the library stores them."""
+    if dtype == "bfloat16":
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    return np.array(values, dtype, order="C")
+
+
+def decode(dtype: str, stored: np.ndarray) -> np.ndarray:
+    """What the library stored, as float64."""
+    if dtype == "bfloat16":
+        return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return stored.astype(np.float64 if is_float(dtype) else np.int64)
+
+
+def encoded(dtypes: Sequence[str], arrays: Sequence[np.ndarray]) -> list[np.ndarray | None]:
+    """:func:`encode` for all."""
+    return [encode(t, a) for t, a in zip(dtypes, arrays, strict=True)]
+
+
+def decoded(dtypes: Sequence[str], arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+    """:func:`decode` for all; zeros of no shape for what was not wanted."""
+    return [np.zeros(()) if a is None else decode(t, a) for t, a in zip(dtypes, arrays, strict=True)]
+
+
+def draw(library: Library, kind: str, rng: np.random.Generator) -> list[np.ndarray]:
+    """Inputs that the library's dtypes hold exactly; integers are 0 and 1, or 0 where an axis has one element."""
+    least = min((n for shape in library.shapes[0] for n in shape), default=1)
+    values = []
+    for dtype, shape in zip(library.inputs, library.shapes[0], strict=True):
+        if is_float(dtype):
+            made: np.ndarray = rng.standard_normal(shape) if kind == "normal" else rng.uniform(0.25, 0.95, shape)
+        else:
+            made = rng.integers(0, 2 if least > 1 else 1, shape)
+        values.append(decode(dtype, encode(dtype, np.asarray(made))))
+    return values
+
+
+class Probe:
+    """One operator at one point."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        self.library = Library(job["library"])
+        self.reference = Library(job["twin"]) if job["twin"] else self.library
+        self.active = [i for i, t in enumerate(self.library.inputs) if is_float(t) and i not in job["inactive"]]
+        floats = [t for t in (*self.library.inputs, *self.library.outputs) if is_float(t)]
+        self.dtype = max(floats, key=lambda t: TOLERANCE[t])  # the coarsest
+        own = [t for t in (*self.reference.inputs, *self.reference.outputs) if is_float(t)]
+        self.reference_dtype = max(own, key=lambda t: TOLERANCE[t])
+        self.rng = np.random.default_rng(SEED)
+        self.wrong: list[dict[str, str]] = []
+        self.zero: list[int] = []
+
+    def find_point(self, examples: list[Any]) -> str:
+        """Choose shapes and inputs at which forward works and is finite; returns what stood against it, or nothing."""
+        notes = []
+        for inputs, outputs in examples:
+            for kind in DRAWS:
+                print(f"shapes {inputs}", file=sys.stderr, flush=True)
+                try:
+                    for one in (self.library, self.reference):
+                        one.open(inputs, outputs)
+                    self.x = draw(self.library, kind, self.rng)
+                    y = self.library.forward(self.x) + self.reference.forward(self.x)
+                except RuntimeError as error:
+                    notes.append(f"{inputs}: {error}")
+                    continue
+                if all(np.isfinite(one).all() for one in y):
+                    shapes = zip(self.library.outputs, self.library.shapes[1], strict=True)
+                    self.dy = [self.noise(t, s) for t, s in shapes]
+                    return ""
+                notes.append(f"{inputs}: results that are not finite for {kind} inputs")
+        return "; ".join(dict.fromkeys(notes)) or "no shapes fit the descriptors"
+
+    def noise(self, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Random numbers away from zero that the dtype holds; zeros for integers."""
+        if not is_float(dtype):
+            return np.zeros(shape, np.int64)
+        values = self.rng.uniform(0.5, 1.5, shape) * self.rng.choice((-1.0, 1.0), shape)
+        return decode(dtype, encode(dtype, values))
+
+    def run(self) -> None:
+        """All checks; what is wrong is noted."""
+        self.gradients = self.reference.backward(self.dy, self.x, self.active)
+        for i in self.active:
+            self.against_differences(i)
+        self.against_reference()
+        for part in ("jvp", "hvp"):
+            if self.library.signature[part] and not self.wrong:
+                getattr(self, f"check_{part}")()
+        changed = self.library.changed + (self.reference.changed if self.reference is not self.library else [])
+        self.wrong += [{"part": one.split()[0], "text": one, "kind": "changed"} for one in dict.fromkeys(changed)]
+
+    def directions(self, i: int) -> Iterator[list[np.ndarray]]:
+        """A random direction of input i, and one along which the parts of its gradient do not cancel."""
+        for aligned in (False, True):
+            v = [np.zeros(x.shape) for x in self.x]
+            v[i] = self.noise("float64", self.x[i].shape)
+            if aligned:
+                v[i] = np.abs(v[i]) * np.where(self.gradients[i] < 0, -1.0, 1.0)
+            yield v
+
+    def differences(self, v: list[np.ndarray]) -> list[float]:
+        """Change of <dy, forward> along v for every step, and its own uncertainty last."""
+        found = []
+        for h in STEPS[self.reference_dtype]:
+            high, low = ([x + s * h * d if d.any() else x for x, d in zip(self.x, v, strict=True)] for s in (1, -1))
+            # What the dtype made of the step is what counts.
+            up, down = self.reference.forward(high), self.reference.forward(low)
+            terms = [dy * (a - b) / (2 * h) for dy, a, b in zip(self.dy, up, down, strict=True)]
+            found.append(float(sum(t.sum() for t in terms)))
+        return found
+
+    def against_differences(self, i: int) -> None:
+        """The reference's gradient of input i against central differences."""
+        for v in self.directions(i):
+            got = float((self.gradients[i] * v[i]).sum())
+            expected = self.differences(v)
+            best = min(expected, key=lambda e: abs(e - got))
+            scale = float(np.abs(self.gradients[i] * v[i]).sum()) + abs(best) + self.noise_floor()
+            if not abs(best - got) <= TOLERANCE[self.reference_dtype] * scale:
+                text = f"the gradient of input {i} along a direction is {got:.9g}; central differences: {best:.9g}"
+                self.wrong.append({"part": "backward", "text": text, "kind": "value"})
+                return
+        if not self.gradients[i].any() and self.gradients[i].size:
+            self.zero.append(i)
+
+    def noise_floor(self) -> float:
+        """Below this, differences are rounding."""
+        return 1e-6 if self.reference_dtype == "float64" else 1e-3
+
+    def against_reference(self) -> None:
+        """The library's gradients against the reference's: all at once, again, and one by one."""
+        calls = [self.active, self.active, *([i] for i in self.active)]
+        for wanted in calls:
+            found = self.library.backward(self.dy, self.x, wanted)
+            for i in wanted:
+                self.compare("backward", f"the gradient of input {i}", found[i], self.gradients[i])
+
+    def compare(self, part: str, what: str, got: np.ndarray, expected: np.ndarray, factor: float = 1.0) -> None:
+        """Note an element that differs from what it should be."""
+        if not got.size:
+            return
+        error = np.abs(got - expected)
+        scale = float(np.abs(expected).max()) + 1e-3
+        if not error.max() <= factor * CLOSENESS[self.dtype] * scale:
+            at = np.unravel_index(int(np.nanargmax(np.where(np.isnan(error), np.inf, error))), error.shape)
+            place = [int(n) for n in at]
+            text = f"{what} at {place} is {got[at]:.9g} in {self.dtype}; expected {expected[at]:.9g}"
+            if not any(one["part"] == part for one in self.wrong):
+                self.wrong.append({"part": part, "text": text, "kind": "value"})
+
+    def check_jvp(self) -> None:
+        """Forward mode against the gradient: <dy, J v> = <J' dy, v>."""
+        v = [self.noise(t, s) for t, s in zip(self.library.inputs, self.library.shapes[0], strict=True)]
+        found = self.library.jvp(self.x, v)
+        got = sum(float((a * b).sum()) for a, b in zip(self.dy, found, strict=True))
+        terms = [self.gradients[i] * v[i] for i in self.active]
+        expected, scale = sum(float(t.sum()) for t in terms), sum(float(np.abs(t).sum()) for t in terms) + 1e-3
+        if not abs(got - expected) <= max(CLOSENESS[self.dtype], 1e-7) * scale:
+            text = f"the Jacobian-vector product is {got:.9g} against the output gradients; expected {expected:.9g}"
+            self.wrong.append({"part": "jvp", "text": text, "kind": "value"})
+
+    def check_hvp(self) -> None:
+        """Hessian-vector product against differences of the reference's gradient."""
+        shapes = zip(self.library.inputs, self.library.shapes[0], strict=True)
+        v = [self.noise(t, s) if i in self.active else np.zeros(s) for i, (t, s) in enumerate(shapes)]
+        found = self.library.hvp(self.dy, self.x, v)
+        h = STEPS[self.reference_dtype][1]
+        high, low = ([x + s * h * d if d.any() else x for x, d in zip(self.x, v, strict=True)] for s in (1, -1))
+        up, down = (self.reference.backward(self.dy, x, self.active) for x in (high, low))
+        for i in self.active:
+            factor = max(1.0, 10 * TOLERANCE[self.reference_dtype] / CLOSENESS[self.dtype])
+            expected = (up[i] - down[i]) / (2 * h)
+            self.compare("hvp", f"the Hessian-vector product of input {i}", found[i], expected, factor)
+
+
+def main() -> None:
+    """Read the job, write the findings."""
+    job = json.load(sys.stdin)
+    probe = Probe(job)
+    unusable = probe.find_point(job["examples"])
+    if not unusable:
+        probe.run()
+    json.dump({"unusable": unusable, "wrong": probe.wrong, "zero": probe.zero}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Every library is tried once before it may be used: a gradient that was derived is not yet a gradient that is right.
+
+An exit code of zero proves nothing. What is compared, at small random inputs:
+
+* the gradient against central differences, along a random direction of every input and along one where nothing cancels.
+  In float64: operators for shorter types that are written with ``D500_DTYPE`` are built a second time for it, others
+  are judged by longer steps and a tolerance of 1 % (5 % float16, 20 % bfloat16);
+* the library's own gradients with those in float64, all at once, a second time, and one by one;
+* Jacobian-vector products with the gradient, Hessian-vector products with differences of the gradient;
+* all inputs, byte by byte, before and after each call.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deep500.errors import EnzymeError
+from deep500.operators.cpp.spec import BuildSpec
+
+PROGRAM = Path(__file__).with_name("probe.py")
+SECONDS = 120.0
+
+CAUSES = {
+    "value": "Enzyme sees what is written to outputs, scratch space and local variables; keep no results in members of the "
+    "class, write no output that was not computed from the inputs by arithmetic, and register a gradient "
+    "(__enzyme_register_gradient_*) where arithmetic has no useful one; check=False turns this check off",
+    "changed": "OpenMP regions must have every pointer and size in firstprivate(...); write to outputs and scratch only",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with one part (``backward``, ``jvp``, ``hvp``) of a library."""
+
+    part: str
+    text: str
+    kind: str
+
+
+def check_build(spec: BuildSpec, library: Path, twin: Path | None, examples: Sequence[Any]) -> list[Finding]:
+    """Try a library in a process of its own; returns what is wrong, the gradient first.
+
+    Args:
+        spec: what was built.
+        library: the operator's.
+        twin: the same operator in float64, None if there is none.
+        examples: pairs of input and output shapes, see :func:`deep500.operators.enzyme.examples.examples`.
+
+    Raises:
+        EnzymeError: it crashes, does not end, or no inputs are found for which forward works.
+    """
+    job = {
+        "library": str(library),
+        "twin": str(twin) if twin else None,
+        "inactive": spec.inactive,
+        "examples": examples,
+    }
+    done = _run(spec, json.dumps(job))
+    found = json.loads(done.stdout)
+    if found["unusable"]:
+        raise EnzymeError(
+            f"C++ operator {spec.name!r}: got no inputs to check the gradient with ({found['unusable']}); expected forward "
+            "to work for small shapes: declare sizes in the input descriptors, or pass check=False"
+        )
+    for index in found["zero"]:
+        warnings.warn(
+            f"C++ operator {spec.name!r}: the gradient of input {index} is zero everywhere it was tried; rounding to "
+            f"integers has none. Register one (__enzyme_register_gradient_*), or pass inactive=({index},)",
+            stacklevel=2,
+        )
+    return [Finding(one["part"], one["text"], one["kind"]) for one in found["wrong"]]
+
+
+def error_of(spec: BuildSpec, finding: Finding) -> EnzymeError:
+    """The error for a gradient that is wrong."""
+    return EnzymeError(
+        f"C++ operator {spec.name!r}: got a wrong gradient from Enzyme: {finding.text}; expected what forward implies, and "
+        f"inputs left as they are\nwhat to change: {CAUSES[finding.kind]}"
+    )
+
+
+def _run(spec: BuildSpec, job: str) -> subprocess.CompletedProcess[str]:
+    name = f"C++ operator {spec.name!r}: got"
+    try:
+        done = subprocess.run([sys.executable, "-I", str(PROGRAM)], input=job, capture_output=True, text=True,
+                              timeout=SECONDS, check=False)  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise EnzymeError(
+            f"{name} no end of its check in {SECONDS:g} s; expected one: declare smaller sizes"
+        ) from error
+    if done.returncode:
+        from signal import Signals
+
+        what = Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
+        said = done.stderr.strip().splitlines()
+        last = next((line for line in reversed(said) if line), "nothing said")
+        raise EnzymeError(
+            f"{name} {what} when its gradient was tried ({last}); expected it to run: declare sizes that forward can have in "
+            "the input descriptors, and look for accesses out of bounds",
+            done.stderr,
+        )
+    return done

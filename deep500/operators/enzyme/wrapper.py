@@ -1,0 +1,238 @@
+"""The gradient section of an Enzyme operator's C++ text: ``d500_backward``, ``d500_jvp`` and ``d500_hvp``.
+
+Enzyme's rules for buffers are kept here, so that nobody else needs to know them: the shadow of an input is added to and
+must start at zero; the shadow of an output is used up, so it is a private copy; an output's own buffer must be real
+although what is written to it is not used. Scratch space has a shadow too. Integers and inactive inputs have none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deep500.errors import InputError
+from deep500.operators.cpp.spec import CPP_TYPES, FLOATING, BuildSpec
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One argument of forward: C++ type, place among inputs or outputs, place in the instance's counts."""
+
+    kind: str
+    index: int
+    count: str
+    active: bool
+
+
+def gradient_source(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
+    """C++ that defines the exports of derivatives and the signature, to follow ``d500_primal`` of the same operator.
+
+    The macros ``D500_NO_JVP`` and ``D500_NO_HVP`` leave one out; their text, which JSON can hold, says why.
+
+    Args:
+        spec: the operator; ``inactive`` names inputs without a gradient, integers need not be named.
+        fields: what the signature says of forward.
+
+    Raises:
+        InputError: no input, or no output, could have a gradient.
+    """
+    x = [Tensor(CPP_TYPES[t], i, f"n[{i}]", is_active(spec, i)) for i, t in enumerate(spec.inputs)]
+    first = len(x)
+    y = [Tensor(CPP_TYPES[t], i, f"n[{first + i}]", t in FLOATING) for i, t in enumerate(spec.outputs)]
+    if not any(one.active for one in x) or not any(one.active for one in y):
+        raise InputError(
+            f"C++ operator {spec.name!r}: got gradient='enzyme' with inputs {spec.inputs} (inactive: {spec.inactive}) and "
+            f"outputs {spec.outputs}; expected a floating-point input and output that are active: use gradient=None"
+        )
+    scratch = CPP_TYPES[spec.dtype]
+    parts = ['#include "deep500/enzyme.h"', *(_reverse(x, y, scratch, has) for has in (False, True))]
+    optional = [_optional("jvp", _jvp(x, y, scratch)), _optional("hvp", _hvp(x, y, scratch))]
+    return "\n".join([*parts, _backward(x, y, scratch), *optional, _signature(spec, fields), ""])
+
+
+def _signature(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
+    known = json.dumps({**fields, "backward": True, "check": spec.check})[:-1]
+    return f"""
+D500_API const char *d500_signature(void) {{
+  return {json.dumps(known)} D500_HAS_JVP D500_HAS_HVP "}}";
+}}"""
+
+
+def _optional(name: str, source: str) -> str:
+    """A derivative that a macro leaves out."""
+    return f"""
+#ifdef D500_NO_{name.upper()}
+#define D500_HAS_{name.upper()} ", \\"{name}\\": false, \\"no_{name}\\": \\"" D500_NO_{name.upper()} "\\""
+#else
+#define D500_HAS_{name.upper()} ", \\"{name}\\": true"
+{source}
+#endif"""
+
+
+def is_active(spec: BuildSpec, index: int) -> bool:
+    """Whether an input gets a gradient."""
+    return spec.inputs[index] in FLOATING and index not in spec.inactive
+
+
+def _reverse(x: list[Tensor], y: list[Tensor], scratch: str, has: bool) -> str:
+    """A function around the reverse pass, which the Hessian-vector product differentiates once more.
+
+    It is not inlined: within a try block the call would become an invoke, which Enzyme does not look for.
+    """
+    taken = ["Op *op"]
+    for name, tensors, const in (("x", x, "const "), ("y", y, "")):
+        for one in tensors:
+            taken.append(f"{const}{one.kind} *__restrict__ {name}{one.index}")
+            taken += [f"{one.kind} *__restrict__ d{name}{one.index}"] * one.active
+    passed = [*_pairs("x", "dx", x), *_pairs("y", "dy", y, "enzyme_dupnoneed")]
+    if has:
+        taken += [f"{scratch} *__restrict__ s", f"{scratch} *__restrict__ ds"]
+        passed.append("enzyme_dup, s, ds")
+    primal = f"d500_primal<Op, {scratch} *>" if has else "d500_primal<Op>"
+    return f"""
+template <class Op> __attribute__((noinline)) static void {_name(has)}({", ".join(taken)}) {{
+  __enzyme_autodiff<void>((void *){primal}, enzyme_const, op, {", ".join(passed)});
+}}"""
+
+
+def _name(has_scratch: bool) -> str:
+    return "d500_reverse_with_scratch" if has_scratch else "d500_reverse"
+
+
+def _pairs(name: str, shadow: str, tensors: Iterable[Tensor], word: str = "enzyme_dup") -> Iterator[str]:
+    """Arguments of a call to Enzyme: a tensor with its shadow, or alone."""
+    for one in tensors:
+        i = one.index
+        yield f"{word}, {name}{i}, {shadow}{i}" if one.active else f"enzyme_const, {name}{i}"
+
+
+def _export(name: str, parameters: str, checks: str, room: str, body: list[str], calls: tuple[str, str]) -> str:
+    """One export around a call to Enzyme, for operators with and without scratch space."""
+    lines = "\n    ".join(body)
+    return f"""
+template <class Op> static int d500_run_{name}(void *instance, {parameters}) {{
+  return d500_detail::guarded("{name}", [&] {{
+    auto &held = d500_detail::opened<Op>(instance);
+    const std::size_t *const n = held.counts.data(), ns = d500_detail::scratch_of(*held.op);
+    Op *const op = held.op.get();
+    {checks}
+    d500_detail::workspace space({room});
+    {lines}
+    if constexpr (d500_detail::has_scratch<Op>::value) {{
+      {calls[1]}
+    }} else {{
+      {calls[0]}
+    }}
+  }});
+}}
+D500_API int d500_{name}(void *instance, {parameters}) {{
+  return d500_run_{name}<d500_op>(instance, {", ".join(one.rpartition("*")[2] for one in parameters.split(", "))});
+}}"""
+
+
+def _backward(x: list[Tensor], y: list[Tensor], scratch: str) -> str:
+    body = [
+        *_casts(x),
+        *(f"auto *dx{i} = space.zeros<{k}>({n}, wanted[{i}]);" for i, k, n in _active(x)),
+        *(f"auto *y{t.index} = space.take<{t.kind}>({t.count});" for t in y),
+        *(f"auto *dy{i} = space.copy<{k}>(grads[{i}], {n});" for i, k, n in _active(y)),
+    ]
+    arguments = ", ".join(["op", *_both("x", "dx", x), *_both("y", "dy", y)])
+    return _export(
+        "backward",
+        "const void *const *grads, const void *const *inputs, const void *const *outputs, void *const *wanted",
+        f'(void)outputs;\n    d500_detail::require(grads, n + {len(x)}, {len(y)}, "output gradient");\n    '
+        f'd500_detail::require(inputs, n, {len(x)}, "input");',
+        _room([*x, *y, *y], scratch, 2),
+        body,
+        (
+            f"d500_reverse<Op>({arguments});",
+            f"auto *s = space.take<{scratch}>(ns);\n      "
+            f"d500_reverse_with_scratch<Op>({arguments}, s, space.zeros<{scratch}>(ns));",
+        ),
+    )
+
+
+def _jvp(x: list[Tensor], y: list[Tensor], scratch: str) -> str:
+    """Forward mode: outputs and their tangents."""
+    body = [
+        *_casts(x),
+        *(f"auto *v{i} = tangents[{i}] ? static_cast<const {k} *>(tangents[{i}]) : space.zeros<{k}>({n});"
+          for i, k, n in _active(x)),
+        *(f"auto *y{t.index} = static_cast<{t.kind} *>(outputs[{t.index}]);" for t in y),
+        *(f"auto *ty{i} = space.zeros<{k}>({n}, output_tangents[{i}]);" for i, k, n in _active(y)),
+    ]  # fmt: skip
+    arguments = ", ".join(["enzyme_const, op", *_pairs("x", "v", x), *_pairs("y", "ty", y)])
+    return _export(
+        "jvp",
+        "const void *const *inputs, const void *const *tangents, void *const *outputs, void *const *output_tangents",
+        f'd500_detail::require(inputs, n, {len(x)}, "input");\n    '
+        f'd500_detail::require(outputs, n + {len(x)}, {len(y)}, "output");',
+        _room([*x, *y], scratch, 2),
+        body,
+        (
+            f"__enzyme_fwddiff<void>((void *)d500_primal<Op>, {arguments});",
+            f"auto *s = space.take<{scratch}>(ns), *ts = space.zeros<{scratch}>(ns);\n      "
+            f"__enzyme_fwddiff<void>((void *)d500_primal<Op, {scratch} *>, {arguments}, enzyme_dup, s, ts);",
+        ),
+    )
+
+
+def _hvp(x: list[Tensor], y: list[Tensor], scratch: str) -> str:
+    """Forward mode over the reverse pass: how the gradient changes along a direction of the inputs."""
+    body = [
+        *_casts(x),
+        *(f"auto *v{i} = tangents[{i}] ? static_cast<const {k} *>(tangents[{i}]) : space.zeros<{k}>({n});"
+          for i, k, n in _active(x)),
+        *(f"auto *dx{i} = space.zeros<{k}>({n}), *tdx{i} = space.zeros<{k}>({n}, results[{i}]);"
+          for i, k, n in _active(x)),
+        *(f"auto *y{t.index} = space.take<{t.kind}>({t.count}), *ty{t.index} = space.zeros<{t.kind}>({t.count});"
+          for t in y),
+        *(f"auto *dy{i} = space.copy<{k}>(grads[{i}], {n}), *tdy{i} = space.zeros<{k}>({n});" for i, k, n in _active(y)),
+    ]  # fmt: skip
+    passed = ["enzyme_const, op"]
+    for name, shadow, tensors in (("x", "v", x), ("y", "ty", y)):
+        for one in tensors:
+            i = one.index
+            passed += [f"enzyme_dup, {name}{i}, {shadow}{i}" if one.active else f"enzyme_const, {name}{i}"]
+            passed += [f"enzyme_dup, d{name}{i}, td{name}{i}"] * one.active
+    arguments = ", ".join(passed)
+    return _export(
+        "hvp",
+        "const void *const *grads, const void *const *inputs, const void *const *tangents, void *const *results",
+        f'd500_detail::require(grads, n + {len(x)}, {len(y)}, "output gradient");\n    '
+        f'd500_detail::require(inputs, n, {len(x)}, "input");',
+        _room([*x, *x, *x, *y, *y, *y, *y], scratch, 4),
+        body,
+        (
+            f"__enzyme_fwddiff<void>((void *)d500_reverse<Op>, {arguments});",
+            f"auto *s = space.take<{scratch}>(ns), *ts = space.zeros<{scratch}>(ns);\n      "
+            f"auto *ds = space.zeros<{scratch}>(ns), *tds = space.zeros<{scratch}>(ns);\n      "
+            f"__enzyme_fwddiff<void>((void *)d500_reverse_with_scratch<Op>, {arguments}, "
+            "enzyme_dup, s, ts, enzyme_dup, ds, tds);",
+        ),
+    )
+
+
+def _casts(x: list[Tensor]) -> list[str]:
+    return [f"auto *x{t.index} = static_cast<const {t.kind} *>(inputs[{t.index}]);" for t in x]
+
+
+def _active(tensors: list[Tensor]) -> list[tuple[int, str, str]]:
+    return [(t.index, t.kind, t.count) for t in tensors if t.active]
+
+
+def _both(name: str, shadow: str, tensors: list[Tensor]) -> list[str]:
+    return [f"{name}{t.index}, {shadow}{t.index}" if t.active else f"{name}{t.index}" for t in tensors]
+
+
+def _room(tensors: list[Tensor], scratch: str, scratches: int) -> str:
+    """Bytes that the workspace must have at most."""
+    return " + ".join(
+        [
+            *(f"d500_detail::room<{t.kind}>({t.count})" for t in tensors),
+            f"{scratches} * d500_detail::room<{scratch}>(ns)",
+        ]
+    )
