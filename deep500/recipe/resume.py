@@ -11,6 +11,8 @@ from deep500.recipe.console import Console
 from deep500.recipe.options import Options, parse_options
 from deep500.recipe.plan import Plan, Source
 from deep500.results import MetricResult, RecipeResult, Record, write_report
+from deep500.results.record import REPORT
+from deep500.results.verify import SUMS, seal, write_stats
 
 
 def find_run(options: Options, source: Source) -> Record:
@@ -63,7 +65,11 @@ def finished_before(record: Record, console: Console) -> RecipeResult:
         raise TrainingError(f"{summary['error']} (in {record.path}, which had ended so before: start a new run)")
     metrics = [MetricResult(**metric) for metric in summary["metrics"]]
     labels = tuple(summary["labels"])
-    result = RecipeResult(summary["verdict"], metrics, str(record.path), str(write_report(record)), labels)
+    if not (record.path / SUMS).exists():  # it was stopped between its last figures and its seal
+        write_stats(record.path)
+        write_report(record)
+        seal(record.path)
+    result = RecipeResult(summary["verdict"], metrics, str(record.path), str(record.path / REPORT), labels)
     console.say(f"{record.path} is finished; nothing to resume")
     console.verdict(result, summary)
     return result

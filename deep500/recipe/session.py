@@ -10,14 +10,16 @@ from typing import Any
 
 from deep500.errors import ResultsError, TrainingError
 from deep500.events import Event
-from deep500.measure.environment import describe as describe_environment
+from deep500.measure.fingerprint import differences, fingerprint, full_environment
 from deep500.recipe.build import LOSS, Notes, Parts, load_data, make_parts
 from deep500.recipe.console import Console
 from deep500.recipe.names import describe
 from deep500.recipe.options import Options
 from deep500.recipe.plan import Plan, Source
 from deep500.recipe.plugins import load_custom_ops
+from deep500.recipe.recording import EpochRecorder, declared_series
 from deep500.results import FAILED, Circumstances, RecipeResult, Record, judge, overall, write_report
+from deep500.results.verify import seal, write_stats
 from deep500.training.datasets import Dataset
 from deep500.training.statistics import TrainingStatistics
 from deep500.training.trainer import Trainer
@@ -105,7 +107,7 @@ class Session:
         state = record.rewind(seed)
         if state is not None:
             trainer.load_state(state)
-        listeners = [Recorder(record, seed, trainer), *self._listeners(seed, metrics)]
+        listeners = [EpochRecorder(record, seed, trainer), *self._listeners(seed, metrics)]
         return trainer.run(self.plan.values["epochs"], listeners)
 
     def _listeners(self, seed: int, metrics: Sequence[Any]) -> list[Event]:
@@ -118,6 +120,7 @@ class Session:
     # -- recording --------------------------------------------------------------------------------------------------
     def _manifest(self, data: tuple[Dataset, Dataset], parts: Parts) -> dict[str, Any]:
         asked = self.plan.values["executor_kwargs"].get("device")
+        environment = full_environment(self.source.folder)
         return {
             "resolved": self.plan.resolved,
             "division": self.plan.division,
@@ -132,7 +135,9 @@ class Session:
             "device": {"asked": describe(asked), "used": str(parts.executor.device)},
             "custom_ops": self.custom_ops,
             "warnings": self.notes.warnings,
-            "environment": describe_environment(self.source.folder),
+            "series": declared_series(self.plan.values["batch_size"]),
+            "environment": environment,
+            "environment_sha256": fingerprint(environment),
             "resumed": [],
         }
 
@@ -148,8 +153,7 @@ class Session:
                 f"{record.path}: got custom operators whose files changed since the run began; expected the same; "
                 "undo the change, or start a new run"
             )
-        environment = describe_environment(self.source.folder)
-        changed = sorted(key for key, value in environment.items() if manifest["environment"].get(key) != value)
+        changed = list(differences(manifest["environment"], full_environment(self.source.folder)))
         if changed:
             self.console.warn(f"resumed in another environment ({', '.join(changed)}): the last bits may differ")
         manifest["resumed"].append({"at": _now(), "environment_changed": changed})
@@ -166,25 +170,13 @@ class Session:
             "seeds": self.plan.seeds,
             "finished": _now(),
         }
+        write_stats(record.path)
         record.write_summary(summary)
         result = dataclasses.replace(result, report=str(write_report(record)))
+        seal(record.path)
         if error is None:
             self.console.verdict(result, summary)
         return result
-
-
-class Recorder(Event):
-    """Writes every finished epoch to the disk before the next begins."""
-
-    def __init__(self, record: Record, seed: int, trainer: Any) -> None:
-        self.record, self.seed, self.trainer = record, seed, trainer
-
-    def after_epoch(self, run: Any) -> None:
-        """Append the epoch's line and its checkpoint."""
-        line = dataclasses.asdict(run.record)
-        epoch = line.pop("epoch") + 1
-        if line.pop("complete"):
-            self.record.add_epoch(self.seed, epoch, line, self.trainer.state())
 
 
 def _data_facts(data: tuple[Dataset, Dataset]) -> dict[str, Any]:

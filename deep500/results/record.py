@@ -4,9 +4,12 @@
 ``manifest.json``      what was run and in what: resolved recipe, seeds, data digests, versions, hardware, git state
 ``metrics.jsonl``      one line per seed and epoch, on the disk before the next epoch begins
 ``seeds.json``         the metrics' values of every seed that is finished
+``samples/``           times of steps, epochs and validations; ``journal.jsonl`` says which bytes count
 ``checkpoints/``       ``seed-<seed>/epoch-<n>.safetensors``, the newest two per seed
 ``summary.json``       metrics with targets and verdicts; a run that has none is unfinished and can be resumed
+``stats.json``         every figure that follows from the samples, see :mod:`deep500.results.stats`
 ``report.html``        one self-contained page, made of the files above
+``SHA256SUMS``         seals a finished run, see :mod:`deep500.results.verify`
 =====================  ================================================================================================
 """
 
@@ -24,6 +27,7 @@ from typing import Any
 from deep500.errors import ResultsError
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 from deep500.results.files import append_line, read_json, read_lines, to_json, write_atomic, writing
+from deep500.results.samples import SampleStore
 
 SCHEMA = "deep500-results-1"
 MANIFEST, METRICS, SEEDS = "manifest.json", "metrics.jsonl", "seeds.json"
@@ -35,6 +39,7 @@ class Record:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.samples = SampleStore(path)
 
     # -- making and finding -----------------------------------------------------------------------------------------
     @classmethod
@@ -151,6 +156,8 @@ class Record:
                 with writing(path):  # damaged: the one before is as good, a few epochs earlier
                     path.unlink()
         done = 0 if state is None else state["epoch"]
+        self.samples.trim()
+        self.samples.keep_blocks(seed, done)
         kept = [line for line in self.epochs() if line["seed"] != seed or line["epoch"] <= done]
         write_atomic(self.path / METRICS, "".join(to_json(line, indent=None) + "\n" for line in kept))
         return state

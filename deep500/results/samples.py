@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,24 @@ class SampleStore:
         """After a crash: forget a journal line that was cut short, so that the next one starts on a line of its own."""
         journal = self.path / JOURNAL
         if journal.exists() and not journal.read_bytes().endswith(b"\n"):
-            write_atomic(journal, "".join(to_json(line, indent=None) + "\n" for line in read_lines(journal)))
+            self._rewrite(read_lines(journal))
+
+    def keep_blocks(self, launch: int, blocks: int) -> None:
+        """Forget all but the first blocks of every series of a launch: what will be measured again."""
+        seen: dict[str, int] = {}
+        lines = read_lines(self.path / JOURNAL)
+        kept = []
+        for line in lines:
+            number = seen.get(line["series"], 0)
+            if line["launch"] == launch:
+                seen[line["series"]] = number + 1
+            if line["launch"] != launch or number < blocks:
+                kept.append(line)
+        if len(kept) != len(lines):
+            self._rewrite(kept)
+
+    def _rewrite(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        write_atomic(self.path / JOURNAL, "".join(to_json(line, indent=None) + "\n" for line in lines))
 
     def names(self) -> list[tuple[str, int]]:
         """(series, launch) of everything that was recorded, in order of first appearance."""

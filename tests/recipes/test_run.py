@@ -24,6 +24,7 @@ from deep500.errors import (
 from deep500.recipe import run_recipe
 from deep500.results import Record
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint
+from deep500.results.verify import verify
 from tests.recipes.common import quick
 
 
@@ -48,7 +49,12 @@ def test_run_leaves_a_complete_record(tmp_path, capsys, backend):
     result = run(tmp_path, backend=backend)
     assert result and result.verdict == "PASSED" and result["test_accuracy"].value > 20
     found = sorted(path.name for path in Path(result.path).iterdir())
-    assert found == ["checkpoints", "manifest.json", "metrics.jsonl", "report.html", "seeds.json", "summary.json"]
+    assert found == ["SHA256SUMS", "checkpoints", "journal.jsonl", "manifest.json", "metrics.jsonl", "report.html",
+                     "samples", "seeds.json", "stats.json", "summary.json"]  # fmt: skip
+    assert verify(Path(result.path)) == []
+    stats = json.loads((Path(result.path) / "stats.json").read_text())["series"]
+    assert stats["epoch"]["n"] == stats["validation"]["n"] == 2 and stats["step"]["n"] > 2
+    assert stats["epoch"]["total"] == pytest.approx(result["training_time"].value, rel=1e-6)
     manifest = read(result, "manifest.json")
     assert manifest["division"] == "closed" and manifest["seeds"] == [0] and manifest["backend"] == backend
     assert manifest["resolved"]["recipe"]["executor"].startswith(f"deep500.frameworks.{backend}")
