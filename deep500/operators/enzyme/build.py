@@ -21,7 +21,7 @@ from deep500.operators.cpp.wrapper import wrapper_source
 from deep500.operators.enzyme.pipeline import Options, compile_library
 from deep500.operators.enzyme.verify import check_build, error_of
 
-Twin = Future["Job | None"]
+Twin = Future["Path | None"]
 
 
 class Build:
@@ -59,12 +59,11 @@ class Build:
         _compile(self.job, self.job.unit.name, macros, self.job.listing)
         if twin is None:
             return
-        other = twin.result()
-        wrong = check_build(self.job.spec, self.job.library, None if other is None else other.library, self.job.examples())
+        wrong = check_build(self.job.spec, self.job.library, twin.result(), self.job.examples())
         if wrong:
             raise error_of(self.job.spec, wrong[0])
 
-    def _twin(self) -> Job | None:
+    def _twin(self) -> Path | None:
         """The same operator in float64 with nothing but the gradient, None if it is or cannot be."""
         job, spec = self.job, double(self.job.spec)
         sources = [job.place / path for path in (job.main, *job.sources)]
@@ -76,7 +75,7 @@ class Build:
             _compile(twin, "twin.cc", ['-DD500_NO_JVP=""', '-DD500_NO_HVP=""'])
         except CompileError:
             return None  # the source has other types beside D500_DTYPE
-        return twin
+        return twin.library
 
 
 def double(spec: BuildSpec) -> BuildSpec:

@@ -17,7 +17,7 @@ RANKS = ((5,), (4, 5), (2, 3, 4, 5), (3, 4, 5))
 def examples(inputs: Sequence[TensorDescriptor], infer: Infer) -> list[tuple[Shapes, Shapes]]:
     """Shapes of inputs and of outputs that fit the descriptors, the likeliest first.
 
-    Symbols get sizes that fall in the order of their appearance (data before kernels), then equal ones, then rising ones.
+    Symbols get sizes that fall in the order of their appearance (data before kernels), then equal, then rising ones.
 
     Args:
         inputs: as declared.
@@ -35,8 +35,13 @@ def examples(inputs: Sequence[TensorDescriptor], infer: Infer) -> list[tuple[Sha
             outputs = list(infer(described))
         except (Deep500Error, ArithmeticError, LookupError, TypeError, ValueError):
             continue
-        known = [tuple(size for size in one.shape or () if isinstance(size, int)) for one in outputs if one.is_static]
-        if len(known) == len(outputs) and all(size > 0 for one in known for size in one) and (shapes, known) not in found:
+        static = [one.shape or () for one in outputs if one.is_static]
+        known = [tuple(size for size in shape if isinstance(size, int)) for shape in static]
+        if (
+            len(known) == len(outputs)
+            and all(size > 0 for one in known for size in one)
+            and (shapes, known) not in found
+        ):
             found.append((shapes, known))
     return found
 

@@ -89,7 +89,7 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
     with tempfile.TemporaryDirectory(prefix=".build-", dir=library.parent) as folder:
         before, after, made = (Path(folder) / name for name in ("before.ll", "after.ll", library.name))
         prepare(clang, tu, before, ["-g0", *flags], options)
-        code, ir, said = differentiate(engine, clang, before, options)
+        code, ir, _ = differentiate(engine, clang, before, options)
         if failed(code, ir):
             prepare(clang, tu, before, ["-gline-tables-only", *flags], options)  # now it can name the line
             raise refusal(*differentiate(engine, clang, before, options), before, options)
@@ -185,8 +185,8 @@ def refuse_shared_pointers(ir: str, options: Options) -> None:
     suspects = [f"line {n}: {text.strip()}" for n, text in pragmas(_own_source(options))
                 if "parallel" in text and "firstprivate" not in text]  # fmt: skip
     raise EnzymeError(
-        f"{options.name}: got {len(regions)} OpenMP parallel region(s) that share a pointer by reference; expected every "
-        "pointer and size in firstprivate(...): with Enzyme, such a region overwrites its inputs without a message\n"
+        f"{options.name}: got {len(regions)} OpenMP parallel region(s) that share a pointer by reference; expected "
+        "every pointer and size in firstprivate(...): with Enzyme, such a region overwrites its inputs without a message\n"
         + "\n".join(suspects or regions)
     )
 

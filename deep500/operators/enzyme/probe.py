@@ -1,7 +1,7 @@
 """Try a library's gradient: a program of its own, so that an operator that crashes takes nobody with it.
 
-Reads a job as JSON from standard input and writes findings as JSON to standard output. It imports NumPy only, because it
-runs once per build and its start is part of the build's time. See ``verify.py`` for what is done with the findings.
+Reads a job as JSON from standard input and writes findings as JSON to standard output. It imports NumPy only, because
+it runs once per build and its start is part of the build's time. See ``verify.py`` for what is done with the findings.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Probe:
         notes = []
         for inputs, outputs in examples:
             for kind in DRAWS:
-                print(f"shapes {inputs}", file=sys.stderr, flush=True)
+                sys.stderr.write(f"shapes {inputs}\n")
                 try:
                     for one in (self.library, self.reference):
                         one.open(inputs, outputs)

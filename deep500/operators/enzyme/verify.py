@@ -28,10 +28,10 @@ PROGRAM = Path(__file__).with_name("probe.py")
 SECONDS = 120.0
 
 CAUSES = {
-    "value": "Enzyme sees what is written to outputs, scratch space and local variables; keep no results in members of the "
-    "class, write no output that was not computed from the inputs by arithmetic, and register a gradient "
+    "value": "Enzyme sees what is written to outputs, scratch space and local variables; keep no results in members of "
+    "the class, write no output that was not computed from the inputs by arithmetic, and register a gradient "
     "(__enzyme_register_gradient_*) where arithmetic has no useful one; check=False turns this check off",
-    "changed": "OpenMP regions must have every pointer and size in firstprivate(...); write to outputs and scratch only",
+    "changed": "write to outputs and scratch only; in OpenMP regions, list every pointer and size in firstprivate()",
 }
 
 
@@ -66,8 +66,8 @@ def check_build(spec: BuildSpec, library: Path, twin: Path | None, examples: Seq
     found = json.loads(done.stdout)
     if found["unusable"]:
         raise EnzymeError(
-            f"C++ operator {spec.name!r}: got no inputs to check the gradient with ({found['unusable']}); expected forward "
-            "to work for small shapes: declare sizes in the input descriptors, or pass check=False"
+            f"C++ operator {spec.name!r}: got no inputs to check the gradient with ({found['unusable']}); expected "
+            "forward to work for small shapes: declare sizes in the input descriptors, or pass check=False"
         )
     for index in found["zero"]:
         warnings.warn(
@@ -81,8 +81,8 @@ def check_build(spec: BuildSpec, library: Path, twin: Path | None, examples: Seq
 def error_of(spec: BuildSpec, finding: Finding) -> EnzymeError:
     """The error for a gradient that is wrong."""
     return EnzymeError(
-        f"C++ operator {spec.name!r}: got a wrong gradient from Enzyme: {finding.text}; expected what forward implies, and "
-        f"inputs left as they are\nwhat to change: {CAUSES[finding.kind]}"
+        f"C++ operator {spec.name!r}: got a wrong gradient from Enzyme: {finding.text}; expected what forward implies, "
+        f"and inputs left as they are\nwhat to change: {CAUSES[finding.kind]}"
     )
 
 
@@ -102,8 +102,8 @@ def _run(spec: BuildSpec, job: str) -> subprocess.CompletedProcess[str]:
         said = done.stderr.strip().splitlines()
         last = next((line for line in reversed(said) if line), "nothing said")
         raise EnzymeError(
-            f"{name} {what} when its gradient was tried ({last}); expected it to run: declare sizes that forward can have in "
-            "the input descriptors, and look for accesses out of bounds",
+            f"{name} {what} when its gradient was tried ({last}); expected it to run: declare sizes that forward can "
+            "have in the input descriptors, and look for accesses out of bounds",
             done.stderr,
         )
     return done

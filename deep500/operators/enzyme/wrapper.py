@@ -43,8 +43,8 @@ def gradient_source(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
     y = [Tensor(CPP_TYPES[t], i, f"n[{first + i}]", t in FLOATING) for i, t in enumerate(spec.outputs)]
     if not any(one.active for one in x) or not any(one.active for one in y):
         raise InputError(
-            f"C++ operator {spec.name!r}: got gradient='enzyme' with inputs {spec.inputs} (inactive: {spec.inactive}) and "
-            f"outputs {spec.outputs}; expected a floating-point input and output that are active: use gradient=None"
+            f"C++ operator {spec.name!r}: got gradient='enzyme' with inputs {spec.inputs} (inactive: {spec.inactive}) "
+            f"and outputs {spec.outputs}; expected a floating-point input and output that are active: use gradient=None"
         )
     scratch = CPP_TYPES[spec.dtype]
     parts = ['#include "deep500/enzyme.h"', *(_reverse(x, y, scratch, has) for has in (False, True))]
@@ -190,7 +190,8 @@ def _hvp(x: list[Tensor], y: list[Tensor], scratch: str) -> str:
           for i, k, n in _active(x)),
         *(f"auto *y{t.index} = space.take<{t.kind}>({t.count}), *ty{t.index} = space.zeros<{t.kind}>({t.count});"
           for t in y),
-        *(f"auto *dy{i} = space.copy<{k}>(grads[{i}], {n}), *tdy{i} = space.zeros<{k}>({n});" for i, k, n in _active(y)),
+        *(f"auto *dy{i} = space.copy<{k}>(grads[{i}], {n}), *tdy{i} = space.zeros<{k}>({n});"
+          for i, k, n in _active(y)),
     ]  # fmt: skip
     passed = ["enzyme_const, op"]
     for name, shadow, tensors in (("x", "v", x), ("y", "ty", y)):
