@@ -10,9 +10,9 @@ from pathlib import Path
 
 from deep500.errors import CompileError
 from deep500.operators.cpp.cache import building, cache_folder, enter, write_text
-from deep500.operators.cpp.commands import FLAGS, INCLUDE, LINK, Examples, Job, compile_plainly, compile_with_enzyme
+from deep500.operators.cpp.commands import FLAGS, LINK, Examples, Job, compile_plainly, compile_with_enzyme
 from deep500.operators.cpp.compilers import Compiler, cpu_model, find_compiler, identity, zig_program
-from deep500.operators.cpp.spec import BuildSpec
+from deep500.operators.cpp.spec import INCLUDE, BuildSpec
 from deep500.operators.cpp.wrapper import ABI, wrapper_source
 
 

@@ -11,17 +11,14 @@ from pathlib import Path
 from deep500.errors import MissingEngine
 from deep500.operators.cpp.compilers import Compiler
 from deep500.operators.cpp.running import FIRST_ZIG_SECONDS, SECONDS, run_compiler
-from deep500.operators.cpp.spec import CPP_TYPES, BuildSpec
+from deep500.operators.cpp.spec import CPP_TYPES, INCLUDE, BuildSpec
 from deep500.operators.cpp.wrapper import wrapper_source
-
-INCLUDE = Path(__file__).resolve().parents[1] / "include"
-"""Folder of ``deep500/deep500.h``."""
 
 HEADERS = (".h", ".hpp", ".hh", ".inl", ".cuh")
 OBJECTS = (".o", ".a", ".so")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-w")
-LINK = ("-shared", "-Wl,-Bsymbolic")
-"""Calls inside a library stay inside, whatever else the process has loaded under the same names."""
+LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs")
+"""Calls inside a library stay inside, whatever else the process has loaded under the same names; none leads nowhere."""
 
 Examples = Callable[[], list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]]]
 """Gives pairs of input and output shapes that an operator can be tried with."""

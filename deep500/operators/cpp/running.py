@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deep500.errors import CompileError
-from deep500.operators.cpp.spec import BuildSpec
+from deep500.operators.cpp.spec import INCLUDE, BuildSpec
 
 SECONDS = 300.0
 FIRST_ZIG_SECONDS = 1200.0
 MOST_LINES = 40
+OURS = ("deep500 wrapper of ", "deep500/", "operator.cc", "<scratch space>")
+"""Where the compiler's remarks are on our own text, as it names our files."""
 
 
 def run_compiler(spec: BuildSpec, command: Sequence[str], folder: Path, live: bool, seconds: float) -> None:
@@ -46,24 +48,42 @@ def run_compiler(spec: BuildSpec, command: Sequence[str], folder: Path, live: bo
     if live:
         sys.stderr.write(said)
     if process.returncode:
-        raise compile_error(spec, said.replace(f"{folder}{os.sep}", ""))
+        raise compile_error(spec, said.replace(f"{folder}{os.sep}", "").replace(f"{INCLUDE}{os.sep}", ""))
 
 
 def compile_error(spec: BuildSpec, said: str) -> CompileError:
-    """The error for a compiler's output."""
-    name = f"C++ operator {spec.name!r}"
+    """The error for a compiler's output: about the class where that does not fit the descriptors, else its lines."""
+    name, kept = f"C++ operator {spec.name!r}", compiler_lines(said)
     wanted = re.search(r"D500: (expected [^\n]*?)\"?$", said, re.MULTILINE)
-    first = re.search(r"error: (?!.*D500:)", said)
-    if wanted and not (first and first.start() < wanted.start()):
-        found = re.search(r"(?:forward|backward)_check<.*?, false, (.*)>['’]", said)
-        got = "got nothing of the kind" if found is None or found[1] == "void" else f"got {found[1]}"
-        return CompileError(f"{name}: {got}; {wanted[1]}: make the class and the descriptors agree")
-    return CompileError(f"{name}: got C++ that does not compile; expected C++17: mend it\n{compiler_lines(said)}")
+    if wanted is None or re.search(r": error: |: fatal error: ", kept):
+        cure = "add the source or library that has it to other_files" if "undefined" in said else "mend it"
+        return CompileError(f"{name}: got C++ that does not compile; expected C++17: {cure}\n{kept or _cut(said)}")
+    if not wanted[1].startswith("expected public"):
+        return CompileError(f"{name}: got a class that cannot be used; {wanted[1]}")
+    found = re.search(r"(forward|backward)_check<.*?, false, (.*?)>(?:['’)]| |$)", said, re.MULTILINE)
+    has = found is not None and found[2] != "void"
+    got = re.sub(r" ?\([^()]*::\*\)", f" {found[1]}", found[2]) if has and found else "none"
+    return CompileError(f"{name}: got {got}; {wanted[1]}: make the class and the descriptors agree")
 
 
 def compiler_lines(said: str) -> str:
-    """What the compiler said, without its remarks on the wrapper, at most so many lines."""
-    lines = [
-        line for line in said.splitlines() if line.strip() and not re.match(r"In file included from operator\.cc", line)
-    ]
+    """What the compiler said of the user's own files; empty if that is nothing."""
+    kept: list[str] = []
+    context: list[str] = []
+    keep = False
+    for line in said.splitlines():
+        head = re.match(r"(.+?):\d+:(?:\d+:)? (?:fatal error|error|warning|note): ", line)
+        if head:
+            keep = not head[1].startswith(OURS)
+            kept += [*context, line] if keep else []
+            context = []
+        elif re.match(r"\s+(?:\d+ )?\|", line):  # an excerpt of the source
+            kept += [line] if keep else []
+        elif line.strip() and not re.match(r"In file included from|\s+from |\d+ errors? generated", line):
+            context.append(line)
+    return _cut("\n".join(kept))
+
+
+def _cut(text: str) -> str:
+    lines = text.splitlines()
     return "\n".join([*lines[:MOST_LINES], *(["..."] if len(lines) > MOST_LINES else [])])

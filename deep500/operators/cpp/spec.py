@@ -12,6 +12,9 @@ from deep500.errors import InputError
 from deep500.operators.base import Descriptors
 from deep500.tensors import TensorDescriptor
 
+INCLUDE = Path(__file__).resolve().parents[1] / "include"
+"""Folder of ``deep500/deep500.h``."""
+
 CPP_TYPES = {
     "float32": "float", "float64": "double", "float16": "deep500::float16", "bfloat16": "deep500::bfloat16",
     "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t", "uint8": "uint8_t",

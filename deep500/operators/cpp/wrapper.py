@@ -56,10 +56,9 @@ def _head(spec: BuildSpec) -> str:
 
 
 def _checks(spec: BuildSpec) -> str:
-    scratch = CPP_TYPES[spec.dtype]
-    wanted = {"backward": "true", AUTOMATIC: "d500_detail::has_backward<d500_op>::value"}.get(
-        str(spec.gradient), "false"
-    )
+    scratch, inputs, outputs = CPP_TYPES[spec.dtype], len(spec.inputs), len(spec.outputs)
+    choices = {"backward": "true", AUTOMATIC: "d500_detail::has_backward<d500_op>::value"}
+    wanted = choices.get(str(spec.gradient), "false")
     return f"""
 #line 1 "deep500 wrapper of {spec.name}"
 typedef decltype(d500_registered_operator(d500_detail::key{{}})) d500_registration;
@@ -74,11 +73,14 @@ template <bool, class... A> struct d500_with {{ typedef d500_detail::list<A...> 
 template <class... A> struct d500_with<true, A...> {{ typedef d500_detail::list<A..., {scratch} *> type; }};
 typedef d500_with<d500_has_scratch, {_types(spec, "forward")}>::type d500_forward_arguments;
 typedef d500_with<d500_has_scratch, {_types(spec, "backward")}>::type d500_backward_arguments;
-template struct d500_detail::forward_check<d500_op,
-    d500_detail::forward_takes<d500_op, d500_forward_arguments>::value, d500_detail::forward_of<d500_op>::type>;
-template struct d500_detail::backward_check<d500_op,
-    !d500_has_backward || d500_detail::backward_takes<d500_op, d500_backward_arguments>::value,
-    d500_detail::backward_of<d500_op>::type>;
+typedef d500_detail::forward_of<d500_op>::type d500_forward_type;
+typedef d500_detail::backward_of<d500_op>::type d500_backward_type;
+static_assert(sizeof(d500_detail::forward_check<d500_op,
+    d500_detail::forward_takes<d500_op, d500_forward_arguments>::value &&
+    d500_detail::arguments<d500_forward_type>::writable({inputs}), d500_forward_type>), "");
+static_assert(sizeof(d500_detail::backward_check<d500_op,
+    !d500_has_backward || (d500_detail::backward_takes<d500_op, d500_backward_arguments>::value &&
+    d500_detail::arguments<d500_backward_type>::writable({inputs + 2 * outputs})), d500_backward_type>), "");
 """
 
 

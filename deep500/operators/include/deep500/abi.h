@@ -2,8 +2,11 @@
 // D500_BACKWARD (the signatures that the descriptors ask for, as text) and then includes this.
 #pragma once
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <memory>
@@ -23,34 +26,57 @@ namespace d500_detail {
 template <class... T>
 struct list {};
 
+/// The arguments of a member function from number `first` on can be written through.
+template <class F>
+struct arguments {
+  static constexpr bool writable(std::size_t) { return true; }
+};
+#define D500_ARGUMENTS(QUALIFIERS)                                                            \
+  template <class R, class C, class... A>                                                     \
+  struct arguments<R (C::*)(A...) QUALIFIERS> {                                               \
+    static constexpr bool writable(std::size_t first) {                                       \
+      const bool fixed[] = {std::is_const<std::remove_pointer_t<A>>::value..., false};        \
+      for (std::size_t i = first; i < sizeof...(A); ++i)                                      \
+        if (fixed[i]) return false;                                                           \
+      return true;                                                                            \
+    }                                                                                         \
+  };
+D500_ARGUMENTS()
+D500_ARGUMENTS(const)
+D500_ARGUMENTS(noexcept)
+D500_ARGUMENTS(const noexcept)
+
 // For a member NAME: has_NAME (any such member, also an overloaded or private one), NAME_takes (it can be called with these
-// arguments), NAME_check (the one error if it cannot; its last argument shows the compiler what there is instead).
-#define D500_MEMBER(NAME, EXPECTED)                                                                                     \
-  struct NAME##_decoy {                                                                                                 \
-    int NAME;                                                                                                           \
-  };                                                                                                                    \
-  template <class C>                                                                                                    \
-  struct NAME##_both : C, NAME##_decoy {};                                                                              \
-  template <class C, class = void>                                                                                      \
-  struct has_##NAME : std::true_type {};                                                                                \
-  template <class C>                                                                                                    \
-  struct has_##NAME<C, std::void_t<decltype(&NAME##_both<C>::NAME)>> : std::false_type {};                              \
-  template <class C, class Arguments, class = void>                                                                     \
-  struct NAME##_takes : std::false_type {};                                                                             \
-  template <class C, class... A>                                                                                        \
-  struct NAME##_takes<C, list<A...>, std::void_t<decltype(std::declval<C &>().NAME(std::declval<A>()...))>>             \
-      : std::true_type {};                                                                                              \
-  template <class C, class = void>                                                                                      \
-  struct NAME##_of {                                                                                                    \
-    using type = void;                                                                                                  \
-  };                                                                                                                    \
-  template <class C>                                                                                                    \
-  struct NAME##_of<C, std::void_t<decltype(&C::NAME)>> {                                                                \
-    using type = decltype(&C::NAME);                                                                                    \
-  };                                                                                                                    \
-  template <class C, bool fits, class Found>                                                                            \
-  struct NAME##_check {                                                                                                 \
-    static_assert(fits, "D500: expected public " EXPECTED);                                                             \
+// arguments), NAME_of (its type, void if there is none or several), NAME_check (the one error if it does not fit; its last
+// argument shows the compiler what there is instead).
+#define D500_MEMBER(NAME, EXPECTED)                                                                           \
+  template <class C, class = void>                                                                            \
+  struct NAME##_of : std::false_type {                                                                        \
+    using type = void;                                                                                        \
+  };                                                                                                          \
+  template <class C>                                                                                          \
+  struct NAME##_of<C, std::void_t<decltype(&C::NAME)>> : std::true_type {                                     \
+    using type = decltype(&C::NAME);                                                                          \
+  };                                                                                                          \
+  struct NAME##_decoy {                                                                                       \
+    int NAME;                                                                                                 \
+  };                                                                                                          \
+  template <class C>                                                                                          \
+  struct NAME##_both : C, NAME##_decoy {};                                                                    \
+  template <class C, class = void>                                                                            \
+  struct NAME##_clashes : std::true_type {};                                                                  \
+  template <class C>                                                                                          \
+  struct NAME##_clashes<C, std::void_t<decltype(&NAME##_both<C>::NAME)>> : std::false_type {};                \
+  template <class C>                                                                                          \
+  struct has_##NAME : std::conditional_t<std::is_final<C>::value, NAME##_of<C>, NAME##_clashes<C>> {};        \
+  template <class C, class Arguments, class = void>                                                           \
+  struct NAME##_takes : std::false_type {};                                                                   \
+  template <class C, class... A>                                                                              \
+  struct NAME##_takes<C, list<A...>, std::void_t<decltype(std::declval<C &>().NAME(std::declval<A>()...))>>   \
+      : std::true_type {};                                                                                    \
+  template <class C, bool fits, class Found>                                                                  \
+  struct NAME##_check {                                                                                       \
+    static_assert(fits, "D500: expected public " EXPECTED);                                                   \
   };
 
 D500_MEMBER(forward, D500_FORWARD)
@@ -73,6 +99,13 @@ inline char *error_text() {
   return text;
 }
 
+/// Name of a class as the source has it.
+inline std::string name_of(const std::type_info &type) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), std::free);
+  return status == 0 ? name.get() : type.name();
+}
+
 inline int fail(const char *text) {
   std::snprintf(error_text(), 2048, "%s", text);
   return 1;
@@ -91,7 +124,7 @@ int guarded(const char *what, F &&run) noexcept {
       return status;
     }
   } catch (const std::exception &error) {
-    return fail((std::string(what) + " threw " + typeid(error).name() + ": " + error.what()).c_str());
+    return fail((std::string(what) + " threw " + name_of(typeid(error)) + ": " + error.what()).c_str());
   } catch (...) {
     return fail((std::string(what) + " threw something that is no std::exception").c_str());
   }
@@ -166,8 +199,8 @@ Op *checked(void *made) {
   if constexpr (downcasts<Op>::value) {
     deep500::CustomOperator &base = *op;
     if (static_cast<void *>(&base) == made && typeid(base) != typeid(Op))
-      throw std::runtime_error(std::string("create_new_op made a ") + typeid(base).name() +
-                               ", but D500_REGISTER_OP names " + typeid(Op).name());
+      throw std::runtime_error("create_new_op made a " + name_of(typeid(base)) + ", but D500_REGISTER_OP names " +
+                               name_of(typeid(Op)));
   }
   return op;
 }
