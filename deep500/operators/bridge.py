@@ -14,8 +14,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TypeGuard
 
-from deep500.errors import Deep500Error, InputError, MissingEngine, OperatorError, UnsupportedOperator
+from deep500.errors import MissingEngine
 from deep500.operators.base import CustomOp
+from deep500.operators.cpp.binding import failure
 from deep500.operators.cpp.cache import building, cache_folder, enter
 from deep500.operators.cpp.compiled_op import CompiledOp
 from deep500.operators.cpp.compilers import find_compiler
@@ -90,7 +91,7 @@ class Bridge:
         self.library = ctypes.CDLL(str(path))
         add = self.library.d500_bridge_add
         add.restype, add.argtypes = None, [
-            ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
+            *[ctypes.c_char_p] * 2, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 2, ctypes.c_int64,
         ]  # fmt: skip
         self._keys: set[str] = set()
 
@@ -105,14 +106,16 @@ class Bridge:
             declared = declared_sizes(op)
             numbers = (ctypes.c_int64 * len(declared))(*declared)
             inputs, outputs = len(kinds["inputs"]), len(kinds["outputs"])
-            self.library.d500_bridge_add(key.encode(), inputs, outputs, functions, numbers, len(declared))
+            self.library.d500_bridge_add(
+                key.encode(), op.name.encode(), inputs, outputs, functions, numbers, len(declared)
+            )
             self._keys.add(key)
         return key
 
 
 def can_bridge(op: CustomOp) -> TypeGuard[CompiledOp]:
     """Whether an operator is machine code in this process, which a bridge can call."""
-    return type(op) is CompiledOp and len(op.spec.inputs) + len(op.spec.outputs) <= MOST
+    return isinstance(op, CompiledOp) and not op.isolated and len(op.spec.inputs) + len(op.spec.outputs) <= MOST
 
 
 def make_instance(op: CompiledOp, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> None:
@@ -124,14 +127,7 @@ def make_instance(op: CompiledOp, inputs: Sequence[Sequence[int]], outputs: Sequ
     make = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(op.address("d500_instance"))
     if not make(op.sizes(inputs, outputs).ctypes.data):
         said = ctypes.CFUNCTYPE(ctypes.c_char_p)(op.address("d500_error"))() or b""
-        raise reported(f"failure of create_new_op ({said.decode(errors='replace')})", op.name)
-
-
-def reported(text: str, name: str) -> Deep500Error:
-    """What a bridge said of a failed call, as an error."""
-    if text.startswith("failure of "):
-        return OperatorError(f"C++ operator {name!r}: got a {text}; expected it to succeed: see its source")
-    return (UnsupportedOperator if "not loaded" in text else InputError)(f"C++ operator {name!r}: {text}")
+        raise failure(op.name, "create_new_op", said.decode(errors="replace"))
 
 
 def operator_key(op: CompiledOp) -> str:

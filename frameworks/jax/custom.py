@@ -16,12 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.errors import Deep500Error, InputError, UnsupportedOperator
-from deep500.frameworks.jax.custom_routes import NativeOp, Route, Specs, raised, route_of
+from deep500.frameworks.jax.custom_routes import NativeOp, Route, Specs, route_of
 from deep500.frameworks.jax.dtypes import DTYPES
 from deep500.networks.custom import named, operator_of
 from deep500.networks.node import Node
 from deep500.operators.base import CustomOp
 from deep500.operators.cpp import CompiledOp
+from deep500.operators.failures import find_failure
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
 _KEPT = 1024  # operators whose compiled calls are kept
@@ -76,7 +77,7 @@ class JaxOperator:
         self._route = op if isinstance(op, NativeOp) else route_of(op)
         self.implementation = self._route.implementation
         self.__name__ = self.__qualname__ = op.name
-        self._jitted = jax.jit(self._trace)
+        self._finished = finished(jax.jit(self._trace))
 
     def __call__(self, *inputs: Any) -> Any:
         """The outputs for these inputs (arrays, or what ``jnp.asarray`` takes)."""
@@ -85,13 +86,7 @@ class JaxOperator:
 
     def all(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """The outputs, always as a tuple."""
-        try:
-            return self._jitted(*inputs)
-        except jax.errors.JaxRuntimeError as error:
-            ours = raised(error, self.op.name)
-            if ours is None:
-                raise
-            raise ours from error
+        return self._finished(*inputs)
 
     def __repr__(self) -> str:
         return f"<{self.op.name} for JAX by {self.implementation}>"
@@ -101,6 +96,21 @@ class JaxOperator:
         if isinstance(self._route, NativeOp):
             return self._route.apply(*inputs)
         return _differentiable(self.op, self._route, specs)(*inputs)
+
+
+def finished(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A jitted function whose failures are ours. It waits for results, because JAX reports failures with them."""
+
+    def call(*args: Any) -> Any:
+        try:
+            return jax.block_until_ready(function(*args))
+        except jax.errors.JaxRuntimeError as error:
+            ours = find_failure(str(error))
+            if ours is None:
+                raise
+            raise ours from error
+
+    return call
 
 
 def _specs(op: CustomOp, inputs: Sequence[Any]) -> Specs:

@@ -54,12 +54,13 @@ XLA_FFI_Error *run(XLA_FFI_CallFrame *frame) {
                        "', which is not loaded in this process; expected custom_op(op) to be called first: do that");
   const uint64_t mask = static_cast<uint64_t>(wanted);
   if (frame->args.size != bridge::arguments(*op, phase) || frame->rets.size != bridge::results(*op, phase, mask))
-    return failure(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT, "deep500: got a wrong number of tensors");
+    return failure(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT,
+                   bridge::about(*op, "a wrong number of tensors; expected a call that custom_op made"));
   bridge::Array args[3 * bridge::MOST], rets[2 * bridge::MOST];
   for (int64_t i = 0; i < frame->args.size; ++i) args[i] = array(frame->args.args[i]);
   for (int64_t i = 0; i < frame->rets.size; ++i) rets[i] = array(frame->rets.rets[i]);
   const std::string problem = bridge::call(*op, phase, mask, args, rets);
-  if (!problem.empty()) return failure(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT, "deep500: " + problem);
+  if (!problem.empty()) return failure(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT, problem);
   return nullptr;
 }
 
@@ -70,7 +71,7 @@ D500_BRIDGE_API XLA_FFI_Error *d500_xla_call(XLA_FFI_CallFrame *frame) {
   return run(frame);
 }
 
-D500_BRIDGE_API void d500_bridge_add(const char *key, int64_t inputs, int64_t outputs, void *const *functions,
-                                     const int64_t *declared, int64_t length) {
-  bridge::add(key, inputs, outputs, functions, declared, length);
+D500_BRIDGE_API void d500_bridge_add(const char *key, const char *name, int64_t inputs, int64_t outputs,
+                                     void *const *functions, const int64_t *declared, int64_t length) {
+  bridge::add(key, name, inputs, outputs, functions, declared, length);
 }

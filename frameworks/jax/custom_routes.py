@@ -5,7 +5,7 @@ The other way, XLA's custom call, is in :mod:`deep500.frameworks.jax.custom_nati
 
 from __future__ import annotations
 
-import re
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deep500 import errors
-from deep500.errors import Deep500Error, InputError, UnsupportedOperator
+from deep500.errors import InputError, UnsupportedOperator
 from deep500.operators.base import CustomOp, Descriptors, as_list, contiguous
-from deep500.operators.bridge import can_bridge, reported
+from deep500.operators.bridge import can_bridge
+from deep500.operators.failures import Reported, guarded
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
 Specs = list[jax.ShapeDtypeStruct]
@@ -51,6 +51,12 @@ def route_of(op: CustomOp) -> Route:
     return Callback(op)
 
 
+# JAX prints whatever a callback raises; what is reported anyway need not be printed.
+logging.getLogger("jax._src.callback").addFilter(
+    lambda record: not (record.exc_info and isinstance(record.exc_info[1], Reported))
+)
+
+
 class Callback:
     """Operators that run on NumPy arrays."""
 
@@ -67,7 +73,7 @@ class Callback:
             outputs = op.run([_host(x) for x in arrays])
             return tuple(_as_inferred(op, y, s) for y, s in zip(outputs, specs, strict=True))
 
-        return tuple(jax.pure_callback(call, tuple(specs), *inputs, vmap_method="sequential"))
+        return tuple(jax.pure_callback(guarded(op.name, call), tuple(specs), *inputs, vmap_method="sequential"))
 
     def backward(
         self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
@@ -81,7 +87,9 @@ class Callback:
             return tuple(g for g, w in zip(found, wanted, strict=True) if w)
 
         specs = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x, w in zip(inputs, wanted, strict=True) if w)
-        return tuple(jax.pure_callback(call, specs, *grads, *inputs, *outputs, vmap_method="sequential"))
+        return tuple(
+            jax.pure_callback(guarded(op.name, call), specs, *grads, *inputs, *outputs, vmap_method="sequential")
+        )
 
     def second(self, *args: Any) -> tuple[Sequence[Any], Sequence[Any]]:
         """No."""
@@ -108,24 +116,6 @@ def _as_inferred(op: CustomOp, array: np.ndarray, spec: jax.ShapeDtypeStruct) ->
             f"{spec.dtype}{list(spec.shape)}, as infer says: let forward return that, or declare output_descriptors"
         )
     return array
-
-
-_OURS = re.compile(r"deep500\.errors\.(\w+): ")
-
-
-def raised(error: Exception, name: str) -> Deep500Error | None:
-    """JAX's error of a failed call as one of ours; None if it is about something else."""
-    text = str(error)
-    if "deep500: " in text:  # said by the bridge
-        return reported(text.rpartition("deep500: ")[2].strip(), name)
-    if "pure_callback" not in text:
-        return None
-    *_, found = [None, *_OURS.finditer(text)]
-    if found is not None:  # ours already
-        kind = getattr(errors, found[1], InputError)
-        return kind(text[found.end() :].strip())
-    last = text.strip().rpartition("\n")[2]
-    return InputError(f"operator {name!r}: got {last} from its Python code; expected results: mend it or its inputs")
 
 
 class NativeOp(CustomOp):

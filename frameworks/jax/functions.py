@@ -19,8 +19,10 @@ import numpy as np
 
 from deep500.errors import InputError, NetworkError
 from deep500.frameworks.jax.compiler import RANDOM, sources_of, statistics_of
+from deep500.frameworks.jax.custom import finished
 from deep500.frameworks.jax.dtypes import as_argument, is_float
 from deep500.frameworks.jax.operators.table import DependsOnData
+from deep500.networks.custom import every_node, is_custom
 from deep500.networks.executor import InputCheck
 from deep500.networks.program import Program
 
@@ -121,7 +123,10 @@ class Compiled:
         if key in self.variants:
             self.variants.move_to_end(key)
             return self.variants[key]
-        self.variants[key] = function = jax.jit(self._function(known))
+        function: Callable[..., Any] = jax.jit(self._function(known))
+        if any(map(is_custom, every_node(self.program.nodes))):
+            function = finished(function)
+        self.variants[key] = function
         if len(self.variants) > VARIANTS:
             self.variants.popitem(last=False)
         return function

@@ -24,6 +24,7 @@ from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.custom import is_custom
 from deep500.networks.node import Node, captures
 from deep500.networks.program import Program, Target, constant_value, from_graph, needed
+from deep500.operators.failures import find_failure
 
 TARGET = Target("tensorflow", OPS, DTYPES)
 
@@ -306,6 +307,8 @@ def _scope(name: str) -> str:
 
 def failure(error: Exception, where: str) -> Deep500Error:
     """TensorFlow's error as one of ours."""
+    if (ours := find_failure(str(error))) is not None:  # a custom operator's, which is named in it
+        return ours
     text = re.split(r"\n *File [^\n]*", str(error))[-1]  # without the lines that trace where the graph was made
     text = re.sub(r"\s+", " ", text).strip()[:400]
     if isinstance(error, (tf.errors.UnimplementedError, tf.errors.NotFoundError)) or "No OpKernel" in text:

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from deep500.errors import Deep500Error, InputError, UnsupportedOperator
-from deep500.frameworks.tensorflow.custom_routes import NativeOp, NumpyFunction, Route, UnknownSizes, describe, raised
+from deep500.frameworks.tensorflow.custom_routes import NativeOp, NumpyFunction, Route, UnknownSizes, describe
 from deep500.frameworks.tensorflow.operators import NeedsValue
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.custom import named, operator_of
 from deep500.networks.node import Node
 from deep500.operators.base import CustomOp
 from deep500.operators.bridge import can_bridge
+from deep500.operators.failures import find_failure
 from deep500.tensors import TensorDescriptor
 
 _KEPT = 1024  # operators that are kept
@@ -93,7 +94,7 @@ class TensorFlowOperator:
             try:
                 return self._route.eager(tensors)
             except tf.errors.OpError as error:
-                ours = raised(error, self.op.name)
+                ours = find_failure(str(error))
                 if ours is None:
                     raise
                 raise ours from error

@@ -93,11 +93,11 @@ bool run(const Kernel &kernel, TF_OpKernelContext *ctx, Status &status) {
   const int64_t count = bridge::arguments(op, kernel.phase), first = bridge::first_input(op, kernel.phase);
   const int64_t given = TF_NumInputs(ctx), outputs = TF_NumOutputs(ctx);
   const auto fail = [&](const std::string &text) {
-    TF_SetStatus(status, TF_INVALID_ARGUMENT, ("deep500: " + text).c_str());
+    TF_SetStatus(status, TF_INVALID_ARGUMENT, text.c_str());
     return false;
   };
   if (given < count || given > count + 1 || outputs != bridge::results(op, kernel.phase, kernel.wanted))
-    return fail("got a wrong number of tensors");
+    return fail(bridge::about(op, "a wrong number of tensors; expected a call that custom_op made"));
   std::vector<Tensor> tensors, made;
   std::vector<Sizes> sizes, output_sizes;
   for (int64_t i = 0; i < given; ++i) {
@@ -114,7 +114,7 @@ bool run(const Kernel &kernel, TF_OpKernelContext *ctx, Status &status) {
   if (!problem.empty()) return fail(problem);
   if (kernel.phase == bridge::FORWARD || kernel.phase == bridge::JVP) {
     output_sizes = planned(kernel, sizes, given > count ? tensors[count].get() : nullptr);
-    if (static_cast<int64_t>(output_sizes.size()) != op.outputs) return fail("got inputs of other ranks than planned");
+    if (static_cast<int64_t>(output_sizes.size()) != op.outputs) return fail(bridge::about(op, "inputs of other ranks than were declared; expected those"));
     if (kernel.phase == bridge::JVP)
       for (int64_t i = 0; i < op.outputs; ++i) output_sizes.push_back(output_sizes[i]);
   } else {
@@ -164,7 +164,7 @@ struct Registration {
 
 }  // namespace
 
-D500_BRIDGE_API void d500_bridge_add(const char *key, int64_t inputs, int64_t outputs, void *const *functions,
-                                     const int64_t *declared, int64_t length) {
-  bridge::add(key, inputs, outputs, functions, declared, length);
+D500_BRIDGE_API void d500_bridge_add(const char *key, const char *name, int64_t inputs, int64_t outputs,
+                                     void *const *functions, const int64_t *declared, int64_t length) {
+  bridge::add(key, name, inputs, outputs, functions, declared, length);
 }

@@ -27,6 +27,7 @@ from deep500.frameworks.tensorflow.dtypes import tf_dtype
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.operators.base import Descriptors
 from deep500.operators.bridge import BACKWARD, FORWARD, HVP, JVP, Bridge, build_bridge
+from deep500.operators.failures import guarded
 from deep500.tensors import TensorDescriptor
 
 _kernels: dict[str, OpKernel] = {}
@@ -96,7 +97,9 @@ class OpKernel:
             found: list[Any] = [d.shape for d in self.op.infer(known)]
             return np.array([size for shape in found for size in (len(shape), *shape)], np.int64)
 
-        return tf.numpy_function(ask, [tf.shape(x, tf.int64) for x in tensors], tf.int64, stateful=False)
+        return tf.numpy_function(
+            guarded(self.op.name, ask), [tf.shape(x, tf.int64) for x in tensors], tf.int64, stateful=False
+        )
 
     def gradient(self, inputs: Sequence[Any], outputs: Sequence[Any], grads: Sequence[Any], skipped: Any) -> list[Any]:
         """Gradients of the inputs, None for those that have none or that nobody wants."""

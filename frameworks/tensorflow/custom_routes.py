@@ -5,18 +5,16 @@ The third way, an operator of TensorFlow's, is in :mod:`deep500.frameworks.tenso
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from deep500 import errors
 from deep500.errors import Deep500Error, InputError, UnsupportedOperator
 from deep500.frameworks.tensorflow.dtypes import from_array, tf_dtype, to_array
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.operators.base import CustomOp, Descriptors, as_list, contiguous
-from deep500.operators.bridge import reported
+from deep500.operators.failures import guarded
 from deep500.tensors import TensorDescriptor
 
 _PROBES = (12, 24, 36)  # sizes that are tried in place of unknown ones
@@ -140,8 +138,8 @@ class NumpyFunction:
 
         @tf.custom_gradient
         def function(*inputs: Any) -> Any:
-            made = tf.numpy_function(call, inputs, [tf_dtype(d.dtype) for d in found], stateful=False)
-            outputs = with_shapes(made, [d.shape for d in found])
+            made = tf.numpy_function(guarded(op.name, call), inputs, [tf_dtype(d.dtype) for d in found], stateful=False)
+            outputs = with_shapes(as_list(made), [d.shape for d in found])
             return outputs, lambda *grads: self._backward(grads, inputs, outputs)
 
         return as_list(function(*tensors))
@@ -162,12 +160,12 @@ class NumpyFunction:
         @tf.custom_gradient
         def function(*given: Any) -> Any:
             chosen = [x for x, w in zip(given[out:n], wanted, strict=True) if w]
-            made = tf.numpy_function(call, given, [x.dtype for x in chosen], stateful=False)
+            made = tf.numpy_function(guarded(op.name, call), given, [x.dtype for x in chosen], stateful=False)
 
             def refuse(*_: Any) -> Any:
                 raise no_second(op)
 
-            return with_shapes(made, [describe(x).shape for x in chosen]), refuse
+            return with_shapes(as_list(made), [describe(x).shape for x in chosen]), refuse
 
         whole_grads = [whole(g, y) for g, y in zip(grads, outputs, strict=True)]
         found = iter(as_list(function(*whole_grads, *inputs, *outputs)))
@@ -188,28 +186,6 @@ def _as_inferred(op: CustomOp, array: np.ndarray, wanted: TensorDescriptor) -> n
             "let forward return that, or declare output_descriptors"
         )
     return array
-
-
-_OURS = re.compile(r"\b(\w*(?:Error|Operator|Exception|Backend)): ")
-
-
-def raised(error: Exception, name: str) -> Deep500Error | None:
-    """TensorFlow's error of a failed call as one of ours; None if it is about something else."""
-    text = str(error)
-    if "deep500: " in text:  # said by the bridge
-        said = re.sub(r"\s*\[Op:Deep500Call\].*|\s*\[\[\{\{node.*", "", text.rpartition("deep500: ")[2], flags=re.S)
-        return reported(said, name)
-    if "PyFunc" not in text:
-        return None
-    found = _OURS.search(text)
-    kind = getattr(errors, found[1], None) if found else None
-    said = re.split(
-        r"\n *Traceback \(most|\n\n|\s*\[Op:EagerPyFunc|\s*\[Op:PyFunc", text[found.end() if found else 0 :]
-    )[0]
-    if isinstance(kind, type) and issubclass(kind, Deep500Error):
-        return kind(said.strip())
-    who = f"{found[1]} ({said.strip()})" if found else said.strip()
-    return InputError(f"operator {name!r}: got {who} from its Python code; expected results: mend it or its inputs")
 
 
 class NativeOp(CustomOp):

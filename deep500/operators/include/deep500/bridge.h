@@ -30,7 +30,7 @@ struct Array {
 
 // The exports of one operator library (deep500/deep500.h says what each does) and what it was declared with.
 struct Operator {
-  std::string key;
+  std::string key, name;
   int64_t inputs, outputs;
   void *(*instance)(const int64_t *);
   int (*forward)(void *, const void *const *, void *const *);
@@ -60,14 +60,15 @@ inline const Operator *find(const char *key, size_t length) {
 }
 
 // functions: instance, forward, backward, jvp, hvp, error; null where the operator has none.
-inline void add(const char *key, int64_t inputs, int64_t outputs, void *const *functions, const int64_t *declared,
-                int64_t length) {
+inline void add(const char *key, const char *name, int64_t inputs, int64_t outputs, void *const *functions,
+                const int64_t *declared, int64_t length) {
   static std::mutex mutex;
   std::lock_guard<std::mutex> lock(mutex);
   if (find(key, std::strlen(key))) return;
   auto &head = table()[slot(key, std::strlen(key))];
   auto *op = new Operator{};
   op->key = key;
+  op->name = name;
   op->inputs = inputs;
   op->outputs = outputs;
   op->instance = reinterpret_cast<decltype(op->instance)>(functions[0]);
@@ -105,6 +106,15 @@ inline std::string shown(const Array &array) {
   return text + "]";
 }
 
+// How every text begins: it goes through the framework's own errors and is found again by this.
+inline std::string about(const Operator &op, const std::string &problem) {
+  return "deep500: C++ operator '" + op.name + "': got " + problem;
+}
+
+inline std::string failure(const Operator &op, const char *what) {
+  return about(op, std::string("a failure of ") + what + " (" + op.error() + "); expected it to succeed: see its source");
+}
+
 // Empty if the inputs' sizes are those that were declared; else what is wrong.
 inline std::string check(const Operator &op, const Array *inputs) {
   std::map<int64_t, int64_t> symbols;
@@ -117,15 +127,10 @@ inline std::string check(const Operator &op, const Array *inputs) {
       const int64_t size = inputs[i].sizes[d];
       fits = at[d] == -1 || (at[d] >= 0 ? at[d] == size : symbols.emplace(at[d], size).first->second == size);
     }
-    if (!fits) return "input " + std::to_string(i) + ": got sizes " + shown(inputs[i]) + "; expected those declared";
+    if (!fits) return about(op, "sizes " + shown(inputs[i]) + " of input " + std::to_string(i) + "; expected those declared");
     at += rank;
   }
   return "";
-}
-
-// What the operator has to say of its own failure, marked as such.
-inline std::string failure(const Operator &op, const char *what) {
-  return std::string("failure of ") + what + " (" + op.error() + ")";
 }
 
 // Run one phase on a framework's memory. Empty if all is well, else what is wrong.
@@ -148,7 +153,7 @@ inline std::string call(const Operator &op, int64_t phase, uint64_t wanted, cons
   int64_t sizes[1024], count = 0;
   for (int64_t i = 0; i < in + out; ++i) {
     const Array &array = i < in ? args[first + i] : outputs[i - in];
-    if (count + 1 + array.rank > 1024) return "got tensors of too many dimensions; expected less than 1024 in all";
+    if (count + 1 + array.rank > 1024) return about(op, "tensors of too many axes; expected less than 1024 in all");
     sizes[count++] = array.rank;
     for (int64_t d = 0; d < array.rank; ++d) sizes[count++] = array.sizes[d];
   }
@@ -164,7 +169,7 @@ inline std::string call(const Operator &op, int64_t phase, uint64_t wanted, cons
   else if (phase == HVP && op.hvp)
     status = op.hvp(instance, given, given + out, given + out + in, result);
   else
-    return "got a call of a derivative; expected one that the operator has: build it with gradient='enzyme'";
+    return about(op, "a call of a derivative; expected one that it has: compile it with gradient='enzyme'");
   static const char *const names[] = {"forward", "backward", "jvp", "hvp"};
   return status ? failure(op, names[phase]) : "";
 }
