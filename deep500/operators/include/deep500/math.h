@@ -1,5 +1,5 @@
 // Activation functions written through exp, so that a compiler with a vector math library turns a loop of them into
-// vector code (no library has a vector tanh). All hold for any finite argument, also where exp overflows.
+// vector code (no library has a vector tanh). All, and their gradients, hold for any finite argument.
 #pragma once
 
 #include <cmath>
@@ -11,18 +11,20 @@ namespace d5 {
 template <class T>
 using compute_t = typename std::conditional<std::is_same<T, double>::value, double, float>::type;
 
-/// 1 / (1 + exp(-x))
+/// 1 / (1 + exp(-x)). Of exp(x) and exp(-x) the one is taken that is at most 1: where the other overflows, a derived
+/// gradient would be infinity times zero, and with fast maths the value itself is lost.
 template <class T>
 inline compute_t<T> sigmoid(T x) {
   using C = compute_t<T>;
-  return C(1) / (C(1) + std::exp(-C(x)));
+  const C v = C(x), e = std::exp(v > C(0) ? -v : v);
+  return (v > C(0) ? C(1) : e) / (C(1) + e);
 }
 
 /// tanh(x) = 2 sigmoid(2x) - 1; absolute error about one rounding of 1, so of little relative accuracy near 0.
 template <class T>
 inline compute_t<T> tanh(T x) {
   using C = compute_t<T>;
-  return C(2) / (C(1) + std::exp(C(-2) * C(x))) - C(1);
+  return C(2) * sigmoid(C(2) * C(x)) - C(1);
 }
 
 /// log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|))
