@@ -1,0 +1,1 @@
+"""Plugin: see mish.py."""

@@ -1,0 +1,1 @@
+"""Plugin: see rmsnorm.py."""

@@ -1,0 +1,1 @@
+"""Plugin: see scaled_dot_product.py."""

@@ -1,0 +1,1 @@
+"""Plugin: see softplus_conv.py."""
