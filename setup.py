@@ -83,7 +83,10 @@ setup(
     python_requires=">=3.10",
     package_dir={"": "."},
     packages=find_packages(include=["deep500", "deep500.*", "recipes", "recipes.*"]),
-    package_data={"": ["py.typed", "*.html", "*.j2", "*.css", "*.js", "*.json", "*.h", "*.hpp", "*.cpp"]},
+    package_data={
+        "": ["py.typed", "*.html", "*.j2", "*.css", "*.js", "*.json", "*.h", "*.hpp", "*.cpp"],
+        "deep500.operators": ["include/deep500/*.h"],  # no package of its own
+    },
     include_package_data=True,
     install_requires=CORE,
     extras_require=EXTRAS,
