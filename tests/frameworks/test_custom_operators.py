@@ -94,8 +94,9 @@ def test_several_outputs_whole_numbers_and_parameters_as_inputs(backend: ModuleT
 
 def test_a_missing_plugin_is_named_when_the_executor_is_built(backend: ModuleType) -> None:
     net = classifier()
-    net.replace("act2", "TestLeakyRelo", domain="deep500")
-    with pytest.raises(UnsupportedOperator, match=r"'TestLeakyRelo' in node 'act2'.*load_plugin"):
+    for name in ("act1", "act2"):
+        net.replace(name, "TestLeakyRelo", domain="deep500")
+    with pytest.raises(UnsupportedOperator, match=r"'TestLeakyRelo' in node 'act1'.* in node 'act2'.*load_plugin"):
         backend.from_model(net)
 
 

@@ -146,6 +146,7 @@ def test_live_parameters_reach_operators_and_sessions() -> None:
     assert executor.inference_and_backprop({"x": x}, "loss")["loss"] == -1
     assert_close(executor.network.fetch_tensors(["w.grad"])[0], np.array([-1, -0.5, -1, -0.5], np.float32))
     executor.network.feed_tensor("w", np.full(4, 2, np.float32))
+    assert executor.inference_and_backprop({"x": x}, "loss")["loss"] == -8
     assert executor.inference({"x": x})["loss"] == -8 and executor.inference({"x": x}, ["w"])["w"][0] == 2
 
 
@@ -153,11 +154,11 @@ def test_masks_of_two_sessions_differ_and_follow_the_seed() -> None:
     net = Network()
     net.add_input("x", (64,))
     net.add_parameter("w", np.ones(64, np.float32))
-    net.add_node("Mul", ["x", "w"], "v")
-    net.add_node("Dropout", "v", "a", name="first")
+    net.add_node("Dropout", "x", "a", name="first")
     net.add_node("TestLeakyRelu", "a", "b", domain="deep500")
     net.add_node("Dropout", "b", "c", name="second")
-    net.add_node("ReduceSum", "c", "loss", keepdims=0)
+    net.add_node("Mul", ["c", "w"], "d")
+    net.add_node("ReduceSum", "d", "loss", keepdims=0)
     for name in ("a", "c", "loss"):
         net.add_output(name)
     executor, feeds = ort().from_model(net), {"x": np.ones(64, np.float32)}

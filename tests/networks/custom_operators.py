@@ -83,6 +83,15 @@ class Fourths(d5.CustomPythonOp):
         return grads[0].reshape(fwd_inputs[0].shape)
 
 
+@d5.register_op("TestFussy")
+class Fussy(SinCos):
+    """Like SinCos, for a multiple of seven rows only."""
+
+    def forward(self, inputs):
+        assert len(inputs[0]) % 7 == 0
+        return super().forward(inputs)
+
+
 @d5.register_op("TestBroken")
 class Broken(d5.CustomPythonOp):
     """Raises an error of nobody's."""

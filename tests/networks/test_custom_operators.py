@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,8 @@ from deep500.errors import InputError, NetworkError, UnsupportedOperator
 from deep500.networks import Network, create, gradient_rule, replace_operator
 from deep500.networks.custom import check_plugins
 from deep500.networks.gradient_rules import RULES
-from deep500.networks.node import Node, find_schema
+from deep500.networks.gradient_rules.custom import find_rule
+from deep500.networks.node import Node, _operators, find_schema
 from deep500.operators import registry
 from deep500.tensors import TensorDescriptor, tensordesc
 from tests.networks import custom_operators
@@ -91,6 +93,8 @@ def test_schemas_are_there_for_the_inference_only(monkeypatch: pytest.MonkeyPatc
     seen = []
 
     def infer(self, inputs):  # while it is asked, an operator may build and look at networks of its own
+        find_schema.cache_clear()
+        _operators.cache_clear()
         seen.append((onnx.defs.has("TestOpaque", "deep500"), find_schema("TestOpaque", "deep500")))
         assert chain("TestLeakyRelu").descriptors()["y"].shape == ("N", 4)
         return list(inputs)
@@ -102,18 +106,20 @@ def test_schemas_are_there_for_the_inference_only(monkeypatch: pytest.MonkeyPatc
     chain("TestNobodyHasIt")  # domain deep500 stays open for operators whose plugin is missing
 
 
-def test_threads_wait_for_each_other() -> None:
-    found: list[object] = []
+def test_threads_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(answer):
+        def infer(self, inputs):
+            time.sleep(0.002)  # gives the other thread its turn
+            return [TensorDescriptor("float64", answer)]
 
-    def ask(op_type: str) -> None:
-        found.extend(chain(op_type).descriptors()["y"].shape for _ in range(5))
+        return infer
 
-    threads = [threading.Thread(target=ask, args=[name]) for name in ("TestLeakyRelu", "TestOpaque") * 2]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [("N", 4)] * 20
+    answers = {"TestLeakyRelu": (1, 2), "TestOpaque": (3,)}
+    monkeypatch.setattr(custom_operators.LeakyRelu, "infer", slowly(answers["TestLeakyRelu"]))
+    monkeypatch.setattr(custom_operators.Opaque, "infer", slowly(answers["TestOpaque"]))
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda name: chain(*[name] * 9).descriptors()["v8"].shape, answers))
+    assert found == list(answers.values())
 
 
 def test_inside_a_sub_graph() -> None:
@@ -185,6 +191,13 @@ def test_outputs_without_gradient_and_outputs_left_out() -> None:
         assert node.attributes == {"num_outputs": 2} and len(node.inputs) == 5
         got = d5fw.from_model(gradient).inference(x, ["x.grad"])["x.grad"]
         assert_close(got, want, "gradient", str(outputs))
+
+
+def test_an_operator_that_cannot_tell_its_outputs_is_taken_to_have_those_named() -> None:
+    """Its sizes are known at the run only, and it refuses all that are tried."""
+    node = Node("TestFussy", ("x",), ("s", "c"), "both", "deep500")
+    rule = find_rule(node, {"x": TensorDescriptor("float64", ("N", 4))})
+    assert rule is not None and rule.outputs == 2
 
 
 def test_whole_numbers_have_no_gradient() -> None:
