@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -23,11 +23,29 @@ from deep500.operators.base import CustomOp
 from deep500.operators.python_op import GradientOp
 from deep500.tensors import TensorDescriptor
 
-_made: dict[object, Callable[..., Any]] = {}
+
+class TensorFunction(Protocol):
+    """What :func:`custom_op` returns.
+
+    Attributes:
+        op: the operator.
+        implementation: ``"builtin"``: compiled, the short way; ``"library"``: all through torch.library; ``"native"``:
+            made of a torch function.
+        library: its ``forward`` and ``backward`` are the operators in ``torch.ops.deep500``; None for ``"native"``.
+    """
+
+    op: CustomOp
+    implementation: str
+    library: Any
+
+    def __call__(self, *inputs: Any) -> Any: ...
+
+
+_made: dict[object, TensorFunction] = {}
 _making = threading.Lock()
 
 
-def custom_op(op: CustomOp) -> Callable[..., Any]:
+def custom_op(op: CustomOp) -> TensorFunction:
     """An operator as a function of tensors: one tensor, or a tuple of them if it has several outputs.
 
     Autograd, ``torch.compile(fullgraph=True)``, ``torch.export``, FakeTensors and ``torch.library.opcheck`` work on it;
@@ -39,9 +57,7 @@ def custom_op(op: CustomOp) -> Callable[..., Any]:
             ``torch.compile(dynamic=True)`` where descriptors tell how outputs follow from inputs.
 
     Returns:
-        A function with attributes ``op``, ``implementation`` (``"builtin"``: compiled, the short way; ``"library"``:
-        all through torch.library; ``"native"``: made of a torch function) and ``library``, whose ``forward`` and
-        ``backward`` are the operators in ``torch.ops.deep500``. Asked again, the same one.
+        A function with attributes, see :class:`TensorFunction`. Asked again, the same one.
 
     Raises:
         InputError: when called, inputs that do not fit the operator, or are not on the processor.
@@ -79,7 +95,7 @@ def _key(op: CustomOp) -> object:
     return lasting_key(op) or id(op)  # the function holds the operator, so nobody else gets its id
 
 
-def _function(op: CustomOp) -> Callable[..., Any]:
+def _function(op: CustomOp) -> TensorFunction:
     library = Library(op)
     short, tracing = short_way(op, library), torch.compiler.is_dynamo_compiling
 
@@ -94,7 +110,7 @@ def _function(op: CustomOp) -> Callable[..., Any]:
     )
 
 
-def _native(op: NativeOp) -> Callable[..., Any]:
+def _native(op: NativeOp) -> TensorFunction:
     def native(*inputs: Any) -> Any:
         op.check([desc_from_tensor(x) for x in inputs])
         return op.function(*inputs)
@@ -102,10 +118,11 @@ def _native(op: NativeOp) -> Callable[..., Any]:
     return _labelled(native, op, "native", None)
 
 
-def _labelled(function: Any, op: CustomOp, implementation: str, library: Library | None) -> Callable[..., Any]:
+def _labelled(function: Any, op: CustomOp, implementation: str, library: Library | None) -> TensorFunction:
     function.__name__ = function.__qualname__ = op.name
     function.op, function.implementation, function.library = op, implementation, library
-    return function
+    made: TensorFunction = function
+    return made
 
 
 def node_function(node: Node, descriptors: Mapping[str, TensorDescriptor]) -> Callable[..., Any]:

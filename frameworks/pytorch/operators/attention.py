@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from deep500.frameworks.pytorch.operators.table import op
+from deep500.networks.attention_mask import hidden_places
 
 Tensor = torch.Tensor
 
@@ -38,32 +39,16 @@ def attention(
     groups = q.shape[1] // k.shape[1]
     if groups > 1:
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    hidden = _hidden(q, k, past, lengths, is_causal, left_window_size, right_window_size)
+    here, there = (
+        torch.arange(q.shape[2], device=q.device).unsqueeze(1) + past,
+        torch.arange(k.shape[2], device=q.device),
+    )
+    valid = None if lengths is None else lengths.reshape(-1, 1, 1, 1)
+    hidden = hidden_places(here.unsqueeze(1) + past, there, valid, is_causal, left_window_size, right_window_size)
     weights, stages = _weights(q, k, _bias(q, k, mask, hidden), scale, softcap, softmax_precision)
     y = weights @ v
     y = y.transpose(1, 2).flatten(2) if flat else y
     return y if len(outputs) == 1 else (y, *present, stages[qk_matmul_output_mode])[: len(outputs)]
-
-
-def _hidden(
-    q: Tensor, k: Tensor, past: Any, lengths: Tensor | None, causal: int, left: int, right: int
-) -> Tensor | None:
-    """Where a query must not look: ahead, outside its window, beyond the valid keys."""
-    here = torch.arange(q.shape[2], device=q.device).unsqueeze(1) + past
-    there = torch.arange(k.shape[2], device=q.device)
-    rules = []
-    if causal:
-        rules.append(there > here)
-    if left >= 0:
-        rules.append(there < here - left)
-    if right >= 0:
-        rules.append(there > here + right)
-    if lengths is not None:
-        rules.append(there >= lengths.reshape(-1, 1, 1, 1))
-    hidden = None
-    for rule in rules:
-        hidden = rule if hidden is None else hidden | rule
-    return hidden
 
 
 def _bias(q: Tensor, k: Tensor, mask: Tensor | None, hidden: Tensor | None) -> Tensor | None:

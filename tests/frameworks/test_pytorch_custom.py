@@ -1,0 +1,476 @@
+"""Custom operators in PyTorch: autograd, torch.library, torch.compile, the compiled operators' short way, networks."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+import deep500 as d5  # noqa: E402
+import deep500.frameworks.pytorch as d5fw  # noqa: E402
+from deep500.errors import InputError, NetworkError, OperatorError, UnsupportedOperator  # noqa: E402
+from deep500.frameworks.pytorch import compiled, shortcut  # noqa: E402
+from deep500.networks import Network, add_loss  # noqa: E402
+from deep500.operators import registry  # noqa: E402
+from deep500.operators.python_op import GradientOp  # noqa: E402
+from deep500.tensors import TensorDescriptor  # noqa: E402
+
+pytestmark = pytest.mark.backend("pytorch")
+Function = Any  # of tensors, with attributes
+
+CUBE = """
+#include "deep500/deep500.h"
+template <typename T> struct cube : deep500::CustomOperator {
+  int n;
+  explicit cube(int count) : n(count) {}
+  void forward(const T *x, T *y) { for (int i = 0; i < n; ++i) y[i] = x[i] * x[i] * x[i]; }
+  void backward(const T *dy, const T *x, const T *, T *dx) {
+    for (int i = 0; i < n; ++i) dx[i] = 3 * dy[i] * x[i] * x[i];
+  }
+};
+D500_EXPORTED void *create_new_op(deep500::tensor_t *in, int, deep500::tensor_t *, int) {
+  int n = 1;
+  for (int d = 0; d < in[0].dims; ++d) n *= in[0].sizes[d];
+  return new cube<D500_DTYPE>(n);
+}
+D500_REGISTER_OP(cube<D500_DTYPE>);
+"""
+
+# squares of the chosen elements, and where the first input lies in memory
+CHOOSE = """
+#include <stdexcept>
+#include "deep500/deep500.h"
+struct choose : deep500::CustomOperator {
+  int n, m;
+  choose(int rows, int columns) : n(rows), m(columns) {}
+  double at(const double *x, const int64_t *which, int i) {
+    if (which[i] < 0 || which[i] >= m) throw std::out_of_range("no such column");
+    return x[i * m + which[i]];
+  }
+  void forward(const double *x, const int64_t *which, double *y, int64_t *place) {
+    for (int i = 0; i < n; ++i) y[i] = at(x, which, i) * at(x, which, i);
+    *place = reinterpret_cast<int64_t>(x);
+  }
+  void backward(const double *dy, const int64_t *, const double *x, const int64_t *which, const double *,
+                const int64_t *, double *dx, int64_t *) {
+    for (int i = 0; i < n * m; ++i) dx[i] = 0;
+    for (int i = 0; i < n; ++i) dx[i * m + which[i]] = 2 * dy[i] * at(x, which, i);
+  }
+};
+D500_EXPORTED void *create_new_op(deep500::tensor_t *in, int, deep500::tensor_t *, int) {
+  return new choose(in[0].sizes[0], in[0].sizes[1]);
+}
+D500_REGISTER_OP(choose);
+"""
+
+
+class Cube(d5.CustomPythonOp):
+    """The cube, in Python."""
+
+    def forward(self, inputs: Any) -> Any:
+        return inputs[0] ** 3
+
+    def backward(self, grads: Any, fwd_inputs: Any, fwd_outputs: Any) -> Any:
+        return 3 * grads[0] * fwd_inputs[0] ** 2
+
+
+class MulAdd(d5.CustomPythonOp):
+    """Product and sum."""
+
+    def forward(self, inputs: Any) -> Any:
+        return [inputs[0] * inputs[1], inputs[0] + inputs[1]]
+
+    def backward(self, grads: Any, fwd_inputs: Any, fwd_outputs: Any) -> Any:
+        return [grads[0] * fwd_inputs[1] + grads[1], grads[0] * fwd_inputs[0] + grads[1]]
+
+
+def compile_cube(dtype: str, **options: Any) -> Any:
+    any_shape = [TensorDescriptor(dtype, None)]
+    return d5.compile_custom_cppop_inline("cube", CUBE, any_shape, any_shape, **options)
+
+
+@pytest.fixture(scope="module")
+def choose() -> Function:
+    inputs = [d5.tensordesc(("N", "M"), "float64"), d5.tensordesc(("N",), "int64")]
+    outputs = [d5.tensordesc(("N",), "float64"), d5.tensordesc((), "int64")]
+    return d5fw.custom_op(d5.compile_custom_cppop_inline("choose", CHOOSE, inputs, outputs))
+
+
+@pytest.fixture(params=["python", "compiled"])
+def cube(request: pytest.FixtureRequest) -> Function:
+    """The cube in float64."""
+    function = d5fw.custom_op(Cube() if request.param == "python" else compile_cube("float64"))
+    assert function.implementation == {"python": "library", "compiled": "builtin"}[request.param]
+    return function
+
+
+def random(*shape: int, grad: bool = True) -> Any:
+    return torch.randn(shape, dtype=torch.float64, requires_grad=grad)
+
+
+# -- forward and gradient ---------------------------------------------------------------------------------------------
+def test_forward_and_gradient(cube: Function) -> None:
+    for x in (random(3, 4), random(4, 3).T, random(8)[::2], random(1, 4).expand(3, 4), random()):
+        assert torch.equal(cube(x), torch.as_tensor(x.detach().numpy() ** 3)) or torch.allclose(cube(x), x**3)
+        assert torch.allclose(cube(x.detach()), x**3)
+    assert torch.autograd.gradcheck(cube, (random(3, 2),))
+    x = random(3)
+    cube(x).sum().backward()  # the gradient that comes in has strides of 0
+    assert torch.allclose(x.grad, 3 * x**2)
+
+
+def test_several_inputs_and_outputs() -> None:
+    function = d5fw.custom_op(MulAdd())
+    x, w = random(3), random(3)
+    assert torch.autograd.gradcheck(function, (x, w))
+    function(x, w)[1].sum().backward()  # no gradient flows into the first output
+    assert torch.equal(w.grad, torch.ones(3, dtype=torch.float64))
+
+
+def test_integers_and_zero_copies(choose: Function) -> None:
+    x, which = random(3, 4), torch.tensor([1, 0, 3])
+    y, place = choose(x, which)
+    assert torch.allclose(y, x.gather(1, which[:, None])[:, 0] ** 2)
+    assert place.item() == x.data_ptr() and not place.requires_grad
+    assert choose(x.detach(), which)[1].item() == x.data_ptr()
+    assert choose(x.T.contiguous().T, which)[1].item() != x.data_ptr()
+    assert torch.autograd.gradcheck(lambda x: choose(x, which)[0], (x,))
+    seen: list[int] = []
+
+    class Seen(d5.CustomPythonOp):
+        def forward(self, inputs: Any) -> Any:
+            seen.append(inputs[0].ctypes.data)
+            return 2 * inputs[0]
+
+    d5fw.custom_op(Seen())(x.detach())
+    assert seen[-1] == x.data_ptr()
+
+
+def test_only_wanted_gradients_are_computed() -> None:
+    op = compile_cube("float64", inactive=[0], gradient="backward")
+    x = random(3)
+    w = random(3)
+    (d5fw.custom_op(op)(x) * w).sum().backward()
+    assert x.grad is None or not x.grad.any()
+    assert torch.allclose(w.grad, x**3)
+    (found,) = d5fw.custom_op(op).library.backward([x.detach()], [x.detach()], [x.detach()], [True])
+    assert not found.any()
+
+
+def test_aliases_of_inputs_are_copied() -> None:
+    class Same(Cube):
+        def forward(self, inputs: Any) -> Any:
+            return [inputs[0], inputs[0][::-1], inputs[0].T]
+
+    x = random(2, 3, grad=False)
+    for y, want in zip(d5fw.custom_op(Same())(x), (x, x.flip(0), x.T), strict=True):
+        assert torch.equal(y, want) and y.data_ptr() != x.data_ptr() and y.is_contiguous()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_other_dtypes(dtype: str) -> None:
+    function = d5fw.custom_op(compile_cube(dtype) if dtype != "bfloat16" else Cube())
+    x = torch.linspace(-2, 2, 9, dtype=getattr(torch, dtype)).requires_grad_()
+    y = function(x)
+    assert y.dtype == x.dtype
+    y.sum().backward()
+    torch.testing.assert_close(y, x**3)
+    torch.testing.assert_close(x.grad, 3 * x**2)
+
+
+# -- what PyTorch asks of an operator ---------------------------------------------------------------------------------
+def test_opcheck(cube: Function, choose: Function) -> None:
+    x, which = random(3, 4), torch.tensor([1, 0, 3])
+    torch.library.opcheck(cube.library.forward, ([x],))
+    torch.library.opcheck(cube.library.backward, ([x.detach()], [x.detach()], [x.detach()], [True]))
+    y, place = (t.detach() for t in choose(x, which))
+    given = ([torch.ones_like(y), place], [x.detach(), which], [y, place])
+    torch.library.opcheck(choose.library.backward, (*given, [True, False]))
+    muladd = d5fw.custom_op(MulAdd()).library
+    torch.library.opcheck(muladd.forward, ([x, x.detach()],))
+
+
+def test_compile_without_graph_break(cube: Function) -> None:
+    def work(x: Any, w: Any) -> Any:
+        return (cube(x @ w).sin() * 2).sum()
+
+    x, w = random(5, 3), random(3, 2)
+    fast = torch.compile(work, fullgraph=True, backend="aot_eager")
+    want = torch.autograd.grad(work(x, w), (x, w))
+    got = torch.autograd.grad(fast(x, w), (x, w))
+    assert all(torch.allclose(a, b) for a, b in zip(got, want, strict=True))
+
+
+def test_dynamic_sizes_are_compiled_once(choose: Function) -> None:
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    fast = torch.compile(lambda x, which: choose(x, which)[0] + 1, fullgraph=True, dynamic=True, backend=counter)
+    for rows in (3, 5, 7):
+        x, which = random(rows, 4, grad=False), torch.arange(rows) % 4
+        assert torch.equal(fast(x, which), choose(x, which)[0] + 1)
+    assert counter.frame_count == 1
+
+
+def test_fake_tensors_and_modes_are_seen(cube: Function) -> None:
+    meta = cube(torch.empty(2, 3, dtype=torch.float64, device="meta"))
+    assert (meta.shape, meta.device.type) == ((2, 3), "meta")
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    x = random(3, grad=False)
+    seen: list[str] = []
+    cube(x)
+    with Record():
+        y = cube(x)
+    assert any(name.startswith("deep500.") and "ube" in name for name in seen)
+    assert torch.allclose(y, x**3)
+
+
+def test_number_with_a_pending_sign(cube: Function) -> None:
+    x = torch.tensor([1 + 2j], dtype=torch.complex128).conj().imag  # stored as +2
+    assert x.is_neg() and cube(x).item() == -8
+
+
+def test_inference_mode_and_empty_tensors(cube: Function) -> None:
+    with torch.inference_mode():
+        assert cube(random(2, grad=False)).is_inference()
+    x = random(0, 3)
+    cube(x).sum().backward()
+    assert x.grad.shape == (0, 3)
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+def test_wrong_calls(cube: Function, choose: Function) -> None:
+    if cube.implementation == "builtin":
+        with pytest.raises(InputError, match="got dtype float32; expected float64"):
+            cube(torch.zeros(3))
+        with pytest.raises(InputError, match="got 2 inputs; expected 1"):
+            cube(random(2), random(2))
+    for wrong in (1.5, None, np.zeros(3)):
+        with pytest.raises(InputError, match="expected a tensor"):
+            cube(wrong)
+    with pytest.raises(InputError, match=r"got int64\[4\]; expected int64\[N\]"):
+        choose(random(3, 4), torch.zeros(4, dtype=torch.int64))
+    with pytest.raises(OperatorError, match="no such column"):
+        choose(random(3, 4), torch.tensor([0, 9, 0]))
+    with pytest.raises(InputError, match=r"device 'meta'; expected the processor's memory: move it with .cpu\(\)"):
+        cube.library.array(torch.empty(2, device="meta"), "input", 0)
+    with pytest.raises(InputError, match="expected a CustomOp"):
+        d5fw.custom_op(torch.tanh)
+
+
+@pytest.mark.gpu
+def test_gpu_tensors_are_refused(cube: Function) -> None:
+    with pytest.raises(InputError, match=r"on device 'cuda:0'; expected the processor's memory"):
+        cube(random(3).cuda())
+
+
+def test_no_gradient() -> None:
+    class Forward(d5.CustomPythonOp):
+        def forward(self, inputs: Any) -> Any:
+            return 2 * inputs[0]
+
+    functions = [d5fw.custom_op(Forward()), d5fw.custom_op(compile_cube("float64", gradient=None))]
+    for function in functions:
+        y = function(random(3))
+        with pytest.raises(UnsupportedOperator, match="expected one that has a backward"):
+            y.sum().backward()
+
+
+def test_outputs_whose_size_depends_on_values() -> None:
+    class Positive(d5.CustomPythonOp):
+        def forward(self, inputs: Any) -> Any:
+            return inputs[0][inputs[0] > 0]
+
+    with pytest.raises(InputError, match=r"got output 0 of float32 \(2,\) from forward; expected float32\[3\]"):
+        d5fw.custom_op(Positive())(torch.tensor([1.0, -1.0, 2.0]))
+
+
+def test_second_gradients(cube: Function) -> None:
+    x = random(3)
+    (first,) = torch.autograd.grad(cube(x).sum(), x, create_graph=True)
+    with pytest.raises(UnsupportedOperator, match="gradient of its gradient"):
+        first.sum().backward()
+
+    class Twice(Cube):  # what operators have whose gradient Enzyme made
+        signature: ClassVar = {"jvp": True, "hvp": True}
+
+        def jvp(self, inputs: Any, tangents: Any) -> Any:
+            return self.forward(inputs), [3 * inputs[0] ** 2 * tangents[0]]
+
+        def hvp(self, grads: Any, inputs: Any, tangents: Any) -> Any:
+            return [6 * grads[0] * inputs[0] * tangents[0]]
+
+    assert torch.autograd.gradgradcheck(d5fw.custom_op(Twice()), (x,))
+
+
+# -- the short way ----------------------------------------------------------------------------------------------------
+def test_without_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*args: Any) -> Any:
+        raise shortcut.Missing("a piece of PyTorch")
+
+    monkeypatch.setattr(compiled, "Method", missing)
+    function = d5fw.custom_op(compile_cube("float64", infer=list))  # infer: an operator that nobody made before
+    assert function.implementation == "library"
+    assert torch.autograd.gradcheck(function, (random(3),))
+
+
+def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = d5fw.custom_op(compile_cube("float64", infer=list))
+    x = random(3)
+    function(x).sum().backward()
+    monkeypatch.setattr(function.library, "forward", None)
+    monkeypatch.setattr(function.library, "backward", None)
+    function(x).sum().backward()
+    assert torch.allclose(x.grad, 6 * x**2)
+    with pytest.raises(TypeError):
+        function(random(4, grad=False))  # shapes that are new go through the library
+
+
+def test_more_shapes_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortcut, "CAPACITY", 4)
+    function = d5fw.custom_op(compile_cube("float64", infer=list))
+    for _ in range(2):
+        for size in range(1, 12):
+            x = random(size)
+            function(x).sum().backward()
+            assert torch.allclose(x.grad, 3 * x**2)
+
+
+def test_threads() -> None:
+    function = d5fw.custom_op(compile_cube("float64", infer=list))
+    start = threading.Barrier(4)
+
+    def work(seed: int) -> bool:
+        start.wait()
+        right = True
+        for size in [*range(1, 30), 5000] * 3:  # 5000: the lock of Python is given up
+            x = torch.full((size,), float(seed), dtype=torch.float64, requires_grad=True)
+            y = function(x)
+            y.sum().backward()
+            right &= bool((y == seed**3).all()) and bool((x.grad == 3 * seed**2).all())
+        return right
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(1, 5)))
+
+
+# -- in networks ------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def registered() -> Any:
+    """TestCube: compiled for float32, in Python for other dtypes; TestMulAdd."""
+    known = dict(registry._factories)
+
+    @d5.register_op("TestCube")
+    def make(inputs: Any, python: int = 0) -> Any:
+        return Cube() if python else compile_cube(inputs[0].dtype)
+
+    d5.register_op("TestMulAdd")(MulAdd)
+    yield
+    registry._factories.clear()
+    registry._factories.update(known)
+    registry._make.cache_clear()
+
+
+def network(activation: Callable[[Network], None]) -> Network:
+    rng = np.random.default_rng(0)
+    net = Network("net")
+    net.add_input("x", ("N", 4))
+    net.add_parameter("w", rng.normal(size=(4, 5)).astype("f4"))
+    net.add_parameter("v", rng.normal(size=(5, 3)).astype("f4") / 4)
+    net.add_node("MatMul", ["x", "w"], ["h"])
+    activation(net)
+    net.add_node("MatMul", ["a", "v"], ["output"])
+    net.add_output("output")
+    return add_loss(net)
+
+
+def by_onnx(net: Network) -> None:
+    net.add_node("Mul", ["h", "h"], ["hh"])
+    net.add_node("Mul", ["hh", "h"], ["a"])
+
+
+@pytest.mark.parametrize("python", [0, 1])
+def test_training_equals_the_native_operator(registered: None, python: int) -> None:
+    losses: list[list[float]] = []
+    for activation in (by_onnx, lambda net: net.add_node("TestCube", ["h"], ["a"], domain="deep500", python=python)):
+        executor = d5fw.from_model(network(activation))
+        optimizer = d5fw.MomentumOptimizer(executor, "loss", 0.01, 0.9)
+        rng = np.random.default_rng(1)
+        losses.append([])
+        for size in (8, 8, 5, 8, 3) * 3:
+            batch = {"x": rng.normal(size=(size, 4)).astype("f4"), "label": rng.integers(0, 3, size)}
+            losses[-1].append(float(optimizer.step(batch)["loss"]))
+    assert losses[0][-1] != losses[0][0]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
+
+
+def test_modules_with_custom_nodes_are_copied_and_pickled(registered: None) -> None:
+    def activation(net: Network) -> None:
+        net.add_node("TestCube", ["h"], ["b"], domain="deep500")
+        net.add_node("TestMulAdd", ["b", "h"], ["", "a"], domain="deep500")
+
+    executor = d5fw.from_model(network(activation))
+    x, label = torch.randn(2, 4), torch.tensor([0, 1])
+    module = executor.module
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert other is not module
+        for a, b in zip(other(x, label), module(x, label), strict=True):
+            assert torch.equal(a, b)
+    fast = d5fw.from_model(network(activation))
+    compiled_module = torch.compile(fast.module, fullgraph=True, backend="aot_eager")
+    for a, b in zip(compiled_module(x, label), module(x, label), strict=True):
+        assert torch.allclose(a, b)
+
+
+def test_errors_name_the_node(registered: None) -> None:
+    net = Network("net")
+    net.add_input("x", (None, 2))
+    net.add_input("z", (None, 2))
+    net.add_node("TestMulAdd", ["x", "z"], ["a", "b"], domain="deep500", name="both")
+    net.add_output("a")
+    with pytest.raises((InputError, NetworkError), match=r"node 'both' \(deep500.TestMulAdd\): operator 'MulAdd'"):
+        d5fw.from_model(net).inference({"x": np.zeros((2, 2), "f4"), "z": np.zeros((3, 2), "f4")})
+
+
+def test_gradient_operators_as_functions() -> None:
+    x, w = random(3, grad=False), random(3, grad=False)
+    op = MulAdd()
+    y = d5fw.custom_op(op)(x, w)
+    grads = d5fw.custom_op(GradientOp(op, 2))(x, w, x, w, *y)
+    assert torch.allclose(grads[0], x * w + w) and torch.allclose(grads[1], x * x + w)
+    assert d5fw.custom_op(GradientOp(op, 2)) is d5fw.custom_op(GradientOp(op, 2))
+
+
+def test_same_content_is_registered_once() -> None:
+    op = compile_cube("float64")
+    assert d5fw.custom_op(op) is d5fw.custom_op(pickle.loads(pickle.dumps(op)))
+    assert d5fw.custom_op(Cube()) is not d5fw.custom_op(Cube())
+
+
+# -- torch functions as operators -------------------------------------------------------------------------------------
+def test_native_functions() -> None:
+    op = d5fw.custom_op_from_native(torch.nn.functional.embedding)
+    which, table = np.array([2, 0, 2]), np.random.default_rng(0).normal(size=(3, 4))
+    assert np.array_equal(op(which, table), table[which])
+    inputs = [d5.tensordesc((3,), "int64"), d5.tensordesc((3, 4), "float64")]
+    assert [str(d) for d in op.infer(inputs)] == ["float64[3x4]"]
+    none, grad = op.backward([np.ones((3, 4))], [which, table], [table[which]])
+    assert none is None and grad[:, 0].tolist() == [1, 0, 2]
+    layer = torch.nn.Linear(4, 2, dtype=torch.float64)
+    assert d5.check_op_gradient(d5fw.custom_op_from_native(layer), [table]).ok
+    x = torch.from_numpy(table)
+    assert torch.equal(d5fw.custom_op(d5fw.custom_op_from_native(layer))(x), layer(x))
+    assert str(d5fw.desc_from_tensor(torch.zeros(2, 3, dtype=torch.bfloat16))) == "bfloat16[2x3]"
