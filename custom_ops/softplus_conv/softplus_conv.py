@@ -49,6 +49,6 @@ def _size(size: int | str | None, kernel: int | str | None, pad: int, stride: in
         return None
     if size + 2 * pad < kernel:
         raise d5.InputError(
-            f"operator SoftplusConv: got size {size} with pad {pad} and a filter of {kernel}; expected a filter that fits"
+            f"operator SoftplusConv: got size {size} with pad {pad} and a filter of {kernel}; expected one that fits"
         )
     return (size + 2 * pad - kernel) // stride + 1
