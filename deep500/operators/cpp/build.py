@@ -10,8 +10,9 @@ from pathlib import Path
 
 from deep500.errors import CompileError
 from deep500.operators.cpp.cache import building, cache_folder, enter, write_text
-from deep500.operators.cpp.commands import FLAGS, LINK, Examples, Job, compile_plainly, compile_with_enzyme
+from deep500.operators.cpp.commands import FLAGS, LINK, Examples, Job, compile_library
 from deep500.operators.cpp.compilers import Compiler, cpu_model, find_compiler, identity, zig_program
+from deep500.operators.cpp.cuda import find_nvcc
 from deep500.operators.cpp.spec import INCLUDE, BuildSpec
 from deep500.operators.cpp.wrapper import ABI, wrapper_source
 
@@ -32,8 +33,9 @@ def find_library(spec: BuildSpec, examples: Examples, live_output: bool = False)
         EnzymeError: Enzyme cannot differentiate it, or the gradient is wrong.
         CacheError: the cache cannot be written.
         MissingEngine: there is no compiler.
+        MissingDevice: it is in CUDA, and nvcc or a GPU is missing.
     """
-    compiler = find_compiler()
+    compiler = find_nvcc(spec.name) if spec.is_cuda else find_compiler()
     folder = cache_folder() / "cpp"
     key = _key(spec, compiler)
     found = _cached(folder, key, spec)
@@ -43,7 +45,7 @@ def find_library(spec: BuildSpec, examples: Examples, live_output: bool = False)
         found = _cached(folder, key, spec)  # another process may have built it while this one waited
         if found is None:
             job = _job(spec, compiler, place, live_output, examples)
-            compile_with_enzyme(job) if spec.gradient == "enzyme" else compile_plainly(job)
+            compile_library(job)
             found = _entered(job, folder, key)
         return found
 

@@ -76,6 +76,33 @@ class Job:
         return ["-MMD", "-MF", str(self.listing)]
 
 
+def compile_library(job: Job) -> None:
+    """Make the library, by whatever compiles the source."""
+    if job.spec.gradient == "enzyme":
+        compile_with_enzyme(job)
+    elif job.spec.is_cuda:
+        compile_cuda(job)
+    else:
+        compile_plainly(job)
+
+
+def compile_cuda(job: Job) -> None:
+    """Compile the unit and the other sources with nvcc, and link them with CUDA's runtime."""
+    spec = job.spec
+    job.unit.write_text(wrapper_source(spec, job.main), encoding="utf-8")
+    mathematics = ["--use_fast_math"] if spec.fast_math else []
+    front = [*job.compiler.command, "-std=c++17", "-O3", "-w", "-Xcompiler=-fPIC,-march=native,-fno-gnu-unique",
+             *(["-Xcompiler=-fopenmp"] if spec.openmp else []), *mathematics, f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}",
+             *job.flags]  # fmt: skip
+    made = [str(job.place / f"{number}.o") for number in range(1 + len(job.sources))]
+    commands = [[*front, *job.listing_flags(), "-x", "cu", "-c", str(job.unit), "-o", made[0]]]
+    commands += [[*front, "-c", source, "-o", one] for source, one in zip(job.sources, made[1:], strict=True)]
+    linking = [*job.compiler.command, "-shared", "-Xlinker=-Bsymbolic,-z,defs"]
+    commands.append([*linking, *made, *job.objects, "-o", str(job.library)])
+    for command in commands:
+        run_compiler(spec, command, job.place, job.live)
+
+
 def compile_plainly(job: Job) -> None:
     """Compile the unit and the other sources, and link them."""
     spec, compiler = job.spec, job.compiler

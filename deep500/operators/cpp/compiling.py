@@ -31,7 +31,7 @@ def compile_custom_cppop(
 
     Args:
         name: an identifier.
-        file: the source.
+        file: the source; CUDA if its name ends with ``.cu``.
         input_descriptors: dtype and shape of every input. A size may be a symbol, the shape None: then any shapes are
             taken when it is called, and an operator object is made for each of them.
         output_descriptors: of every output. Symbols take their sizes from the inputs; a shape of None is input 0's.
@@ -60,6 +60,7 @@ def compile_custom_cppop(
         EnzymeError: Enzyme cannot differentiate it, or the gradient is wrong.
         CacheError: the cache cannot be written.
         MissingEngine: there is no compiler.
+        MissingDevice: it is in CUDA, and nvcc or a GPU is missing.
     """
     check_name(name)
     spec = _spec(name, None, as_paths(name, [file])[0], input_descriptors, output_descriptors, other_files,
@@ -113,6 +114,11 @@ def _spec(
         raise InputError(f"C++ operator {name!r}: got gradient {gradient!r}; expected 'backward', 'enzyme' or None")
     if any(not 0 <= i < len(inputs) for i in inactive):
         raise InputError(f"C++ operator {name!r}: got inactive {list(inactive)}; expected indices of its inputs")
+    if file and file.endswith(".cu") and gradient == "enzyme":
+        raise InputError(
+            f"CUDA operator {name!r}: got gradient='enzyme'; expected 'backward' or None: Enzyme differentiates C++ "
+            "for the processor only"
+        )
     input_types = dtypes(name, "input", inputs)
     return BuildSpec(
         name, source, file, input_types, dtypes(name, "output", outputs, input_types[0]), as_paths(name, other_files),

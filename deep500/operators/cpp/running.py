@@ -20,7 +20,7 @@ OURS = ("deep500 wrapper of ", "deep500/", "operator.cc", "<scratch space>")
 """Where the compiler's remarks are on our own text, as it names our files."""
 
 
-def run_compiler(spec: BuildSpec, command: Sequence[str], folder: Path, live: bool, seconds: float) -> None:
+def run_compiler(spec: BuildSpec, command: Sequence[str], folder: Path, live: bool, seconds: float = SECONDS) -> None:
     """Run one command of a build.
 
     Args:
@@ -60,7 +60,7 @@ def compile_error(spec: BuildSpec, said: str) -> CompileError:
         return CompileError(f"{name}: got C++ that does not compile; expected C++17: {cure}\n{kept or _cut(said)}")
     if not wanted[1].startswith("expected public"):
         return CompileError(f"{name}: got a class that cannot be used; {wanted[1]}")
-    found = re.search(r"(forward|backward)_check<.*?, false, (.*?)>(?:['’)]| |$)", said, re.MULTILINE)
+    found = re.search(r"((?:forward|backward)(?:_cuda)?)_check<.*?, false, (.*?)>(?:['’)]| |$)", said, re.MULTILINE)
     has = found is not None and found[2] != "void"
     got = re.sub(r" ?\([^()]*::\*\)", f" {found[1]}", found[2]) if has and found else "none"
     return CompileError(f"{name}: got {got}; {wanted[1]}: make the class and the descriptors agree")
@@ -72,7 +72,7 @@ def compiler_lines(said: str) -> str:
     context: list[str] = []
     keep = False
     for line in said.splitlines():
-        head = re.match(r"(.+?):\d+:(?:\d+:)? (?:fatal error|error|warning|note): ", line)
+        head = re.match(r"(.+?)(?::\d+:(?:\d+:)?|\(\d+\):) (?:fatal error|error|warning|note): ", line)
         if head:
             keep = not head[1].startswith(OURS)
             kept += [*context, line] if keep else []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from deep500.operators.cpp.spec import AUTOMATIC, CPP_TYPES, TENSOR_TYPES, BuildSpec
 
@@ -24,7 +25,8 @@ def wrapper_source(spec: BuildSpec, main: str, others: Sequence[str] = ()) -> st
         others: further sources that belong into the same unit (for Enzyme, which must see every body).
     """
     included = "\n".join(f'#include "{path}"' for path in (main, *others))
-    return "\n".join([_head(spec), included, _checks(spec), _instance(spec), _calls(spec), _gradient(spec), ""])
+    parts = [_scratched(spec), *((_calls(spec), _gradient(spec)) if not spec.is_cuda else _cuda(spec))]
+    return "\n".join([_head(spec), included, _checks(spec), _instance(spec), *parts, ""])
 
 
 def parameters(spec: BuildSpec, method: str) -> list[str]:
@@ -39,7 +41,9 @@ def parameters(spec: BuildSpec, method: str) -> list[str]:
 
 def expected(spec: BuildSpec, method: str) -> str:
     """The method's signature as the descriptors ask for it."""
-    return f"void {method}({', '.join(parameters(spec, method))})"
+    cuda = method.endswith("_cuda")
+    taken = parameters(spec, method.removesuffix("_cuda")) + ["cudaStream_t stream"] * cuda
+    return f"void {method}({', '.join(taken)})"
 
 
 def _types(spec: BuildSpec, method: str) -> str:
@@ -47,18 +51,22 @@ def _types(spec: BuildSpec, method: str) -> str:
 
 
 def _head(spec: BuildSpec) -> str:
-    return f"""\
-#define D500_FORWARD "{expected(spec, "forward")}"
-#define D500_BACKWARD "{expected(spec, "backward")}"
-#include "deep500/abi.h"
-#include "deep500/math.h"
-"""
+    names = {"FORWARD": "forward", "BACKWARD": "backward"}
+    if spec.is_cuda:
+        names |= {"FORWARD_CUDA": "forward_cuda", "BACKWARD_CUDA": "backward_cuda"}
+    lines = [f'#define D500_{macro} "{expected(spec, method)}"' for macro, method in names.items()]
+    return "\n".join([*lines, f'#include "deep500/{"cuda" if spec.is_cuda else "abi"}.h"', '#include "deep500/math.h"'])
 
 
 def _checks(spec: BuildSpec) -> str:
     scratch, inputs, outputs = CPP_TYPES[spec.dtype], len(spec.inputs), len(spec.outputs)
-    choices = {"backward": "true", AUTOMATIC: "d500_detail::has_backward<d500_op>::value"}
-    wanted = choices.get(str(spec.gradient), "false")
+    any_backward = "d500_detail::has_backward<d500_op>::value"
+    any_backward += " || d500_detail::has_backward_cuda<d500_op>::value" * spec.is_cuda
+    wanted = {"backward": "true", AUTOMATIC: any_backward}.get(str(spec.gradient), "false")
+    # In CUDA, the methods for the processor may be left out.
+    needed = {name: f"d500_detail::has_{name}<d500_op>::value" for name in ("forward", "backward")}
+    if not spec.is_cuda:
+        needed = {"forward": "true", "backward": "d500_has_backward"}
     return f"""
 #line 1 "deep500 wrapper of {spec.name}"
 typedef decltype(d500_registered_operator(d500_detail::key{{}})) d500_registration;
@@ -76,10 +84,10 @@ typedef d500_with<d500_has_scratch, {_types(spec, "backward")}>::type d500_backw
 typedef d500_detail::forward_of<d500_op>::type d500_forward_type;
 typedef d500_detail::backward_of<d500_op>::type d500_backward_type;
 static_assert(sizeof(d500_detail::forward_check<d500_op,
-    d500_detail::forward_takes<d500_op, d500_forward_arguments>::value &&
-    d500_detail::arguments<d500_forward_type>::writable({inputs}), d500_forward_type>), "");
+    !{needed["forward"]} || (d500_detail::forward_takes<d500_op, d500_forward_arguments>::value &&
+    d500_detail::arguments<d500_forward_type>::writable({inputs})), d500_forward_type>), "");
 static_assert(sizeof(d500_detail::backward_check<d500_op,
-    !d500_has_backward || (d500_detail::backward_takes<d500_op, d500_backward_arguments>::value &&
+    !({needed["backward"]}) || (d500_detail::backward_takes<d500_op, d500_backward_arguments>::value &&
     d500_detail::arguments<d500_backward_type>::writable({inputs + 2 * outputs})), d500_backward_type>), "");
 """
 
@@ -121,8 +129,8 @@ D500_API int64_t d500_report(void *instance, void *data) {{ return d500_object(i
 """
 
 
-def _calls(spec: BuildSpec) -> str:
-    inputs, outputs, scratch = len(spec.inputs), len(spec.outputs), CPP_TYPES[spec.dtype]
+def _scratched(spec: BuildSpec) -> str:
+    scratch = CPP_TYPES[spec.dtype]
     return f"""
 template <class Run> static auto d500_scratched(d500_op &op, Run &&run) {{
   if constexpr (d500_has_scratch) {{
@@ -132,7 +140,12 @@ template <class Run> static auto d500_scratched(d500_op &op, Run &&run) {{
     return run();
   }}
 }}
+"""
 
+
+def _calls(spec: BuildSpec) -> str:
+    inputs, outputs = len(spec.inputs), len(spec.outputs)
+    return f"""
 template <class Op> static int d500_run_forward(void *instance, const void *const *inputs, void *const *outputs) {{
   return d500_detail::guarded("forward", [&] {{
     auto &held = d500_detail::opened<Op>(instance);
@@ -161,21 +174,38 @@ def _arguments(spec: BuildSpec, method: str) -> str:
     return ", ".join(casts)
 
 
+def _cuda(spec: BuildSpec) -> list[str]:
+    from deep500.operators.cpp.cuda_wrapper import cuda_checks, cuda_source
+
+    methods = ("forward", "backward")
+    types = {method: _types(spec, method) for method in methods}
+    exports = [cuda_source(spec, method, _arguments(spec, method)) for method in methods]
+    return [cuda_checks(types), *exports, _signature(spec)]
+
+
 def _gradient(spec: BuildSpec) -> str:
-    fields = {"abi": ABI, "name": spec.name, "inputs": spec.inputs, "outputs": spec.outputs, "forward": True}
     if spec.gradient == "enzyme":
         from deep500.operators.enzyme.wrapper import gradient_source
 
-        return _primal(spec) + gradient_source(spec, fields)
-    texts = [json.dumps(fields | {"backward": has, "jvp": False, "hvp": False}) for has in (True, False)]
+        return _primal(spec) + gradient_source(spec, _fields(spec))
+    return _signature(spec) + _backward(spec)
+
+
+def _fields(spec: BuildSpec) -> dict[str, Any]:
+    """What every signature says."""
+    return {"abi": ABI, "name": spec.name, "inputs": spec.inputs, "outputs": spec.outputs, "forward": True}
+
+
+def _signature(spec: BuildSpec) -> str:
+    fields = _fields(spec) | {"cuda": spec.is_cuda, "jvp": False, "hvp": False}
+    texts = [json.dumps(fields | {"backward": has}) for has in (True, False)]
     yes, no = (json.dumps(text) for text in texts)  # JSON's quoting of text is also C++'s
-    signature = f"""
+    return f"""
 D500_API const char *d500_signature(void) {{
   return d500_has_backward ? {yes}
                            : {no};
 }}
 """
-    return signature + _backward(spec)
 
 
 def _primal(spec: BuildSpec) -> str:
