@@ -18,7 +18,18 @@ from deep500.recipe.options import Options
 from deep500.recipe.plan import Plan, Source
 from deep500.recipe.plugins import load_custom_ops
 from deep500.recipe.recording import EpochRecorder, declared_series
-from deep500.results import FAILED, Circumstances, RecipeResult, Record, judge, overall, write_report
+from deep500.results import (
+    FAILED,
+    Circumstances,
+    RecipeResult,
+    Record,
+    judge,
+    ledger,
+    overall,
+    write_report,
+)
+from deep500.results.record import full_hash
+from deep500.results.rules import write_rules
 from deep500.results.verify import seal, write_stats
 from deep500.training.datasets import Dataset
 from deep500.training.statistics import TrainingStatistics
@@ -47,7 +58,10 @@ class Session:
             self.console.warn(warning)
         resumed = record is not None
         if record is None:
-            record = Record.create(self.options.out, self.source.name, self._manifest(data, parts))
+            manifest = self._manifest(data, parts)
+            record = Record.create(self.options.out, self.source.name, manifest)
+            ledger.enter(record.path.parent, {"run": record.path.name, "at": _now(), "argv": manifest["argv"],
+                                              "resolved_sha256": full_hash(manifest["resolved"])})  # fmt: skip
         with record.held():
             if resumed:
                 self._note_resumption(record, data)
@@ -172,6 +186,7 @@ class Session:
         }
         write_stats(record.path)
         record.write_summary(summary)
+        write_rules(record.path)
         result = dataclasses.replace(result, report=str(write_report(record)))
         seal(record.path)
         if error is None:

@@ -85,6 +85,7 @@ def _estimate(estimate: Estimate, target: Target, min_neff: float, steady: bool)
     return {
         "q": estimate.q, "value": estimate.value, "n": estimate.n, "n_eff": estimate.n_eff, "tau": estimate.tau,
         "ci": {"level": estimate.level, "low": estimate.low, "high": estimate.high, "method": estimate.method},
+        "standing": "observation" if estimate.low is None else "result",
         "target": {"rel": target.rel, "achieved": estimate.precision, "reached": bool(precise and steady)},
     }  # fmt: skip
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from deep500.measure.statistics import MINIMUM_SAMPLES
+
 PASSED, FAILED, UNJUDGED = "PASSED", "FAILED", "UNJUDGED"
 
 
@@ -35,13 +37,18 @@ class MetricResult:
     reason: str = ""
 
     @property
+    def standing(self) -> str:
+        """``"result"`` where there are enough seeds for an interval of the median, else ``"observation"``."""
+        return "result" if len(self.values) >= MINIMUM_SAMPLES and self.value is not None else "observation"
+
+    @property
     def label(self) -> str:
         """The verdict with its reason: ``UNJUDGED (stand-in data)``."""
         return f"{self.verdict} ({self.reason})" if self.reason else self.verdict
 
     def as_dict(self) -> dict[str, Any]:
         """What ``summary.json`` holds of it."""
-        return asdict(self)
+        return {**asdict(self), "standing": self.standing}
 
 
 @dataclass(frozen=True)

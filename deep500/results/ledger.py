@@ -1,0 +1,71 @@
+"""The ledger of a recipe: one line per run that was begun, chained by hashes, so that no run disappears unnoticed.
+
+``results/<recipe>/ledger.jsonl``; each entry holds the hash of the one before. What the best run cost includes what it
+cost to find it: :func:`tuning_cost`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deep500.results.files import append_line, read_lines, writing
+from deep500.results.record import full_hash
+
+NAME = "ledger.jsonl"
+FIRST = "0" * 64
+
+
+def enter(folder: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Append an entry to the ledger in a folder and return it with its number and hashes; raises ResultsError."""
+    with _locked(folder):
+        entries = read_lines(folder / NAME)
+        before = entries[-1]["hash"] if entries else FIRST
+        body = {**entry, "number": len(entries), "before": before}
+        whole = {**body, "hash": full_hash(body)}
+        append_line(folder / NAME, whole)
+    return whole
+
+
+def broken_at(entries: Sequence[Mapping[str, Any]]) -> int | None:
+    """Position of the first entry that was altered, or before which one is missing; None if the chain is whole.
+
+    Example:
+        >>> broken_at([])
+    """
+    before = FIRST
+    for place, entry in enumerate(entries):
+        body = {key: value for key, value in entry.items() if key != "hash"}
+        if entry.get("before") != before or entry.get("number") != place or entry.get("hash") != full_hash(body):
+            return place
+        before = entry["hash"]
+    return None
+
+
+def tuning_cost(folder: Path) -> dict[str, float]:
+    """Runs begun, runs finished and seconds of training in all, over a recipe's ledger and the runs that it names."""
+    entries, finished, seconds = read_lines(folder / NAME), 0, 0.0
+    for run in {entry["run"] for entry in entries if entry.get("run")}:
+        place = folder / run
+        finished += (place / "summary.json").exists()
+        lines = read_lines(place / "metrics.jsonl")
+        seconds += sum(line.get("train_seconds") or 0.0 for line in lines)
+    return {"runs": len(entries), "finished": finished, "seconds": seconds}
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One writer at a time, where the file system can lock."""
+    with writing(folder):
+        handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

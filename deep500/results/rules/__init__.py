@@ -1,0 +1,53 @@
+"""Rules as code: what may be called a result, and in which ways readers are fooled.
+
+Each rule is a function of a results folder: pass, fail or not applicable, with a reason. ``deep500 check DIR`` runs
+them; a run writes ``rules.json`` and its report shows them first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from deep500.results.files import to_json, write_atomic
+from deep500.results.rules import twelve_rules, twelve_ways
+from deep500.results.rules.view import CLAIMS as CLAIMS
+from deep500.results.rules.view import FAIL as FAIL
+from deep500.results.rules.view import NOT_APPLICABLE as NOT_APPLICABLE
+from deep500.results.rules.view import PASS as PASS
+from deep500.results.rules.view import Finding as Finding
+from deep500.results.rules.view import RunView as RunView
+
+RULES_FILE = "rules.json"
+
+Rule = Callable[[RunView], Finding]
+
+
+def _numbered(module: Any, letter: str) -> dict[str, Rule]:
+    found = [(name, rule) for name, rule in vars(module).items() if name[0] == letter and name[1:2].isdigit()]
+    return {name.partition("_")[0].upper(): rule for name, rule in found}
+
+
+RULES: dict[str, Rule] = {**_numbered(twelve_rules, "r"), **_numbered(twelve_ways, "f")}
+"""All rules by id, R1 to R12 and F1 to F12."""
+
+
+def summary_of(rule: Rule) -> str:
+    """A rule in one sentence."""
+    return (rule.__doc__ or "").strip().splitlines()[0]
+
+
+def check(path: Path) -> dict[str, Finding]:
+    """What every rule says of a results folder, by id; raises ResultsError if the folder is none."""
+    run = RunView(path)
+    return {name: rule(run) for name, rule in RULES.items()}
+
+
+def write_rules(path: Path) -> dict[str, Finding]:
+    """Check and write ``rules.json``."""
+    found = check(path)
+    content = {name: {"rule": summary_of(RULES[name]), "status": one.status, "reason": one.reason, "fix": one.fix}
+               for name, one in found.items()}  # fmt: skip
+    write_atomic(path / RULES_FILE, to_json({"schema": "deep500-rules-1", "rules": content}) + "\n")
+    return found

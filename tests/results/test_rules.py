@@ -1,0 +1,197 @@
+"""Twenty-four folders that break one rule each, twenty-four that keep it: all found, no false alarm."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import numpy as np
+import pytest
+
+from deep500.errors import ResultsError
+from deep500.measure import Plan, Target
+from deep500.measure.fingerprint import fingerprint, full_environment
+from deep500.results import ledger
+from deep500.results.rules import FAIL, PASS, RULES, check, summary_of, write_rules
+from deep500.results.samples import SampleStore
+from deep500.results.stats import plan_to_json
+from deep500.results.verify import write_stats
+
+ENVIRONMENT = {**full_environment(), "cores": 2, "usable_cores": 2}
+MANIFEST = {
+    "schema": "deep500-results-1", "recipe": "made_up", "resolved": {"recipe": {"epochs": 2}}, "seeds": list(range(6)),
+    "data": {"train": {"name": "digits", "stand_in": False}}, "environment": ENVIRONMENT,
+    "environment_sha256": fingerprint(ENVIRONMENT), "suite": {"declared": ["a", "b"], "ran": ["a", "b"]},
+    "series": {"step": {"unit": "s", "kind": "cost", "latency": True,
+                        "plan": plan_to_json(Plan(targets=(Target(0.5), Target(0.99, 0.95, 0.2))))}},
+}  # fmt: skip
+ACCURACY = {"name": "test_accuracy", "target": 90.0, "values": [95.0] * 6, "standing": "result"}
+SUMMARY = {"status": "finished", "labels": [], "metrics": [ACCURACY], "tuning_runs": 2}
+ROW = {"processes": 1, "seconds": 8.0, "global_batch": 64, "quality": 95.0, "quality_low": 94.0}
+ROWS = [ROW, {**ROW, "processes": 4, "seconds": 2.2}]
+GOOD_CLAIMS = [
+    {"type": "speedup", "value": 3.6, "base": {"kind": "serial-best", "seconds": 8.0, "low": 7.9, "high": 8.1}},
+    {"type": "aggregate", "kind": "rate", "mean": "total"}, {"type": "aggregate", "kind": "cost", "mean": "arithmetic"},
+    {"type": "aggregate", "kind": "ratio", "mean": "geometric", "note": "costs of the parts are not known"},
+    {"type": "centre", "series": "step", "statistic": "median", "interval": "rank"},
+    {"type": "centre", "series": "normal", "statistic": "mean", "interval": "t"},
+    {"type": "comparison", "verdict": "faster", "p": 0.001, "corrected": True, "effect": [0.8, 0.9], "margin": 0.02},
+    {"type": "comparison", "verdict": "unresolved", "p": 0.4, "corrected": True, "effect": [0.9, 1.1], "margin": 0.02},
+    {"type": "percentile", "series": "step", "q": 0.99, "value": 0.002},
+    {"type": "parallel", "ranks": 4, "sync": "window", "summary": "max", "rank_p": 0.001},
+    {"type": "rate", "flops": 1e9, "counted_flops": 2e9, "seconds": 2.0, "bound": 4e9, "dtype": "float32"},
+    {"type": "scaling", "rows": ROWS, "bounds": ["ideal", "amdahl"], "labels": ["strong"]},
+    {"type": "plot", "kind": "line", "x": "ordered", "n": 800, "level": 0.95},
+    {"type": "plot", "kind": "bar", "x": "categorical", "from_zero": True, "n": 800, "level": 0.95},
+    {"type": "breakdown", "parts": {"forward": 0.6, "backward": 0.395}, "wall": 1.0},
+    {"type": "input", "source": "disk", "end_to_end": True, "cold": True},
+    {"type": "baseline", "device": {"year": 2024, "peak_flops": 1e12}, "own_device": {"year": 2025, "peak_flops": 2e12},
+     "tuning_runs": 5, "own_tuning_runs": 6, "measures": ["time_to_accuracy", "final_accuracy", "cost"]},
+    {"type": "headline", "quantity": "speed", "config_sha256": "aa"},
+    {"type": "headline", "quantity": "quality", "config_sha256": "aa"},
+    {"type": "workload", "shape": [3, 32, 32], "native_shape": [3, 32, 32], "flops_per_sample": 1e6,
+     "fixed_flops_per_sample": 1e6},
+]  # fmt: skip
+
+
+def claim(of_type, number=0, /, **changes):
+    """A change of the number-th claim of a type."""
+
+    def change(parts):
+        found = [c for c in parts["claims"] if c["type"] == of_type][number]
+        found.update(changes)
+
+    return change
+
+
+def edit(part, function):
+    return lambda parts: function(parts[part])
+
+
+def add(**new):
+    return lambda parts: parts["claims"].append(new)
+
+
+BAD = {
+    "R1": claim("speedup", base={"kind": "serial-best"}),
+    "R2": edit("manifest", lambda m: m["suite"].update(ran=["a"])),
+    "R3": claim("aggregate", kind="rate", mean="arithmetic"),
+    "R4": claim("aggregate", 2, mean="arithmetic"),
+    "R5": edit("summary", lambda s: s["metrics"].append({**ACCURACY, "values": [95.0]})),
+    "R6": claim("centre", 0, interval="t"),
+    "R7": claim("comparison", 0, effect=[0.9, 1.1]),
+    "R8": claim("percentile", q=0.999),
+    "R9": edit("manifest", lambda m: m["environment"].pop("kernel")),
+    "R10": claim("parallel", summary="pooled"),
+    "R11": claim("rate", bound=None),
+    "R12": claim("plot", x="categorical"),
+    "F1": claim("scaling", rows=[ROW, {**ROW, "processes": 4, "quality": 90.0}]),
+    "F2": edit("summary", lambda s: s["metrics"].__setitem__(0, {**ACCURACY, "name": "train_accuracy"})),
+    "F3": edit("ledger", lambda entries: entries.pop(1)),
+    "F4": claim("baseline", device={"year": 2017, "peak_flops": 1e11}),
+    "F5": claim("breakdown", parts={"forward": 0.6}),
+    "F6": edit("manifest", lambda m: m["data"]["train"].update(stand_in=True)),
+    "F7": claim("rate", counted_flops=1e9),
+    "F8": claim("headline", config_sha256="bb"),
+    "F9": claim("workload", shape=[3, 224, 224]),
+    "F10": edit("curve", lambda lines: lines.pop()),
+    "F11": claim("scaling", rows=[ROW, {**ROW, "processes": 4, "global_batch": 256}]),
+    "F12": claim("baseline", measures=["time_to_accuracy"]),
+}  # fmt: skip
+ALSO_BAD = [
+    ("R1", claim("speedup", base=None)), ("R3", claim("aggregate", 1, mean="geometric")),
+    ("R4", claim("aggregate", 2, note="")), ("R7", claim("comparison", 0, corrected=False)),
+    ("R7", claim("comparison", 0, p=None)), ("R10", claim("parallel", sync=None)),
+    ("R11", claim("scaling", bounds=[])), ("R11", claim("rate", bound=5e8)),
+    ("R12", claim("plot", 1, from_zero=False)), ("R12", add(type="plot", kind="box", x="categorical")),
+    ("R2", edit("manifest", lambda m: m["environment"].update(usable_cores=1))),
+    ("F1", claim("scaling", rows=[{**ROW, "quality": None}])),
+    ("F3", edit("summary", lambda s: s.update(tuning_runs=1))),
+    ("F5", claim("breakdown", parts={"a": 1.1})), ("F6", claim("input", cold=False)),
+    ("F7", claim("rate", peak_dtype="float16")), ("F12", claim("baseline", tuning_runs=1)),
+]  # fmt: skip
+VARIATIONS = {
+    "R2": edit("manifest", lambda m: m["suite"].update(ran=["a"], skipped={"b": "no GPU"})),
+    "R5": edit("summary", lambda s: s["metrics"].append({**ACCURACY, "values": [95.0], "standing": "observation"})),
+    "F4": claim("baseline", device={"year": 2017, "peak_flops": 1e11}, normalised="per peak"),
+    "F6": lambda parts: (parts["manifest"]["data"]["train"].update(stand_in=True),
+                         parts["summary"]["labels"].append("stand-in data")),
+    "F10": lambda parts: (parts["curve"].pop(), parts["manifest"].update(stopping_rule="accuracy of 99 %")),
+    "F11": claim("scaling", rows=[ROW, {**ROW, "processes": 4, "global_batch": 256}], labels=["weak"]),
+}  # fmt: skip
+"""Good folders that look like the bad one but say what must be said."""
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """Samples and their statistics, made once."""
+    folder = tmp_path_factory.mktemp("measured")
+    (folder / "manifest.json").write_text(json.dumps(MANIFEST))
+    rng, store = np.random.default_rng(0), SampleStore(folder)
+    skewed = (1e6 * np.exp(0.5 * rng.standard_normal(800))).astype(np.int64)
+    normal = (1e6 * (1 + 0.05 * rng.standard_normal(200))).astype(np.int64)
+    store.append("step", 0, np.cumsum(skewed), skewed)
+    store.append("normal", 0, np.cumsum(normal), normal)
+    write_stats(folder)
+    return (folder / "stats.json").read_text()
+
+
+def write(folder, stats, change=lambda parts: None):
+    ledger_folder = folder / "chain"
+    ledger_folder.mkdir(parents=True)
+    for number in range(3):
+        ledger.enter(ledger_folder, {"run": f"run-{number}"})
+    entries = [json.loads(line) for line in (ledger_folder / ledger.NAME).read_text().splitlines()]
+    curve = [{"seed": seed, "epoch": epoch, "test_accuracy": 95.0} for seed in range(6) for epoch in (1, 2)]
+    parts = {"manifest": MANIFEST, "summary": SUMMARY, "claims": GOOD_CLAIMS, "ledger": entries, "curve": curve}
+    parts = copy.deepcopy(parts)
+    change(parts)
+    (folder / "manifest.json").write_text(json.dumps(parts["manifest"]))
+    (folder / "summary.json").write_text(json.dumps(parts["summary"]))
+    (folder / "claims.json").write_text(json.dumps({"claims": parts["claims"]}))
+    for name, lines in ((ledger.NAME, parts["ledger"]), ("metrics.jsonl", parts["curve"])):
+        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "stats.json").write_text(stats)
+    return folder
+
+
+def test_there_are_twenty_four_rules_and_each_says_what_it_wants():
+    assert list(RULES) == [f"R{i}" for i in range(1, 13)] + [f"F{i}" for i in range(1, 13)] == list(BAD)
+    assert all(summary_of(rule).endswith(".") for rule in RULES.values())
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_folder_that_breaks_a_rule_is_flagged_by_that_rule_alone(rule, tmp_path, measured):
+    found = check(write(tmp_path / "bad", measured, BAD[rule]))
+    broken = {name for name, one in found.items() if one.status == FAIL}
+    assert broken == {rule} and found[rule].reason and found[rule].fix
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_folder_that_keeps_a_rule_raises_no_alarm(rule, tmp_path, measured):
+    found = check(write(tmp_path / "good", measured, VARIATIONS.get(rule, lambda parts: None)))
+    assert found[rule].status == PASS, found[rule].reason
+    assert not [(name, one.reason) for name, one in found.items() if one.status == FAIL]
+
+
+@pytest.mark.parametrize(("rule", "change"), ALSO_BAD)
+def test_other_ways_to_break_a_rule(rule, change, tmp_path, measured):
+    assert check(write(tmp_path / "bad", measured, change))[rule].status == FAIL
+
+
+def test_findings_are_written_and_a_folder_that_is_none_is_refused(tmp_path, measured):
+    folder = write(tmp_path / "run", measured)
+    write_rules(folder)
+    written = json.loads((folder / "rules.json").read_text())["rules"]
+    assert set(written) == set(RULES) and written["R1"]["status"] == PASS
+    with pytest.raises(ResultsError, match="expected the record of a run"):
+        check(tmp_path)
+
+
+def test_the_ledger_adds_up_what_tuning_cost(tmp_path):
+    for number in range(3):
+        ledger.enter(tmp_path, {"run": f"run-{number}"})
+        (tmp_path / f"run-{number}").mkdir()
+        (tmp_path / f"run-{number}" / "metrics.jsonl").write_text('{"train_seconds": 2.5}\n{"train_seconds": null}\n')
+    (tmp_path / "run-1" / "summary.json").write_text("{}")
+    assert ledger.tuning_cost(tmp_path) == {"runs": 3, "finished": 1, "seconds": 7.5}
