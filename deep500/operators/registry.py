@@ -81,7 +81,10 @@ def register_op(name: str) -> Callable[[Registered], Registered]:
 
 
 def _origin(factory: Factory) -> str:
-    return f"{factory.__module__}.{factory.__qualname__}"
+    """Where a factory stands: its file, since a plugin may be imported under two names, else its module."""
+    file = getattr(sys.modules.get(factory.__module__), "__file__", None)
+    place = str(Path(file).resolve()) if file else factory.__module__
+    return f"{place}: {factory.__qualname__}"
 
 
 def operator_names() -> list[str]:

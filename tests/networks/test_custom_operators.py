@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -344,7 +345,7 @@ def test_round_trip_through_a_file_in_a_fresh_process(tmp_path: Path) -> None:
     np.testing.assert_allclose(gradient, (1.5 * (x * w) ** 2 * x / 8).sum(0))
 
 
-def test_what_a_plugin_may_get_wrong(tmp_path: Path) -> None:
+def test_what_a_plugin_may_get_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="num_outputs"):
         d5.register_op("TestClash")(lambda inputs, num_outputs=1: None)
     with pytest.raises(InputError, match="second operator"):
@@ -354,6 +355,10 @@ def test_what_a_plugin_may_get_wrong(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(InputError, match=r"broken.py.*ZeroDivisionError.*mend it"):
             d5.load_plugin(broken)
+    (tmp_path / "own.py").write_text(PLUGIN.replace("RoundTripCube", "TestTwoNames"))
+    d5.load_plugin(tmp_path / "own.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("own")  # the same file under another name is no second operator
     asking = tmp_path / "asking.py"  # while it is imported, it looks for an operator that no plugin has
     asking.write_text("from deep500.operators import is_registered\nfound = is_registered('TestNobodyHasIt')\n")
     assert d5.load_plugin(asking).found is False
