@@ -47,16 +47,16 @@ class Build:
 
     def _with_less(self, reason: str, twin: Twin | None) -> None:
         """Leave derivatives out; where the gradient itself is what fails, its own error comes out of this."""
-        self._attempt({"jvp": reason, "hvp": reason}, twin)
+        self._attempt({"jvp": reason, "hvp": reason}, twin, lines=True)
         try:
             self._attempt({"hvp": reason}, twin)
         except EnzymeError:
             self._attempt({"jvp": reason, "hvp": reason}, twin)
 
-    def _attempt(self, missing: dict[str, str], twin: Twin | None) -> None:
+    def _attempt(self, missing: dict[str, str], twin: Twin | None, lines: bool = False) -> None:
         # The text stands in a C++ string that holds JSON.
         macros = [f"-DD500_NO_{part.upper()}={json.dumps(json.dumps(why)[1:-1])}" for part, why in missing.items()]
-        _compile(self.job, self.job.unit.name, macros, self.job.listing)
+        _compile(self.job, self.job.unit.name, macros, self.job.listing, lines)
         if twin is None:
             return
         wrong = check_build(self.job.spec, self.job.library, twin.result(), self.job.examples())
@@ -87,12 +87,14 @@ def double(spec: BuildSpec) -> BuildSpec:
     return replace(spec, inputs=widened(spec.inputs), outputs=widened(spec.outputs), fast_math=False)
 
 
-def _compile(job: Job, unit: str, flags: Sequence[str], listing: Path | None = None) -> None:
+def _compile(job: Job, unit: str, flags: Sequence[str], listing: Path | None = None, lines: bool = False) -> None:
     def complain(said: str) -> CompileError:
         return compile_error(job.spec, said.replace(f"{job.place}{os.sep}", ""))
 
     spec, path = job.spec, job.place / unit
     path.write_text(wrapper_source(spec, job.main, job.sources), encoding="utf-8")
-    options = Options(fast_math=spec.fast_math, openmp=spec.openmp, back=(*LINK[1:], *job.objects), complain=complain,
-                      name=f"C++ operator {spec.name!r}", source=job.place / job.main, listing=listing)  # fmt: skip
+    options = Options(
+        fast_math=spec.fast_math, openmp=spec.openmp, back=(*LINK[1:], *job.objects), name=f"C++ operator {spec.name!r}",
+        source=job.place / job.main, complain=complain, lines=lines, listing=listing,
+    )  # fmt: skip
     compile_library(path, job.library, [f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}", *job.flags, *flags], options)

@@ -65,7 +65,7 @@ def own_line(stderr: str, code: int) -> str:
             first = re.sub(r"in function \S+ .*?: Enzyme:", "Enzyme:", text)
             return (first if reason in ("", text) else f"{first.split('Enzyme:')[0]}Enzyme: {reason.strip()}")[:400]
     said = next((t for t in lines if "Assertion" in t), next((t for t in lines if t.strip()), ""))
-    said = re.sub(r"^.*?([\w]+\.(?:cpp|h)):\d+:.*?Assertion", r"Enzyme stopped (\1): assertion", said)
+    said = re.sub(r"^.*?(\w+\.(?:cpp|h)):\d+:.*?Assertion", r"Enzyme stopped (\1): Assertion", said)
     return (said or f"Enzyme ended with exit code {code} and said nothing")[:400]
 
 

@@ -50,6 +50,7 @@ class Options:
         name: what errors call it; the file's name if empty.
         source: the user's own file, for the lines of its OpenMP pragmas; the compiled file itself if None.
         complain: makes the error for what the compiler said.
+        lines: where Enzyme fails, try again with debug information, so that it names the line.
         listing: where to list the files that the C++ includes, system headers left out, as ``-MMD`` does.
     """
 
@@ -62,6 +63,7 @@ class Options:
     name: str = ""
     source: Path | None = None
     complain: Callable[[str], CompileError] | None = None
+    lines: bool = True
     listing: Path | None = None
 
 
@@ -89,10 +91,12 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
     with tempfile.TemporaryDirectory(prefix=".build-", dir=library.parent) as folder:
         before, after, made = (Path(folder) / name for name in ("before.ll", "after.ll", library.name))
         prepare(clang, tu, before, ["-g0", *flags], options)
-        code, ir, _ = differentiate(engine, clang, before, options)
+        code, ir, said = differentiate(engine, clang, before, options)
         if failed(code, ir):
-            prepare(clang, tu, before, ["-gline-tables-only", *flags], options)  # now it can name the line
-            raise refusal(*differentiate(engine, clang, before, options), before, options)
+            if options.lines:
+                prepare(clang, tu, before, ["-gline-tables-only", *flags], options)
+                code, ir, said = differentiate(engine, clang, before, options)
+            raise refusal(code, ir, said, before, options)
         after.write_text(ir, encoding="utf-8")
         back(clang, after, made, options)
         made.replace(library)
@@ -114,7 +118,7 @@ def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Optio
     command = [*clang.command, *standard, *FRONT[options.pipeline], "-fPIC", "-march=native", *_mathematics(options),
                *(openmp_flags(clang)[0] if options.openmp else ()), *flags, "-S", "-emit-llvm", str(tu), "-o", str(ir),
                *_listing_flags(clang, options), "-Wno-unused-command-line-argument"]  # fmt: skip
-    code, _, said = run(command, options.timeout, tu.parent)
+    code, said = _compiler(command, options.timeout, options, tu.parent)
     if code:
         raise (options.complain or _complaint(options))(said)
     if options.listing is not None and clang.is_zig:
@@ -131,7 +135,12 @@ def differentiate(engine: Engine, clang: Clang, ir: Path, options: Options) -> t
         command = [*clang.command, "-x", "ir", str(ir), "-O2" if options.pipeline == "enzyme" else "-O1", *BEFORE, "-S",
                    "-emit-llvm", "-o", "-", f"-fpass-plugin={engine.path}", "-Xclang", "-load", "-Xclang",
                    str(engine.path), *(word for one in switches for word in ("-mllvm", one))]  # fmt: skip
-    return run(command, options.timeout)
+    try:
+        return run(command, options.timeout)
+    except subprocess.TimeoutExpired as error:
+        raise EnzymeError(
+            f"{options.name}: got no end of Enzyme in {options.timeout:g} s; expected one: simplify the operator"
+        ) from error
 
 
 def failed(code: int, made: str) -> bool:
@@ -152,7 +161,7 @@ def back(clang: Clang, ir: Path, library: Path, options: Options) -> None:
     command = [*clang.command, "-w", "-O3", "-march=native", *_mathematics(options), *options.back, "-shared", "-fPIC",
                str(ir), "-o", str(library), "-lm", *(VECTOR_MATH if options.fast_math else ()),
                *(openmp_flags(clang)[1] if options.openmp else ())]  # fmt: skip
-    code, _, said = run(command, FIRST_LINK_SECONDS)
+    code, said = _compiler(command, FIRST_LINK_SECONDS, options)
     if code:
         raise CompileError(
             f"{library.name}: got code that does not link; expected it to: mend it\n{compiler_lines(said)}"
@@ -186,9 +195,19 @@ def refuse_shared_pointers(ir: str, options: Options) -> None:
                 if "parallel" in text and "firstprivate" not in text]  # fmt: skip
     raise EnzymeError(
         f"{options.name}: got {len(regions)} OpenMP parallel region(s) that share a pointer by reference; expected "
-        "every pointer and size in firstprivate(...): with Enzyme, such a region overwrites its inputs without a message\n"
+        "every pointer and size in firstprivate(...): with Enzyme, such a region overwrites its inputs silently\n"
         + "\n".join(suspects or regions)
     )
+
+
+def _compiler(command: Sequence[str], timeout: float, options: Options, folder: Path | None = None) -> tuple[int, str]:
+    try:
+        code, _, said = run(command, timeout, folder)
+    except subprocess.TimeoutExpired as error:
+        raise CompileError(
+            f"{options.name}: got no end of the compiler in {timeout:g} s; expected one: simplify the operator"
+        ) from error
+    return code, said
 
 
 def run(command: Sequence[str], timeout: float, folder: Path | None = None) -> tuple[int, str, str]:
@@ -197,13 +216,8 @@ def run(command: Sequence[str], timeout: float, folder: Path | None = None) -> t
                           errors="replace", start_new_session=True, cwd=folder) as process:  # fmt: skip
         try:
             out, said = process.communicate(timeout=timeout)
-        except BaseException as error:
+        except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise CompileError(
-                    f"got no end of {Path(command[0]).name} in {timeout:g} s; expected one: simplify the operator "
-                    "or raise timeout"
-                ) from error
             raise
     return process.returncode, out, said
 

@@ -1,0 +1,187 @@
+"""The way through Enzyme: both orders, arithmetic, OpenMP's correction, and one clear error for all it cannot do."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deep500.errors import CompileError, EnzymeError, MissingEngine
+from deep500.operators.enzyme import pipeline
+from deep500.operators.enzyme.diagnose import explain, pragmas
+from deep500.operators.enzyme.engine import find_clang, find_engine
+from deep500.operators.enzyme.openmp import fix_reductions
+from deep500.operators.enzyme.pipeline import Options, compile_library
+from tests.operators.enzyme_units import OMP, OPENMP_REFUSED, REFUSED, loop, unit
+
+
+def _missing() -> str:
+    try:
+        find_clang(find_engine())
+    except MissingEngine as error:
+        return str(error)
+    return ""
+
+
+pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
+Build = Callable[..., Path]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Build:
+    """Build a unit of text and return the library's path."""
+    count = itertools.count()
+
+    def made(text: str, **options: object) -> Path:
+        source = tmp_path / "unit.cpp"
+        source.write_text(text)
+        library = tmp_path / f"unit{next(count)}.so"  # the loader knows libraries by their path
+        compile_library(source, library, [], Options(**options))  # type: ignore[arg-type]
+        return library
+
+    return made
+
+
+def run(library: Path, x: np.ndarray, c: np.ndarray, dy: np.ndarray) -> np.ndarray:
+    """Call ``gradient``; x and c are given as they are, so that a library that writes to them shows."""
+    dx, y, dy = np.zeros_like(x), np.zeros_like(dy), dy.copy()
+    arguments = [ctypes.c_void_p(a.ctypes.data) for a in (x, dx, c, y, dy)]
+    ctypes.CDLL(str(library)).gradient(*arguments, ctypes.c_long(x.size))
+    return dx
+
+
+@pytest.mark.parametrize("order", ["enzyme", "ref"])
+def test_both_orders_give_the_gradient(build: Build, order: str) -> None:
+    """d/dx sum dy x^2 c = 2 x c dy."""
+    x, c, dy = np.linspace(-1, 1, 9), np.linspace(1, 2, 9), np.linspace(2, 3, 9)
+    library = build(loop("", "y[i] = x[i] * x[i] * c[i];"), pipeline=order)
+    np.testing.assert_allclose(run(library, x, c, dy), 2 * x * c * dy, rtol=1e-14)
+
+
+def test_an_order_that_does_not_exist_is_refused(build: Build) -> None:
+    """It is one of two."""
+    with pytest.raises(CompileError, match=r"got pipeline 'best'; expected one of \['enzyme', 'ref'\]"):
+        build(loop(""), pipeline="best")
+
+
+def test_strict_arithmetic_stays_strict(tmp_path: Path) -> None:
+    """Enzyme's own arithmetic carries ``fast`` unless it is told not to."""
+    source, ir = tmp_path / "unit.cpp", tmp_path / "unit.ll"
+    source.write_text(loop(""))
+    engine = find_engine()
+    clang = find_clang(engine)
+    found = {}
+    for fast in (False, True):
+        options = Options(fast_math=fast, name="unit", source=source)
+        pipeline.prepare(clang, source, ir, ["-g0"], options)
+        found[fast] = pipeline.differentiate(engine, clang, ir, options)[1]
+    assert "fmul" in found[False] and " fast " not in found[False]
+    assert "fmul fast" in found[True]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_differentiated_is_refused_in_words(build: Build, name: str) -> None:
+    """One error: Enzyme's own line, and what to change."""
+    text, cause, cure = REFUSED[name]
+    with pytest.raises(EnzymeError) as caught:
+        build(text)
+    said = str(caught.value)
+    assert cause in said.splitlines()[1] and cure in said.splitlines()[2].removeprefix("what to change: ")
+    assert len(said.splitlines()) <= 4 and caught.value.log
+
+
+def test_the_error_names_the_line(build: Build) -> None:
+    """Where Enzyme knows it."""
+    with pytest.raises(EnzymeError, match=r"unit\.cpp:3:\d+"):
+        build(REFUSED["unknown function"][0])
+
+
+@pytest.mark.parametrize("name", OPENMP_REFUSED)
+def test_openmp_that_cannot_be_differentiated_is_refused_in_words(build: Build, name: str) -> None:
+    """The pragma's line, and what to write instead."""
+    text, cure = OPENMP_REFUSED[name]
+    with pytest.raises(EnzymeError, match=cure):
+        build(text, openmp=True)
+
+
+def test_openmp_loops_and_sums(build: Build) -> None:
+    """``parallel for`` and a sum, with everything in firstprivate: right, and inputs left alone."""
+    x, c = np.linspace(-1, 1, 1001), np.linspace(1, 2, 1001)
+    library = build(loop(OMP), openmp=True)
+    np.testing.assert_allclose(run(library, x, c, np.ones(1001)), 2 * x * c, rtol=1e-13)
+    summed = "double s = 0;\n#pragma omp parallel for firstprivate(x, c, n) reduction(+:s)\n" \
+             "for (long i = 0; i < n; ++i) s += x[i] * x[i] * c[i];\ny[0] = s;"  # fmt: skip
+    library = build(unit(summed), openmp=True)
+    np.testing.assert_allclose(run(library, x, c, np.array([2.0])), 4 * x * c, rtol=1e-13)
+    np.testing.assert_array_equal(c, np.linspace(1, 2, 1001))
+
+
+def test_a_pointer_shared_by_reference_is_refused(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would overwrite the caller's input, with exit code 0: the refusal is tried against the real thing."""
+    text = loop("#pragma omp parallel for")
+    with pytest.raises(EnzymeError, match=r"firstprivate\(\.\.\.\)(.|\n)*line 3: #pragma omp parallel for"):
+        build(text, openmp=True)
+    monkeypatch.setattr(pipeline, "refuse_shared_pointers", lambda ir, options: None)
+    x, c = np.linspace(-1, 1, 1001), np.linspace(1, 2, 1001)
+    run(build(text, openmp=True), x, c, np.ones(1001))
+    assert (c != np.linspace(1, 2, 1001)).any()
+
+
+def test_numbers_shared_by_reference_are_not_refused(build: Build) -> None:
+    """A sum in a critical section shares a number, which is right."""
+    body = "double s = 0;\n#pragma omp parallel for firstprivate(x, c, n)\nfor (long i = 0; i < n; ++i) {\n" \
+           "const double part = x[i] * x[i] * c[i];\n#pragma omp critical\ns += part;\n}\ny[0] = s;"  # fmt: skip
+    x, c = np.linspace(-1, 1, 101), np.linspace(1, 2, 101)
+    found = run(build(unit(body), openmp=True), x, c, np.array([1.0]))
+    np.testing.assert_allclose(found, 2 * x * c, rtol=1e-12)
+
+
+def test_the_compilers_own_lines_are_shown(build: Build) -> None:
+    """C++ that is none."""
+    with pytest.raises(CompileError, match=r"unit\.cpp:3:\d+: error: .*undeclared_thing"):
+        build(unit("y[0] = undeclared_thing;"))
+
+
+def test_a_library_appears_whole_or_not_at_all(build: Build, tmp_path: Path) -> None:
+    """A build that fails leaves nothing behind."""
+    with pytest.raises(EnzymeError):
+        build(REFUSED["bytes copied"][0])
+    assert [path.name for path in tmp_path.iterdir()] == ["unit.cpp"]
+
+
+def test_no_end_of_enzyme_is_an_error(build: Build) -> None:
+    """The time-out."""
+    with pytest.raises(CompileError, match=r"got no end of the compiler in 0\.001 s"):
+        build(loop(""), timeout=0.001)
+
+
+def test_reductions_without_a_runtime_call_are_left_alone() -> None:
+    """Text that holds none comes back as it is; one that does becomes an atomic update and a barrier."""
+    assert fix_reductions("define void @f() {\n  ret void\n}\n") == "define void @f() {\n  ret void\n}\n"
+    text = "  %3 = tail call i32 @__kmpc_reduce_nowait(ptr @1, i32 %0, i32 1)\n" \
+           "  call void @__kmpc_end_reduce_nowait(ptr @1, i32 %0, ptr @lock)\n"  # fmt: skip
+    fixed = fix_reductions(text)
+    assert "%3 = add i32 0, 2" in fixed and "call void @__kmpc_barrier(ptr @1, i32 %0)" in fixed
+    assert "declare void @__kmpc_barrier(ptr, i32)" in fixed
+
+
+def test_pragmas_are_found_with_their_lines() -> None:
+    """Continued lines are joined."""
+    text = "int a;\n#pragma omp parallel \\\n  for\nint b;\n  # pragma omp single\n"
+    assert [(n, " ".join(t.split())) for n, t in pragmas(text)] == [
+        (2, "#pragma omp parallel for"), (5, "# pragma omp single"),
+    ]  # fmt: skip
+
+
+def test_a_failure_that_is_not_known_still_says_what_to_try() -> None:
+    """An assertion, a signal with nothing said."""
+    said = explain("x: /a/b/Gradient.cpp:12: int f(): Assertion `no' failed.\n#0 stack", 134)
+    assert (
+        said.splitlines()[0] == "Enzyme stopped (Gradient.cpp): Assertion `no' failed."
+        and "leave statements out" in said
+    )
+    assert "exit code -11 and said nothing" in explain("", -11)
