@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.frameworks.jax.operators.table import Array, op
+from deep500.networks.attention_mask import hidden_places
 
 
 def _heads(x: Array, count: int) -> Array:
@@ -40,29 +41,13 @@ def attention(
     groups = q.shape[1] // k.shape[1]
     if groups > 1:
         k, v = jnp.repeat(k, groups, 1), jnp.repeat(v, groups, 1)
-    hidden = _hidden(q, k, past, lengths, is_causal, left_window_size, right_window_size)
+    here, there = np.arange(q.shape[2])[:, None] + past, np.arange(k.shape[2])
+    valid = None if lengths is None else lengths.reshape(-1, 1, 1, 1)
+    hidden = hidden_places(here, there, valid, is_causal, left_window_size, right_window_size)
     weights, stages = _weights(q, k, _bias(q, k, mask, hidden), scale, softcap, softmax_precision)
     y = jnp.matmul(weights, v)
     y = y.swapaxes(1, 2).reshape(*y.shape[:1], y.shape[2], -1) if flat else y
     return y if len(outputs) == 1 else (y, *present, stages[qk_matmul_output_mode])[: len(outputs)]
-
-
-def _hidden(q: Array, k: Array, past: Any, lengths: Array | None, causal: int, left: int, right: int) -> Array | None:
-    """Where a query must not look: ahead, outside its window, beyond the valid keys."""
-    here, there = np.arange(q.shape[2])[:, None] + past, np.arange(k.shape[2])
-    rules: list[Any] = []
-    if causal:
-        rules.append(there > here)
-    if left >= 0:
-        rules.append(there < here - left)
-    if right >= 0:
-        rules.append(there > here + right)
-    if lengths is not None:
-        rules.append(there >= lengths.reshape(-1, 1, 1, 1))
-    hidden = None
-    for rule in rules:
-        hidden = rule if hidden is None else hidden | rule
-    return hidden
 
 
 def _bias(q: Array, k: Array, mask: Array | None, hidden: Array | None) -> Array | None:

@@ -4,7 +4,6 @@ RoiAlign and DeformConv by reading an image at any place; NonMaxSuppression, whi
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,71 +12,7 @@ import numpy as np
 
 from deep500.frameworks.jax.dtypes import is_float
 from deep500.frameworks.jax.operators.table import Array, ints, op, positive, scalar
-
-NEAREST: dict[str, Any] = {
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
-}
-
-
-def _coordinates(mode: str, n: int, out: int, scale: float, roi: tuple[float, float]) -> np.ndarray:
-    """Where each output sample lies, in units of input samples."""
-    i = np.arange(out, dtype=np.float64)
-    half, (start, end) = (i + 0.5) / scale - 0.5, roi
-    if mode == "asymmetric":
-        return i / scale
-    if mode == "align_corners":
-        return i * (n - 1) / (scale * n - 1) if scale * n > 1 else i * 0
-    if mode == "pytorch_half_pixel":
-        return half if out > 1 else i * 0
-    if mode == "half_pixel_symmetric":
-        return n / 2 * (1 - out / (scale * n)) + half
-    if mode == "tf_crop_and_resize" and out > 1:
-        return start * (n - 1) + i * (end - start) * (n - 1) / (out - 1)
-    return i + 0.5 * (start + end) * (n - 1) if mode == "tf_crop_and_resize" else half
-
-
-def _triangle(d: np.ndarray, a: float) -> np.ndarray:
-    return np.clip(1 - d, 0, None)
-
-
-def _cubic(d: Any, a: float) -> Any:
-    """Keys 1981 with coefficient ``a``."""
-    lib = np if isinstance(d, np.ndarray) else jnp
-    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((d - 5) * d + 8) * d * a - 4 * a
-    return lib.where(d <= 1, near, lib.where(d < 2, far, 0))
-
-
-KERNELS: dict[str, tuple[Any, int]] = {"linear": (_triangle, 1), "cubic": (_cubic, 2)}
-
-
-def _matrix(mode: str, x: np.ndarray, n: int, scale: float, a: float, exclude: int, antialias: int) -> np.ndarray:
-    """Weights ``[outputs, inputs]``: beyond the edge counts the edge, or nothing under ``exclude_outside``."""
-    kernel, reach = KERNELS[mode]
-    shrink = min(scale, 1.0) if antialias else 1.0
-    radius = math.ceil(reach / shrink)
-    j = np.floor(x)[:, None] + np.arange(-radius, radius + 2)
-    weights = kernel(np.abs(j - x[:, None]) * shrink, a)
-    if exclude:
-        weights = np.where((j < 0) | (j >= n), 0, weights)
-    if exclude or antialias:
-        weights = weights / weights.sum(1, keepdims=True)
-    matrix = np.zeros((len(x), n))
-    np.add.at(matrix, (np.arange(len(x))[:, None], np.clip(j, 0, n - 1).astype(int)), weights)
-    return matrix
-
-
-def _plan(shape: Any, axes: list[int], scales: Any, sizes: Any, policy: str) -> tuple[list[float], list[int]]:
-    """Scale and output size per axis."""
-    if sizes:
-        ratios = [s / shape[a] for s, a in zip(sizes, axes, strict=True)]
-        if policy == "stretch":
-            return ratios, list(sizes)
-        scale = min(ratios) if policy == "not_larger" else max(ratios)
-        return [scale] * len(axes), [math.floor(scale * shape[a] + 0.5) for a in axes]
-    return list(scales), [math.floor(shape[a] * s) for s, a in zip(scales, axes, strict=True)]
+from deep500.networks.resampling import resize_steps
 
 
 def _floats(value: Any) -> list[float]:
@@ -91,24 +26,23 @@ def resize(
     extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Array:  # fmt: skip
-    chosen = list(range(x.ndim)) if axes is None else [positive(a, x.ndim) for a in axes]
-    ratios, outs = _plan(x.shape, chosen, _floats(scales), ints(sizes), keep_aspect_ratio_policy)
-    bounds = _floats(roi) or [0.0] * len(chosen) + [1.0] * len(chosen)
-    dtype, y, crop = x.dtype, x, coordinate_transformation_mode == "tf_crop_and_resize"
-    for k, (axis, scale, out) in enumerate(zip(chosen, ratios, outs, strict=True)):
-        n = x.shape[axis]
-        if out == n and scale == 1 and not crop:
-            continue
-        at = _coordinates(coordinate_transformation_mode, n, out, scale, (bounds[k], bounds[k + len(chosen)]))
-        if mode == "nearest":
-            y = jnp.take(y, np.clip(NEAREST[nearest_mode](at), 0, n - 1).astype(np.int64), axis)
-        else:
+    steps = resize_steps(
+        x.shape, _floats(roi), _floats(scales), ints(sizes), antialias=antialias,
+        axes=None if axes is None else [positive(a, x.ndim) for a in axes],
+        coordinate_transformation_mode=coordinate_transformation_mode, cubic_coeff_a=cubic_coeff_a,
+        exclude_outside=exclude_outside, keep_aspect_ratio_policy=keep_aspect_ratio_policy, mode=mode,
+        nearest_mode=nearest_mode,
+    )  # fmt: skip
+    dtype, y = x.dtype, x
+    for axis, index, matrix, outside in steps:
+        if index is not None:
+            y = jnp.take(y, index, axis)
+        if matrix is not None:
             y = y if is_float(y) else y.astype(np.float32)
-            matrix = _matrix(mode, at, n, scale, cubic_coeff_a, exclude_outside, antialias).astype(y.dtype)
-            y = jnp.moveaxis(jnp.tensordot(y, matrix, ([axis], [1])), -1, axis)
-        if crop:
-            outside = ((at < 0) | (at > n - 1)).reshape([-1 if i == axis else 1 for i in range(y.ndim)])
-            y = jnp.where(outside, np.array(extrapolation_value, y.dtype), y)
+            y = jnp.moveaxis(jnp.tensordot(y, matrix.astype(y.dtype), ([axis], [1])), -1, axis)
+        if outside is not None:
+            beyond = outside.reshape([-1 if i == axis else 1 for i in range(y.ndim)])
+            y = jnp.where(beyond, np.array(extrapolation_value, y.dtype), y)
     return y.astype(dtype)
 
 
@@ -140,6 +74,13 @@ def _fold_indices(index: Array, n: int, align: int) -> Array:
     return jnp.clip(jnp.rint(_reflect(index, n, align)), 0, n - 1)
 
 
+def _keys(d: Array) -> Array:
+    """Keys' cubic kernel with coefficient -0.75."""
+    a = -0.75
+    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((d - 5) * d + 8) * d * a - 4 * a
+    return jnp.where(d <= 1, near, jnp.where(d < 2, far, 0))
+
+
 @op("GridSample")
 def grid_sample(
     x: Array, grid: Array, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
@@ -165,7 +106,7 @@ def grid_sample(
         for at, offset, n in zip(places, offsets, sizes, strict=True):
             cell = jnp.floor(at) + offset
             distance = jnp.abs(at - cell)
-            weight = weight * (_cubic(distance, -0.75) if mode == "cubic" else 1 - distance)
+            weight = weight * (_keys(distance) if mode == "cubic" else 1 - distance)
             fold = mode == "cubic" and padding_mode == "reflection"
             index.append(_fold_indices(cell, n, align_corners) if fold else cell)
         total = total + _fetch(x, index, padding_mode) * weight[:, None]

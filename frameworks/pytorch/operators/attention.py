@@ -39,10 +39,7 @@ def attention(
     groups = q.shape[1] // k.shape[1]
     if groups > 1:
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    here, there = (
-        torch.arange(q.shape[2], device=q.device).unsqueeze(1) + past,
-        torch.arange(k.shape[2], device=q.device),
-    )
+    here, there = (torch.arange(t.shape[2], device=q.device) for t in (q, k))
     valid = None if lengths is None else lengths.reshape(-1, 1, 1, 1)
     hidden = hidden_places(here.unsqueeze(1) + past, there, valid, is_causal, left_window_size, right_window_size)
     weights, stages = _weights(q, k, _bias(q, k, mask, hidden), scale, softcap, softmax_precision)

@@ -9,6 +9,7 @@ from deep500.frameworks.tensorflow.operators.elementwise import softmax
 from deep500.frameworks.tensorflow.operators.reductions import matmul
 from deep500.frameworks.tensorflow.operators.table import number, op, sizes, static_sizes
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.attention_mask import hidden_places
 
 Tensor = Any
 
@@ -57,7 +58,9 @@ def attention(
     groups = static_sizes(q, 1)[0] // static_sizes(k, 1)[0]
     if groups > 1:
         k, v = tf.repeat(k, groups, 1), tf.repeat(v, groups, 1)
-    hidden = _hidden(q, k, past, lengths, is_causal, left_window_size, right_window_size)
+    here, there = tf.range(tf.cast(sizes(q)[2], tf.int64))[:, None] + past, tf.range(tf.cast(sizes(k)[2], tf.int64))
+    valid = None if lengths is None else tf.reshape(tf.cast(lengths, tf.int64), [-1, 1, 1, 1])
+    hidden = hidden_places(here, there, valid, is_causal, left_window_size, right_window_size)
     weights, stages = _weights(q, k, _bias(q, k, mask, hidden), scale, softcap, softmax_precision)
     y = matmul(weights, v)
     if flat:
@@ -65,27 +68,6 @@ def attention(
         n = sizes(y)
         y = tf.reshape(y, [n[0], n[1], n[2] * n[3]])
     return y if len(outputs) == 1 else (y, *present, stages[qk_matmul_output_mode])[: len(outputs)]
-
-
-def _hidden(
-    q: Tensor, k: Tensor, past: Any, lengths: Tensor | None, causal: int, left: int, right: int
-) -> Tensor | None:
-    """Where a query must not look: ahead, outside its window, beyond the valid keys."""
-    here = tf.range(tf.cast(sizes(q)[2], tf.int64))[:, None] + past
-    there = tf.range(tf.cast(sizes(k)[2], tf.int64))
-    rules = []
-    if causal:
-        rules.append(there > here)
-    if left >= 0:
-        rules.append(there < here - left)
-    if right >= 0:
-        rules.append(there > here + right)
-    if lengths is not None:
-        rules.append(there >= tf.reshape(tf.cast(lengths, tf.int64), [-1, 1, 1, 1]))
-    hidden = None
-    for rule in rules:
-        hidden = rule if hidden is None else tf.logical_or(hidden, rule)
-    return hidden
 
 
 def _addend(hidden: Tensor, like: Tensor) -> Tensor:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from deep500.frameworks.tensorflow.operators.table import (
-    NeedsValue,
     ints,
     number,
     op,
@@ -20,83 +18,9 @@ from deep500.frameworks.tensorflow.operators.table import (
     value_of,
 )
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.resampling import resize_steps
 
 Tensor = Any
-NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
-}
-
-
-def _coordinates(mode: str, n: int, out: int, scale: float, roi: tuple[float, float]) -> np.ndarray:
-    """Where each output sample lies, in units of input samples."""
-    i = np.arange(out, dtype=np.float64)
-    half = (i + 0.5) / scale - 0.5
-    if mode == "asymmetric":
-        return i / scale
-    if mode == "align_corners":
-        return i * (n - 1) / (scale * n - 1) if scale * n > 1 else i * 0
-    if mode == "pytorch_half_pixel":
-        return half if out > 1 else i * 0
-    if mode == "half_pixel_symmetric":
-        return n / 2 * (1 - out / (scale * n)) + half
-    if mode == "tf_crop_and_resize":
-        start, end = roi
-        if out > 1:
-            return start * (n - 1) + i * (end - start) * (n - 1) / (out - 1)
-        return i + 0.5 * (start + end) * (n - 1)
-    return half
-
-
-def _triangle(d: np.ndarray, a: float) -> np.ndarray:
-    return np.clip(1 - d, 0, None)
-
-
-def _cubic(d: np.ndarray, a: float) -> np.ndarray:
-    """Keys 1981 with coefficient ``a``."""
-    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((d - 5) * d + 8) * d * a - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0))
-
-
-KERNELS = {"linear": (_triangle, 1), "cubic": (_cubic, 2)}
-
-
-def _matrix(mode: str, x: np.ndarray, n: int, scale: float, a: float, exclude: int, antialias: int) -> np.ndarray:
-    """Weights ``[outputs, inputs]``: beyond the edge counts the edge, or nothing under ``exclude_outside``."""
-    kernel, reach = KERNELS[mode]
-    shrink = min(scale, 1.0) if antialias else 1.0
-    radius = math.ceil(reach / shrink)
-    j = np.floor(x)[:, None] + np.arange(-radius, radius + 2)
-    weights = kernel(np.abs(j - x[:, None]) * shrink, a)
-    if exclude:
-        weights = np.where((j < 0) | (j >= n), 0, weights)
-    if exclude or antialias:
-        weights = weights / weights.sum(1, keepdims=True)
-    matrix = np.zeros((len(x), n))
-    np.add.at(matrix, (np.arange(len(x))[:, None], np.clip(j, 0, n - 1).astype(int)), weights)
-    return matrix
-
-
-def _plan(shape: Any, axes: list[int], scales: Any, sizes: Any, policy: str) -> tuple[list[float], list[Any]]:
-    """Scale and output size per axis."""
-    if sizes:
-        if None in [shape[a] for a in axes]:
-            raise NeedsValue
-        ratios = [s / shape[a] for s, a in zip(sizes, axes, strict=True)]
-        if policy == "stretch":
-            return ratios, list(sizes)
-        scale = min(ratios) if policy == "not_larger" else max(ratios)
-        return [scale] * len(axes), [math.floor(scale * shape[a] + 0.5) for a in axes]
-    outs = [shape[a] if s == 1 else math.floor(_known(shape[a]) * s) for s, a in zip(scales, axes, strict=True)]
-    return list(scales), outs
-
-
-def _known(size: int | None) -> int:
-    if size is None:
-        raise NeedsValue
-    return size
 
 
 @op("Resize", static=(1, 2, 3))
@@ -117,25 +41,27 @@ def resize(
     nearest_mode: str = "round_prefer_floor",
 ) -> Tensor:
     chosen = list(range(rank(x))) if axes is None else [positive(a, rank(x)) for a in axes]
-    ratios, outs = _plan(x.shape.as_list(), chosen, ints(scales), ints(sizes), keep_aspect_ratio_policy)
-    bounds = ints(roi) or [0.0] * len(chosen) + [1.0] * len(chosen)
-    crop = coordinate_transformation_mode == "tf_crop_and_resize"
+    ratios, crop = ints(scales), coordinate_transformation_mode == "tf_crop_and_resize"
+    for k, axis in enumerate(chosen):
+        if not ratios or ratios[k] != 1 or crop:
+            static_sizes(x, axis)  # must be known where it does not stay as it is
+    steps = resize_steps(
+        x.shape.as_list(), ints(roi) or [], ratios, ints(sizes), antialias=antialias, axes=chosen,
+        coordinate_transformation_mode=coordinate_transformation_mode, cubic_coeff_a=cubic_coeff_a,
+        exclude_outside=exclude_outside, keep_aspect_ratio_policy=keep_aspect_ratio_policy, mode=mode,
+        nearest_mode=nearest_mode,
+    )  # fmt: skip
     dtype, y = x.dtype, x
-    for k, (axis, scale, out) in enumerate(zip(chosen, ratios, outs, strict=True)):
-        if out == x.shape[axis] and scale == 1 and not crop:
-            continue
-        n = _known(x.shape[axis])
-        at = _coordinates(coordinate_transformation_mode, n, out, scale, (bounds[k], bounds[k + len(chosen)]))
-        if mode == "nearest":
-            y = tf.gather(y, np.clip(NEAREST[nearest_mode](at), 0, n - 1).astype(np.int64), axis=axis)
-        else:
+    for axis, index, matrix, outside in steps:
+        if index is not None:
+            y = tf.gather(y, index, axis=axis)
+        if matrix is not None:
             y = y if y.dtype.is_floating else tf.cast(y, tf.float32)
-            weights = number(_matrix(mode, at, n, scale, cubic_coeff_a, exclude_outside, antialias), y)
-            y = tf.tensordot(y, weights, [[axis], [1]])
+            y = tf.tensordot(y, number(matrix, y), [[axis], [1]])
             y = tf.transpose(y, [*range(axis), rank(x) - 1, *range(axis, rank(x) - 1)])
-        if crop:
-            inside = ((at >= 0) & (at <= n - 1)).reshape([-1 if i == axis else 1 for i in range(rank(x))])
-            y = tf.where(inside, y, number(extrapolation_value, y))
+        if outside is not None:
+            beyond = outside.reshape([-1 if i == axis else 1 for i in range(rank(x))])
+            y = tf.where(beyond, number(extrapolation_value, y), y)
     return tf.cast(y, dtype)
 
 

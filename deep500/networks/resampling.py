@@ -1,0 +1,134 @@
+"""What ONNX's Resize does to each axis, as small NumPy arrays that any framework can apply.
+
+Every mode is linear in the input: per axis an index (nearest) or a matrix (linear, cubic), and where
+``tf_crop_and_resize`` reads beyond the image. Coordinates and kernels are those of ONNX's specification of Resize.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+"""How a coordinate becomes an index, by the attribute ``nearest_mode``."""
+
+
+class AxisStep(NamedTuple):
+    """What happens to one axis; steps follow one another."""
+
+    axis: int
+    places: np.ndarray | None  # [outputs] int64: which samples to take; or
+    matrix: np.ndarray | None  # [outputs, inputs] float64: weights of the samples
+    outside: np.ndarray | None  # [outputs] bool: what the extrapolation value replaces
+
+
+def resize_steps(
+    shape: Sequence[int | None],
+    roi: Sequence[float],
+    scales: Sequence[float] | None,
+    sizes: Sequence[int] | None,
+    *,
+    antialias: int,
+    axes: Sequence[int] | None,
+    coordinate_transformation_mode: str,
+    cubic_coeff_a: float,
+    exclude_outside: int,
+    keep_aspect_ratio_policy: str,
+    mode: str,
+    nearest_mode: str,
+) -> Iterator[AxisStep]:
+    """The steps of a Resize; axes that stay as they are have none.
+
+    Args:
+        shape: of the input. An axis of unknown size (None) must keep it: its scale is 1.
+        roi, scales, sizes: the operator's inputs; ``roi`` may be empty, one of the others is None or empty.
+        axes: those that the inputs speak of, counted from the front; all if None.
+        antialias, coordinate_transformation_mode, ...: the operator's attributes.
+
+    Example:
+        >>> (step,) = resize_steps((1, 4), [], [1.0, 0.5], None, antialias=0, axes=None, cubic_coeff_a=-0.75,
+        ...     coordinate_transformation_mode="half_pixel", exclude_outside=0, keep_aspect_ratio_policy="stretch",
+        ...     mode="linear", nearest_mode="floor")
+        >>> step.axis, step.matrix.tolist()
+        (1, [[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
+    """
+    chosen = list(range(len(shape))) if axes is None else list(axes)
+    crop = coordinate_transformation_mode == "tf_crop_and_resize"
+    bounds = list(roi) or [0.0] * len(chosen) + [1.0] * len(chosen)
+    plan = _plan([shape[axis] for axis in chosen], scales, sizes, keep_aspect_ratio_policy)
+    for k, (axis, (scale, out)) in enumerate(zip(chosen, plan, strict=True)):
+        n = shape[axis]
+        if n is None or (out == n and scale == 1 and not crop):
+            continue
+        at = _coordinates(coordinate_transformation_mode, n, out, scale, (bounds[k], bounds[k + len(chosen)]))
+        index = matrix = None
+        if mode == "nearest":
+            index = np.clip(NEAREST[nearest_mode](at), 0, n - 1).astype(np.int64)
+        else:
+            matrix = _matrix(mode, at, n, scale, cubic_coeff_a, exclude_outside, antialias)
+        yield AxisStep(axis, index, matrix, (at < 0) | (at > n - 1) if crop else None)
+
+
+def _plan(shape: Sequence[Any], scales: Any, sizes: Any, policy: str) -> list[tuple[float, Any]]:
+    """Scale and output size per axis."""
+    if not sizes:
+        return [(s, n if n is None else math.floor(n * s)) for s, n in zip(scales, shape, strict=True)]
+    ratios = [s / n for s, n in zip(sizes, shape, strict=True)]
+    if policy == "stretch":
+        return list(zip(ratios, sizes, strict=True))
+    scale = min(ratios) if policy == "not_larger" else max(ratios)
+    return [(scale, math.floor(scale * n + 0.5)) for n in shape]
+
+
+def _coordinates(mode: str, n: int, out: int, scale: float, roi: tuple[float, float]) -> np.ndarray:
+    """Where each output sample lies, in units of input samples."""
+    i = np.arange(out, dtype=np.float64)
+    half, (start, end) = (i + 0.5) / scale - 0.5, roi
+    if mode == "asymmetric":
+        return i / scale
+    if mode == "align_corners":
+        return i * (n - 1) / (scale * n - 1) if scale * n > 1 else i * 0
+    if mode == "pytorch_half_pixel":
+        return half if out > 1 else i * 0
+    if mode == "half_pixel_symmetric":
+        return n / 2 * (1 - out / (scale * n)) + half
+    if mode == "tf_crop_and_resize" and out > 1:
+        return start * (n - 1) + i * (end - start) * (n - 1) / (out - 1)
+    return i + 0.5 * (start + end) * (n - 1) if mode == "tf_crop_and_resize" else half
+
+
+def _triangle(d: np.ndarray, a: float) -> np.ndarray:
+    return np.clip(1 - d, 0, None)
+
+
+def _cubic(d: np.ndarray, a: float) -> np.ndarray:
+    """Keys 1981 with coefficient ``a``."""
+    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((d - 5) * d + 8) * d * a - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+_KERNELS = {"linear": (_triangle, 1), "cubic": (_cubic, 2)}
+
+
+def _matrix(mode: str, x: np.ndarray, n: int, scale: float, a: float, exclude: int, antialias: int) -> np.ndarray:
+    """Weights ``[outputs, inputs]``: beyond the edge counts the edge, or nothing under ``exclude_outside``."""
+    kernel, reach = _KERNELS[mode]
+    shrink = min(scale, 1.0) if antialias else 1.0
+    radius = math.ceil(reach / shrink)
+    j = np.floor(x)[:, None] + np.arange(-radius, radius + 2)
+    weights = kernel(np.abs(j - x[:, None]) * shrink, a)
+    if exclude:
+        weights = np.where((j < 0) | (j >= n), 0, weights)
+    if exclude or antialias:
+        weights = weights / weights.sum(1, keepdims=True)
+    matrix = np.zeros((len(x), n))
+    np.add.at(matrix, (np.arange(len(x))[:, None], np.clip(j, 0, n - 1).astype(int)), weights)
+    return matrix
