@@ -87,12 +87,12 @@ class Network(Rewiring):
         """Add an operator after everything it reads.
 
         Args:
-            op_type: ONNX's operator name.
+            op_type: the operator's name.
             inputs: names of existing values, ``""`` for an optional input left out.
             outputs: new names.
             name: a name of its own; made from the first output if absent.
-            domain: ``""`` for ONNX's own operators.
-            attributes: ONNX's attributes; None means absent.
+            domain: ``""`` for ONNX's own operators, ``"deep500"`` for custom ones.
+            attributes: ONNX's attributes, or a custom operator's arguments; None means absent.
 
         Raises:
             NetworkError: unknown value, duplicate name, wrong arity, unknown, missing or ill-typed attribute.

@@ -197,6 +197,8 @@ def test_errors_of_a_run_name_the_node() -> None:
     assert executor.inference({"x": np.ones((3, 3))})["y"].shape == (3, 3)
     with pytest.raises(InputError, match=r"node 'n1'.*float64\[2x3\]"):
         executor.inference({"x": np.ones((2, 3))})
+    pole = ort().from_model(sandwich("TestPole"))  # infinite, without a warning: also where shapes are tried
+    assert np.isinf(pole.inference({"x": np.ones((2, 4), np.float32)})["y"]).all()
     broken = ort().from_model(sandwich("TestBroken"))
     with pytest.raises(NetworkError, match=r"node 'n0' \(deep500.TestBroken\): got ZeroDivisionError \(oh\)"):
         broken.inference({"x": np.ones((2, 4), np.float32)})

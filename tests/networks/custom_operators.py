@@ -92,6 +92,14 @@ class Fussy(SinCos):
         return super().forward(inputs)
 
 
+@d5.register_op("TestPole")
+class Pole(d5.CustomPythonOp):
+    """Infinite at one."""
+
+    def forward(self, inputs):
+        return 1 / (1 - inputs[0])
+
+
 @d5.register_op("TestBroken")
 class Broken(d5.CustomPythonOp):
     """Raises an error of nobody's."""
