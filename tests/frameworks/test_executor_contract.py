@@ -19,8 +19,8 @@ from deep500.networks import GraphExecutor, Network, add_loss, gradient_name
 from tests.tolerances import as_numpy, assert_close
 
 EXPORTS = (
-    "Executor", "from_model", "from_onnx", "from_native", "custom_op", "GradientDescent", "MomentumOptimizer", "AdamOptimizer",
-    "AdamWOptimizer", "AdaGradOptimizer", "RMSPropOptimizer",
+    "Executor", "from_model", "from_onnx", "from_native", "custom_op", "GradientDescent", "MomentumOptimizer",
+    "AdamOptimizer", "AdamWOptimizer", "AdaGradOptimizer", "RMSPropOptimizer",
 )  # fmt: skip
 
 
