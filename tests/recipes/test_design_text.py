@@ -49,7 +49,7 @@ def test_as_a_script(recipe):
     assert done.returncode == 0, done.stderr
     assert "verdict: UNJUDGED (dry run)" in done.stdout and "Traceback" not in done.stderr
     assert "STAND-IN" in done.stderr
-    (folder,) = (recipe.parent / "results" / "mine").iterdir()
+    (folder,) = (recipe.parent / "results" / "mine").glob("20*-*")
     assert f"report:  {folder.relative_to(recipe.parent)}/report.html" in done.stdout
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["device"]["asked"] == "gpu:0" and len(manifest["environment"]["versions"]["torch"]) > 2

@@ -212,7 +212,7 @@ def test_not_a_number_ends_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
     spoilt = d5.TableSchedule({0: 0.1, 2: 1e30})
     with pytest.raises(TrainingError, match=r"epoch 2, step \d+: got loss (nan|inf)"):
         run(tmp_path, epochs=5, schedule=spoilt)
-    (folder,) = (tmp_path / "test_run").iterdir()
+    (folder,) = (tmp_path / "test_run").glob("20*-*")
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["status"] == "failed" and summary["verdict"] == "FAILED" and "epoch 2" in summary["error"]
     assert "epoch 2" in (folder / "report.html").read_text()
