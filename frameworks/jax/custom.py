@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.errors import Deep500Error, InputError, UnsupportedOperator
-from deep500.frameworks.jax.custom_routes import NativeOp, Route, Specs, route_of
+from deep500.frameworks.jax.custom_routes import NativeOp, Route, Specs, is_differentiable, no_gradient, route_of
 from deep500.frameworks.jax.dtypes import DTYPES
 from deep500.networks.custom import named, operator_of
 from deep500.networks.node import Node
@@ -104,7 +104,7 @@ def finished(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         try:
             return jax.block_until_ready(function(*args))
-        except jax.errors.JaxRuntimeError as error:
+        except (jax.errors.JaxRuntimeError, ValueError) as error:  # which of them depends on where it is noticed
             ours = find_failure(str(error))
             if ours is None:
                 raise
@@ -148,10 +148,7 @@ def _differentiable(op: CustomOp, route: Route, specs: Specs) -> Callable[..., t
     def backward(saved: Any, grads: Any) -> tuple[Any, ...]:
         inputs, outputs, wanted = saved
         if not op.differentiable:
-            raise UnsupportedOperator(
-                f"operator {op.name!r}: got a call of its gradient; expected an operator that has one: write backward "
-                "(in C++ gradient='enzyme' finds it)"
-            )
+            raise no_gradient(op)
         whole = [_whole(g, y) for g, y in zip(grads, outputs, strict=True)]
         found = iter(_once(op, route, wanted)(whole, inputs, outputs))
         return tuple(next(found) if w else None for w in wanted)
@@ -181,11 +178,6 @@ def _once(op: CustomOp, route: Route, wanted: tuple[bool, ...]) -> Callable[...,
 
     function.defvjp(forward, backward)
     return function
-
-
-def is_differentiable(x: Any) -> bool:
-    """Whether an array has a dtype that gradients can have."""
-    return jnp.issubdtype(jnp.result_type(x), jnp.inexact)
 
 
 def _whole(gradient: Any, output: Any) -> Any:

@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from deep500.frameworks.jax.custom_routes import Specs, no_second
+from deep500.errors import InputError
+from deep500.frameworks.jax.custom_routes import Specs, is_differentiable, no_gradient, no_second
 from deep500.operators.bridge import BACKWARD, FORWARD, HVP, JVP, Bridge, build_bridge, make_instance
+from deep500.operators.python_op import GradientOp
+from deep500.tensors import TensorDescriptor
 
 TARGET = "deep500_call"
 """What XLA calls the custom call."""
@@ -69,6 +73,38 @@ class CustomCall:
             return ()
         call = jax.ffi.ffi_call(TARGET, tuple(specs), vmap_method="sequential")
         return tuple(call(*args, key=self.key, phase=np.int64(phase), wanted=np.int64(wanted)))
+
+
+class GradientCall:
+    """The gradient of a compiled operator, where a network asks for it by name."""
+
+    implementation = "xla_ffi"
+
+    def __init__(self, op: GradientOp) -> None:
+        self.count, self.inner = op.count, CustomCall(op.operator)
+
+    def forward(self, specs: Specs, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The gradients of the operator's inputs, zeros for those that have none."""
+        op, last = self.inner.op, len(inputs) - self.count
+        grads, taken, outputs = inputs[: self.count], inputs[self.count : last], inputs[last:]
+        if not op.differentiable:
+            raise no_gradient(op)
+        found = op.infer([TensorDescriptor(str(x.dtype), x.shape) for x in taken])
+        for g, y, d in zip(grads, outputs, found, strict=True):
+            if not g.shape == y.shape == d.shape or not str(g.dtype) == str(y.dtype) == d.dtype:
+                raise InputError(
+                    f"operator {op.name!r}: got an output {y.dtype}{list(y.shape)} and its gradient {g.dtype}"
+                    f"{list(g.shape)}; expected both {d}"
+                )
+        wanted = [is_differentiable(x) and i not in op.spec.inactive for i, x in enumerate(taken)]
+        made = iter(self.inner.backward(wanted, grads, taken, outputs))
+        return tuple(next(made) if w else jnp.zeros_like(x) for w, x in zip(wanted, taken, strict=True))
+
+    def backward(self, *args: Any) -> tuple[Any, ...]:
+        """No: it is asked for nothing that could call this."""
+        raise no_second(self.inner.op)
+
+    second = backward
 
 
 def mask(wanted: Sequence[bool]) -> int:

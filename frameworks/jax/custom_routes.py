@@ -17,6 +17,7 @@ from deep500.errors import InputError, UnsupportedOperator
 from deep500.operators.base import CustomOp, Descriptors, as_list, contiguous
 from deep500.operators.bridge import can_bridge
 from deep500.operators.failures import Reported, guarded
+from deep500.operators.python_op import GradientOp
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
 Specs = list[jax.ShapeDtypeStruct]
@@ -44,11 +45,14 @@ class Route(Protocol):
 
 def route_of(op: CustomOp) -> Route:
     """How an operator is run: compiled ones by XLA itself where it is XLA for processors, all others through Python."""
-    if can_bridge(op) and jax.default_backend() == "cpu":
-        from deep500.frameworks.jax.custom_native import CustomCall
+    if jax.default_backend() != "cpu":
+        return Callback(op)
+    inner = op.operator if isinstance(op, GradientOp) else op
+    if not can_bridge(inner):
+        return Callback(op)
+    from deep500.frameworks.jax.custom_native import CustomCall, GradientCall
 
-        return CustomCall(op)
-    return Callback(op)
+    return GradientCall(op) if isinstance(op, GradientOp) else CustomCall(op)
 
 
 # JAX prints whatever a callback raises; what is reported anyway need not be printed.
@@ -94,6 +98,19 @@ class Callback:
     def second(self, *args: Any) -> tuple[Sequence[Any], Sequence[Any]]:
         """No."""
         raise no_second(self.op)
+
+
+def is_differentiable(x: Any) -> bool:
+    """Whether an array has a dtype that gradients can have."""
+    return jnp.issubdtype(jnp.result_type(x), jnp.inexact)
+
+
+def no_gradient(op: CustomOp) -> UnsupportedOperator:
+    """The error for an operator that has no gradient."""
+    return UnsupportedOperator(
+        f"operator {op.name!r}: got a call of its gradient; expected an operator that has one: write backward (in C++ "
+        "gradient='enzyme' finds it)"
+    )
 
 
 def no_second(op: CustomOp) -> UnsupportedOperator:

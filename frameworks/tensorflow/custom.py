@@ -20,7 +20,8 @@ from deep500.networks.custom import named, operator_of
 from deep500.networks.node import Node
 from deep500.operators.base import CustomOp
 from deep500.operators.bridge import can_bridge
-from deep500.operators.failures import find_failure
+from deep500.operators.failures import Reported, find_failure
+from deep500.operators.python_op import GradientOp
 from deep500.tensors import TensorDescriptor
 
 _KEPT = 1024  # operators that are kept
@@ -93,7 +94,7 @@ class TensorFlowOperator:
         if tf.executing_eagerly():
             try:
                 return self._route.eager(tensors)
-            except tf.errors.OpError as error:
+            except (tf.errors.OpError, Reported) as error:
                 ours = find_failure(str(error))
                 if ours is None:
                     raise
@@ -113,11 +114,11 @@ def _route(op: CustomOp) -> Route:
     """How an operator is run."""
     if isinstance(op, NativeOp):
         return op
-    if can_bridge(op):
-        from deep500.frameworks.tensorflow.custom_native import OpKernel
+    if not can_bridge(op.operator if isinstance(op, GradientOp) else op):
+        return NumpyFunction(op)
+    from deep500.frameworks.tensorflow.custom_native import GradientKernel, OpKernel
 
-        return OpKernel(op)
-    return NumpyFunction(op)
+    return GradientKernel(op) if isinstance(op, GradientOp) else OpKernel(op)
 
 
 def _for_xla(graph: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.errors import UnsupportedOperator
+from deep500.errors import InputError, UnsupportedOperator
 from deep500.frameworks.tensorflow.custom_routes import (
     describe,
     infer,
@@ -28,6 +28,7 @@ from deep500.frameworks.tensorflow.runtime import tf
 from deep500.operators.base import Descriptors
 from deep500.operators.bridge import BACKWARD, FORWARD, HVP, JVP, Bridge, build_bridge
 from deep500.operators.failures import guarded
+from deep500.operators.python_op import GradientOp
 from deep500.tensors import TensorDescriptor
 
 _kernels: dict[str, OpKernel] = {}
@@ -119,7 +120,7 @@ class OpKernel:
         grads, inputs = args[:out], args[out : out + len(self.dtypes)]
         given = iter(tangents)
         along = [whole(next(given) if w else None, x) for w, x in zip(wanted, inputs, strict=True)]
-        sizes = tf.concat([part for g in grads for part in ([tf.rank(g, out_type=tf.int64)], tf.shape(g, tf.int64))], 0)
+        sizes = tf.concat([part for g in grads for part in ([tf.cast(tf.rank(g), tf.int64)], tf.shape(g, tf.int64))], 0)
         pushed = self._call(
             args=[*inputs, *along, sizes], key=self.key, phase=JVP, wanted=0, plan=[], Tout=self.made * 2
         )
@@ -137,6 +138,33 @@ class OpKernel:
         mask = sum(1 << i for i, one in enumerate(wanted) if one)
         found = self._call(args=args, key=self.key, phase=phase, wanted=mask, plan=[], Tout=[x.dtype for x in chosen])
         return with_shapes(found, [describe(x).shape for x in chosen])
+
+
+class GradientKernel:
+    """The gradient of a compiled operator, where a network asks for it by name."""
+
+    implementation = "op_kernel"
+
+    def __init__(self, op: GradientOp) -> None:
+        self.count, self.inner = op.count, OpKernel(op.operator)
+
+    def eager(self, tensors: Sequence[Any]) -> list[Any]:
+        """See :class:`Route`."""
+        return self.traced(tensors)
+
+    def traced(self, tensors: Sequence[Any]) -> list[Any]:
+        """See :class:`Route`; zeros for inputs that have no gradient."""
+        kernel, last = self.inner, len(tensors) - self.count
+        grads, inputs, outputs = tensors[: self.count], tensors[self.count : last], tensors[last:]
+        kernel.op.check([describe(x) for x in inputs])
+        for i, dtype in enumerate(kernel.made):
+            if {grads[i].dtype, outputs[i].dtype} != {dtype}:
+                raise InputError(
+                    f"operator {kernel.op.name!r}: got output {i} of {outputs[i].dtype.name} and its gradient of "
+                    f"{grads[i].dtype.name}; expected {dtype.name}"
+                )
+        found = kernel.gradient(inputs, outputs, grads, ())
+        return [tf.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True)]
 
 
 def _gradient(call: Any, *grads: Any) -> list[Any]:

@@ -133,6 +133,13 @@ inline std::string check(const Operator &op, const Array *inputs) {
   return "";
 }
 
+inline bool alike(const Array *a, const Array *b, int64_t count) {
+  for (int64_t i = 0; i < count; ++i)
+    if (a[i].rank != b[i].rank || (a[i].rank && std::memcmp(a[i].sizes, b[i].sizes, a[i].rank * sizeof(int64_t)) != 0))
+      return false;
+  return true;
+}
+
 // Run one phase on a framework's memory. Empty if all is well, else what is wrong.
 // Arguments, results: forward: inputs -> outputs. backward: output gradients, inputs, outputs -> input gradients that
 // are wanted (bit i: of input i). jvp: inputs, tangents -> outputs, tangents. hvp: output gradients, inputs, tangents
@@ -140,6 +147,8 @@ inline std::string check(const Operator &op, const Array *inputs) {
 inline std::string call(const Operator &op, int64_t phase, uint64_t wanted, const Array *args, const Array *made) {
   static char nothing[64];  // what stands for tensors without elements
   const int64_t in = op.inputs, out = op.outputs, first = first_input(op, phase);
+  if (phase != FORWARD && !(phase == BACKWARD ? alike(args, args + out + in, out) : alike(args + first + in, args + first, in)))
+    return about(op, "gradients or tangents of other sizes than what they belong to; expected the same");
   const void *given[3 * MOST];
   void *result[2 * MOST] = {};
   for (int64_t i = 0, n = arguments(op, phase); i < n; ++i) given[i] = args[i].data ? args[i].data : nothing;
