@@ -16,12 +16,17 @@ from deep500.devices import CPUDevice as CPUDevice
 from deep500.devices import Device as Device
 from deep500.devices import DeviceWarning as DeviceWarning
 from deep500.devices import GPUDevice as GPUDevice
+from deep500.errors import CacheError as CacheError
+from deep500.errors import CompileError as CompileError
 from deep500.errors import DataError as DataError
 from deep500.errors import Deep500Error as Deep500Error
+from deep500.errors import EnzymeError as EnzymeError
 from deep500.errors import InputError as InputError
 from deep500.errors import MissingBackend as MissingBackend
 from deep500.errors import MissingDevice as MissingDevice
+from deep500.errors import MissingEngine as MissingEngine
 from deep500.errors import NetworkError as NetworkError
+from deep500.errors import OperatorError as OperatorError
 from deep500.errors import RecipeError as RecipeError
 from deep500.errors import ResultsError as ResultsError
 from deep500.errors import TrainingError as TrainingError

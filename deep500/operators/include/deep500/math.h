@@ -50,13 +50,15 @@ inline compute_t<T> gelu(T x) {
   return v * sigmoid(C(2) * u);
 }
 
-/// Derivative of gelu.
+/// Derivative of gelu, s + 2 x s (1 - s) du/dx with s = sigmoid(2u). s (1 - s) = e / (1 + e)^2 with e = exp(-|2u|) cancels
+/// nothing: 1 - s would, multiplied by what grows as x^3.
 template <class T>
 inline compute_t<T> gelu_gradient(T x) {
   using C = compute_t<T>;
-  const C v = C(x), u = C(0.7978845608028654) * (v + C(0.044715) * v * v * v), s = sigmoid(C(2) * u);
+  const C v = C(x), u = C(0.7978845608028654) * (v + C(0.044715) * v * v * v);
   const C du = C(0.7978845608028654) * (C(1) + C(0.134145) * v * v);
-  return s + C(2) * v * s * (C(1) - s) * du;
+  const C e = std::exp(C(-2) * std::abs(u)), r = C(1) / (C(1) + e);
+  return (u > C(0) ? r : e * r) + C(2) * v * (e * r * r) * du;
 }
 
 }  // namespace d5
