@@ -16,7 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.errors import Deep500Error, InputError, UnsupportedOperator
-from deep500.frameworks.jax.custom_routes import NativeOp, Route, Specs, is_differentiable, no_gradient, route_of
+from deep500.frameworks.jax.custom_routes import (
+    NativeOp,
+    Route,
+    Specs,
+    is_differentiable,
+    no_gradient,
+    route_of,
+    settle,
+)
 from deep500.frameworks.jax.dtypes import DTYPES
 from deep500.networks.custom import named, operator_of
 from deep500.networks.node import Node
@@ -108,6 +116,7 @@ def finished(function: Callable[..., Any]) -> Callable[..., Any]:
             ours = find_failure(str(error))
             if ours is None:
                 raise
+            settle()
             raise ours from error
 
     return call
