@@ -4,7 +4,8 @@ Requirements: same weights and same batches, by digest. Then, in double precisio
 wrong definition does not (in float32 a ReLU that flips hides an error of a percent): outputs in evaluation and training
 mode, running statistics, gradients, and the parameters after each of a few steps of the recipe's optimizer. Dropout is
 checked by its statistics. Loss curves in the recipe's precision are reported, since they part after a few steps by
-rounding alone. A backend without float64 kernels is compared in float32, and the result says so.
+rounding alone. A backend without float64 kernels, and a network with a custom operator that takes no float64, is
+compared in float32, and the result says so.
 
 For each framework the gate stops at the first thing that differs, since all that follows from it would differ too.
 """
@@ -21,7 +22,7 @@ from deep500.compare.dropout import check_dropout, dropouts, without_dropout
 from deep500.compare.findings import VACUOUS, Check, GateResult, largest, relative
 from deep500.compare.subject import Batch, Candidate, digest
 from deep500.compare.traces import CURVE, Arrays, Trace, cast, curve, trace
-from deep500.errors import InputError, UnsupportedOperator
+from deep500.errors import Deep500Error, InputError, UnsupportedOperator
 from deep500.networks.dtype import to_dtype
 from deep500.networks.graph import Network
 
@@ -80,6 +81,9 @@ def check_equivalence(
     judge = next((one for one in candidates if one.name == JUDGE), candidates[0])
     result = GateResult(judge.name)
     cases = [_case(network, batches, loss, column) for column in (0, 1)]
+    if refusal := _refusal(cases[0].network):
+        cases = [cases[1], cases[1]]
+        result.notes.append(f"compared in float32, since a custom operator takes no float64 ({refusal})")
     truth = trace(judge, cases[0].network, cases[0].plain, cases[0].batches, loss)
     for other in candidates:
         for check in _checks(judge, other, cases, truth, result) if other is not judge else _own(judge, cases, truth):
@@ -95,6 +99,15 @@ def _case(network: Network, batches: Sequence[Batch], loss: str, column: int) ->
     whole = any(not isinstance(one.shape[0], str) for one in network.inputs.values() if one.shape)
     made = to_dtype(network, "float64") if column == 0 else network.copy()
     return Case(made, without_dropout(made), cast(batches[:4], dtype, None if whole else SAMPLES), loss, column)
+
+
+def _refusal(network: Network) -> str:
+    """What a custom operator has against a network in double precision; empty if nothing."""
+    try:
+        network.descriptors()
+    except Deep500Error as error:
+        return _first_line(error)
+    return ""
 
 
 def _own(judge: Candidate, cases: Sequence[Case], truth: Trace) -> Iterator[Check]:

@@ -11,8 +11,9 @@ from deep500.compare.findings import largest, relative
 from deep500.compare.gate import check_equivalence
 from deep500.compare.subject import Candidate, digest
 from deep500.errors import InputError, UnsupportedOperator
-from deep500.networks import add_loss, create
+from deep500.networks import add_loss, create, replace_operator
 from tests.compare.networks import batches, candidate, probe
+from tests.networks import custom_operators  # noqa: F401 - registers them
 
 OPTIMIZERS = [
     ("GradientDescent", {"lr": 0.1}),
@@ -106,3 +107,12 @@ def test_digest_sees_name_dtype_shape_and_value():
     assert len({digest(one) for one in [base, *others]}) == 5
     assert digest({"a": np.arange(8.0)[::2]}) == digest({"a": np.array([0.0, 2, 4, 6])})
     assert largest({"a": np.array([1, 9]), "b": np.array([-2.0, np.inf])}) == 2.0
+
+
+def test_a_custom_operator_without_float64_is_compared_in_float32():
+    network = replace_operator(probe(), "Relu", "TestSingleRelu", domain="deep500")
+    result = check_equivalence(network, batches(), [candidate("reference"), rival("reference")])
+    assert result, [str(check) for check in result.checks if not check.passed]
+    assert len(result.notes) == 1 and "compared in float32" in result.notes[0] and "'SingleRelu'" in result.notes[0]
+    tolerances = {check.name: check.tolerance for check in result.checks if check.tolerance}
+    assert tolerances["training forward"] == 1e-4

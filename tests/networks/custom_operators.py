@@ -92,6 +92,15 @@ class Fussy(SinCos):
         return super().forward(inputs)
 
 
+@d5.register_op("TestSingleRelu")
+class SingleRelu(LeakyRelu):
+    """ReLU in single precision only."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.input_descriptors = self.output_descriptors = (TensorDescriptor("float32", None),)
+
+
 @d5.register_op("TestPole")
 class Pole(d5.CustomPythonOp):
     """Infinite at one."""
