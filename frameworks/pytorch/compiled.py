@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from deep500.frameworks.pytorch.library import Library, desc_from_tensor
+from deep500.frameworks.pytorch.arrays import backward_by_arrays, by_arrays, desc_from_tensor
+from deep500.frameworks.pytorch.library import Library
 from deep500.frameworks.pytorch.shortcut import MOST, Method, Missing
 from deep500.operators.base import CustomOp
 from deep500.operators.bridge import can_bridge
@@ -63,13 +64,11 @@ class _Compiled:
 
     def checked(self, *inputs: torch.Tensor) -> Any:
         """Forward of a call that is new or wrong."""
-        arrays = [self.library.array(x, "input", i) for i, x in enumerate(inputs)]
-        del arrays  # made for the check of the device alone; they share the tensors' memory
         given = [desc_from_tensor(x) for x in inputs]
         outputs = self.op.infer(given)
         if self.learn(self.forward, inputs, given, outputs):
             return self.kernel(*inputs)
-        found = self.library.by_arrays(inputs)
+        found = by_arrays(self.op, inputs)
         return found[0] if len(found) == 1 else tuple(found)
 
     def run_backward(self, grads: Tensors, inputs: Tensors, outputs: Tensors, wanted: Sequence[bool]) -> Any:
@@ -86,7 +85,7 @@ class _Compiled:
         given = [desc_from_tensor(x) for x in inputs]
         if self.learn(self.backward, (*grads, *inputs, *outputs), given, self.op.infer(given)):
             return self.gradient(*grads, *inputs, *outputs, wanted)
-        found = iter(self.library.backward_by_arrays(grads, inputs, outputs, wanted))
+        found = iter(backward_by_arrays(self.op, grads, inputs, outputs, wanted))
         return tuple(next(found) if one else None for one in wanted)
 
 

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import torch
 
 from deep500.errors import Deep500Error, InputError
+from deep500.frameworks.pytorch.arrays import desc_from_tensor
 from deep500.frameworks.pytorch.compiled import short_way
-from deep500.frameworks.pytorch.library import Library, desc_from_tensor, lasting_key
+from deep500.frameworks.pytorch.library import Library, lasting_key
 from deep500.frameworks.pytorch.native_op import NativeOp, custom_op_from_native
 from deep500.networks.custom import named, operator_of, place_of
 from deep500.networks.node import Node

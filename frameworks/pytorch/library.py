@@ -11,29 +11,21 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from deep500.errors import InputError, UnsupportedOperator
-from deep500.frameworks.pytorch.dtypes import NAMES, from_array, to_array, torch_dtype
+from deep500.frameworks.pytorch.arrays import backward_by_arrays, by_arrays, desc_from_tensor, dtype_name, host_array
+from deep500.frameworks.pytorch.dtypes import from_array, torch_dtype
+from deep500.frameworks.pytorch.gpu import common_device, launch
 from deep500.operators.base import CustomOp
 from deep500.operators.bridge import can_bridge, operator_key
 from deep500.tensors import Dim, TensorDescriptor
 
 Tensors = Sequence[torch.Tensor]
-
-
-def desc_from_tensor(tensor: torch.Tensor) -> TensorDescriptor:
-    """The descriptor of a tensor: its dtype by NumPy's name and its shape.
-
-    Example:
-        >>> print(desc_from_tensor(torch.zeros(2, 3)))
-        float32[2x3]
-    """
-    return TensorDescriptor(_dtype_name(tensor), tuple(int(size) for size in tensor.shape))
 
 
 class Library:
@@ -46,15 +38,18 @@ class Library:
 
     def __init__(self, op: CustomOp) -> None:
         self.op = op
-        self.run: Any = self.by_arrays  # what runs on plain tensors; shortcut.py puts a faster one here
-        self.run_backward: Any = self.backward_by_arrays
+        self.run: Any = partial(by_arrays, op)  # what runs on tensors of the processor; compiled.py has a faster one
+        self.run_backward: Any = partial(backward_by_arrays, op)
         name = f"{re.sub(r'[^0-9A-Za-z_]', '_', op.name)}_{lasting_key(op) or secrets.token_hex(8)}"
         self.backward = self._define_backward(f"{name}_backward") if op.differentiable else None
         self.forward = self._define_forward(name)
 
     def _define_forward(self, name: str) -> Any:
         def forward(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-            return self.run(inputs)
+            if common_device(self.op, inputs) is None:
+                return self.run(inputs)
+            results = self.op.infer([desc_from_tensor(x) for x in inputs])
+            return launch(self.op, "forward", inputs, [inputs], results, [True] * len(results))
 
         defined = torch.library.custom_op(
             f"deep500::{name}", forward, mutates_args=(), schema="(Tensor[] inputs) -> Tensor[]"
@@ -66,7 +61,10 @@ class Library:
     def _define_backward(self, name: str) -> Any:
         def backward(grads: list[torch.Tensor], inputs: list[torch.Tensor], outputs: list[torch.Tensor],
                      wanted: list[bool]) -> list[torch.Tensor]:  # fmt: skip
-            return self.run_backward(grads, inputs, outputs, wanted)
+            if common_device(self.op, [*grads, *inputs, *outputs]) is None:
+                return self.run_backward(grads, inputs, outputs, wanted)
+            results = [desc_from_tensor(x) for x in inputs]
+            return launch(self.op, "backward", inputs, [grads, inputs, outputs], results, wanted)
 
         defined = torch.library.custom_op(
             f"deep500::{name}", backward, mutates_args=(),
@@ -125,7 +123,7 @@ class Library:
         given = iter(cotangents)
         along = [next(given) if one else None for one in ctx.wanted]
         tangents = [torch.zeros_like(x) if v is None else v for v, x in zip(along, inputs, strict=True)]
-        g, x, v = ([self.array(one, "input", i) for i, one in enumerate(group)] for group in (grads, inputs, tangents))
+        g, x, v = ([host_array(one) for one in group] for group in (grads, inputs, tangents))
         pushed = [from_array(one) for one in op.jvp(x, v)[1]]  # type: ignore[attr-defined]
         bent = [from_array(one) for one in op.hvp(g, x, v)]  # type: ignore[attr-defined]
         chosen = [one if w else None for one, w in zip(bent, ctx.wanted, strict=True)]
@@ -135,7 +133,7 @@ class Library:
     def fake(self, inputs: Tensors) -> list[torch.Tensor]:
         """Empty outputs for inputs without data; sizes may be symbols where the operator's descriptors have rules."""
         symbols: dict[str, Any] = {}
-        descriptors = [TensorDescriptor(_dtype_name(x), tuple(_dim(s, symbols) for s in x.shape)) for x in inputs]
+        descriptors = [TensorDescriptor(dtype_name(x), tuple(_dim(s, symbols) for s in x.shape)) for x in inputs]
         try:
             outputs = self.op.infer(descriptors)
         except UnsupportedOperator:
@@ -156,49 +154,6 @@ class Library:
             )
         return symbols[dim] if isinstance(dim, str) else dim
 
-    # -- on arrays ----------------------------------------------------------------------------------------------------
-    def by_arrays(self, inputs: Tensors) -> list[torch.Tensor]:
-        """Forward through NumPy, without copies of contiguous tensors on the processor."""
-        arrays = [self.array(x, "input", i) for i, x in enumerate(inputs)]
-        expected = self.op.infer([desc_from_tensor(x) for x in inputs])
-        outputs: list[torch.Tensor] = []
-        for made, want in zip(self.op.run(arrays), expected, strict=True):
-            y = own(made, arrays)  # PyTorch's operators return memory of their own
-            if (y.dtype.name, y.shape) != (want.dtype, want.shape):
-                raise InputError(
-                    f"operator {self.op.name!r}: got output {len(outputs)} of {y.dtype.name} {y.shape} from forward; "
-                    f"expected {want}, which infer() told: let them agree"
-                )
-            arrays.append(y)
-            outputs.append(from_array(np.ascontiguousarray(y)))
-        return outputs
-
-    def backward_by_arrays(
-        self, grads: Tensors, inputs: Tensors, outputs: Tensors, wanted: Sequence[bool]
-    ) -> list[torch.Tensor]:
-        """The wanted input gradients through NumPy."""
-        parts = [
-            [self.array(x, what, i) for i, x in enumerate(group)]
-            for what, group in (("gradient", grads), ("input", inputs), ("output", outputs))
-        ]
-        found = self.op.run_backward(*parts)
-        given = [x for part in parts for x in part]
-        return [from_array(own(g, given)) for g, one in zip(found, wanted, strict=True) if one]
-
-    def array(self, tensor: torch.Tensor, what: str, index: int) -> np.ndarray:
-        """A tensor's memory as an array; InputError where it is not on the processor."""
-        if tensor.device.type != "cpu":
-            raise InputError(
-                f"operator {self.op.name!r}: got {what} {index} on device {str(tensor.device)!r}; expected the "
-                "processor's memory: move it with .cpu()"
-            )
-        return to_array(tensor.detach().resolve_conj().resolve_neg().contiguous())
-
-
-def own(array: np.ndarray, others: Iterable[np.ndarray]) -> np.ndarray:
-    """The array, or a copy if it may share memory with others."""
-    return array.copy() if any(np.may_share_memory(array, one) for one in others) else array
-
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> None:
     ctx.save_for_backward(*inputs[0], *output)
@@ -208,13 +163,6 @@ def _remember_backward(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Ten
     grads, tensors, _, wanted = inputs
     ctx.count, ctx.wanted = len(grads), wanted
     ctx.save_for_backward(*grads, *tensors)
-
-
-def _dtype_name(tensor: torch.Tensor) -> str:
-    name = NAMES.get(tensor.dtype)
-    if name is None:
-        raise InputError(f"got a tensor of {tensor.dtype}; expected a dtype that NumPy can hold: convert it")
-    return name
 
 
 def _dim(size: Any, symbols: dict[str, Any]) -> Dim:

@@ -10,8 +10,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from deep500.errors import UnsupportedOperator
+from deep500.frameworks.pytorch.arrays import desc_from_tensor
 from deep500.frameworks.pytorch.dtypes import from_array, to_array, torch_dtype
-from deep500.frameworks.pytorch.library import desc_from_tensor
 from deep500.operators.base import CustomOp, Descriptors, as_list
 from deep500.tensors import TensorDescriptor
 

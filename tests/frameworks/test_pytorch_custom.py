@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,89 +9,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import deep500 as d5  # noqa: E402
 import deep500.frameworks.pytorch as d5fw  # noqa: E402
-from deep500.errors import InputError, NetworkError, OperatorError, UnsupportedOperator  # noqa: E402
-from deep500.frameworks.pytorch import compiled, shortcut  # noqa: E402
-from deep500.networks import Network, add_loss  # noqa: E402
-from deep500.operators import registry  # noqa: E402
-from deep500.operators.python_op import GradientOp  # noqa: E402
-from deep500.tensors import TensorDescriptor  # noqa: E402
+from deep500.errors import InputError, OperatorError, UnsupportedOperator  # noqa: E402
+from deep500.frameworks.pytorch import gpu  # noqa: E402
+from tests.frameworks.torch_operators import CHOOSE, Cube, MulAdd, compile_cube, random  # noqa: E402
 
 pytestmark = pytest.mark.backend("pytorch")
 Function = Any  # of tensors, with attributes
-
-CUBE = """
-#include "deep500/deep500.h"
-template <typename T> struct cube : deep500::CustomOperator {
-  int n;
-  explicit cube(int count) : n(count) {}
-  void forward(const T *x, T *y) { for (int i = 0; i < n; ++i) y[i] = x[i] * x[i] * x[i]; }
-  void backward(const T *dy, const T *x, const T *, T *dx) {
-    for (int i = 0; i < n; ++i) dx[i] = 3 * dy[i] * x[i] * x[i];
-  }
-};
-D500_EXPORTED void *create_new_op(deep500::tensor_t *in, int, deep500::tensor_t *, int) {
-  int n = 1;
-  for (int d = 0; d < in[0].dims; ++d) n *= in[0].sizes[d];
-  return new cube<D500_DTYPE>(n);
-}
-D500_REGISTER_OP(cube<D500_DTYPE>);
-"""
-
-# squares of the chosen elements, and where the first input lies in memory
-CHOOSE = """
-#include <stdexcept>
-#include "deep500/deep500.h"
-struct choose : deep500::CustomOperator {
-  int n, m;
-  choose(int rows, int columns) : n(rows), m(columns) {}
-  double at(const double *x, const int64_t *which, int i) {
-    if (which[i] < 0 || which[i] >= m) throw std::out_of_range("no such column");
-    return x[i * m + which[i]];
-  }
-  void forward(const double *x, const int64_t *which, double *y, int64_t *place) {
-    for (int i = 0; i < n; ++i) y[i] = at(x, which, i) * at(x, which, i);
-    *place = reinterpret_cast<int64_t>(x);
-  }
-  void backward(const double *dy, const int64_t *, const double *x, const int64_t *which, const double *,
-                const int64_t *, double *dx, int64_t *) {
-    for (int i = 0; i < n * m; ++i) dx[i] = 0;
-    for (int i = 0; i < n; ++i) dx[i * m + which[i]] = 2 * dy[i] * at(x, which, i);
-  }
-};
-D500_EXPORTED void *create_new_op(deep500::tensor_t *in, int, deep500::tensor_t *, int) {
-  return new choose(in[0].sizes[0], in[0].sizes[1]);
-}
-D500_REGISTER_OP(choose);
-"""
-
-
-class Cube(d5.CustomPythonOp):
-    """The cube, in Python."""
-
-    def forward(self, inputs: Any) -> Any:
-        return inputs[0] ** 3
-
-    def backward(self, grads: Any, fwd_inputs: Any, fwd_outputs: Any) -> Any:
-        return 3 * grads[0] * fwd_inputs[0] ** 2
-
-
-class MulAdd(d5.CustomPythonOp):
-    """Product and sum."""
-
-    def forward(self, inputs: Any) -> Any:
-        return [inputs[0] * inputs[1], inputs[0] + inputs[1]]
-
-    def backward(self, grads: Any, fwd_inputs: Any, fwd_outputs: Any) -> Any:
-        return [grads[0] * fwd_inputs[1] + grads[1], grads[0] * fwd_inputs[0] + grads[1]]
-
-
-def compile_cube(dtype: str, **options: Any) -> Any:
-    any_shape = [TensorDescriptor(dtype, None)]
-    return d5.compile_custom_cppop_inline("cube", CUBE, any_shape, any_shape, **options)
 
 
 @pytest.fixture(scope="module")
@@ -114,19 +37,16 @@ def cube(request: pytest.FixtureRequest) -> Function:
     return function
 
 
-def random(*shape: int, grad: bool = True) -> Any:
-    return torch.randn(shape, dtype=torch.float64, requires_grad=grad)
-
-
 # -- forward and gradient ---------------------------------------------------------------------------------------------
 def test_forward_and_gradient(cube: Function) -> None:
     for x in (random(3, 4), random(4, 3).T, random(8)[::2], random(1, 4).expand(3, 4), random()):
-        assert torch.equal(cube(x), torch.as_tensor(x.detach().numpy() ** 3)) or torch.allclose(cube(x), x**3)
-        assert torch.allclose(cube(x.detach()), x**3)
+        torch.testing.assert_close(cube(x), x**3)
+        torch.testing.assert_close(cube(x.detach()), (x**3).detach())
     assert torch.autograd.gradcheck(cube, (random(3, 2),))
-    x = random(3)
-    cube(x).sum().backward()  # the gradient that comes in has strides of 0
-    assert torch.allclose(x.grad, 3 * x**2)
+    for shape in ((3,), ()):
+        x = random(*shape)
+        cube(x).sum().backward()  # the gradient that comes in has strides of 0
+        torch.testing.assert_close(x.grad, 3 * x.detach() ** 2)
 
 
 def test_several_inputs_and_outputs() -> None:
@@ -212,7 +132,7 @@ def test_compile_without_graph_break(cube: Function) -> None:
 
 
 def test_dynamic_sizes_are_compiled_once(choose: Function) -> None:
-    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    counter = CompileCounterWithBackend("aot_eager")
     fast = torch.compile(lambda x, which: choose(x, which)[0] + 1, fullgraph=True, dynamic=True, backend=counter)
     for rows in (3, 5, 7):
         x, which = random(rows, 4, grad=False), torch.arange(rows) % 4
@@ -265,15 +185,18 @@ def test_wrong_calls(cube: Function, choose: Function) -> None:
         choose(random(3, 4), torch.zeros(4, dtype=torch.int64))
     with pytest.raises(OperatorError, match="no such column"):
         choose(random(3, 4), torch.tensor([0, 9, 0]))
-    with pytest.raises(InputError, match=r"device 'meta'; expected the processor's memory: move it with .cpu\(\)"):
-        cube.library.array(torch.empty(2, device="meta"), "input", 0)
+    elsewhere = torch.empty(2, device="meta")
+    with pytest.raises(InputError, match=r"got tensors on meta; expected the processor's: move them with .cpu\(\)"):
+        gpu.common_device(cube.op, [elsewhere])
+    with pytest.raises(InputError, match="got tensors on cpu, meta; expected all on one device"):
+        gpu.common_device(cube.op, [elsewhere, torch.empty(2)])
     with pytest.raises(InputError, match="expected a CustomOp"):
         d5fw.custom_op(torch.tanh)
 
 
 @pytest.mark.gpu
 def test_gpu_tensors_are_refused(cube: Function) -> None:
-    with pytest.raises(InputError, match=r"on device 'cuda:0'; expected the processor's memory"):
+    with pytest.raises(InputError, match=r"got tensors on cuda:0; expected the processor's"):
         cube(random(3).cuda())
 
 
@@ -314,150 +237,6 @@ def test_second_gradients(cube: Function) -> None:
             return [6 * grads[0] * inputs[0] * tangents[0]]
 
     assert torch.autograd.gradgradcheck(d5fw.custom_op(Twice()), (x,))
-
-
-# -- the short way ----------------------------------------------------------------------------------------------------
-def test_without_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*args: Any) -> Any:
-        raise shortcut.Missing("a piece of PyTorch")
-
-    monkeypatch.setattr(compiled, "Method", missing)
-    function = d5fw.custom_op(compile_cube("float64", infer=list))  # infer: an operator that nobody made before
-    assert function.implementation == "library"
-    assert torch.autograd.gradcheck(function, (random(3),))
-
-
-def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    function = d5fw.custom_op(compile_cube("float64", infer=list))
-    x = random(3)
-    function(x).sum().backward()
-    monkeypatch.setattr(function.library, "forward", None)
-    monkeypatch.setattr(function.library, "backward", None)
-    function(x).sum().backward()
-    assert torch.allclose(x.grad, 6 * x**2)
-    with pytest.raises(TypeError):
-        function(random(4, grad=False))  # shapes that are new go through the library
-
-
-def test_more_shapes_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shortcut, "CAPACITY", 4)
-    function = d5fw.custom_op(compile_cube("float64", infer=list))
-    for _ in range(2):
-        for size in range(1, 12):
-            x = random(size)
-            function(x).sum().backward()
-            assert torch.allclose(x.grad, 3 * x**2)
-
-
-def test_threads() -> None:
-    function = d5fw.custom_op(compile_cube("float64", infer=list))
-    start = threading.Barrier(4)
-
-    def work(seed: int) -> bool:
-        start.wait()
-        right = True
-        for size in [*range(1, 30), 5000] * 3:  # 5000: the lock of Python is given up
-            x = torch.full((size,), float(seed), dtype=torch.float64, requires_grad=True)
-            y = function(x)
-            y.sum().backward()
-            right &= bool((y == seed**3).all()) and bool((x.grad == 3 * seed**2).all())
-        return right
-
-    with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(work, range(1, 5)))
-
-
-# -- in networks ------------------------------------------------------------------------------------------------------
-@pytest.fixture
-def registered() -> Any:
-    """TestCube: compiled for float32, in Python for other dtypes; TestMulAdd."""
-    known = dict(registry._factories)
-
-    @d5.register_op("TestCube")
-    def make(inputs: Any, python: int = 0) -> Any:
-        return Cube() if python else compile_cube(inputs[0].dtype)
-
-    d5.register_op("TestMulAdd")(MulAdd)
-    yield
-    registry._factories.clear()
-    registry._factories.update(known)
-    registry._make.cache_clear()
-
-
-def network(activation: Callable[[Network], None]) -> Network:
-    rng = np.random.default_rng(0)
-    net = Network("net")
-    net.add_input("x", ("N", 4))
-    net.add_parameter("w", rng.normal(size=(4, 5)).astype("f4"))
-    net.add_parameter("v", rng.normal(size=(5, 3)).astype("f4") / 4)
-    net.add_node("MatMul", ["x", "w"], ["h"])
-    activation(net)
-    net.add_node("MatMul", ["a", "v"], ["output"])
-    net.add_output("output")
-    return add_loss(net)
-
-
-def by_onnx(net: Network) -> None:
-    net.add_node("Mul", ["h", "h"], ["hh"])
-    net.add_node("Mul", ["hh", "h"], ["a"])
-
-
-@pytest.mark.parametrize("python", [0, 1])
-def test_training_equals_the_native_operator(registered: None, python: int) -> None:
-    losses: list[list[float]] = []
-    for activation in (by_onnx, lambda net: net.add_node("TestCube", ["h"], ["a"], domain="deep500", python=python)):
-        executor = d5fw.from_model(network(activation))
-        optimizer = d5fw.MomentumOptimizer(executor, "loss", 0.01, 0.9)
-        rng = np.random.default_rng(1)
-        losses.append([])
-        for size in (8, 8, 5, 8, 3) * 3:
-            batch = {"x": rng.normal(size=(size, 4)).astype("f4"), "label": rng.integers(0, 3, size)}
-            losses[-1].append(float(optimizer.step(batch)["loss"]))
-    assert losses[0][-1] != losses[0][0]
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
-
-
-def test_modules_with_custom_nodes_are_copied_and_pickled(registered: None) -> None:
-    def activation(net: Network) -> None:
-        net.add_node("TestCube", ["h"], ["b"], domain="deep500")
-        net.add_node("TestMulAdd", ["b", "h"], ["", "a"], domain="deep500")
-
-    executor = d5fw.from_model(network(activation))
-    x, label = torch.randn(2, 4), torch.tensor([0, 1])
-    module = executor.module
-    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
-        assert other is not module
-        for a, b in zip(other(x, label), module(x, label), strict=True):
-            assert torch.equal(a, b)
-    fast = d5fw.from_model(network(activation))
-    compiled_module = torch.compile(fast.module, fullgraph=True, backend="aot_eager")
-    for a, b in zip(compiled_module(x, label), module(x, label), strict=True):
-        assert torch.allclose(a, b)
-
-
-def test_errors_name_the_node(registered: None) -> None:
-    net = Network("net")
-    net.add_input("x", (None, 2))
-    net.add_input("z", (None, 2))
-    net.add_node("TestMulAdd", ["x", "z"], ["a", "b"], domain="deep500", name="both")
-    net.add_output("a")
-    with pytest.raises((InputError, NetworkError), match=r"node 'both' \(deep500.TestMulAdd\): operator 'MulAdd'"):
-        d5fw.from_model(net).inference({"x": np.zeros((2, 2), "f4"), "z": np.zeros((3, 2), "f4")})
-
-
-def test_gradient_operators_as_functions() -> None:
-    x, w = random(3, grad=False), random(3, grad=False)
-    op = MulAdd()
-    y = d5fw.custom_op(op)(x, w)
-    grads = d5fw.custom_op(GradientOp(op, 2))(x, w, x, w, *y)
-    assert torch.allclose(grads[0], x * w + w) and torch.allclose(grads[1], x * x + w)
-    assert d5fw.custom_op(GradientOp(op, 2)) is d5fw.custom_op(GradientOp(op, 2))
-
-
-def test_same_content_is_registered_once() -> None:
-    op = compile_cube("float64")
-    assert d5fw.custom_op(op) is d5fw.custom_op(pickle.loads(pickle.dumps(op)))
-    assert d5fw.custom_op(Cube()) is not d5fw.custom_op(Cube())
 
 
 # -- torch functions as operators -------------------------------------------------------------------------------------

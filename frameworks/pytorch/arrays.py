@@ -1,0 +1,74 @@
+"""Operators on tensors of the processor by way of NumPy, whose arrays share the tensors' memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+
+from deep500.errors import InputError
+from deep500.frameworks.pytorch.dtypes import NAMES, from_array, to_array
+from deep500.operators.base import CustomOp
+from deep500.tensors import TensorDescriptor
+
+Tensors = Sequence[torch.Tensor]
+
+
+def desc_from_tensor(tensor: torch.Tensor) -> TensorDescriptor:
+    """The descriptor of a tensor: its dtype by NumPy's name and its shape.
+
+    Example:
+        >>> print(desc_from_tensor(torch.zeros(2, 3)))
+        float32[2x3]
+    """
+    return TensorDescriptor(dtype_name(tensor), tuple(int(size) for size in tensor.shape))
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """NumPy's name of a tensor's dtype."""
+    name = NAMES.get(tensor.dtype)
+    if name is None:
+        raise InputError(f"got a tensor of {tensor.dtype}; expected a dtype that NumPy can hold: convert it")
+    return name
+
+
+def by_arrays(op: CustomOp, inputs: Tensors) -> list[torch.Tensor]:
+    """Forward, without copies of contiguous tensors."""
+    arrays = [host_array(x) for x in inputs]
+    expected = op.infer([desc_from_tensor(x) for x in inputs])
+    outputs: list[torch.Tensor] = []
+    for made, want in zip(op.run(arrays), expected, strict=True):
+        y = _own(made, arrays)  # PyTorch's operators return memory of their own
+        if (y.dtype.name, y.shape) != (want.dtype, want.shape):
+            raise InputError(
+                f"operator {op.name!r}: got output {len(outputs)} of {y.dtype.name} {y.shape} from forward; expected "
+                f"{want}, which infer() told: let them agree"
+            )
+        arrays.append(y)
+        outputs.append(from_array(np.asarray(y, order="C")))
+    return outputs
+
+
+def backward_by_arrays(
+    op: CustomOp, grads: Tensors, inputs: Tensors, outputs: Tensors, wanted: Sequence[bool]
+) -> list[torch.Tensor]:
+    """The wanted input gradients."""
+    parts = [[host_array(x) for x in group] for group in (grads, inputs, outputs)]
+    taken = [x for part in parts for x in part]
+    found: list[torch.Tensor] = []
+    for gradient, one in zip(op.run_backward(*parts), wanted, strict=True):
+        if one:
+            taken.append(_own(gradient, taken))
+            found.append(from_array(taken[-1]))
+    return found
+
+
+def host_array(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor's memory as a contiguous array; a copy of what is not contiguous."""
+    return to_array(tensor.detach().resolve_conj().resolve_neg().contiguous())
+
+
+def _own(array: np.ndarray, others: Iterable[np.ndarray]) -> np.ndarray:
+    """The array, or a copy if it may share memory with others."""
+    return array.copy() if any(np.may_share_memory(array, one) for one in others) else array

@@ -1,0 +1,86 @@
+"""Operators in CUDA on tensors of a GPU: their exports take device pointers and PyTorch's current stream."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from deep500.errors import InputError
+from deep500.frameworks.pytorch.dtypes import torch_dtype
+from deep500.operators.base import CustomOp, Descriptors
+from deep500.operators.bridge import can_bridge
+from deep500.operators.cpp.binding import failure
+
+Tensors = Sequence[torch.Tensor]
+
+
+def common_device(op: CustomOp, tensors: Tensors) -> torch.device | None:
+    """The GPU that all tensors are on; None if all are on the processor.
+
+    Raises:
+        InputError: they are on several devices, or on one that the operator cannot use.
+    """
+    found = {x.device for x in tensors}
+    if all(device.type == "cpu" for device in found):
+        return None
+    names = ", ".join(sorted(map(str, found)))
+    if len(found) > 1:
+        raise InputError(f"operator {op.name!r}: got tensors on {names}; expected all on one device: move them")
+    (device,) = found
+    if device.type != "cuda" or not can_bridge(op) or not op.spec.is_cuda:
+        raise InputError(
+            f"operator {op.name!r}: got tensors on {names}; expected the processor's: move them with .cpu(), or write "
+            "forward_cuda in a .cu file"
+        )
+    return device
+
+
+def launch(
+    op: Any, kind: str, inputs: Tensors, groups: Sequence[Tensors], results: Descriptors, wanted: Sequence[bool]
+) -> list[torch.Tensor]:
+    """Start ``forward`` or ``backward`` on the tensors' device, in the order of its current stream.
+
+    Args:
+        op: a compiled operator.
+        inputs: the operator's, whose shapes choose its instance.
+        groups: what the export takes before its results.
+        results: dtypes and shapes of what it writes.
+        wanted: which of the results.
+
+    Raises:
+        OperatorError: the operator refuses the shapes, or fails.
+    """
+    device = inputs[0].device
+    dense = [[x.detach().contiguous() for x in group] for group in groups]
+    made = [
+        torch.empty(d.shape, dtype=torch_dtype(d.dtype), device=device) if one else None  # type: ignore[arg-type]
+        for d, one in zip(results, wanted, strict=True)
+    ]
+    instance = _function(op, "instance", 1, ctypes.c_void_p)(op.sizes([x.shape for x in inputs]).ctypes.data)
+    arrays = [*map(_pointers, dense), _pointers(made)]
+    call = _function(op, f"{kind}_cuda", len(arrays) + 2, ctypes.c_int)
+    with _stream(device) as stream:
+        failed = instance is None or call(instance, *map(ctypes.addressof, arrays), stream)
+    if failed:
+        said = _function(op, "error", 0, ctypes.c_char_p)() or b""
+        raise failure(op.name, kind if instance else "create_new_op", said.decode(errors="replace"))
+    return [y for y in made if y is not None]
+
+
+def _pointers(tensors: Sequence[torch.Tensor | None]) -> Any:
+    return (ctypes.c_void_p * len(tensors))(*[None if x is None else x.data_ptr() for x in tensors])
+
+
+@contextmanager
+def _stream(device: torch.device) -> Iterator[int]:
+    """PyTorch's current stream on a device, which becomes CUDA's current one."""
+    with torch.cuda.device(device):
+        yield torch.cuda.current_stream(device).cuda_stream
+
+
+def _function(op: Any, name: str, arguments: int, result: Any) -> Any:
+    return ctypes.CFUNCTYPE(result, *[ctypes.c_void_p] * arguments)(op.address(f"d500_{name}"))
