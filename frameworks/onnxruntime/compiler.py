@@ -227,7 +227,8 @@ def _replace(work: Network, missing: Mapping[str, str], origins: dict[str, str])
 
     ``origins`` maps each node to the one that stood there first, which is what errors name.
     """
-    descriptors, done, lost = Described(work), {}, set()
+    descriptors = work.descriptors()  # before the first edit: after each, all would be inferred anew
+    done, lost = dict[str, dict[str, str]](), set[str]()
     for name, why in missing.items():
         before = set(work._nodes)
         taken = _expansion(work, work.node(name), descriptors, why)
