@@ -1,7 +1,7 @@
-"""The command ``deep500``: run a recipe, compare frameworks, list what there is, show what this machine has, set up.
+"""The command ``deep500``: run a recipe, compare frameworks or runs, work with results, show what there is, set up.
 
-Exit codes: 0 every judged metric passes, 1 a target is missed, training failed or compared frameworks differ, 2 bad
-usage, 3 a backend, device or data set is missing, 130 interrupted.
+Exit codes: 0 every judged metric passes, 1 a target is missed, training failed, compared frameworks differ, a rule is
+broken or a run was altered, 2 bad usage, 3 a backend, device or data set is missing, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from deep500.recipe.guard import guarded
 from deep500.recipe.loader import find_recipe, list_recipes, load_recipe
 from deep500.recipe.options import Parser, add_options, take_options
 from deep500.registry import backend_names, is_installed, load_backend
+from deep500.results.command import add_commands as add_results_commands
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,11 +47,13 @@ def _main(argv: list[str]) -> int:
     setup = commands.add_parser("setup", help="bring a part that pip alone cannot install", allow_abbrev=False)
     setup.add_argument("part", choices=["enzyme"], help="enzyme: derives gradients of C++ operators")
     actions: dict[str, Callable[[list[str]], int]] = {"list": _list, "info": _info, "setup": _setup}
+    on_results = add_results_commands(commands)
     if argv and argv[0] == "run":  # intermixed options and overrides need the sub-parser itself
         return _run(run, argv[1:])
     if argv and argv[0] == "compare":
         return execute_comparison(compare.parse_intermixed_args(argv[1:]))
-    return actions[parser.parse_args(argv).command]([])
+    words = parser.parse_args(argv)
+    return on_results[words.command](words) if words.command in on_results else actions[words.command]([])
 
 
 def _run(parser: argparse.ArgumentParser, argv: list[str]) -> int:

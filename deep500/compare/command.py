@@ -9,16 +9,19 @@ from pathlib import Path
 from deep500.compare.inference import compare_models
 from deep500.compare.result import ComparisonResult
 from deep500.compare.run import ROUNDS, compare_frameworks, silent
+from deep500.compare.runs import compare_runs
 from deep500.errors import InputError
 from deep500.results.files import to_json
+from deep500.results.record import MANIFEST
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``compare``."""
     add = parser.add_argument
-    add("subject", help="a recipe (file or name that 'deep500 list' shows) or an ONNX file (model.onnx)")
+    add("subject", help="a recipe (file or name that 'deep500 list' shows), an ONNX file, or a run's results folder "
+        "(then another run's after it)")  # fmt: skip
     add("overrides", nargs="*", metavar="key=value", help="change a MUTABLE key of the recipe, as for 'deep500 run'")
-    add("--frameworks", required=True, metavar="A,B", help="at least two backends; 'reference' judges if it is named")
+    add("--frameworks", metavar="A,B", help="at least two backends; 'reference' judges if it is named")
     add(
         "--repeat",
         type=int,
@@ -43,13 +46,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(words: argparse.Namespace) -> int:
-    """Compare, print the result, return the exit code: 0 if all compute the same, else 1."""
+    """Compare, print the result, return the exit code: 0 if all compute the same, else 1.
+
+    For two results folders: 0 the second is as fast or faster, 1 slower, 2 unresolved, 3 they cannot be compared.
+    """
     _check_numbers(words)
+    if (Path(words.subject) / MANIFEST).is_file():
+        return _runs(words)
+    if words.frameworks is None:
+        raise InputError("got no --frameworks; expected at least two: add --frameworks pytorch,reference, or name two "
+                         "results folders")  # fmt: skip
     say = silent if words.quiet or words.json else _say
     result = _models(words, say) if words.subject.endswith(".onnx") else _frameworks(words, say)
     sys.stdout.write(to_json(result.as_dict()) if words.json else f"{result}\n\nresults: {result.path}")
     sys.stdout.write("\n")
     return result.exit_code
+
+
+def _runs(words: argparse.Namespace) -> int:
+    if len(words.overrides) != 1 or words.frameworks is not None:
+        raise InputError(
+            f"got one results folder and {words.overrides}; expected exactly one more: deep500 compare A B, where B is "
+            "judged against A"
+        )
+    found = compare_runs(Path(words.subject), Path(words.overrides[0]))
+    sys.stdout.write((to_json(found.as_dict()) if words.json else str(found)) + "\n")
+    return found.exit_code
 
 
 def _frameworks(words: argparse.Namespace, say) -> ComparisonResult:  # type: ignore[no-untyped-def]

@@ -5,13 +5,18 @@ Verdict first, curves second, environment last. All text is escaped; the page lo
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deep500.results.files import to_json, write_atomic
+from deep500.results.figures import series_svg, to_svg
+from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.record import REPORT, Record
+from deep500.results.rules import RULES_FILE
+from deep500.results.stats import STATS
+
+ENOUGH = 20
+"""Series with fewer samples are not plotted."""
 
 CURVES = (("loss", "loss"), ("accuracy", "accuracy (%)"))
 """Endings of the keys in ``metrics.jsonl`` that are plotted together, and the axis they share."""
@@ -43,7 +48,24 @@ def render(record: Record) -> str:
         curve=Markup(curve_svg(epochs, ", ".join(summary["labels"]))) if epochs else "",
         epochs=epochs,
         columns=columns(epochs),
+        rules=_content(record, RULES_FILE, "rules"),
+        series=_content(record, STATS, "series"),
+        figures=_figures(record, ", ".join(summary["labels"])),
     )
+
+
+def _content(record: Record, name: str, key: str) -> dict[str, Any]:
+    path = record.path / name
+    return read_json(path).get(key, {}) if path.exists() else {}
+
+
+def _figures(record: Record, label: str) -> dict[str, Any]:
+    """Plots of the series that have enough samples to show a distribution."""
+    from markupsafe import Markup
+
+    series = _content(record, STATS, "series")
+    return {name: Markup(series_svg(record.samples, name, stat, label)) for name, stat in series.items()
+            if stat.get("n", 0) >= ENOUGH}  # fmt: skip
 
 
 def columns(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -72,7 +94,6 @@ def curve_svg(epochs: Sequence[Mapping[str, Any]], label: str = "") -> str:
         label: what must be said beside every number of the run; it goes into the figure's title.
     """
     import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({"svg.hashsalt": "deep500", "svg.fonttype": "none"}):
@@ -91,9 +112,7 @@ def curve_svg(epochs: Sequence[Mapping[str, Any]], label: str = "") -> str:
                 axes.legend()
         if label:
             figure.suptitle(label)
-        text = io.StringIO()
-        FigureCanvasSVG(figure).print_svg(text, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    return text.getvalue()[text.getvalue().index("<svg") :]
+        return to_svg(figure)
 
 
 def _is_number(value: Any) -> bool:

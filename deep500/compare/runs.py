@@ -1,0 +1,198 @@
+"""``deep500 compare A B``: two finished runs of one recipe. What differed between them, and did it matter?
+
+The differences come first: recipe, data, environment. Then every series of times that both have. The runs were not
+measured in turns, so the machine may have changed in between: with six launches (seeds) or more on both sides launches
+are compared; with fewer, the samples that are worth something (one per autocorrelation time), and the result says that
+it holds within one launch only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import ResultsError
+from deep500.measure.comparison import EQUIVALENT, FASTER, MARGIN, SLOWER, UNRESOLVED, holm, verdict
+from deep500.measure.fingerprint import VOLATILE, differences
+from deep500.measure.quantiles import FEWEST, quantile
+from deep500.measure.statistics import Interval
+from deep500.results.files import read_json
+from deep500.results.record import MANIFEST, SUMMARY
+from deep500.results.samples import SampleStore
+from deep500.results.stats import STATS
+from deep500.results.verify import verify
+
+SAME_OR_FASTER, IS_SLOWER, IS_UNRESOLVED, INVALID = 0, 1, 2, 3
+HEADLINE = "step"
+
+
+@dataclass(frozen=True)
+class SeriesComparison:
+    """One series of times in both runs.
+
+    Attributes:
+        series: its name.
+        ratio: median of the second over median of the first, with an interval that holds for both medians together.
+        p: Holm-corrected p value of Mann and Whitney's test; None with too few samples.
+        verdict: what the second is, compared with the first.
+        basis: what was compared: ``"12 launches"`` or ``"within one launch"``.
+    """
+
+    series: str
+    ratio: Interval
+    p: float | None
+    verdict: str
+    basis: str
+
+    def __str__(self) -> str:
+        words = {FASTER: "faster", SLOWER: "slower", EQUIVALENT: "equivalent"}.get(self.verdict, "unresolved")
+        ends = "" if self.ratio.low is None else f" [{self.ratio.low:.3f}, {self.ratio.high:.3f}]"
+        p = "not tested" if self.p is None else f"p {self.p:.2g}"
+        return f"{self.series}: {words}, time ratio {self.ratio.median:.3f}{ends} ({p}, {self.basis})"
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Two runs: what differs, how their times and their metrics compare.
+
+    Attributes:
+        changed: what differs in recipe, data and environment, by dotted name.
+        series: one comparison per series of times.
+        metrics: per metric its values in both runs.
+    """
+
+    first: Path
+    second: Path
+    changed: Mapping[str, tuple[Any, Any]]
+    series: tuple[SeriesComparison, ...]
+    metrics: Mapping[str, tuple[Any, Any]]
+
+    @property
+    def exit_code(self) -> int:
+        """0 the second is as fast or faster, 1 slower, 2 unresolved; judged by the steps, else by the first series."""
+        head = next((one for one in self.series if one.series == HEADLINE), next(iter(self.series), None))
+        if head is None or head.verdict == UNRESOLVED:
+            return IS_UNRESOLVED
+        return IS_SLOWER if head.verdict == SLOWER else SAME_OR_FASTER
+
+    def __str__(self) -> str:
+        lines = [f"first:  {self.first}", f"second: {self.second}", "", "what differs:"]
+        lines += [f"  {name}: {_short(a)} -> {_short(b)}" for name, (a, b) in self.changed.items()] or ["  nothing"]
+        lines += ["", "times, second compared with first:", *(f"  {one}" for one in self.series)]
+        lines += ["", "metrics:", *(f"  {name}: {a} -> {b}" for name, (a, b) in self.metrics.items())]
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        series = [{"series": s.series, "ratio": s.ratio.median, "low": s.ratio.low, "high": s.ratio.high, "p": s.p,
+                   "verdict": s.verdict, "basis": s.basis} for s in self.series]  # fmt: skip
+        return {"first": str(self.first), "second": str(self.second), "changed": dict(self.changed), "series": series,
+                "metrics": dict(self.metrics), "exit_code": self.exit_code}  # fmt: skip
+
+
+class InvalidComparison(ResultsError):
+    """The runs cannot be compared: one was altered, is unfinished, or is of another recipe."""
+
+    exit_code = INVALID
+
+
+def compare_runs(first: Path, second: Path, margin: float = MARGIN) -> RunComparison:
+    """Compare two finished runs of one recipe.
+
+    Args:
+        first, second: results folders; the first is the base.
+        margin: the smallest effect of interest.
+
+    Raises:
+        InvalidComparison: a folder is unfinished or was altered, or the recipes have different names.
+    """
+    manifests = [_sound_manifest(path) for path in (first, second)]
+    names = [manifest.get("recipe") for manifest in manifests]
+    if names[0] != names[1]:
+        raise InvalidComparison(f"got runs of {names[0]!r} and {names[1]!r}; expected two of one recipe: choose others")
+    keys = ("resolved", "data", "seeds", "backend", "device", "environment")
+    changed = differences(*({key: _stable(manifest.get(key)) for key in keys} for manifest in manifests))
+    stores = [SampleStore(path) for path in (first, second)]
+    found = _compare_series(first, second, stores, margin)
+    metrics = [
+        {m["name"]: m["value"] for m in read_json(path / SUMMARY).get("metrics", [])} for path in (first, second)
+    ]
+    both = {name: (metrics[0][name], metrics[1][name]) for name in metrics[0] if name in metrics[1]}
+    return RunComparison(first, second, changed, found, both)
+
+
+def _stable(value: Any) -> Any:
+    return {k: v for k, v in value.items() if k != VOLATILE} if isinstance(value, dict) else value
+
+
+def _sound_manifest(path: Path) -> dict[str, Any]:
+    try:
+        problems = verify(path)
+    except ResultsError as error:
+        raise InvalidComparison(str(error)) from error
+    if problems:
+        raise InvalidComparison(f"{path}: got a run that was altered ({problems[0]}); expected it as it was sealed")
+    return read_json(path / MANIFEST)
+
+
+def _compare_series(
+    first: Path, second: Path, stores: list[SampleStore], margin: float
+) -> tuple[SeriesComparison, ...]:
+    stats = [read_json(path / STATS)["series"] if (path / STATS).exists() else {} for path in (first, second)]
+    shared = [name for name in stats[0] if name in stats[1]]
+    samples = {name: [_groups(store, name, stat[name]) for store, stat in zip(stores, stats, strict=True)]
+               for name in shared}  # fmt: skip
+    values, bases = {}, {}
+    for name, groups in samples.items():
+        fewest = min(len(side) for side in groups)
+        if fewest >= FEWEST:
+            values[name], bases[name] = (
+                [np.array([np.median(g) for g in side]) for side in groups],
+                f"{fewest} launches",
+            )
+        else:
+            values[name] = [np.concatenate([_worth(g) for g in side]) for side in groups]
+            bases[name] = "within one launch" if fewest == 1 else f"within {fewest} launches"
+    corrected = holm([_mann_whitney(*values[name]) for name in shared])
+    return tuple(
+        _one(name, samples[name], p, bases[name], margin) for name, p in zip(shared, corrected, strict=True)
+    )  # fmt: skip
+
+
+def _groups(store: SampleStore, series: str, stat: Mapping[str, Any]) -> list[np.ndarray]:
+    """Samples of every launch after its warm-up."""
+    cuts = {launch["launch"]: launch["cut"]["index"] for launch in stat["launches"]}
+    return [store.durations(series, launch)[cut:] for launch, cut in cuts.items()]
+
+
+def _worth(samples: np.ndarray) -> np.ndarray:
+    """Every tau-th sample: nearly independent ones."""
+    return samples[:: max(1, math.ceil(quantile(samples).tau))]
+
+
+def _mann_whitney(a: np.ndarray, b: np.ndarray) -> float | None:
+    if min(a.size, b.size) < 4:
+        return None
+    from scipy.stats import mannwhitneyu
+
+    return float(mannwhitneyu(a, b).pvalue)
+
+
+def _one(name: str, groups: list[list[np.ndarray]], p: float | None, basis: str, margin: float) -> SeriesComparison:
+    """Both medians with intervals of 97.5 % each give a ratio whose interval holds with 95 % (Bonferroni)."""
+    a, b = (quantile(np.concatenate(side), level=0.975) for side in groups)
+    if a.low is None or a.high is None or b.low is None or b.high is None or not a.low > 0:
+        ratio = Interval(b.value / a.value if a.value else math.nan, None, None, min(a.n, b.n))
+    else:
+        ratio = Interval(b.value / a.value, b.low / a.high, b.high / a.low, min(a.n, b.n))
+    return SeriesComparison(name, ratio, p, verdict(ratio, p, 0.0, margin), basis)
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,84 @@
+"""``deep500 verify | check | report | env | export | query``: what can be done with results on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from deep500.measure.fingerprint import fingerprint, full_environment
+from deep500.results.export import FORMATS, export, query
+from deep500.results.files import to_json, write_atomic
+from deep500.results.record import Record
+from deep500.results.report import render
+from deep500.results.rules import FAIL, RULES, check, summary_of
+from deep500.results.verify import verify
+
+PROBLEM = 1
+
+
+def add_commands(commands: Any) -> dict[str, Callable[[argparse.Namespace], int]]:
+    """Declare the commands on argparse's sub-parsers and return what executes each."""
+    one = commands.add_parser("verify", help="are a run's files as they were sealed, do its figures follow from them?")
+    one.add_argument("folder", type=Path, help="results folder of a finished run")
+    one = commands.add_parser("check", help="hold a run to the twelve rules and the twelve ways to fool the masses")
+    one.add_argument("folder", type=Path, nargs="?", help="results folder")
+    one.add_argument("--list", action="store_true", help="show the rules")
+    one = commands.add_parser("report", help="write a run's report as one page")
+    one.add_argument("folder", type=Path, help="results folder")
+    one.add_argument("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE", help="(./report.html)")
+    one = commands.add_parser("env", help="everything that is known of this machine and its hash, as JSON")
+    one = commands.add_parser("export", help="write a run for other tools")
+    one.add_argument("folder", type=Path, help="results folder")
+    one.add_argument("--to", required=True, choices=FORMATS, help="the format")
+    one.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder for the files (./export)")
+    one = commands.add_parser("query", help="ask a question in SQL over all runs below a folder")
+    one.add_argument("sql", help="over the tables runs, metrics, curve and estimates")
+    one.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="DIR", help="where the runs are (./results)"
+    )
+    return {"verify": _verify, "check": _check, "report": _report, "env": _env, "export": _export, "query": _query}
+
+
+def _verify(words: argparse.Namespace) -> int:
+    problems = verify(words.folder)
+    _say(problems or [f"{words.folder}: as it was sealed; every figure follows from the samples"])
+    return PROBLEM if problems else 0
+
+
+def _check(words: argparse.Namespace) -> int:
+    if words.list or words.folder is None:
+        _say(f"{name:4}{summary_of(rule)}" for name, rule in RULES.items())
+        return 0
+    found = check(words.folder)
+    _say(f"{name:4}{one.status:15}{one.reason}{'; ' + one.fix if one.fix else ''}" for name, one in found.items())
+    return PROBLEM if any(one.status == FAIL for one in found.values()) else 0
+
+
+def _report(words: argparse.Namespace) -> int:
+    write_atomic(words.output, render(Record.open(words.folder)))
+    _say([str(words.output)])
+    return 0
+
+
+def _env(words: argparse.Namespace) -> int:
+    environment = full_environment()
+    _say([to_json({"sha256": fingerprint(environment), **environment})])
+    return 0
+
+
+def _export(words: argparse.Namespace) -> int:
+    _say(str(path) for path in export(words.folder, words.to, words.output or Path("export")))
+    return 0
+
+
+def _query(words: argparse.Namespace) -> int:
+    columns, rows = query(words.results, words.sql)
+    _say("\t".join("" if value is None else str(value) for value in row) for row in [tuple(columns), *rows])
+    return 0
+
+
+def _say(lines: Any) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))

@@ -1,0 +1,167 @@
+"""Results for other tools: CSV tables, MLPerf's log lines, and one SQLite table over many runs for questions in SQL."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from deep500.errors import InputError
+from deep500.results.files import read_json, read_lines, write_atomic
+from deep500.results.record import MANIFEST, METRICS, SUMMARY
+from deep500.results.samples import SampleStore
+from deep500.results.stats import STATS
+
+FORMATS = ("csv", "mllog")
+_TABLES = ("runs", "metrics", "curve", "estimates")
+
+
+def export(path: Path, to: str, out: Path) -> list[Path]:
+    """Write a run in another format into a folder and return the files.
+
+    Args:
+        path: results folder.
+        to: ``"csv"``: ``metrics.csv``, ``curve.csv``, ``samples.csv``, ``estimates.csv``; ``"mllog"``: ``mllog.txt``.
+        out: folder, made if absent.
+
+    Raises:
+        InputError: the format is not known.
+        ResultsError: the run cannot be read, or the files cannot be written.
+    """
+    makers = {"csv": _csv, "mllog": _mllog}
+    if to not in makers:
+        raise InputError(f"got format {to!r}; expected one of {', '.join(FORMATS)}")
+    out.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, text in makers[to](path).items():
+        write_atomic(out / name, text)
+        written.append(out / name)
+    return written
+
+
+def _csv(path: Path) -> dict[str, str]:
+    summary = read_json(path / SUMMARY)
+    return {"metrics.csv": _table(_metrics(summary)), "curve.csv": _table(read_lines(path / METRICS)),
+            "samples.csv": _table(list(_samples(path))), "estimates.csv": _table(list(_estimates(path)))}  # fmt: skip
+
+
+def _metrics(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"metric": m["name"], "unit": m["unit"], "seed_number": i, "value": value, "target": m["target"],
+             "verdict": m["verdict"]}
+            for m in summary.get("metrics", []) for i, value in enumerate(m["values"])]  # fmt: skip
+
+
+def _samples(path: Path) -> Iterator[dict[str, Any]]:
+    store = SampleStore(path)
+    for series, launch in store.names():
+        for i, (start, duration) in enumerate(store.load(series, launch).tolist()):
+            yield {"series": series, "launch": launch, "i": i, "start_ns": start, "duration_ns": duration}
+
+
+def _estimates(path: Path) -> Iterator[dict[str, Any]]:
+    stats = read_json(path / STATS) if (path / STATS).exists() else {"series": {}}
+    for series, found in stats["series"].items():
+        for one in found["estimates"]:
+            yield {"series": series, "unit": found["unit"], "q": one["q"], "value": one["value"],
+                   "low": one["ci"]["low"], "high": one["ci"]["high"], "level": one["ci"]["level"], "n": one["n"],
+                   "n_eff": one["n_eff"], "standing": one["standing"]}  # fmt: skip
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    """RFC 4180; nothing is written for None."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _mllog(path: Path) -> dict[str, str]:
+    """MLPerf's ``:::MLLOG`` lines: submission keys, one run and its epochs per seed."""
+    manifest, summary = read_json(path / MANIFEST), read_json(path / SUMMARY)
+    lines = [_line("POINT_IN_TIME", key, value, 0) for key, value in (
+        ("submission_benchmark", manifest["recipe"]), ("submission_division", manifest.get("division", "closed")),
+        ("global_batch_size", manifest["resolved"]["recipe"].get("batch_size")),
+    )]  # fmt: skip
+    curve, store, known = read_lines(path / METRICS), SampleStore(path), set(SampleStore(path).names())
+    for seed in manifest.get("seeds", []):
+        rows = [row for row in curve if row["seed"] == seed]
+        starts = store.load("epoch", seed)["start_ns"] // 1_000_000 if ("epoch", seed) in known else [0] * len(rows)
+        begin = int(starts[0]) if len(starts) else 0
+        lines += [_line("POINT_IN_TIME", "seed", seed, begin), _line("INTERVAL_START", "run_start", None, begin)]
+        for row, start in zip(rows, starts, strict=False):
+            end = int(start) + round(1000 * (row["train_seconds"] or 0))
+            at = {"epoch_num": row["epoch"]}
+            lines += [_line("INTERVAL_START", "epoch_start", None, int(start), **at),
+                      _line("INTERVAL_END", "epoch_stop", None, end, **at)]  # fmt: skip
+            if row.get("test_accuracy") is not None:
+                lines.append(_line("POINT_IN_TIME", "eval_accuracy", row["test_accuracy"] / 100, end, **at))
+            begin = end
+        status = "success" if summary["verdict"] == "PASSED" else "aborted"
+        lines.append(_line("INTERVAL_END", "run_stop", None, begin, status=status))
+    return {"mllog.txt": "".join(f"{line}\n" for line in lines)}
+
+
+def _line(kind: str, key: str, value: Any, milliseconds: int, **metadata: Any) -> str:
+    content = {"namespace": "", "time_ms": milliseconds, "event_type": kind, "key": key, "value": value,
+               "metadata": {"file": "deep500", "lineno": 0, **metadata}}  # fmt: skip
+    return f":::MLLOG {json.dumps(content)}"
+
+
+def query(folder: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Ask a question in SQL over all finished runs below a folder.
+
+    Tables: ``runs`` (path, recipe, verdict, started, backend, division, environment), ``metrics`` (path, metric, unit,
+    seed_number, value, target, verdict), ``curve`` (path, and the numbers of every epoch), ``estimates`` (path, series,
+    q, value, low, high, n_eff, ...).
+
+    Returns:
+        column names and rows.
+
+    Raises:
+        InputError: there are no runs, or the question is no SQL that reads.
+    """
+    paths = sorted(path.parent for path in folder.rglob(SUMMARY))
+    if not paths:
+        raise InputError(f"got no finished run below {folder}; expected one: run a recipe first, or name its folder")
+    base = sqlite3.connect(":memory:")
+    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in _TABLES}
+    for path in paths:
+        _collect(path, tables)
+    try:
+        for name, rows in tables.items():
+            _fill(base, name, rows)
+        base.execute("PRAGMA query_only = ON")
+        cursor = base.execute(sql)
+        return [column[0] for column in cursor.description or ()], cursor.fetchall()
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        raise InputError(
+            f"got {sql!r}, which SQLite refuses ({error}); expected a SELECT over the tables {', '.join(_TABLES)}"
+        ) from error
+    finally:
+        base.close()
+
+
+def _collect(path: Path, tables: dict[str, list[dict[str, Any]]]) -> None:
+    manifest, summary, at = read_json(path / MANIFEST), read_json(path / SUMMARY), {"path": str(path)}
+    tables["runs"].append({**at, "recipe": manifest.get("recipe"), "verdict": summary.get("verdict"),
+                           "started": manifest.get("started"), "backend": manifest.get("backend"),
+                           "division": manifest.get("division"),
+                           "environment": manifest.get("environment_sha256")})  # fmt: skip
+    tables["metrics"] += [{**at, **row} for row in _metrics(summary)]
+    tables["curve"] += [{**at, **{k: v for k, v in line.items() if not isinstance(v, (dict, list))}}
+                        for line in read_lines(path / METRICS)]  # fmt: skip
+    tables["estimates"] += [{**at, **row} for row in _estimates(path)]
+
+
+def _fill(base: sqlite3.Connection, name: str, rows: Sequence[dict[str, Any]]) -> None:
+    columns = list(dict.fromkeys(key for row in rows for key in row)) or ["path"]
+    quoted = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
+    base.execute(f"CREATE TABLE {name} ({quoted})")
+    marks = ", ".join("?" * len(columns))
+    base.executemany(f"INSERT INTO {name} VALUES ({marks})", [[row.get(c) for c in columns] for row in rows])

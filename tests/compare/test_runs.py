@@ -1,0 +1,75 @@
+"""Two runs of one recipe: what differed first, then whether it mattered, never more than the samples show."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from deep500 import cli
+from deep500.compare.runs import InvalidComparison, compare_runs
+from deep500.recipe.recording import declared_series
+from deep500.results.samples import SampleStore
+from deep500.results.verify import seal, write_stats
+
+
+def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", **resolved):
+    folder.mkdir()
+    resolved = {"recipe": {"batch_size": 64, **resolved}}
+    environment = {"cpu": "made up", "volatile": {"pid": seed}}
+    manifest = {"schema": "deep500-results-1", "recipe": recipe, "resolved": resolved,
+                "series": declared_series(64), "environment": environment}  # fmt: skip
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    metric = {"name": "test_accuracy", "value": 97.0}
+    (folder / "summary.json").write_text(json.dumps({"metrics": [metric]}))
+    rng, store = np.random.default_rng(seed), SampleStore(folder)
+    for launch in range(launches):
+        times = (1e6 * factor * np.exp(0.02 * rng.standard_normal(n))).astype(np.int64)
+        store.append("step", launch, np.cumsum(times), times)
+    write_stats(folder)
+    seal(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict", "code"), [(1.1, "slower", 1), (0.9, "faster", 0), (1.0, "equivalent", 0)]
+)
+@pytest.mark.parametrize("launches", [1, 8])
+def test_what_differed_and_whether_it_mattered(tmp_path, factor, verdict, code, launches):
+    first = make(tmp_path / "a", launches=launches)
+    second = make(tmp_path / "b", factor, launches=launches, seed=1, batch_size=32)
+    found = compare_runs(first, second)
+    assert found.changed == {"resolved.recipe.batch_size": (64, 32)}
+    (step,) = found.series
+    assert (step.verdict, found.exit_code) == (verdict, code)
+    assert step.ratio.low <= factor * 1.01 and step.ratio.high >= factor * 0.99
+    assert step.basis == ("8 launches" if launches == 8 else "within one launch")
+    text = str(found)
+    assert text.index("batch_size: 64 -> 32") < text.index(verdict) and "test_accuracy: 97.0 -> 97.0" in text
+
+
+def test_few_samples_resolve_nothing(tmp_path):
+    found = compare_runs(make(tmp_path / "a", n=5), make(tmp_path / "b", 1.5, n=5, seed=1))
+    assert found.exit_code == 2 and found.series[0].verdict == "unresolved"
+
+
+def test_the_command_line_has_four_answers(tmp_path, capsys):
+    first, second = make(tmp_path / "a"), make(tmp_path / "b", 1.1, seed=1)
+    assert cli.main(["compare", str(first), str(second)]) == 1
+    assert "slower, time ratio 1.1" in capsys.readouterr().out
+    assert cli.main(["compare", str(first), str(second), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["series"][0]["verdict"] == "slower"
+    other = make(tmp_path / "c", recipe="another")
+    assert cli.main(["compare", str(first), str(other)]) == 3
+    assert "expected two of one recipe" in capsys.readouterr().err
+
+
+def test_altered_and_unfinished_runs_are_not_compared(tmp_path):
+    first, second = make(tmp_path / "a"), make(tmp_path / "b")
+    (second / "summary.json").write_text("{}")
+    with pytest.raises(InvalidComparison, match="was altered"):
+        compare_runs(first, second)
+    (second / "SHA256SUMS").unlink()
+    with pytest.raises(InvalidComparison, match="finished run"):
+        compare_runs(first, second)
