@@ -1,0 +1,199 @@
+"""One benchmark's variants in processes of their own: checked, then timed in turns."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import Deep500Error
+from recipes.enzyme_microbenchmarks_kernels.checking import AGREE, DIFFERENCES, closed_form, difference_error, relative
+from recipes.enzyme_microbenchmarks_kernels.problems import Problem
+from recipes.enzyme_microbenchmarks_kernels.worker import OUT_OF_MEMORY
+
+PACKAGE = __name__.rpartition(".")[0]
+PRIMAL, ENZYME, REF, OWN = "primal", "Enzyme", "Ref", "own"
+BY_TORCH = ("lstm", "ba")
+NO_MEMORY_CODE = 77
+SAMPLE_SECONDS = 0.01
+SETTINGS = {
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+    "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
+}  # fmt: skip
+"""One thread; and what is freed stays with the process, as in a loop that needs it again: page faults are not timed."""
+
+Where = tuple[str, str]
+
+
+class Absent(Deep500Error, RuntimeError):
+    """A variant gave no answer; the message is what its cell in the table says."""
+
+
+@dataclass
+class Measured:
+    """What was found out on one benchmark; ``absent``: why a variant has no numbers; ``wrong``: what does not agree."""
+
+    problem: Problem
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    memory: dict[str, float] = field(default_factory=dict)
+    difference: float = 0.0
+    finite_difference: float = 0.0
+    absent: dict[str, str] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+
+class Worker:
+    """A process that holds one variant; see worker.py.
+
+    Args:
+        where: (library or Python module, name of the function).
+        problem: its inputs.
+        memory: most bytes of address space; 0 for no limit.
+        allocation: library that tells a failing allocation from other ends.
+    """
+
+    def __init__(self, where: Where, problem: Problem, memory: int, allocation: Path) -> None:
+        self.start = (where[0], where[1], (problem.x, problem.c, problem.n))
+        self.memory, self.allocation = memory, allocation
+        self.process = self._begin({})
+
+    def _begin(self, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"{PACKAGE}.worker", str(self.memory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **SETTINGS, "PYTHONPATH": path, **variables},
+        )
+        self.process = process
+        self._send("make", self.start)
+        return process
+
+    def _send(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        assert self.process.stdin and self.process.stdout
+        try:
+            pickle.dump((method, arguments), self.process.stdin)
+            self.process.stdin.flush()
+            answer = pickle.load(self.process.stdout)  # from the process that was started here
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+            answer = None
+            self.process.wait(timeout=60)
+        if isinstance(answer, str):
+            raise Absent(answer)
+        return answer
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """The answer; raises Absent if there is none, with the reason."""
+        answer = self._send(method, arguments)
+        code = self.process.poll()
+        if code is None:
+            return answer
+        self.close()
+        self._begin({"LD_PRELOAD": str(self.allocation)})
+        self._send(method, arguments)
+        again = self.process.poll()
+        raise Absent(OUT_OF_MEMORY if again == NO_MEMORY_CODE else f"ended by {_words(code)}")
+
+    def close(self) -> None:
+        """End the process."""
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    pass
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _words(code: int) -> str:
+    """A process's exit code in words."""
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def variants(problem: Problem, libraries: Mapping[str, Path]) -> dict[str, Where]:
+    """Where a benchmark's primal and gradients are; the own gradient is C++ by hand, or PyTorch's."""
+    name = problem.name
+    by_hand = (str(libraries["plain"]), f"{name}_gradient")
+    return {
+        PRIMAL: (str(libraries["plain"]), f"{name}_primal"),
+        ENZYME: (str(libraries["enzyme"]), f"{name}_gradient"),
+        REF: (str(libraries["ref"]), f"{name}_gradient"),
+        OWN: (f"{PACKAGE}.by_torch", name) if name in BY_TORCH else by_hand,
+    }
+
+
+def measure(
+    problem: Problem,
+    where: Mapping[str, Where],
+    allocation: Path,
+    memory: int,
+    rounds: int,
+    progress: Callable[[], None],
+) -> Measured:
+    """Check a benchmark's gradients and time its variants in turns, in random order in every round."""
+    found, workers = Measured(problem), {}
+    try:
+        for name, place in where.items():
+            try:
+                workers[name] = worker = Worker(place, problem, memory, allocation)
+                found.memory[name] = worker.ask("grown")
+            except Absent as reason:
+                found.absent[name] = str(reason)
+        alive = {name: worker for name, worker in workers.items() if name not in found.absent}
+        _check(found, alive)
+        _time(found, alive, rounds, progress)
+    finally:
+        for worker in workers.values():
+            worker.close()
+    return found
+
+
+def _check(found: Measured, workers: Mapping[str, Worker]) -> None:
+    """Compare all gradients with Enzyme's (or the first there is), and every one with finite differences."""
+    problem, gradients = found.problem, {}
+    for name, worker in workers.items():
+        result, unchanged = worker.ask("checked")
+        if not unchanged:
+            found.wrong.append(f"{problem.title}: {name} changes its inputs")
+        if name != PRIMAL:
+            gradients[name] = result
+    closed = closed_form(problem)
+    if closed is not None:
+        gradients["closed form"] = closed
+    for name, gradient in gradients.items():
+        difference = relative(gradient, next(iter(gradients.values())))
+        found.difference = max(found.difference, difference)
+        if difference > AGREE:
+            found.wrong.append(f"{problem.title}: {name} differs from {next(iter(gradients))} by {difference:.1e}")
+        if PRIMAL in workers:
+            error = difference_error(problem, gradient, lambda x: float(workers[PRIMAL].ask("value", x)))
+            found.finite_difference = max(found.finite_difference, error)
+            if error > DIFFERENCES:
+                found.wrong.append(f"{problem.title}: {name} is off finite differences by {error:.1e}")
+
+
+def _time(found: Measured, workers: Mapping[str, Worker], rounds: int, progress: Callable[[], None]) -> None:
+    """Short variants are called several times for one sample; a round holds one sample of each."""
+    order, shuffle = list(workers), random.Random(0).shuffle
+    calls = {name: int(np.ceil(SAMPLE_SECONDS / max(workers[name].ask("seconds", 1), 1e-6))) for name in order}
+    found.seconds = {name: [] for name in order}
+    for _ in range(rounds):
+        shuffle(order)
+        for name in order:
+            found.seconds[name].append(workers[name].ask("seconds", min(calls[name], 1000)))
+        progress()
