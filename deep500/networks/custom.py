@@ -63,7 +63,7 @@ def missing_plugins(nodes: Sequence[Node]) -> str:
     return (
         f"got custom operator(s) that no plugin provides: {listed}; expected registered ones ({known}): load their "
         "plugins with deep500.load_plugin('path/to/folder'), a recipe's 'custom_ops': ['path/to/folder'] or "
-        "--custom-op path/to/folder"
+        "'deep500 compare --custom-op path/to/folder'"
     )
 
 
