@@ -11,7 +11,6 @@ from deep500.errors import InputError, NetworkError, UnsupportedOperator
 from deep500.networks import Network, add_loss, create
 from deep500.training.optimizers import MomentumOptimizer
 from tests.frameworks.test_executor_contract import batch, small
-from tests.networks.test_gradient_frameworks import ZOO, training_case
 from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.backend("jax")
@@ -21,27 +20,6 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 import deep500.frameworks.jax as d5fw  # noqa: E402
-from deep500.frameworks import reference  # noqa: E402
-
-SLOW = {"resnet50", "vgg16"}  # XLA compiles them for half a minute
-
-
-@pytest.mark.parametrize(
-    ("name", "kwargs"), [pytest.param(*z, id=z[0], marks=[pytest.mark.slow] * (z[0] in SLOW)) for z in ZOO]
-)
-def test_gradients_of_the_zoo_are_the_emitted_ones(name: str, kwargs: dict[str, Any]) -> None:
-    net, feeds = training_case(name, kwargs)
-    ours, theirs = d5fw.from_model(net), reference.from_model(net)
-    assert_close(ours.inference_and_backprop(feeds)["loss"], theirs.inference_and_backprop(feeds)["loss"], err_msg=name)
-    names = [g for _, g in net.gradient()]
-    assert len(names) == len(net.trainable()) > 0
-    got, want = (
-        np.concatenate([np.ravel(t) for t in executor.network.fetch_tensors(names)]) for executor in (ours, theirs)
-    )
-    assert np.linalg.norm(want) > 1e-3
-    assert np.linalg.norm(got - want) <= 1e-9 * np.linalg.norm(want)
-    for key, value in theirs.network.state().items():  # running statistics too
-        assert_close(ours.network.state()[key], value, err_msg=key)
 
 
 # -- 64-bit numbers ---------------------------------------------------------------------------------------------------

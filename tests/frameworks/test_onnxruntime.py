@@ -10,7 +10,6 @@ import pytest
 
 from deep500.errors import InputError, NetworkError, UnsupportedOperator
 from deep500.networks import Network, add_loss, create
-from deep500.networks.dtype import to_dtype
 from tests.conftest import load_backend
 from tests.tolerances import assert_close
 
@@ -31,35 +30,16 @@ def feeds_of(net: Network, size: int = 2) -> dict[str, np.ndarray]:
     return feeds
 
 
-ZOO = [
-    ("mlp", {}),
-    ("lenet", {"shape": (1, 12, 12)}),
-    ("simple_cnn", {"shape": (1, 8, 8)}),
-    ("resnet", {"depth": 8, "shape": (3, 8, 8)}),
-    ("wide_resnet", {"depth": 10, "widen_factor": 1, "dropout": 0.0, "shape": (3, 8, 8)}),
-    ("transformer", {"width": 8, "heads": 2, "vocabulary": 20}),
-    ("lstm", {"width": 6}),
-]
+SMALL = {
+    "lenet": {"shape": (1, 12, 12)},
+    "resnet": {"depth": 8, "shape": (3, 8, 8)},
+    "lstm": {"width": 6},
+}
 
 
-@pytest.mark.parametrize(("name", "options"), ZOO, ids=[name for name, _ in ZOO])
-def test_gradients_are_the_references(ort: Any, name: str, options: dict[str, Any]) -> None:
-    reference = load_backend("reference")
-    net = to_dtype(add_loss(create(name, **options)), "float64")
-    feeds, pairs = feeds_of(net, 3), net.gradient()
-    ours, theirs = (module.from_model(net) for module in (ort, reference))
-    got, want = (one.inference_and_backprop(feeds) for one in (ours, theirs))
-    assert_close(got["loss"], want["loss"])
-    names = [g for _, g in pairs] + [n for n, p in net.parameters.items() if "running" in n]
-    scale = max(np.abs(g).max() for g in theirs.network.fetch_tensors(names))
-    assert scale > 1e-3
-    for g, a, b in zip(names, *(one.network.fetch_tensors(names) for one in (ours, theirs)), strict=True):
-        assert np.abs(a - b).max() <= 1e-9 * scale, g
-
-
-@pytest.mark.parametrize("name", ["lenet", "resnet", "lstm"])
+@pytest.mark.parametrize("name", SMALL)
 def test_forward_in_float32_is_the_references(ort: Any, name: str) -> None:
-    net = create(name, **dict(ZOO)[name])
+    net = create(name, **SMALL[name])
     feeds = feeds_of(net)
     got, want = (module.from_model(net).inference(feeds)["output"] for module in (ort, load_backend("reference")))
     assert np.abs(want).max() > 1e-3

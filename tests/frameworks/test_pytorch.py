@@ -25,19 +25,6 @@ from tests.tolerances import assert_close  # noqa: E402
 pytestmark = pytest.mark.backend("pytorch")
 F = torch.nn.functional
 
-ZOO = [  # name, options; slow ones are left to the slow tests
-    ("mlp", {"shape": (8,)}),
-    ("lenet", {}),
-    ("simple_cnn", {}),
-    ("resnet", {}),
-    ("resnet", {"shortcut": "A", "shape": (3, 16, 16)}),
-    ("transformer", {}),
-    ("lstm", {}),
-    pytest.param("resnet50", {"shape": (3, 32, 32)}, marks=pytest.mark.slow),
-    pytest.param("wide_resnet", {}, marks=pytest.mark.slow),
-    pytest.param("vgg16", {}, marks=pytest.mark.slow),
-]
-
 
 def batch(network: Network, size: int = 4, seed: int = 0) -> dict[str, np.ndarray]:
     """Inputs for a network with a cross-entropy loss."""
@@ -67,30 +54,6 @@ def feed(size: int = 2) -> dict[str, np.ndarray]:
 
 
 # -- the same answers as somebody else --------------------------------------------------------------------------------
-@pytest.mark.parametrize(("name", "options"), ZOO)
-def test_zoo_agrees_with_the_reference_in_float64(name: str, options: dict[str, Any]) -> None:
-    from deep500.frameworks import reference
-
-    network = to_dtype(add_loss(create(name, **options)), "float64")
-    for node in [n for n in network.nodes if n.op_type == "Dropout"]:
-        network.remove_node(node.name, reconnect=True)
-    inputs = batch(network)
-    ours, theirs = d5fw.from_model(network), reference.from_model(network)
-    for got, want in ((ours.inference(inputs), theirs.inference(inputs)),
-                      (ours.inference_and_backprop(inputs), theirs.inference_and_backprop(inputs))):  # fmt: skip
-        assert np.abs(want["output"]).max() > 1e-3
-        for value in network.outputs:
-            assert_close(got[value], want[value], "forward", f"{value} of {name}", "float64")
-    names = [gradient for _, gradient in network.gradient()]
-    grads = list(zip(ours.network.fetch_tensors(names), theirs.network.fetch_tensors(names), strict=True))
-    scale = max(np.linalg.norm(want) for _, want in grads)
-    assert len(grads) == len(network.trainable()) and scale > 1e-3
-    for gradient, (got, want) in zip(names, grads, strict=True):
-        assert np.linalg.norm(got.numpy() - want) <= 1e-10 * max(np.linalg.norm(want), 1e-3 * scale), gradient
-    for key, value in theirs.network.state().items():  # running statistics moved alike
-        assert_close(ours.network.state()[key], value, "forward", key)
-
-
 def test_resnet20_is_the_hand_written_module() -> None:
     network = to_dtype(add_loss(create("resnet", depth=20)), "float64")
     native = ResNet20().double()

@@ -16,13 +16,9 @@ from deep500.events import Event, Events
 from deep500.frameworks.reference import Executor as Reference
 from deep500.networks import Network, add_loss, create
 from tests.conftest import load_backend
-from tests.networks.test_gradient_frameworks import ZOO, training_case
 from tests.tolerances import as_numpy, assert_close
 
 pytestmark = pytest.mark.backend("tensorflow")
-RELATIVE = 1e-9  # of the L2 norm of all gradients
-SMALL = {"resnet": {"depth": 8, "shape": (3, 16, 16)}}
-SLOW = {"resnet50", "vgg16"}  # together a minute; the smaller ones have all of their operators
 
 
 @pytest.fixture(scope="module")
@@ -196,18 +192,6 @@ def test_convolutions_of_whole_numbers(backend: Any) -> None:
     for name, value in want.items():
         assert np.ptp(as_numpy(value)) > 3
         assert_close(got[name], value, "exact")
-
-
-@pytest.mark.parametrize(("name", "kwargs"), [row for row in ZOO if row[0] not in SLOW], ids=str)
-def test_zoo_gradients_are_the_emitted_ones(backend: Any, name: str, kwargs: dict[str, Any]) -> None:
-    net, feeds = training_case(name, SMALL.get(name, kwargs))
-    ours, reference = backend.from_model(net), Reference(net)
-    got, want = ours.inference_and_backprop(feeds), reference.inference_and_backprop(feeds)
-    assert_close(got["loss"], want["loss"])
-    found, expected = gradients(ours), gradients(reference)
-    norm = np.sqrt(sum(np.sum(w**2) for w in expected.values()))
-    assert norm > 1e-3 and len(expected) == len(net.trainable())
-    assert np.sqrt(sum(np.sum((found[n] - w) ** 2) for n, w in expected.items())) <= RELATIVE * norm
 
 
 def test_statistics_that_two_nodes_share_are_updated_by_one_after_the_other(backend: Any) -> None:
