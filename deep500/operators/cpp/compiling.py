@@ -64,7 +64,7 @@ def compile_custom_cppop(
     """
     check_name(name)
     spec = _spec(name, None, as_paths(name, [file])[0], input_descriptors, output_descriptors, other_files,
-                 additional_definitions, gradient, inactive, fast_math, openmp, check)  # fmt: skip
+                 additional_definitions, gradient, inactive, fast_math, openmp, check, infer)  # fmt: skip
     seconds = timeout if isolate else None
     return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output)
 
@@ -98,7 +98,7 @@ def compile_custom_cppop_inline(
     """
     check_name(name)
     spec = _spec(name, code, None, input_descriptors, output_descriptors, other_files, additional_definitions, gradient,
-                 inactive, fast_math, openmp, check)  # fmt: skip
+                 inactive, fast_math, openmp, check, infer)  # fmt: skip
     seconds = timeout if isolate else None
     return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output)
 
@@ -106,10 +106,12 @@ def compile_custom_cppop_inline(
 def _spec(
     name: str, source: str | None, file: str | None, inputs: Descriptors, outputs: Descriptors,
     other_files: Sequence[str | Path], definitions: Mapping[str, Any] | None, gradient: str | None,
-    inactive: Sequence[int], fast_math: bool, openmp: bool, check: bool,
+    inactive: Sequence[int], fast_math: bool, openmp: bool, check: bool, infer: Infer | None,
 ) -> BuildSpec:  # fmt: skip
     if not inputs or not outputs:
         raise InputError(f"C++ operator {name!r}: got {len(inputs)} inputs and {len(outputs)} outputs; expected some")
+    if infer is None:
+        _check_sizes(name, inputs, outputs)
     if gradient not in GRADIENTS:
         raise InputError(f"C++ operator {name!r}: got gradient {gradient!r}; expected 'backward', 'enzyme' or None")
     if any(not 0 <= i < len(inputs) for i in inactive):
@@ -124,3 +126,16 @@ def _spec(
         name, source, file, input_types, dtypes(name, "output", outputs, input_types[0]), as_paths(name, other_files),
         as_definitions(name, dict(definitions or {})), gradient, tuple(sorted(inactive)), fast_math, openmp, check,
     )  # fmt: skip
+
+
+def _check_sizes(name: str, inputs: Descriptors, outputs: Descriptors) -> None:
+    """Raise InputError for a size of an output that no input tells."""
+    known = {size for one in inputs for size in getattr(one, "shape", None) or ()}
+    names = ", ".join(sorted(size for size in known if isinstance(size, str))) or "none"
+    for i, one in enumerate(outputs):
+        for size in getattr(one, "shape", None) or ():
+            if not isinstance(size, int) and (size is None or size not in known):
+                raise InputError(
+                    f"C++ operator {name!r}: got size {size!r} of output {i}; expected a number or a symbol of the "
+                    f"inputs ({names}): correct it, or pass infer"
+                )
