@@ -6,6 +6,7 @@ Python blocks run in one fresh folder, each in a namespace of its own. Commands:
 
 import contextlib
 import io
+import os
 import re
 import shlex
 import shutil
@@ -17,11 +18,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+TUTORIALS = [ROOT / "custom_ops" / "README.md"]
+"""Pages to be followed from top to bottom in one folder: a block whose first line names a file is that file."""
+FILE_NAME = re.compile(r"^(?://|#) (\S+\.\w+)\n")
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 INSTALLS = ("git clone", "cd ", "python3 -m venv", "pip install", ". .venv")
 """Beginnings of commands that change the machine; tests/test_packaging.py does what they do, in folders of its own."""
 IN_FULL = ("deep500 list", "deep500 info")
 """Commands that are quick as they stand; to the others --dry-run is added."""
+ON_RESULTS = ("verify", "check", "report", "env", "export", "query")
+"""Commands that work with the results of runs that are there already."""
 
 
 def blocks(*languages: str) -> list[tuple[str, str]]:
@@ -48,13 +54,38 @@ def test_pages_have_something_to_check() -> None:
     assert len(blocks("python")) >= 2
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder ``results`` with two runs, of which the pages speak."""
+    folder = tmp_path_factory.mktemp("runs")
+    recipe = [sys.executable, str(ROOT / "recipes" / "digits_lenet.py"), "--framework", "reference", "--quiet"]
+    for name in ("first", "second"):
+        words = [*recipe, "--open", "epochs=1", "--out", str(folder / name)]
+        subprocess.run(words, cwd=folder, check=False, capture_output=True, timeout=300)
+        (run,) = (folder / name / "digits_lenet").glob("20*-*")
+        shutil.copytree(run, folder / "results" / "digits_lenet" / name)
+    return folder
+
+
+def check_on_results(words: list[str], folder: Path) -> None:
+    """A command that works with results ends with one of the codes that say what it found."""
+    done = subprocess.run(
+        [sys.executable, "-m", "deep500", *words], cwd=folder, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode in ((0, 1, 2) if words[0] == "compare" else (0,)), done.stdout + done.stderr
+    assert done.stdout and not done.stderr
+
+
 @pytest.mark.parametrize("command", commands())
-def test_command_works(command: str, tmp_path: Path) -> None:
+def test_command_works(command: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     words = shlex.split(command)
     environment = words[0] if "=" in words[0] else None
     words = words[1:] if environment else words
     if words[0] == "make":
         assert subprocess.run(["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, check=False).returncode == 0
+        return
+    if words[0] == "deep500" and (words[1] in ON_RESULTS or words[2:3] == ["results/digits_lenet/first"]):
+        check_on_results(words[1:], request.getfixturevalue("runs"))
         return
     program = {"python": [sys.executable], "deep500": [sys.executable, "-m", "deep500"]}.get(words[0])
     assert program is not None, f"got {command!r}; expected make, python or deep500: teach this test how to run it"
@@ -84,3 +115,46 @@ def test_example_runs(page: str, code: str, tmp_path: Path, monkeypatch: pytest.
         exec(compile(code, page, "exec"), {"__name__": "example"})  # our own text
     expected = re.findall(r"#> (.*)", code)
     assert out.getvalue().splitlines()[: len(expected)] == expected
+
+
+def write_files(page: Path, folder: Path) -> None:
+    """Write the files that a tutorial shows."""
+    for _, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        named = FILE_NAME.match(text)
+        if named:
+            path = folder / named[1]
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+
+
+@pytest.mark.slow
+@pytest.mark.backend("pytorch", "tensorflow")
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.parent.name)
+def test_tutorial_can_be_followed(page: Path, tmp_path: Path) -> None:
+    """Every file, every Python block and every command as it stands, by somebody who is not in our folder."""
+    write_files(page, tmp_path)
+    done = 0
+    for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if FILE_NAME.match(text) or language not in ("python", "bash"):
+            continue
+        if language == "python":
+            wanted = [([sys.executable, "-c", text], re.findall(r"#> (.*)", text))]
+        else:
+            lines = [line.split("  #")[0].strip() for line in text.splitlines() if line.strip()]
+            words = [shlex.split(line) for line in lines if not line.startswith(INSTALLS)]
+            assert all(one[0] == "deep500" for one in words), words
+            wanted = [([sys.executable, "-m", "deep500", *one[1:]], []) for one in words]
+        for command, expected in wanted:
+            got = _run_elsewhere(command, tmp_path)
+            assert got.splitlines()[: len(expected)] == expected
+            done += 1
+    assert done >= 5
+
+
+def _run_elsewhere(command: list[str], folder: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )  # fmt: skip
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
