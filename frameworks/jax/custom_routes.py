@@ -6,7 +6,7 @@ The other way, XLA's custom call, is in :mod:`deep500.frameworks.jax.custom_nati
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import jax
@@ -14,11 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.errors import InputError, UnsupportedOperator
-from deep500.operators.base import CustomOp, Descriptors, as_list, contiguous
+from deep500.operators.base import CustomOp, contiguous
 from deep500.operators.bridge import can_bridge
 from deep500.operators.failures import Reported, guarded
 from deep500.operators.python_op import GradientOp
-from deep500.tensors import TensorDescriptor, numpy_dtype
 
 Specs = list[jax.ShapeDtypeStruct]
 """Dtypes and shapes of outputs."""
@@ -138,68 +137,3 @@ def _as_inferred(op: CustomOp, array: np.ndarray, spec: jax.ShapeDtypeStruct) ->
             f"{spec.dtype}{list(spec.shape)}, as infer says: let forward return that, or declare output_descriptors"
         )
     return array
-
-
-class NativeOp(CustomOp):
-    """A JAX function as an operator; made by :func:`deep500.frameworks.jax.custom_op_from_native`."""
-
-    implementation = "native"
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        input_descriptors: Descriptors | None = None,
-        output_descriptors: Descriptors | None = None,
-    ) -> None:
-        super().__init__(input_descriptors, output_descriptors)
-        self.function = function
-        self._forward, self._backward = jax.jit(self.apply), jax.jit(self._gradient)
-
-    @property
-    def name(self) -> str:
-        """The function's."""
-        return str(getattr(self.function, "__name__", "function"))
-
-    @property
-    def differentiable(self) -> bool:
-        """Yes."""
-        return True
-
-    def apply(self, *inputs: Any) -> tuple[Any, ...]:
-        """The function itself; always a tuple."""
-        return tuple(as_list(self.function(*inputs)))
-
-    def infer(self, inputs: Descriptors) -> list[TensorDescriptor]:
-        """See :meth:`CustomOp.infer`; outputs that are not declared are found by tracing."""
-        if self.output_descriptors is not None:
-            return super().infer(inputs)
-        self.check(inputs)
-        if not all(d.is_static and d.dtype is not None for d in inputs):
-            raise UnsupportedOperator(
-                f"operator {self.name!r}: got inputs of unknown size ({', '.join(map(str, inputs))}); expected known "
-                "ones, or declared outputs: pass output_descriptors"
-            )
-        shapes: list[Any] = [d.shape for d in inputs]
-        given = [jax.ShapeDtypeStruct(s, numpy_dtype(str(d.dtype))) for s, d in zip(shapes, inputs, strict=True)]
-        return [TensorDescriptor(str(y.dtype), tuple(y.shape)) for y in jax.eval_shape(self.apply, *given)]
-
-    def forward(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs."""
-        return [np.asarray(y) for y in self._forward(*inputs)]
-
-    def backward(
-        self, grads: Sequence[np.ndarray], fwd_inputs: Sequence[np.ndarray], fwd_outputs: Sequence[np.ndarray]
-    ) -> list[np.ndarray | None]:
-        """The gradients of the inputs, None for those that are no floating numbers."""
-        found = self._backward(list(grads), list(fwd_inputs))
-        return [np.asarray(g) if g.dtype != jax.dtypes.float0 else None for g in found]
-
-    def _gradient(self, grads: Any, inputs: Any) -> Any:
-        outputs, pull = jax.vjp(self.apply, *inputs)
-        return pull(tuple(_cotangent(g, y) for g, y in zip(grads, outputs, strict=True)))
-
-
-def _cotangent(gradient: Any, output: Any) -> Any:
-    if jnp.issubdtype(output.dtype, jnp.inexact):
-        return gradient
-    return np.zeros(output.shape, jax.dtypes.float0)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from deep500.errors import Deep500Error, InputError, UnsupportedOperator
-from deep500.frameworks.tensorflow.custom_routes import NativeOp, NumpyFunction, Route, UnknownSizes, describe
+from deep500.frameworks.tensorflow.custom_routes import NumpyFunction, Route, UnknownSizes, describe
+from deep500.frameworks.tensorflow.native_op import NativeOp
 from deep500.frameworks.tensorflow.operators import NeedsValue
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.custom import named, operator_of

@@ -5,13 +5,13 @@ The third way, an operator of TensorFlow's, is in :mod:`deep500.frameworks.tenso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from deep500.errors import Deep500Error, InputError, UnsupportedOperator
-from deep500.frameworks.tensorflow.dtypes import from_array, tf_dtype, to_array
+from deep500.frameworks.tensorflow.dtypes import tf_dtype
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.operators.base import CustomOp, Descriptors, as_list, contiguous
 from deep500.operators.failures import guarded
@@ -186,71 +186,3 @@ def _as_inferred(op: CustomOp, array: np.ndarray, wanted: TensorDescriptor) -> n
             "let forward return that, or declare output_descriptors"
         )
     return array
-
-
-class NativeOp(CustomOp):
-    """A TensorFlow function as an operator; made by :func:`deep500.frameworks.tensorflow.custom_op_from_native`."""
-
-    implementation = "native"
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        input_descriptors: Descriptors | None = None,
-        output_descriptors: Descriptors | None = None,
-    ) -> None:
-        super().__init__(input_descriptors, output_descriptors)
-        self.function = function
-        self._forward = tf.function(self._apply, autograph=False)
-        self._backward = tf.function(self._gradient, autograph=False)
-
-    @property
-    def name(self) -> str:
-        """The function's."""
-        return str(getattr(self.function, "__name__", "function"))
-
-    @property
-    def differentiable(self) -> bool:
-        """Yes."""
-        return True
-
-    def _apply(self, *tensors: Any) -> list[Any]:
-        return [tf.convert_to_tensor(y) for y in as_list(self.function(*tensors))]
-
-    def eager(self, tensors: Sequence[Any]) -> list[Any]:
-        """See :class:`Route`."""
-        return self.traced(tensors)
-
-    def traced(self, tensors: Sequence[Any]) -> list[Any]:
-        """See :class:`Route`."""
-        self.check([describe(x) for x in tensors])
-        return self._apply(*tensors)
-
-    def infer(self, inputs: Descriptors) -> list[TensorDescriptor]:
-        """See :meth:`CustomOp.infer`; outputs that are not declared are found by tracing."""
-        if self.output_descriptors is not None:
-            return super().infer(inputs)
-        self.check(inputs)
-        specs = [tf.TensorSpec(None if d.shape is None else [s if isinstance(s, int) else None for s in d.shape],
-                               tf_dtype(d.dtype)) for d in inputs]  # fmt: skip
-        return [describe(y) for y in self._forward.get_concrete_function(*specs).structured_outputs]
-
-    def forward(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs."""
-        return [to_array(y) for y in self._forward(*map(from_array, inputs))]
-
-    def backward(
-        self, grads: Sequence[np.ndarray], fwd_inputs: Sequence[np.ndarray], fwd_outputs: Sequence[np.ndarray]
-    ) -> list[np.ndarray | None]:
-        """The gradients of the inputs, None for those that are no floating numbers."""
-        found = iter(self._backward([*map(from_array, grads)], [*map(from_array, fwd_inputs)]))
-        return [to_array(next(found)) if is_differentiable(tf.constant(x)) else None for x in fwd_inputs]
-
-    def _gradient(self, grads: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-        watched = [x for x in inputs if is_differentiable(x)]
-        with tf.GradientTape() as tape:
-            tape.watch(watched)
-            outputs = self._apply(*inputs)
-        real = [i for i, y in enumerate(outputs) if is_differentiable(y)]
-        found = tape.gradient([outputs[i] for i in real], watched, [grads[i] for i in real], "zero")
-        return [tf.convert_to_tensor(g) for g in found]
