@@ -12,7 +12,7 @@ from typing import Any
 from deep500.results.figures import series_svg, to_svg
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.record import REPORT, Record
-from deep500.results.rules import RULES_FILE
+from deep500.results.rules import RULES, RULES_FILE
 from deep500.results.stats import STATS
 
 ENOUGH = 20
@@ -48,7 +48,7 @@ def render(record: Record) -> str:
         curve=Markup(curve_svg(epochs, ", ".join(summary["labels"]))) if epochs else "",
         epochs=epochs,
         columns=columns(epochs),
-        rules=_content(record, RULES_FILE, "rules"),
+        rules=_in_order(_content(record, RULES_FILE, "rules")),
         series=_content(record, STATS, "series"),
         figures=_figures(record, ", ".join(summary["labels"])),
     )
@@ -57,6 +57,10 @@ def render(record: Record) -> str:
 def _content(record: Record, name: str, key: str) -> dict[str, Any]:
     path = record.path / name
     return read_json(path).get(key, {}) if path.exists() else {}
+
+
+def _in_order(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: found[name] for name in RULES if name in found}
 
 
 def _figures(record: Record, label: str) -> dict[str, Any]:
