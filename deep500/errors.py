@@ -7,7 +7,7 @@ anything else that escapes is a defect of ours.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class Deep500Error(Exception):
@@ -83,11 +83,16 @@ class CompileError(Deep500Error, RuntimeError):
 
 
 class EnzymeError(CompileError):
-    """Enzyme cannot differentiate a C++ operator, or what it made is wrong; ``log`` is all that the tool said."""
+    """Enzyme cannot differentiate a C++ operator, or what it made is wrong.
 
-    def __init__(self, message: str, log: str = "") -> None:
+    Attributes:
+        log: all that the tool said.
+        missing: where only some derivatives fail: why, for each of them.
+    """
+
+    def __init__(self, message: str, log: str = "", missing: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
-        self.log = log
+        self.log, self.missing = log, dict(missing or {})
 
 
 class MissingEngine(Deep500Error, RuntimeError):

@@ -40,8 +40,8 @@ REFUSED = {  # name: (unit, what the error must say of its cause, what it must s
     ),
     "registered gradient with an int": (
         unit("y[0] = own(x, n);",
-             "__attribute__((noinline)) static double own(const double *x, int n) { double s = 0; for (int i = 0; i < n; ++i)"
-             " s += x[i] * x[i]; return s; }\n"
+             "__attribute__((noinline)) static double own(const double *x, int n) {"
+             " double s = 0; for (int i = 0; i < n; ++i) s += x[i] * x[i]; return s; }\n"
              "static void *own_a(double *r, const double *x, const double *dx, int n) { *r = own(x, n); return 0; }\n"
              "static void own_g(const double *x, double *dx, int n, double d, void *) { for (int i = 0; i < n; ++i)"
              " dx[i] += d * 2 * x[i]; }\n"

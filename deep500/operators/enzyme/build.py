@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,8 @@ from deep500.operators.cpp.wrapper import wrapper_source
 from deep500.operators.enzyme.pipeline import Options, compile_library
 from deep500.operators.enzyme.verify import check_build, error_of
 
-Twin = Future["Path | None"]
+Missing = dict[str, str]
+APART = ("d500_jvp", "d500_hvp")
 
 
 class Build:
@@ -40,28 +41,36 @@ class Build:
         """
         with ThreadPoolExecutor(1) as pool:
             twin = pool.submit(self._twin) if self.job.spec.check else None
-            try:
-                self._attempt({}, twin)
-            except EnzymeError as error:
-                self._with_less(str(error), twin)
+            missing = self._differentiated()
+            if twin is not None:
+                self._checked(twin.result(), missing)
 
-    def _with_less(self, reason: str, twin: Twin | None) -> None:
-        """Leave derivatives out; where the gradient itself is what fails, its own error comes out of this."""
-        self._attempt({"jvp": reason, "hvp": reason}, twin, lines=True)
+    def _differentiated(self) -> Missing:
+        """Build with as much as Enzyme can derive; returns what is missing, and why."""
         try:
-            self._attempt({"hvp": reason}, twin)
-        except EnzymeError:
-            self._attempt({"jvp": reason, "hvp": reason}, twin)
+            return self._attempt({})
+        except EnzymeError as error:
+            if not error.missing:
+                raise
+            return self._attempt({name.removeprefix("d500_"): why for name, why in error.missing.items()})
 
-    def _attempt(self, missing: dict[str, str], twin: Twin | None, lines: bool = False) -> None:
+    def _attempt(self, missing: Missing) -> Missing:
         # The text stands in a C++ string that holds JSON.
         macros = [f"-DD500_NO_{part.upper()}={json.dumps(json.dumps(why)[1:-1])}" for part, why in missing.items()]
-        _compile(self.job, self.job.unit.name, macros, self.job.listing, lines)
-        if twin is None:
-            return
-        wrong = check_build(self.job.spec, self.job.library, twin.result(), self.job.examples())
-        if wrong:
-            raise error_of(self.job.spec, wrong[0])
+        _compile(self.job, self.job.unit.name, macros, self.job.listing)
+        return missing
+
+    def _checked(self, twin: Path | None, missing: Missing) -> None:
+        """Try the library; without the further derivatives where one of them is wrong."""
+        for _ in range(3):
+            wrong = check_build(self.job.spec, self.job.library, twin, self.job.examples())
+            if not wrong:
+                return
+            error = error_of(self.job.spec, wrong[0])
+            if wrong[0].part not in ("jvp", "hvp"):
+                break
+            missing = self._attempt({**missing, wrong[0].part: str(error)})
+        raise error
 
     def _twin(self) -> Path | None:
         """The same operator in float64 with nothing but the gradient, None if it is or cannot be."""
@@ -87,14 +96,14 @@ def double(spec: BuildSpec) -> BuildSpec:
     return replace(spec, inputs=widened(spec.inputs), outputs=widened(spec.outputs), fast_math=False)
 
 
-def _compile(job: Job, unit: str, flags: Sequence[str], listing: Path | None = None, lines: bool = False) -> None:
+def _compile(job: Job, unit: str, flags: Sequence[str], listing: Path | None = None) -> None:
     def complain(said: str) -> CompileError:
         return compile_error(job.spec, said.replace(f"{job.place}{os.sep}", ""))
 
     spec, path = job.spec, job.place / unit
     path.write_text(wrapper_source(spec, job.main, job.sources), encoding="utf-8")
     options = Options(
-        fast_math=spec.fast_math, openmp=spec.openmp, back=(*LINK[1:], *job.objects), name=f"C++ operator {spec.name!r}",
-        source=job.place / job.main, complain=complain, lines=lines, listing=listing,
+        fast_math=spec.fast_math, openmp=spec.openmp, back=(*LINK[1:], *job.objects), complain=complain,
+        name=f"C++ operator {spec.name!r}", source=job.place / job.main, listing=listing, apart=APART,
     )  # fmt: skip
     compile_library(path, job.library, [f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}", *job.flags, *flags], options)

@@ -14,12 +14,14 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deep500.errors import CompileError, EnzymeError
 from deep500.operators.enzyme.diagnose import explain, pragmas
 from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engine
+from deep500.operators.enzyme.modules import split
 from deep500.operators.enzyme.openmp import fix_reductions, shared_pointers
 
 GATE = "\ndeclare void @__enzyme_autodiff_gate(...)\n"
@@ -50,7 +52,7 @@ class Options:
         name: what errors call it; the file's name if empty.
         source: the user's own file, for the lines of its OpenMP pragmas; the compiled file itself if None.
         complain: makes the error for what the compiler said.
-        lines: where Enzyme fails, try again with debug information, so that it names the line.
+        apart: exports that are differentiated in modules of their own, see :mod:`deep500.operators.enzyme.modules`.
         listing: where to list the files that the C++ includes, system headers left out, as ``-MMD`` does.
     """
 
@@ -63,7 +65,7 @@ class Options:
     name: str = ""
     source: Path | None = None
     complain: Callable[[str], CompileError] | None = None
-    lines: bool = True
+    apart: tuple[str, ...] = ()
     listing: Path | None = None
 
 
@@ -78,7 +80,8 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
 
     Raises:
         CompileError: the C++ does not compile or link; holds the compiler's lines.
-        EnzymeError: it cannot be differentiated; says what to change.
+        EnzymeError: it cannot be differentiated; says what to change. Where only exports of ``apart`` fail, ``missing``
+            says why for each.
         MissingEngine: there is no Enzyme or no clang.
     """
     options = options or Options()
@@ -89,17 +92,33 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
     clang = find_clang(engine)
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=library.parent) as folder:
-        before, after, made = (Path(folder) / name for name in ("before.ll", "after.ll", library.name))
+        before, made = Path(folder) / "before.ll", Path(folder) / library.name
         prepare(clang, tu, before, ["-g0", *flags], options)
-        code, ir, said = differentiate(engine, clang, before, options)
-        if failed(code, ir):
-            if options.lines:
-                prepare(clang, tu, before, ["-gline-tables-only", *flags], options)
-                code, ir, said = differentiate(engine, clang, before, options)
-            raise refusal(code, ir, said, before, options)
-        after.write_text(ir, encoding="utf-8")
-        back(clang, after, made, options)
+        modules = _modules(before, options)
+        with ThreadPoolExecutor(len(modules)) as pool:
+            results = list(pool.map(lambda one: differentiate(engine, clang, one, options), modules))
+        if failed(*results[0][:2]):
+            # Once more with debug information, which names the line.
+            prepare(clang, tu, modules[0], ["-gline-tables-only", *flags], replace(options, listing=None))
+            raise refusal(*differentiate(engine, clang, modules[0], options), modules[0], options)
+        missing = {}
+        for module, (code, ir, said) in zip(modules, results, strict=True):
+            if failed(code, ir):
+                missing[module.stem] = str(refusal(code, ir, said, module, options))
+            module.write_text(ir, encoding="utf-8")
+        if missing:
+            raise EnzymeError("\n".join(missing.values()), missing=missing)
+        back(clang, modules, made, options)
         made.replace(library)
+
+
+def _modules(before: Path, options: Options) -> list[Path]:
+    """The files that Enzyme gets."""
+    texts = split(before.read_text(encoding="utf-8"), options.apart)
+    paths = [before.with_name(f"{name}.ll") for name in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        path.write_text(text, encoding="utf-8")
+    return paths
 
 
 def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options: Options) -> None:
@@ -156,10 +175,10 @@ def refusal(code: int, made: str, said: str, ir: Path, options: Options) -> Enzy
     return EnzymeError(f"{options.name}: got C++ that Enzyme cannot differentiate; expected what it can\n{text}", said)
 
 
-def back(clang: Clang, ir: Path, library: Path, options: Options) -> None:
+def back(clang: Clang, modules: Sequence[Path], library: Path, options: Options) -> None:
     """LLVM's text form to a shared library."""
     command = [*clang.command, "-w", "-O3", "-march=native", *_mathematics(options), *options.back, "-shared", "-fPIC",
-               str(ir), "-o", str(library), "-lm", *(VECTOR_MATH if options.fast_math else ()),
+               *map(str, modules), "-o", str(library), "-lm", *(VECTOR_MATH if options.fast_math else ()),
                *(openmp_flags(clang)[1] if options.openmp else ())]  # fmt: skip
     code, said = _compiler(command, FIRST_LINK_SECONDS, options)
     if code:

@@ -22,6 +22,9 @@ TOLERANCE = {"float64": 2e-6, "float32": 1e-2, "float16": 5e-2, "bfloat16": 2e-1
 CLOSENESS = {"float64": 1e-9, "float32": 5e-3, "float16": 5e-2, "bfloat16": 2e-1}
 """Of a gradient against the one of the double-precision twin, relative to its largest element."""
 
+STAGE = "now: "
+"""Starts the lines on standard error that tell how far it came, should it crash."""
+
 DRAWS = ("normal", "positive")
 SEED = 500
 
@@ -52,6 +55,7 @@ class Library:
 
     def call(self, kind: str, *groups: tuple[str, list[np.ndarray | None], bool]) -> None:
         """Call an export; each group is its name, its arrays, and whether they may be written."""
+        sys.stderr.write(f"{STAGE}{kind} with shapes {self.shapes[0]}\n")
         before = [[None if a is None else a.tobytes() for a in group] for _, group, _ in groups]
         addresses = [
             (ctypes.c_void_p * len(g))(*[None if a is None else a.ctypes.data for a in g]) for _, g, _ in groups
@@ -167,7 +171,7 @@ class Probe:
         notes = []
         for inputs, outputs in examples:
             for kind in DRAWS:
-                sys.stderr.write(f"shapes {inputs}\n")
+                sys.stderr.write(f"{STAGE}forward with shapes {inputs}\n")
                 try:
                     for one in (self.library, self.reference):
                         one.open(inputs, outputs)

@@ -19,10 +19,12 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 from deep500.errors import EnzymeError
 from deep500.operators.cpp.spec import BuildSpec
+from deep500.operators.enzyme.probe import STAGE
 
 PROGRAM = Path(__file__).with_name("probe.py")
 SECONDS = 120.0
@@ -31,6 +33,7 @@ CAUSES = {
     "value": "Enzyme sees what is written to outputs, scratch space and local variables; keep no results in members of "
     "the class, write no output that was not computed from the inputs by arithmetic, and register a gradient "
     "(__enzyme_register_gradient_*) where arithmetic has no useful one; check=False turns this check off",
+    "crash": "declare sizes that forward can have in the input descriptors, and look for accesses out of bounds",
     "changed": "write to outputs and scratch only; in OpenMP regions, list every pointer and size in firstprivate()",
 }
 
@@ -54,7 +57,7 @@ def check_build(spec: BuildSpec, library: Path, twin: Path | None, examples: Seq
         examples: pairs of input and output shapes, see :func:`deep500.operators.enzyme.examples.examples`.
 
     Raises:
-        EnzymeError: it crashes, does not end, or no inputs are found for which forward works.
+        EnzymeError: it does not end, or no inputs are found for which forward works.
     """
     job = {
         "library": str(library),
@@ -63,6 +66,8 @@ def check_build(spec: BuildSpec, library: Path, twin: Path | None, examples: Seq
         "examples": examples,
     }
     done = _run(spec, json.dumps(job))
+    if done.returncode:
+        return [_crash(spec, done)]
     found = json.loads(done.stdout)
     if found["unusable"]:
         raise EnzymeError(
@@ -80,9 +85,10 @@ def check_build(spec: BuildSpec, library: Path, twin: Path | None, examples: Seq
 
 def error_of(spec: BuildSpec, finding: Finding) -> EnzymeError:
     """The error for a gradient that is wrong."""
+    got = "a crash when it was tried" if finding.kind == "crash" else "a wrong gradient from Enzyme"
     return EnzymeError(
-        f"C++ operator {spec.name!r}: got a wrong gradient from Enzyme: {finding.text}; expected what forward implies, "
-        f"and inputs left as they are\nwhat to change: {CAUSES[finding.kind]}"
+        f"C++ operator {spec.name!r}: got {got}: {finding.text}; expected what forward implies, and inputs left as "
+        f"they are\nwhat to change: {CAUSES[finding.kind]}"
     )
 
 
@@ -95,15 +101,14 @@ def _run(spec: BuildSpec, job: str) -> subprocess.CompletedProcess[str]:
         raise EnzymeError(
             f"{name} no end of its check in {SECONDS:g} s; expected one: declare smaller sizes"
         ) from error
-    if done.returncode:
-        from signal import Signals
-
-        what = Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
-        said = done.stderr.strip().splitlines()
-        last = next((line for line in reversed(said) if line), "nothing said")
-        raise EnzymeError(
-            f"{name} {what} when its gradient was tried ({last}); expected it to run: declare sizes that forward can "
-            "have in the input descriptors, and look for accesses out of bounds",
-            done.stderr,
-        )
     return done
+
+
+def _crash(spec: BuildSpec, done: subprocess.CompletedProcess[str]) -> Finding:
+    """What a crash says of the part that was running."""
+    what = Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
+    stages = [line.removeprefix(STAGE) for line in done.stderr.splitlines() if line.startswith(STAGE)]
+    last = stages[-1] if stages else "start"
+    others = [line for line in done.stderr.splitlines() if line and not line.startswith(STAGE)]
+    text = f"{what} in {last}" + (f" ({others[-1]})" if others else "")
+    return Finding(last.split()[0], text, "crash")

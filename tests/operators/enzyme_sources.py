@@ -1,0 +1,123 @@
+"""Operators in C++ without a gradient, for the tests of Enzyme."""
+
+from __future__ import annotations
+
+KITCHEN = """
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <vector>
+#include "deep500/deep500.h"
+struct curve { virtual double at(double x) const = 0; virtual ~curve() {} };
+struct sine : curve { double at(double x) const override { return std::sin(x); } };
+struct cube : curve { double at(double x) const override { return x * x * x; } };
+template <int n> struct power { template <class T> static T of(T x) { return x * power<n - 1>::of(x); } };
+template <> struct power<0> { template <class T> static T of(T) { return T(1); } };
+struct kitchen : deep500::CustomOperator {
+  std::size_t n;
+  explicit kitchen(std::size_t n) : n(n) {}
+  void forward(const double *x, double *y) {
+    std::vector<double> grown;                          // grows
+    for (std::size_t i = 0; i < n; ++i) {
+      const curve *c = i % 2 ? static_cast<const curve *>(new sine) : new cube;  // allocation, virtual call
+      grown.push_back(c->at(x[i]));
+      delete c;
+    }
+    std::unique_ptr<double[]> kept(new double[n]);
+    for (std::size_t i = 0; i < n; ++i) {
+      double v = x[i];
+      while (std::fabs(v) > 0.5) v *= 0.5;              // as often as the data say
+      kept[i] = v;
+    }
+    const std::function<double(double)> twice = [](double v) { return 2 * v; };
+    for (std::size_t i = 0; i < n; ++i) {
+      switch (i % 3) {
+        case 0: y[i] = grown[i] * power<3>::of(x[i]); break;     // template
+        case 1: y[i] = x[i] > 0 ? kept[i] * kept[i] : twice(grown[i]); break;
+        default: y[i] = grown[i] * kept[i] + grown[0];
+      }
+    }
+  }
+};
+D500_EXPORTED void *create_new_op(deep500::tensor_t *in, int, deep500::tensor_t *, int) { return new kitchen(in[0].size()); }
+D500_REGISTER_OP(kitchen);
+"""
+
+
+def elementwise(
+    name: str, statement: str, before: str = "", members: str = "", arguments: str = "const T *x, T *y"
+) -> str:
+    """An operator over ``n`` elements of input 0; ``statement`` is all of forward."""
+    return f"""
+#include <cmath>
+#include <cstdint>
+#include <vector>
+#include "deep500/deep500.h"
+{before}
+template <class T> struct {name} : deep500::CustomOperator {{
+  std::size_t n;
+  {members}
+  explicit {name}(std::size_t n) : n(n) {{}}
+  void forward({arguments}) {{ {statement} }}
+}};
+D500_EXPORTED void *create_new_op(deep500::tensor_t *in, int, deep500::tensor_t *, int) {{
+  return new {name}<D500_DTYPE>(in[0].size());
+}}
+D500_REGISTER_OP({name}<D500_DTYPE>);
+"""
+
+
+MIXED = elementwise(
+    "mixed",
+    """for (std::size_t i = 0; i < n; ++i) { s[i] = std::exp(x[i]) * w[0]; y[i] = s[i] * x[index[i]] + c[i]; }
+    z[0] = T(0);
+    for (std::size_t i = 0; i < n; ++i) z[0] += w[0] * w[0] * x[i] * c[i];""",
+    members="std::size_t scratch() const { return n; }",
+    arguments="const T *x, const T *w, const int64_t *index, const T *c, T *y, T *z, T *s",
+)
+"""Two outputs, scratch space, an integer input, one that tests make inactive."""
+
+POWER = elementwise("fifth", "for (std::size_t i = 0; i < n; ++i) y[i] = x[i] * x[i] * x[i] * x[i] * x[i];")
+
+THREADS = elementwise(
+    "threads",
+    """const std::size_t size = n;
+#pragma omp parallel for firstprivate(x, c, y, size)
+    for (std::size_t i = 0; i < size; ++i) y[i] = std::sin(x[i]) * c[i];
+    T sum = T(0);
+#pragma omp parallel for firstprivate(x, c, size) reduction(+:sum)
+    for (std::size_t i = 0; i < size; ++i) sum += x[i] * x[i] * c[i];
+    z[0] = sum;""",
+    arguments="const T *x, const T *c, T *y, T *z",
+)
+SHARED = elementwise(
+    "shared_pointer",
+    """const std::size_t size = n;
+#pragma omp parallel for
+    for (std::size_t i = 0; i < size; ++i) y[i] = std::sin(x[i]) * c[i];""",
+    arguments="const T *x, const T *c, T *y",
+)
+HIDDEN = elementwise(
+    "hidden",
+    "for (std::size_t i = 0; i < n; ++i) kept[i] = x[i] * x[i]; for (std::size_t i = 0; i < n; ++i) y[i] = kept[i];",
+    members="std::vector<T> kept = std::vector<T>(4096);",
+)
+"""Keeps intermediate results where Enzyme does not look: in a member."""
+
+ROUNDED = elementwise("rounded", "for (std::size_t i = 0; i < n; ++i) y[i] = T(int(x[i] * 8)) / 8;")
+STRAIGHT = elementwise(
+    "straight",
+    "for (std::size_t i = 0; i < n; ++i) y[i] = x[i] * level(x[i]);",
+    before="""
+__attribute__((noinline)) static double level(double x) { return int(x * 8) / 8.0; }
+static double level_augmented(double x) { return level(x); }
+static double level_gradient(double, double seed) { return seed; }
+void *__enzyme_register_gradient_level[] = {(void *)level, (void *)level_augmented, (void *)level_gradient};
+""",
+)
+"""A registered gradient: straight through the rounding."""
+
+CRASHING = elementwise("crashing", "for (std::size_t i = 0; i < n; ++i) y[i] = x[i] * x[i]; *(volatile int *)8 = 1;")
+UNKNOWN = elementwise(
+    "unknown", "for (std::size_t i = 0; i < n; ++i) y[i] = mystery(x[i]);", before='extern "C" double mystery(double);'
+)

@@ -1,0 +1,231 @@
+"""Operators whose gradient Enzyme derives, from C++ to numbers: against closed forms, differences, and by hand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deep500 as d5
+from deep500.errors import EnzymeError, InputError, MissingEngine, UnsupportedOperator
+from deep500.operators.enzyme import pipeline
+from deep500.operators.enzyme.engine import find_clang, find_engine
+from deep500.operators.enzyme.examples import examples
+from tests.operators import enzyme_sources as sources
+
+
+def _missing() -> str:
+    try:
+        find_clang(find_engine())
+    except MissingEngine as error:
+        return str(error)
+    return ""
+
+
+pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
+PLUGINS = Path(d5.__file__).resolve().parent / "custom_ops"
+
+
+def compiled(
+    name: str, source: str, inputs: list[str], outputs: list[str], shapes: object = None, **options: object
+) -> d5.operators.cpp.CompiledOp:
+    """An operator with a gradient by Enzyme; libraries are kept in the user's cache, so that tests share them."""
+    given = shapes if isinstance(shapes, list) else [("N",)] * len(inputs + outputs)
+    described = [d5.TensorDescriptor(t, s) for t, s in zip(inputs + outputs, given, strict=True)]
+    return d5.compile_custom_cppop_inline(
+        name, source, described[: len(inputs)], described[len(inputs) :], gradient="enzyme", **options
+    )  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers, the same in every run."""
+    return np.random.default_rng(7)
+
+
+@pytest.fixture(scope="module")
+def mixed() -> d5.operators.cpp.CompiledOp:
+    """Two outputs, scratch space, integers, an inactive input."""
+    shapes = [("N",), (1,), ("N",), ("N",), ("N",), (1,)]
+    inputs = ["float64", "float64", "int64", "float64"]
+    return compiled("mixed", sources.MIXED, inputs, ["float64"] * 2, shapes, inactive=(3,))
+
+
+@pytest.fixture(scope="module")
+def fifth() -> d5.operators.cpp.CompiledOp:
+    """x^5 in float64."""
+    return compiled("fifth", sources.POWER, ["float64"], ["float64"])
+
+
+def differences(op: d5.CustomOp, x: np.ndarray, dy: np.ndarray, h: float = 1e-6) -> np.ndarray:
+    """Central differences of <dy, forward>, element by element."""
+    found = np.zeros_like(x)
+    for i in range(x.size):
+        step = np.zeros_like(x)
+        step[i] = h
+        found[i] = (dy * (op.run([x + step])[0] - op.run([x - step])[0])).sum() / (2 * h)
+    return found
+
+
+def test_cpp_of_every_kind_is_differentiated(rng: np.random.Generator) -> None:
+    """Templates, growing vectors, loops, branches, virtual calls, std::function, allocation inside."""
+    op = compiled("kitchen", sources.KITCHEN, ["float64"], ["float64"])
+    x, dy = rng.standard_normal(12), rng.standard_normal(12)
+    (dx,) = op.run_backward([dy], [x], op.run([x]))
+    np.testing.assert_allclose(dx, differences(op, x, dy), rtol=1e-6, atol=1e-8)
+
+
+def test_without_backward_the_power_operator_has_the_same_gradient(rng: np.random.Generator) -> None:
+    """The shipped ipow, its hand-written gradient deleted."""
+    text = (PLUGINS / "ipow" / "ipow.cpp").read_text()
+    bare = re.sub(r"  void backward\(.*?\n  }\n", "", text, flags=re.DOTALL)
+    assert "backward" in text and "backward(" not in bare
+    x, dy = (rng.standard_normal((3, 7)).astype(np.float32) for _ in range(2))
+    gradients = []
+    for source, gradient in ((text, "backward"), (bare, "enzyme")):
+        any_shape = [d5.TensorDescriptor("float32", None)]
+        op = d5.compile_custom_cppop_inline(
+            "ipow", source, any_shape, any_shape, (), False, {"DPOWER": 3}, gradient=gradient
+        )
+        gradients.append(op.run_backward([dy], [x], op.run([x]))[0])
+    np.testing.assert_allclose(gradients[1], gradients[0], rtol=1e-6)
+    np.testing.assert_allclose(gradients[1], 3 * x**2 * dy, rtol=1e-6)
+
+
+def test_products_with_jacobian_and_hessian(fifth: d5.operators.cpp.CompiledOp, rng: np.random.Generator) -> None:
+    """x^5: 5 x^4 v, and 20 x^3 v dy."""
+    x, v, dy = (rng.standard_normal(9) for _ in range(3))
+    outputs, changes = fifth.jvp([x], [v])
+    np.testing.assert_allclose(outputs[0], x**5, rtol=1e-14)
+    np.testing.assert_allclose(changes[0], 5 * x**4 * v, rtol=1e-13)
+    np.testing.assert_allclose(fifth.hvp([dy], [x], [v])[0], 20 * x**3 * v * dy, rtol=1e-13)
+
+
+def test_several_inputs_outputs_scratch_and_inactive_ones(mixed, rng: np.random.Generator) -> None:  # type: ignore[no-untyped-def]
+    """y = w e^x x[index] + c, z = w^2 sum x c: closed forms; integers and inactive inputs have no gradient."""
+    n = 6
+    x, c, dy = (rng.standard_normal(n) for _ in range(3))
+    w, dz, index = np.array([1.5]), np.array([0.7]), rng.permutation(n)
+    inputs = [x, w, index, c]
+    before = [a.copy() for a in inputs]
+    outputs = mixed.run(inputs)
+    np.testing.assert_allclose(outputs[0], 1.5 * np.exp(x) * x[index] + c)
+    dx, dw, none, also_none = mixed.backward([dy, dz], inputs, outputs)
+    expected = 1.5 * np.exp(x) * x[index] * dy + dz * 1.5**2 * c
+    np.add.at(expected, index, 1.5 * np.exp(x) * dy)
+    np.testing.assert_allclose(dx, expected, rtol=1e-12)
+    np.testing.assert_allclose(dw, [(np.exp(x) * x[index] * dy).sum() + 2 * 1.5 * dz[0] * (x * c).sum()], rtol=1e-12)
+    assert none is None and also_none is None
+    for a, b in zip(inputs, before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_output_gradients_are_left_alone_and_shadows_start_at_zero(fifth: d5.operators.cpp.CompiledOp) -> None:
+    """Enzyme uses output shadows up and adds to input shadows; neither is seen from outside."""
+    x, dy = np.linspace(-1, 1, 5), np.ones(5)
+    first, second = (fifth.backward([dy], [x], [x**5])[0] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(dy, np.ones(5))
+
+
+def test_empty_arrays_have_empty_gradients(fifth: d5.operators.cpp.CompiledOp) -> None:
+    """No elements, no crash."""
+    assert fifth.backward([np.zeros(0)], [np.zeros(0)], [np.zeros(0)])[0].shape == (0,)
+
+
+def test_openmp_loops_and_sums_are_differentiated(rng: np.random.Generator) -> None:
+    """``parallel for`` and ``reduction(+)``, everything in firstprivate."""
+    shapes = [("N",), ("N",), ("N",), (1,)]
+    op = compiled("threads", sources.THREADS, ["float64"] * 2, ["float64"] * 2, shapes, inactive=(1,), openmp=True)
+    x, c, dy, dz = rng.standard_normal(501), rng.standard_normal(501), rng.standard_normal(501), np.array([0.3])
+    dx = op.backward([dy, dz], [x, c], op.run([x, c]))[0]
+    np.testing.assert_allclose(dx, np.cos(x) * c * dy + 2 * x * c * dz, rtol=1e-12)
+
+
+def test_inputs_that_a_gradient_overwrites_are_found_by_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check behind the refusal: without it, the library would be built, and its check finds the changed bytes."""
+    arguments = ("shared_pointer", sources.SHARED, ["float64"] * 2, ["float64"])
+    with pytest.raises(EnzymeError, match=r"share a pointer by reference; .*firstprivate"):
+        compiled(*arguments, inactive=(1,), openmp=True)
+    monkeypatch.setattr(pipeline, "refuse_shared_pointers", lambda ir, options: None)
+    with pytest.raises(EnzymeError, match=r"backward changed input 1; .*(.|\n)*firstprivate"):
+        compiled(*arguments, inactive=(1,), openmp=True)
+
+
+def test_a_gradient_that_is_wrong_does_not_enter_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results kept in members are not seen by Enzyme; check=False lets it pass, and the signature says so."""
+    monkeypatch.setenv("DEEP500_ENZYME", str(find_engine().path))
+    monkeypatch.setenv("DEEP500_CACHE", str(tmp_path))
+    with pytest.raises(EnzymeError, match=r"the gradient of input 0 along a direction is 0; central differences: "):
+        compiled("hidden", sources.HIDDEN, ["float64"], ["float64"])
+    assert not list(tmp_path.rglob("*.so"))
+    op = compiled("hidden", sources.HIDDEN, ["float64"], ["float64"], check=False)
+    assert op.signature["check"] is False
+    np.testing.assert_array_equal(op.backward([np.ones(3)], [np.ones(3)], [np.ones(3)])[0], np.zeros(3))
+
+
+def test_a_gradient_that_is_zero_everywhere_is_told() -> None:
+    """Rounding to integers: differences agree that the gradient is zero, so only a warning can tell."""
+    with pytest.warns(UserWarning, match="the gradient of input 0 is zero everywhere"):
+        compiled(
+            "rounded", sources.ROUNDED + f"// {np.random.default_rng().integers(1 << 60)}", ["float64"], ["float64"]
+        )
+
+
+def test_a_registered_gradient_is_used() -> None:
+    """Straight through the rounding: x level(x) has the gradient level(x) + x. It differs from differences on purpose."""
+    op = compiled("straight", sources.STRAIGHT, ["float64"], ["float64"], check=False)
+    x = np.array([0.3, -0.7, 1.9])
+    np.testing.assert_allclose(op.backward([np.ones(3)], [x], [x])[0], np.trunc(x * 8) / 8 + x, rtol=1e-14)
+
+
+def test_a_crash_while_checking_harms_nobody() -> None:
+    """It is an error with the signal's name."""
+    with pytest.raises(EnzymeError, match=r"got a crash when it was tried: SIGSEGV in forward with shapes "):
+        compiled("crashing", sources.CRASHING, ["float64"], ["float64"])
+
+
+def test_an_unknown_function_is_one_clear_error() -> None:
+    """It names the function, the user's line, and the cure; nothing of the wrapper."""
+    with pytest.raises(EnzymeError) as caught:
+        compiled("unknown", sources.UNKNOWN, ["float64"], ["float64"])
+    said = str(caught.value)
+    assert "unknown.cpp:11:" in said and "found for mystery" in said
+    assert "other_files" in said and len(said.splitlines()) == 3
+
+
+def test_integers_alone_have_no_gradient() -> None:
+    """Said before anything is compiled."""
+    with pytest.raises(InputError, match="expected a floating-point input and output that are active"):
+        compiled("integers", sources.POWER, ["int64"], ["int64"])
+    with pytest.raises(InputError, match="inactive"):
+        compiled("inactive", sources.POWER, ["float64"], ["float64"], inactive=(0,))
+
+
+def test_derivatives_that_enzyme_lacks_are_refused_when_asked_for(fifth: d5.operators.cpp.CompiledOp) -> None:
+    """A library without forward mode says why."""
+    fifth.signature["jvp"], kept = False, fifth.signature["jvp"]
+    fifth.signature["no_jvp"] = "Enzyme: no forward mode"
+    try:
+        with pytest.raises(UnsupportedOperator, match="got a call of jvp; .*Enzyme: no forward mode"):
+            fifth.jvp([np.ones(2)], [np.ones(2)])
+    finally:
+        fifth.signature["jvp"] = kept
+
+
+def test_shapes_to_try_follow_the_descriptors() -> None:
+    """Symbols alike are alike; data before kernels is larger; what infer refuses is left out."""
+    inputs = [d5.TensorDescriptor("float32", ("N", "H")), d5.TensorDescriptor("float32", ("K", 2))]
+
+    def infer(given: list[d5.TensorDescriptor]) -> list[d5.TensorDescriptor]:
+        if given[1].shape[0] > given[0].shape[1]:  # type: ignore[index, operator]
+            raise InputError("the kernel is too large")
+        return [d5.TensorDescriptor("float32", given[0].shape)]
+
+    found = examples(inputs, infer)
+    assert found[0] == ([(6, 5), (4, 2)], [(6, 5)]) and ([(4, 4), (4, 2)], [(4, 4)]) in found
+    assert all(shapes[1][0] <= shapes[0][1] for shapes, _ in found)
+    anything = examples([d5.TensorDescriptor("float32", None)] * 2, lambda given: given[:1])
+    assert [len(shapes[0]) for shapes, _ in anything] == [1, 2, 4, 3]
