@@ -33,10 +33,10 @@ KILLER = textwrap.dedent("""
                 os.write(writer, b"x")
             os._exit(1)
         os.close(writer)
-        time.sleep(random_numbers.uniform(0.001, 0.03))
+        reported = sum(len(os.read(reader, 1)) for _ in range(random_numbers.randrange(4)))
+        time.sleep(random_numbers.uniform(0, 0.01))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        reported = 0
         while piece := os.read(reader, 65536):
             reported += len(piece)
         os.close(reader)
