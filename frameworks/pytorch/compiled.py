@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from deep500.errors import MissingEngine
 from deep500.frameworks.pytorch.arrays import backward_by_arrays, by_arrays, desc_from_tensor
 from deep500.frameworks.pytorch.library import Library
 from deep500.frameworks.pytorch.shortcut import MOST, Method, Missing
@@ -30,7 +31,7 @@ def short_way(op: CustomOp, library: Library) -> Callable[..., Any] | None:
         return None
     try:
         return _Compiled(op, library, ins, outs).function
-    except Missing:
+    except (Missing, MissingEngine):  # the operator was compiled before, but now there is no compiler
         return None
 
 

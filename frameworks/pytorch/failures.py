@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-import deep500
+from deep500 import errors
 from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOperator
 
 _GENERATED = "<eval_with_key>"  # file name that torch.fx gives to generated code
-_OURS = (_GENERATED, *(str(Path(file).resolve().parent) for file in (torch.__file__, deep500.__file__, __file__)))
+_OURS = (_GENERATED, *(str(Path(file).resolve().parent) for file in (torch.__file__, errors.__file__, __file__)))
 _NO_KERNEL = re.compile(r"not implemented for|not supported|not currently support|Could not run '|no kernel")
 _MEMORY = re.compile(r"can't allocate memory|out of memory")
 

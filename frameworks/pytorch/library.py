@@ -134,25 +134,31 @@ class Library:
         """Empty outputs for inputs without data; sizes may be symbols where the operator's descriptors have rules."""
         symbols: dict[str, Any] = {}
         descriptors = [TensorDescriptor(dtype_name(x), tuple(_dim(s, symbols) for s in x.shape)) for x in inputs]
-        try:
-            outputs = self.op.infer(descriptors)
-        except UnsupportedOperator:
-            if not symbols:
-                raise
-            outputs = self.op.infer([desc_from_tensor(x) for x in inputs])  # these sizes only: int() makes guards
-        device = inputs[0].device if inputs else torch.device("cpu")
-        return [
-            torch.empty([self._size(d, symbols) for d in out.shape or ()], dtype=torch_dtype(out.dtype), device=device)
-            for out in outputs
-        ]
-
-    def _size(self, dim: Dim, symbols: dict[str, Any]) -> Any:
-        if dim is None or (isinstance(dim, str) and dim not in symbols):
+        outputs = self._inferred(descriptors, symbols)
+        if outputs is None and symbols:
+            outputs = self._inferred([desc_from_tensor(x) for x in inputs], {})  # for these sizes only: int() guards
+        if outputs is None:
             raise UnsupportedOperator(
-                f"operator {self.op.name!r}: got outputs of unknown size; expected sizes that follow from those of the "
-                "inputs: declare output_descriptors"
+                f"operator {self.op.name!r}: got outputs of unknown size for {', '.join(map(str, descriptors))}; "
+                "expected sizes that follow from those of the inputs: declare output_descriptors"
             )
-        return symbols[dim] if isinstance(dim, str) else dim
+        device = inputs[0].device if inputs else torch.device("cpu")
+        return [torch.empty(shape, dtype=torch_dtype(dtype), device=device) for dtype, shape in outputs]
+
+    def _inferred(
+        self, inputs: Sequence[TensorDescriptor], symbols: dict[str, Any]
+    ) -> list[tuple[str | None, list[Any]]] | None:
+        """Dtypes and sizes of the outputs, None if some size cannot be told of these inputs."""
+        try:
+            outputs = self.op.infer(inputs)
+        except UnsupportedOperator:
+            if symbols:
+                return None
+            raise
+        sizes = [None if y.shape is None else [symbols.get(d, d) for d in y.shape] for y in outputs]  # type: ignore[arg-type]
+        if any(one is None or any(d is None or isinstance(d, str) for d in one) for one in sizes):
+            return None
+        return [(y.dtype, one or []) for y, one in zip(outputs, sizes, strict=True)]
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> None:
