@@ -8,6 +8,7 @@ from pathlib import Path
 from deep500.errors import CompileError
 from deep500.operators.cpp.cache import building, cache_folder, enter
 from deep500.operators.cpp.compilers import cpu_model
+from deep500.operators.enzyme import pipeline
 from deep500.operators.enzyme.engine import find_clang, find_engine
 from deep500.operators.enzyme.pipeline import FIRST_LINK_SECONDS, Options, compile_library, compiler_lines, run
 
@@ -33,7 +34,7 @@ def libraries() -> dict[str, Path]:
     """
     engine = find_engine()
     clang = find_clang(engine)
-    texts = [path.read_bytes() for path in sorted(SOURCES.glob("*.[ch]pp"))]
+    texts = [path.read_bytes() for path in (Path(pipeline.__file__), *sorted(SOURCES.glob("*.[ch]pp")))]
     words = repr((engine.version, clang.version, cpu_model(), PLAIN, OPTIONS)).encode()
     key = hashlib.sha256(b"\0".join([words, *texts])).hexdigest()[:24]
     folder = cache_folder() / "enzyme_microbenchmarks"
