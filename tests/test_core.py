@@ -23,10 +23,12 @@ BUILT_IN = {
     "NetworkError": ValueError, "UnsupportedOperator": NotImplementedError, "InputError": ValueError,
     "DataError": ValueError, "MissingBackend": ImportError, "MissingDevice": RuntimeError, "RecipeError": ValueError,
     "ResultsError": OSError, "TrainingError": ArithmeticError, "ComparisonError": RuntimeError,
+    "CompileError": RuntimeError, "OperatorError": RuntimeError, "EnzymeError": RuntimeError, "CacheError": OSError,
+    "MissingEngine": RuntimeError,
 }  # fmt: skip
 EXIT_CODES = {
     "UnsupportedOperator": 3, "DataError": 3, "MissingBackend": 3, "MissingDevice": 3, "TrainingError": 1,
-    "ComparisonError": 1,
+    "ComparisonError": 1, "OperatorError": 1, "MissingEngine": 3,
 }  # fmt: skip
 
 

@@ -108,6 +108,8 @@ def test_inside_nobody_imports_the_package_root() -> None:
     for path in _modules():
         if path.parent == ROOT / "deep500" and path.name in ("__init__.py", "cli.py"):  # the root, and the top layer
             continue
+        if (ROOT / "custom_ops") in path.parents:  # plugins are written as users write theirs: import deep500 as d5
+            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import) and any(alias.name == "deep500" for alias in node.names):
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
