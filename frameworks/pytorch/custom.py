@@ -50,8 +50,9 @@ def custom_op(op: CustomOp) -> TensorFunction:
     """An operator as a function of tensors: one tensor, or a tuple of them if it has several outputs.
 
     Autograd, ``torch.compile(fullgraph=True)``, ``torch.export``, FakeTensors and ``torch.library.opcheck`` work on it;
-    ``torch.func``'s transformations do not. Contiguous tensors are used where they are, without copies; others are
-    made contiguous first. Compiled operators let other Python threads run from 32 KiB of inputs on.
+    ``torch.func``'s transformations do not. Make it outside of the code that is compiled. Contiguous tensors are used
+    where they are, without copies; others are made contiguous first. Compiled operators let other Python threads run
+    from 32 KiB of inputs on.
 
     Args:
         op: any operator; dtypes and shapes of the outputs are what its ``infer`` says. Sizes stay symbolic under
@@ -61,7 +62,7 @@ def custom_op(op: CustomOp) -> TensorFunction:
         A function with attributes, see :class:`TensorFunction`. Asked again, the same one.
 
     Raises:
-        InputError: when called, inputs that do not fit the operator, or are not on the processor.
+        InputError: when called, inputs that do not fit the operator, or are on a GPU while it is not in CUDA.
         UnsupportedOperator: when differentiated, an operator without a gradient; when differentiated twice, one
             without Hessian-vector products.
 

@@ -53,9 +53,8 @@ def failure(error: Exception, module: Any, doing: str = "") -> Deep500Error | No
 
 def _node(trace: TracebackType | None, module: Any) -> str | None:
     """The network's node whose line of generated code failed, from the name that the line assigns to."""
-    found = None
     for frame in traceback.extract_tb(trace):
-        name = re.match(r"\s*(\w+) = ", frame.line or "")
-        if frame.filename.startswith(_GENERATED) and name:
-            found = module.meta["places"].get(name[1], found)
-    return found
+        if frame.filename.startswith(_GENERATED):  # the first: further ones are code of sub-graphs
+            name = re.match(r"\s*(\w+) = ", frame.line or "")
+            return module.meta["places"].get(name[1]) if name else None
+    return None

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import helper
 
 torch = pytest.importorskip("torch")
 
@@ -41,6 +42,23 @@ def test_operands_that_do_not_fit() -> None:
     with pytest.raises(NetworkError, match=r"^node 'culprit' \(Add\): got The size of tensor a .*; expected operands"):
         executor.inference({"x0": np.ones((2, 3), "f4"), "x1": np.ones((4, 3), "f4")})
     assert executor.inference({"x0": np.ones((2, 3), "f4"), "x1": np.ones((2, 3), "f4")})["y"].sum() == 12
+
+
+def test_errors_in_sub_graphs_name_the_node_that_holds_them() -> None:
+    inner = helper.make_graph([helper.make_node("Add", ["x", "z"], ["inside"])], "then", [],
+                              [helper.make_tensor_value_info("inside", 1, None)])  # fmt: skip
+    net = Network("net")
+    for name in ("x", "z"):
+        net.add_input(name, (None, 3))
+    net.add_input("which", (), "bool")
+    net.add_node("Add", ["x", "x"], ["twice"], name="innocent")
+    net.add_node("If", ["which"], ["y"], name="culprit", then_branch=inner, else_branch=inner)
+    net.add_node("Add", ["y", "twice"], ["sum"])
+    net.add_output("sum")
+    with pytest.raises(NetworkError, match=r"^node 'culprit' \(If\): got The size of tensor a"):
+        d5fw.from_model(net).inference(
+            {"x": np.ones((2, 3), "f4"), "z": np.ones((4, 3), "f4"), "which": np.array(True)}
+        )
 
 
 def test_indices_that_do_not_exist() -> None:
