@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import pickle
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -97,6 +98,45 @@ def test_storage_types_and_scratch_space(dtype: str, compiler: str) -> None:
         op(np.zeros(7, x.dtype))
 
 
+CONVERT = """
+#include "deep500/deep500.h"
+struct convert : deep500::CustomOperator {
+  std::size_t n;
+  explicit convert(std::size_t n) : n(n) {}
+  void forward(const float *x, deep500::KIND *y, float *z) {
+    for (std::size_t i = 0; i < n; ++i) z[i] = y[i] = x[i];
+  }
+};
+D500_EXPORTED void *create_new_op(deep500::tensor_t *in, int, deep500::tensor_t *, int) {
+  return new convert(in[0].size());
+}
+D500_REGISTER_OP(convert);
+"""
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_conversions_to_storage_types_are_exact(kind: str, compiler: str) -> None:
+    """Every value there is, and numbers between: ties, denormals, infinities, against NumPy and ml_dtypes."""
+    dtype = np.dtype(np.float16 if kind == "float16" else ml_dtypes.bfloat16)
+    with np.errstate(over="ignore", invalid="ignore"):
+        every = np.arange(1 << 16, dtype="uint16").view(dtype).astype("float32")
+        every = every[np.isfinite(every)]
+        between = np.sort(every)
+        middles, wide = (between[1:] + between[:-1]) / 2, 10.0 ** RNG.uniform(-9, 5, 9999)
+        extremes = [np.inf, -np.inf, 65519.99, 65520, 1e30, -3.39e38, 1e-45]
+        x = np.concatenate([every, middles, wide, -wide, extremes]).astype("float32")
+        if kind == "bfloat16" and compiler == "zig":  # the processor's own instruction takes denormal numbers for 0
+            x = x[(x == 0) | (np.abs(x) >= np.finfo("float32").tiny)]
+        want = x.astype(dtype)
+    outputs = [d5.tensordesc(["N"], kind), d5.tensordesc(["N"])]
+    op = d5.compile_custom_cppop_inline("convert", CONVERT, VECTOR, outputs, additional_definitions={"KIND": kind})
+    y, z = op(x)
+    np.testing.assert_array_equal(y.view("uint16"), want.view("uint16"))
+    np.testing.assert_array_equal(z, want.astype("float32"))
+    y, z = op(np.full(1, np.nan, "float32"))
+    assert np.isnan(y.astype("float32")).all() and np.isnan(z).all()
+
+
 def test_other_files_and_headers(tmp_path: Path, compiler: str) -> None:
     """A source in a file, a header beside it, a second source that is linked."""
     (tmp_path / "main.cpp").write_text(
@@ -181,3 +221,24 @@ def test_infer_gives_shapes_that_symbols_cannot() -> None:
     op = d5.compile_custom_cppop_inline("simple", simple(body), VECTOR, unknown, infer=halved)
     assert op(np.arange(4, dtype="float32")).tolist() == [1, 5]
     assert op.shape_plan() is None
+
+
+def test_threads_share_an_operator() -> None:
+    """Many shapes at once: each gets one object, made once."""
+    op = d5.compile_custom_cppop_inline("ipow", power(), VECTOR, VECTOR, additional_definitions={"DPOWER": "3"})
+
+    def work(seed: int) -> bool:
+        random = np.random.default_rng(seed)
+        for size in random.integers(1000, 1040, 200):
+            x = random.uniform(0.5, 2, size).astype("float32")
+            y = op.forward([x])
+            if not np.allclose(y[0], x**3, rtol=1e-5) or not np.allclose(
+                op.backward(y, [x], y)[0], 3 * x**5, rtol=1e-5
+            ):
+                return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+    addresses = {op._binding.instance(op.sizes([(size,)])) for size in range(1000, 1040)}
+    assert len(addresses) == 40

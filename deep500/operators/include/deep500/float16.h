@@ -74,7 +74,8 @@ struct float16 {
   float16 &operator/=(float value) { return *this = float16(static_cast<float>(*this) / value); }
 };
 
-/// The upper half of a float: 8 bits of precision, float's range.
+/// The upper half of a float: 8 bits of precision, float's range. Processors that convert it themselves (AVX512_BF16) take
+/// denormal numbers, below 1.2e-38, for 0.
 struct bfloat16 {
 #ifdef D500_NATIVE_HALF
   __bf16 stored;
