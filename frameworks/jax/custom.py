@@ -7,6 +7,7 @@ operators as ``jax.pure_callback``, and functions that were JAX's in the first p
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -35,6 +36,7 @@ from deep500.tensors import TensorDescriptor, numpy_dtype
 
 _KEPT = 1024  # operators whose compiled calls are kept
 _made: OrderedDict[int, JaxOperator] = OrderedDict()
+_making = threading.Lock()
 
 
 def custom_op(op: CustomOp) -> JaxOperator:
@@ -70,11 +72,12 @@ def custom_op(op: CustomOp) -> JaxOperator:
             f"got {op!r}; expected a CustomOp: derive from CustomPythonOp, compile one, or wrap a JAX function with "
             "custom_op_from_native"
         )
-    if id(op) not in _made:  # the function holds the operator, so nobody else gets its id
-        _made[id(op)] = JaxOperator(op)
-        if len(_made) > _KEPT:
-            _made.popitem(last=False)
-    return _made[id(op)]
+    with _making:
+        if id(op) not in _made:  # the function holds the operator, so nobody else gets its id
+            _made[id(op)] = JaxOperator(op)
+            if len(_made) > _KEPT:
+                _made.popitem(last=False)
+        return _made[id(op)]
 
 
 class JaxOperator:

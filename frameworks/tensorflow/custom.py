@@ -8,6 +8,7 @@ TensorFlow's in the first place as they are.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,7 @@ from deep500.tensors import TensorDescriptor
 
 _KEPT = 1024  # operators that are kept
 _made: OrderedDict[int, TensorFlowOperator] = OrderedDict()
+_making = threading.Lock()
 
 
 def custom_op(op: CustomOp) -> TensorFlowOperator:
@@ -67,11 +69,12 @@ def custom_op(op: CustomOp) -> TensorFlowOperator:
             f"got {op!r}; expected a CustomOp: derive from CustomPythonOp, compile one, or wrap a TensorFlow function "
             "with custom_op_from_native"
         )
-    if id(op) not in _made:  # the function holds the operator, so nobody else gets its id
-        _made[id(op)] = TensorFlowOperator(op)
-        if len(_made) > _KEPT:
-            _made.popitem(last=False)
-    return _made[id(op)]
+    with _making:
+        if id(op) not in _made:  # the function holds the operator, so nobody else gets its id
+            _made[id(op)] = TensorFlowOperator(op)
+            if len(_made) > _KEPT:
+                _made.popitem(last=False)
+        return _made[id(op)]
 
 
 class TensorFlowOperator:
