@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from deep500.errors import MissingEngine
+from deep500.errors import InputError, MissingEngine
 from deep500.frameworks.pytorch.arrays import backward_by_arrays, by_arrays, desc_from_tensor
 from deep500.frameworks.pytorch.library import Library
 from deep500.frameworks.pytorch.shortcut import MOST, Method, Missing
@@ -82,10 +82,17 @@ class _Compiled:
         """Backward of a call that is new or wrong."""
         *tensors, wanted = arguments
         grads, inputs, outputs = tensors[: self.outs], tensors[self.outs : -self.outs], tensors[-self.outs :]
-        grads = [g.to(y.dtype).expand(y.shape) for g, y in zip(grads, outputs, strict=True)]
         given = [desc_from_tensor(x) for x in inputs]
-        if self.learn(self.backward, (*grads, *inputs, *outputs), given, self.op.infer(given)):
-            return self.gradient(*grads, *inputs, *outputs, wanted)
+        expected = self.op.infer(given)
+        for what, group in (("output gradient", grads), ("output", outputs)):
+            for i, (x, want) in enumerate(zip(group, expected, strict=True)):
+                if desc_from_tensor(x) != want:
+                    raise InputError(
+                        f"operator {self.op.name!r}, {what} {i}: got {desc_from_tensor(x)}; expected {want}: pass one "
+                        "for each output"
+                    )
+        if self.learn(self.backward, tensors, given, expected):
+            return self.gradient(*arguments)
         found = iter(backward_by_arrays(self.op, grads, inputs, outputs, wanted))
         return tuple(next(found) if one else None for one in wanted)
 

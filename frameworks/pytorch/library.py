@@ -92,7 +92,7 @@ class Library:
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     # -- gradients ----------------------------------------------------------------------------------------------------
-    def _differentiate(self, ctx: Any, grads: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    def _differentiate(self, ctx: Any, grads: list[torch.Tensor]) -> list[torch.Tensor | None]:
         if self.backward is None:
             raise UnsupportedOperator(
                 f"operator {self.op.name!r}: got a gradient to pass on; expected one that has a backward: write it, or "
@@ -101,13 +101,12 @@ class Library:
         return self.differentiable_backward(grads, ctx.saved_tensors, ctx.needs_input_grad[0])
 
     def differentiable_backward(
-        self, grads: Sequence[torch.Tensor | None], saved: Tensors, wanted: Sequence[bool]
+        self, grads: Tensors, saved: Tensors, wanted: Sequence[bool]
     ) -> list[torch.Tensor | None]:
         """The wanted input gradients through ``torch.library``; None for the others."""
         inputs, outputs = list(saved[: len(wanted)]), list(saved[len(wanted) :])
-        given = [torch.zeros_like(y) if g is None else g.to(y.dtype) for g, y in zip(grads, outputs, strict=True)]
         assert self.backward is not None
-        found = iter(self.backward(given, inputs, outputs, list(wanted)))
+        found = iter(self.backward(list(grads), inputs, outputs, list(wanted)))
         return [next(found) if one else None for one in wanted]
 
     def _differentiate_twice(self, ctx: Any, cotangents: list[torch.Tensor | None]) -> Any:

@@ -114,7 +114,8 @@ struct Call {
   }
 
   bool look(PyObject *const *args) {
-    if (truth_of(py.call(py.modes, nullptr, 0, nullptr))) return false;
+    const bool kernel = !s.autograd && !m.outputs;  // torch.library's own: what modes there are have had their say
+    if (!kernel && truth_of(py.call(py.modes, nullptr, 0, nullptr))) return false;
     for (int64_t i = 0; i < m.arguments; ++i) {
       DLTensor &x = views[i];
       if (!plain(args[i])) return false;

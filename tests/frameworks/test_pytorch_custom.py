@@ -17,7 +17,7 @@ import deep500.frameworks.pytorch as d5fw  # noqa: E402
 from deep500.errors import InputError, OperatorError, UnsupportedOperator  # noqa: E402
 from deep500.frameworks.pytorch import gpu  # noqa: E402
 from deep500.tensors import TensorDescriptor  # noqa: E402
-from tests.frameworks.torch_operators import CHOOSE, Cube, MulAdd, compile_cube, random  # noqa: E402
+from tests.frameworks.torch_operators import CHOOSE, Cube, Marked, MulAdd, compile_cube, random  # noqa: E402
 
 pytestmark = pytest.mark.backend("pytorch")
 Function = Any  # of tensors, with attributes
@@ -176,9 +176,6 @@ def test_number_with_a_pending_sign(cube: Function) -> None:
 
 
 def test_subclasses_keep_their_class(cube: Function) -> None:
-    class Marked(torch.Tensor):
-        pass
-
     x = random(3, grad=False).as_subclass(Marked)
     assert [type(cube(x)) for _ in range(2)] == [Marked, Marked]
 
@@ -212,6 +209,18 @@ def test_wrong_calls(cube: Function, choose: Function) -> None:
         gpu.common_device(cube.op, [elsewhere, torch.empty(2)])
     with pytest.raises(InputError, match="expected a CustomOp"):
         d5fw.custom_op(torch.tanh)
+
+
+def test_wrong_calls_of_the_gradient(choose: Function) -> None:
+    x, which = random(3, 4, grad=False), torch.tensor([1, 0, 3])
+    y, place = choose(x, which)
+    good: list[Any] = [[torch.ones_like(y), place], [x, which], [y, place], [True, False]]
+    assert len(choose.library.backward(*good)) == 1
+    for group, what in ((0, "output gradient 0"), (2, "output 0")):
+        for wrong in (random(2, grad=False), torch.ones(3)):
+            bad = [[wrong, place] if i == group else one for i, one in enumerate(good)]
+            with pytest.raises(InputError, match=f"{what}: got float.*; expected float64"):
+                choose.library.backward(*bad)
 
 
 @pytest.mark.gpu
