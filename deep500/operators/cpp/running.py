@@ -53,6 +53,7 @@ def run_compiler(spec: BuildSpec, command: Sequence[str], folder: Path, live: bo
 
 def compile_error(spec: BuildSpec, said: str) -> CompileError:
     """The error for a compiler's output: about the class where that does not fit the descriptors, else its lines."""
+    said = re.sub(r"^\.+ .*\n", "", said, flags=re.MULTILINE)  # clang -H: the files that it read
     name, kept = f"C++ operator {spec.name!r}", compiler_lines(said)
     wanted = re.search(r"D500: (expected [^\n]*?)\"?$", said, re.MULTILINE)
     if wanted is None or re.search(r": error: |: fatal error: ", kept):
