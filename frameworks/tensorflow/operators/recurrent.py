@@ -85,9 +85,33 @@ def _loop(
     return tf.stack(ys, 1), finals
 
 
+def _run(
+    step: Callable[[int, Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]],
+    project: Callable[[int, Tensor], Tensor],
+    x: Tensor,
+    r: Tensor,
+    given: tuple[Tensor | None, ...],
+    lengths: Tensor | None,
+    direction: str,
+    layout: int,
+    outputs: tuple[bool, ...],
+) -> Any:
+    """What all three operators do with ``step`` and ``project`` of :func:`_loop`; ``given`` are the first states."""
+    x = tf.transpose(x, [1, 0, 2]) if layout else x
+    dirs, _, hidden = static_sizes(r)
+    states = tuple(_state(s, x, dirs, hidden, layout) for s in given)
+    y, ends = _loop(step, x, project, states, lengths, direction)
+    return _results(y, ends, layout, outputs)
+
+
 def _linear(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
     y = tf.linalg.matmul(x, w, transpose_b=True) if x.shape.rank == 2 else tf.tensordot(x, w, [[-1], [1]])
     return y if b is None else y + b
+
+
+def _whole(w: Tensor, b: Tensor | None) -> Callable[[int, Tensor], Tensor]:
+    """What inputs contribute where both biases are added to it."""
+    return lambda d, xs: _linear(xs, w[d], None if b is None else tf.add(*tf.split(b[d], 2)))
 
 
 def _bound(clip: float | None) -> Callable[[Tensor], Tensor]:
@@ -115,14 +139,8 @@ def lstm(
     layout: int = 0,
     outputs: tuple[bool, ...],
 ) -> Any:
-    x = tf.transpose(x, [1, 0, 2]) if layout else x
-    dirs, _, hidden = static_sizes(r)
-    states = (_state(h, x, dirs, hidden, layout), _state(c, x, dirs, hidden, layout))
-    functions = _activations(activations, ("Sigmoid", "Tanh", "Tanh"), dirs, activation_alpha, activation_beta)
-    bound = _bound(clip)
-
-    def project(d: int, xs: Tensor) -> Tensor:
-        return _linear(xs, w[d], None if b is None else tf.add(*tf.split(b[d], 2)))
+    names, bound = ("Sigmoid", "Tanh", "Tanh"), _bound(clip)
+    functions = _activations(activations, names, static_sizes(r)[0], activation_alpha, activation_beta)
 
     def step(d: int, xt: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         f, g, k = functions[3 * d : 3 * d + 3]
@@ -134,8 +152,7 @@ def lstm(
         ct = keep * ct + gate * g(bound(cell))
         return f(bound(o if p is None else o + po * ct)) * k(ct), ct
 
-    y, ends = _loop(step, x, project, states, lengths, direction)
-    return _results(y, ends, layout, outputs)
+    return _run(step, _whole(w, b), x, r, (h, c), lengths, direction, layout, outputs)
 
 
 @op("GRU")
@@ -157,11 +174,8 @@ def gru(
     linear_before_reset: int = 0,
     outputs: tuple[bool, ...],
 ) -> Any:
-    x = tf.transpose(x, [1, 0, 2]) if layout else x
-    dirs, _, hidden = static_sizes(r)
-    state = _state(h, x, dirs, hidden, layout)
-    functions = _activations(activations, ("Sigmoid", "Tanh"), dirs, activation_alpha, activation_beta)
-    bound = _bound(clip)
+    names, bound = ("Sigmoid", "Tanh"), _bound(clip)
+    functions = _activations(activations, names, static_sizes(r)[0], activation_alpha, activation_beta)
 
     def project(d: int, xs: Tensor) -> Tensor:
         return _linear(xs, w[d], None if b is None else tf.split(b[d], 2)[0])
@@ -176,8 +190,7 @@ def gru(
         inner = q * _linear(ht, rh, bh) if linear_before_reset else _linear(q * ht, rh, bh)
         return ((1 - z) * g(bound(xh + inner)) + z * ht,)
 
-    y, ends = _loop(step, x, project, (state,), lengths, direction)
-    return _results(y, ends, layout, outputs)
+    return _run(step, project, x, r, (h,), lengths, direction, layout, outputs)
 
 
 @op("RNN")
@@ -198,19 +211,14 @@ def rnn(
     layout: int = 0,
     outputs: tuple[bool, ...],
 ) -> Any:
-    x = tf.transpose(x, [1, 0, 2]) if layout else x
-    dirs, _, hidden = static_sizes(r)
+    dirs = static_sizes(r)[0]
     names = tuple(activations or ("Tanh",))[:dirs]
     functions = _activations(
         names * (dirs if len(names) == 1 else 1), ("Tanh",), dirs, activation_alpha, activation_beta
     )
     bound = _bound(clip)
 
-    def project(d: int, xs: Tensor) -> Tensor:
-        return _linear(xs, w[d], None if b is None else tf.add(*tf.split(b[d], 2)))
-
     def step(d: int, xt: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return (functions[d](bound(xt + _linear(states[0], r[d]))),)
 
-    y, ends = _loop(step, x, project, (_state(h, x, dirs, hidden, layout),), lengths, direction)
-    return _results(y, ends, layout, outputs)
+    return _run(step, _whole(w, b), x, r, (h,), lengths, direction, layout, outputs)
