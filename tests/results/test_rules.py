@@ -104,7 +104,7 @@ ALSO_BAD = [
     ("R7", claim("comparison", 0, p=None)), ("R10", claim("parallel", sync=None)),
     ("R11", claim("scaling", bounds=[])), ("R11", claim("rate", bound=5e8)),
     ("R12", claim("plot", 1, from_zero=False)), ("R12", add(type="plot", kind="box", x="categorical")),
-    ("R2", edit("manifest", lambda m: m["environment"].update(usable_cores=1))),
+    ("R2", edit("manifest", lambda m: m.update(cores_used=1))),
     ("F1", claim("scaling", rows=[{**ROW, "quality": None}])),
     ("F3", edit("summary", lambda s: s.update(tuning_runs=1))),
     ("F5", claim("breakdown", parts={"a": 1.1})), ("F6", claim("input", cold=False)),

@@ -27,15 +27,14 @@ def r1_base_of_speedups(run: RunView) -> Finding:
 
 
 def r2_all_of_the_suite(run: RunView) -> Finding:
-    """Benchmarks that were declared and not run, and processors that were not used, have a reason."""
+    """Benchmarks that were declared and not run, and cores that were there and not used, have a reason."""
     suite = run.manifest.get("suite", {})
     skipped = set(suite.get("declared", [])) - set(suite.get("ran", []))
     reasons = suite.get("skipped", {})
     silent = sorted(name for name in skipped if not reasons.get(name))
     if silent:
         return failed(f"not run, and no reason given: {', '.join(silent)}", "run them, or say why not")
-    environment = run.manifest.get("environment", {})
-    used, there = environment.get("usable_cores"), environment.get("cores")
+    used, there = run.manifest.get("cores_used"), run.manifest.get("environment", {}).get("usable_cores")
     if used and there and used < there and not run.manifest.get("partial_machine_reason"):
         return failed(f"{used} of {there} cores were used, and no reason given", "use all, or say why not")
     return passed("everything declared ran, or has a reason")
