@@ -5,7 +5,8 @@ python -m recipes.enzyme_microbenchmarks --benchmark gmm --benchmark fft --json 
 
 Each benchmark runs as primal, as gradient by Enzyme (optimise, then differentiate), by Ref (differentiate, then
 optimise) and by a gradient of its own, by hand in C++ or by PyTorch. One thread; variants take turns, each in a process
-of its own. It needs ``deep500 setup enzyme``. Exit codes: 0, 1 if a gradient is wrong, else as ``deep500 run``.
+of its own. It needs ``deep500 setup enzyme``. Exit codes: 0, 1 if a gradient is wrong, else
+as ``deep500 run``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from recipes.enzyme_microbenchmarks_kernels.printing import as_json, plot, table
 from recipes.enzyme_microbenchmarks_kernels.problems import FULL, QUICK
 
 ROUNDS = 25
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def options(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -52,6 +54,11 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"got --rounds {chosen.rounds}; expected at least {MINIMUM_SAMPLES}, for an interval")
     if chosen.memory <= 0:
         parser.error(f"got --memory {chosen.memory}; expected GiB above 0")
+    for option, file in (("--json", chosen.json), ("--plot", chosen.plot)):
+        if file and not file.absolute().parent.is_dir():
+            parser.error(f"got {option} {file}; expected a file in a folder that exists")
+    if chosen.plot and chosen.plot.suffix not in PICTURES:
+        parser.error(f"got --plot {chosen.plot}; expected a name that ends with one of {', '.join(PICTURES)}")
     return chosen
 
 
@@ -87,6 +94,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except Deep500Error as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     environment = describe()
     print(f"{environment['cpu']}, one thread, {chosen.rounds} rounds; medians with intervals of 95 %\n")
     print(tables(found))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,59 +66,56 @@ class Worker:
         self.start = (where[0], where[1], (problem.x, problem.c, problem.n))
         self.memory, self.allocation = memory, allocation
         self.process = self._begin({})
+        self.is_made = False
 
     def _begin(self, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", f"{PACKAGE}.worker", str(self.memory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**os.environ, **SETTINGS, "PYTHONPATH": path, **variables},
         )
-        self.process = process
-        self._send("make", self.start)
-        return process
 
     def _send(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        """The answer, or None from a process that has ended."""
         assert self.process.stdin and self.process.stdout
         try:
             pickle.dump((method, arguments), self.process.stdin)
             self.process.stdin.flush()
             answer = pickle.load(self.process.stdout)  # from the process that was started here
-        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-            answer = None
-            self.process.wait(timeout=60)
+        except (EOFError, BrokenPipeError):
+            self.process.wait()
+            return None
         if isinstance(answer, str):
             raise Absent(answer)
         return answer
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """The answer; raises Absent if there is none, with the reason."""
+        if not self.is_made:
+            self._send("make", self.start)
+            self.is_made = True
         answer = self._send(method, arguments)
         code = self.process.poll()
         if code is None:
             return answer
         self.close()
-        self._begin({"LD_PRELOAD": str(self.allocation)})
+        self.process = self._begin({"LD_PRELOAD": str(self.allocation)})
+        self._send("make", self.start)
         self._send(method, arguments)
         again = self.process.poll()
         raise Absent(OUT_OF_MEMORY if again == NO_MEMORY_CODE else f"ended by {_words(code)}")
 
     def close(self) -> None:
         """End the process."""
+        self.process.kill()
+        self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
-            if stream:
-                try:
-                    stream.close()
-                except BrokenPipeError:
-                    pass
-        try:
-            self.process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            with contextlib.suppress(BrokenPipeError):  # what it was sent last, unread
+                stream.close()  # type: ignore[union-attr]
 
 
 def _words(code: int) -> str:
@@ -149,29 +147,38 @@ def measure(
     found, workers = Measured(problem), {}
     try:
         for name, place in where.items():
-            try:
-                workers[name] = worker = Worker(place, problem, memory, allocation)
-                found.memory[name] = worker.ask("grown")
-            except Absent as reason:
-                found.absent[name] = str(reason)
-        alive = {name: worker for name, worker in workers.items() if name not in found.absent}
-        _check(found, alive)
-        _time(found, alive, rounds, progress)
+            workers[name] = Worker(place, problem, memory, allocation)
+            with _present(found, workers, name):
+                found.memory[name] = workers[name].ask("grown")
+        _check(found, workers)
+        _time(found, workers, rounds, progress)
     finally:
         for worker in workers.values():
             worker.close()
     return found
 
 
-def _check(found: Measured, workers: Mapping[str, Worker]) -> None:
+@contextlib.contextmanager
+def _present(found: Measured, workers: dict[str, Worker], name: str) -> Iterator[None]:
+    """Go on without a variant that gives no answer within: its numbers make room for the reason."""
+    try:
+        yield
+    except Absent as reason:
+        found.absent[name] = str(reason)
+        found.seconds.pop(name, None)
+        workers.pop(name).close()
+
+
+def _check(found: Measured, workers: dict[str, Worker]) -> None:
     """Compare all gradients with Enzyme's (or the first there is), and every one with finite differences."""
     problem, gradients = found.problem, {}
-    for name, worker in workers.items():
-        result, unchanged = worker.ask("checked")
-        if not unchanged:
-            found.wrong.append(f"{problem.title}: {name} changes its inputs")
-        if name != PRIMAL:
-            gradients[name] = result
+    for name in list(workers):
+        with _present(found, workers, name):
+            result, unchanged = workers[name].ask("checked")
+            if not unchanged:
+                found.wrong.append(f"{problem.title}: {name} changes its inputs")
+            if name != PRIMAL:
+                gradients[name] = result
     closed = closed_form(problem)
     if closed is not None:
         gradients["closed form"] = closed
@@ -180,20 +187,27 @@ def _check(found: Measured, workers: Mapping[str, Worker]) -> None:
         found.difference = max(found.difference, difference)
         if difference > AGREE:
             found.wrong.append(f"{problem.title}: {name} differs from {next(iter(gradients))} by {difference:.1e}")
-        if PRIMAL in workers:
+        if PRIMAL not in workers:
+            continue
+        with _present(found, workers, PRIMAL):
             error = difference_error(problem, gradient, lambda x: float(workers[PRIMAL].ask("value", x)))
             found.finite_difference = max(found.finite_difference, error)
             if error > DIFFERENCES:
                 found.wrong.append(f"{problem.title}: {name} is off finite differences by {error:.1e}")
 
 
-def _time(found: Measured, workers: Mapping[str, Worker], rounds: int, progress: Callable[[], None]) -> None:
+def _time(found: Measured, workers: dict[str, Worker], rounds: int, progress: Callable[[], None]) -> None:
     """Short variants are called several times for one sample; a round holds one sample of each."""
-    order, shuffle = list(workers), random.Random(0).shuffle
-    calls = {name: int(np.ceil(SAMPLE_SECONDS / max(workers[name].ask("seconds", 1), 1e-6))) for name in order}
-    found.seconds = {name: [] for name in order}
+    calls, shuffle = {}, random.Random(0).shuffle
+    for name in list(workers):
+        with _present(found, workers, name):
+            once = workers[name].ask("seconds", 1)
+            calls[name] = min(1000, int(np.ceil(SAMPLE_SECONDS / max(once, 1e-6))))
+            found.seconds[name] = []
     for _ in range(rounds):
+        order = list(workers)
         shuffle(order)
         for name in order:
-            found.seconds[name].append(workers[name].ask("seconds", min(calls[name], 1000)))
+            with _present(found, workers, name):
+                found.seconds[name].append(workers[name].ask("seconds", calls[name]))
         progress()

@@ -32,6 +32,10 @@ def crashing(x, c, n):
 
 def greedy(x, c, n):
     return bytearray(2**40)
+
+def crashing_later(x, c, n, calls=[]):
+    calls.append(1)
+    return closed_form(QUICK["euler"]()) if len(calls) < 20 else os.abort()
 """
 
 
@@ -111,6 +115,14 @@ def test_crash_and_lack_of_memory_are_told_apart(planted) -> None:  # type: igno
     assert one.absent == {OWN: "ended by SIGSEGV"} and set(one.seconds) == {PRIMAL, ENZYME, REF}
     assert "ended by SIGSEGV" in printing.tables([one])
     assert planted("greedy").absent == {OWN: "out of memory"}
+    one = planted("crashing_later")  # when it has been checked and is being timed
+    assert one.absent == {OWN: "ended by SIGABRT"} and set(one.seconds) == {PRIMAL, ENZYME, REF} and not one.wrong
+
+
+def test_missing_engine_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("DEEP500_ENZYME", "/nowhere/LLVMEnzyme-22.so")
+    assert recipe.main(["--quick"]) == MissingEngine.exit_code
+    assert capsys.readouterr().err.startswith("error: got DEEP500_ENZYME=/nowhere")
 
 
 def test_compiled_variant_out_of_memory() -> None:
@@ -147,7 +159,9 @@ def test_gradient_without_effect_is_seen_by_differences() -> None:
     assert checking.relative(right * np.nan, right) == float("inf")
 
 
-@pytest.mark.parametrize("words", [["--rounds", "3"], ["--memory", "-1"], ["--benchmark", "adept"]])
+@pytest.mark.parametrize(
+    "words", [["--rounds", "3"], ["--memory", "-1"], ["--benchmark", "adept"], ["--json", "no/a"], ["--plot", "a.txt"]]
+)
 def test_bad_options(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         recipe.options(words)
