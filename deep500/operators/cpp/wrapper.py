@@ -1,7 +1,24 @@
 """The C++ text around an operator: checks its class against the descriptors and exports it with C linkage.
 
-Layout: macros, ``deep500/abi.h``, the operator's source, the checks, ``d500_primal`` (what Enzyme differentiates), the
-exports, the gradient. The exports are described in ``docs/design.md``.
+Layout: macros, ``deep500/abi.h``, the operator's source, the checks, the exports, the gradient (for Enzyme after
+``d500_primal``, which is what it differentiates). Every library exports, in version 1 of this interface::
+
+    // JSON: abi, name, dtypes of inputs and outputs, which computations it has
+    const char *d500_signature(void);
+    // The object for these shapes (for every input, then every output: rank, size, size, ...), made on first use and
+    // kept; NULL: see d500_error.
+    void *d500_instance(const int64_t *sizes);
+    // 0, else see d500_error
+    int d500_forward(void *instance, const void *const *inputs, void *const *outputs);
+    // Overwrites input_grads; NULL in it: that gradient is not wanted.
+    int d500_backward(void *instance, const void *const *grads, const void *const *inputs, const void *const *outputs,
+                      void *const *input_grads);
+    int64_t d500_report(void *instance, void *data);
+    // What the last failing call of this thread had to say
+    const char *d500_error(void);
+
+and, with Enzyme, ``d500_jvp`` and ``d500_hvp`` (see ``CompiledOp``); in CUDA, ``d500_forward_cuda`` and
+``d500_backward_cuda`` (see ``cuda_wrapper``). All may be called from several threads at once. No exception leaves them.
 """
 
 from __future__ import annotations
