@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
 
-from deep500.errors import InputError
+from deep500.errors import Deep500Error, InputError, NetworkError
 from deep500.frameworks.pytorch.dtypes import NAMES, from_array, to_array
 from deep500.operators.base import CustomOp
 from deep500.tensors import TensorDescriptor
@@ -38,7 +38,7 @@ def by_arrays(op: CustomOp, inputs: Tensors) -> list[torch.Tensor]:
     arrays = [host_array(x) for x in inputs]
     expected = op.infer([desc_from_tensor(x) for x in inputs])
     outputs: list[torch.Tensor] = []
-    for made, want in zip(op.run(arrays), expected, strict=True):
+    for made, want in zip(_asked(op, "forward", op.run, arrays), expected, strict=True):
         y = _own(made, arrays)  # PyTorch's operators return memory of their own
         if y.dtype.name != want.dtype or not want.accepts(y.shape):
             raise InputError(
@@ -57,11 +57,27 @@ def backward_by_arrays(
     parts = [[host_array(x) for x in group] for group in (grads, inputs, outputs)]
     taken = [x for part in parts for x in part]
     found: list[torch.Tensor] = []
-    for gradient, one in zip(op.run_backward(*parts), wanted, strict=True):
+    for gradient, one in zip(_asked(op, "backward", op.run_backward, *parts), wanted, strict=True):
         if one:
             taken.append(_own(gradient, taken))
             found.append(from_array(taken[-1]))
     return found
+
+
+def _asked(
+    op: CustomOp, method: str, call: Callable[..., list[np.ndarray]], *groups: list[np.ndarray]
+) -> list[np.ndarray]:
+    """What the operator's author wrote, with errors that say whose they are."""
+    try:
+        return call(*groups)
+    except (Deep500Error, MemoryError):
+        raise
+    except Exception as error:  # whatever the author did not think of
+        shapes = ", ".join(f"{x.dtype}{list(x.shape)}" for group in groups for x in group)
+        raise NetworkError(
+            f"operator {op.name!r}: got {type(error).__name__} ({error}) from its {method} for {shapes}; expected "
+            "arrays: mend the operator"
+        ) from error
 
 
 def host_array(tensor: torch.Tensor) -> np.ndarray:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ API int d500_backward_cuda(void *n, const void *const *grads, const void *const 
   for (int i = 0; i < 2; ++i)
     for (int64_t k = 0; wanted[i] && k < *static_cast<int64_t *>(n); ++k)
       static_cast<double *>(wanted[i])[k] =
-          static_cast<const double *>(grads[0])[k] * static_cast<const double *>(inputs[1 - i])[k];
+          (1 + i) * static_cast<const double *>(grads[0])[k] * static_cast<const double *>(inputs[1 - i])[k];
   return stream != nullptr;
 }
 """
@@ -156,7 +157,7 @@ def test_launches_pass_pointers_in_order(tmp_path: Path, monkeypatch: pytest.Mon
     x, w, dy = (random(6, grad=False)[::2] for _ in range(3))
     results = [d5.tensordesc((3,), "float64")] * 2
     (dw,) = gpu.launch(StandIn(), "backward", [x, w], [[dy], [x, w], [x * w]], results, [False, True])
-    torch.testing.assert_close(dw, dy * x)
+    torch.testing.assert_close(dw, 2 * dy * x)
     unlucky = [torch.zeros(13, dtype=torch.float64)] * 2
     with pytest.raises(OperatorError, match="unlucky"):
         gpu.launch(StandIn(), "backward", unlucky, [unlucky[:1], unlucky, unlucky[:1]], results, [True, True])
@@ -238,6 +239,36 @@ def test_errors_name_the_node(registered: None) -> None:
     net.add_output("a")
     with pytest.raises((InputError, NetworkError), match=r"node 'both' \(deep500.TestMulAdd\): operator 'MulAdd'"):
         d5fw.from_model(net).inference({"x": np.zeros((2, 2), "f4"), "z": np.zeros((3, 2), "f4")})
+
+
+def test_exceptions_of_the_author_become_errors(registered: None) -> None:
+    class Broken(Cube):
+        def __init__(self, where: str) -> None:
+            super().__init__()
+            self.where = where
+
+        def forward(self, inputs: Any) -> Any:
+            if self.where == "forward" and not inputs[0].all():
+                raise IndexError("gone")
+            return super().forward(inputs)
+
+        def backward(self, *args: Any) -> Any:
+            raise KeyError("lost")
+
+    d5.register_op("TestBroken")(Broken)
+    batch = {"x": np.zeros((2, 4), "f4"), "label": np.array([0, 1])}
+    for where, text in (
+        (
+            "forward",
+            r"^node 'bad' \(deep500.TestBroken\): operator 'Broken': got IndexError .* from its forward for float32",
+        ),
+        ("backward", r"operator 'Broken': got KeyError \('lost'\) from its backward for float32\[2, 5\]"),
+    ):
+        add = partial(Network.add_node, op_type="TestBroken", inputs=["h"], outputs=["a"], domain="deep500", name="bad")
+        executor = d5fw.from_model(network(partial(add, where=where)))
+        with pytest.raises(NetworkError, match=text) as caught:
+            executor.inference_and_backprop(batch)
+        assert isinstance(caught.value.__cause__, (LookupError, NetworkError))
 
 
 def test_gradient_operators_as_functions() -> None:
