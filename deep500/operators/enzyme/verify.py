@@ -34,7 +34,8 @@ CAUSES = {
     "the class, write no output that was not computed from the inputs by arithmetic, and register a gradient "
     "(__enzyme_register_gradient_*) where arithmetic has no useful one; check=False turns this check off",
     "crash": "declare sizes that forward can have in the input descriptors, and look for accesses out of bounds",
-    "changed": "write to outputs and scratch only; in OpenMP regions, list every pointer and size in firstprivate()",
+    "changed": "write to outputs and scratch only; in OpenMP regions, list every pointer and size in firstprivate(); "
+    "let no pointer point to an inactive input at one time, to computed values at another (copy the input)",
 }
 
 
