@@ -93,11 +93,14 @@ class JaxOperator:
 
     def __call__(self, *inputs: Any) -> Any:
         """The outputs for these inputs (arrays, or what ``jnp.asarray`` takes)."""
-        outputs = self._run(*inputs)
+        outputs = self.all(inputs)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def all(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """The outputs, always as a tuple."""
+        for one in inputs:
+            if isinstance(one, jax.core.Tracer):
+                return self._trace(*map(jnp.asarray, inputs))  # part of the caller's program
         return self._run(*inputs)
 
     def __repr__(self) -> str:
