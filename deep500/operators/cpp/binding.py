@@ -86,7 +86,18 @@ def failure(name: str, kind: str, said: str) -> OperatorError:
 
 def _pointers(arrays: Sequence[np.ndarray | None]) -> bytes:
     """An array of C pointers."""
-    return struct.pack(f"{len(arrays)}P", *[0 if x is None else _address(x) for x in arrays])
+    return _PACK[len(arrays)](*[0 if x is None else _address(x) for x in arrays])
+
+
+class _Packers(dict[int, Any]):
+    """For each number of pointers the function that writes them one after another."""
+
+    def __missing__(self, count: int) -> Any:
+        self[count] = pack = struct.Struct(f"{count}P").pack
+        return pack
+
+
+_PACK = _Packers()
 
 
 def _address_by_structure(x: np.ndarray) -> int:
