@@ -133,6 +133,9 @@ def main() -> None:
         parser.error(f"got {options.rounds} rounds, threads {threads}; expected {MINIMUM_SAMPLES} and 1 at least")
     x = np.random.default_rng(0).standard_normal(options.size)
     print(f"{options.size} float64; processors that this process may use: {len(os.sched_getaffinity(0))}")
+    others = os.getloadavg()[0]
+    if others + max(threads) > len(os.sched_getaffinity(0)) + 0.5:
+        print(f"WARNING: load is {others:.1f} already; threads wait for each other, and gains are not to be believed")
     for kind in BODIES:
         call = Call(compiled(kind), x)
         for count in threads:
