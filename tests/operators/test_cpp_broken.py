@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -125,6 +129,51 @@ def test_workers_end_with_their_operator() -> None:
         op.address("d500_forward")
     del op
     assert process.returncode is not None and not Path(f"/proc/{process.pid}").exists()
+
+
+LOST = f"""
+import numpy as np
+import deep500 as d5
+op = d5.compile_custom_cppop_inline("simple", {simple(CRASHES["endless loop"][0])!r}, [d5.tensordesc([1])],
+                                    [d5.tensordesc([1])], isolate=True)
+print(op._binding._worker.process.pid, flush=True)
+op(np.zeros(1, "float32"))
+"""
+
+
+def test_workers_end_with_a_process_that_is_killed() -> None:
+    """Even while they are in an endless loop."""
+    with subprocess.Popen([sys.executable, "-c", LOST], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        worker = Path(f"/proc/{int(process.stdout.readline())}")
+        assert worker.exists()
+        time.sleep(0.3)  # into the loop
+        process.kill()
+    end = time.monotonic() + 20
+    while is_running(worker):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def is_running(process: Path) -> bool:
+    try:
+        return (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_worker_outlives_the_thread_that_started_it() -> None:
+    made: list[d5.CompiledOp] = []
+    source = FAILING["status"][0].replace("return 7", "return 0")
+    thread = threading.Thread(
+        target=lambda: made.append(d5.compile_custom_cppop_inline("failing", source, VECTOR, VECTOR, isolate=True))
+    )
+    thread.start()
+    thread.join()
+    process = made[0]._binding._worker.process
+    time.sleep(0.2)
+    made[0].forward([np.zeros(1, "float32")])
+    assert made[0]._binding._worker.process is process
 
 
 def test_an_isolated_operator_has_gradients() -> None:

@@ -11,11 +11,11 @@ import json
 import mmap
 import os
 import resource
-import signal
+import select
 import sys
+import threading
 from typing import Any
 
-PR_SET_PDEATHSIG = 1
 MAP_FAILED = ctypes.c_void_p(-1).value
 
 
@@ -41,7 +41,7 @@ class Mapping:
 def main(path: str, replies: int, readable: int, writable: int) -> None:
     """Load the library, tell its signature, answer requests until standard input ends."""
     libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=follow, daemon=True).start()
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -55,6 +55,17 @@ def main(path: str, replies: int, readable: int, writable: int) -> None:
     tell(replies, {"signature": library.d500_signature().decode()})
     for line in sys.stdin:
         tell(replies, answer(library, json.loads(line), shared))
+
+
+def follow() -> None:
+    """End with the process that started this one, also in the middle of an endless loop.
+
+    Not with PR_SET_PDEATHSIG: that follows the thread that started this process, which may end long before.
+    """
+    waiting = select.poll()
+    waiting.register(0, 0)  # no event but the end of the pipe's other side
+    waiting.poll()
+    os._exit(0)
 
 
 def answer(library: Any, request: dict[str, Any], shared: tuple[Mapping, Mapping]) -> dict[str, Any]:
