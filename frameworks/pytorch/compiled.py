@@ -113,8 +113,8 @@ def _recorded(run: Callable[..., Any], run_backward: Callable[..., Any], library
                 return tuple(library.differentiable_backward(grads, ctx.saved_tensors, ctx.needs_input_grad))
             return run_backward(*grads, *ctx.saved_tensors, ctx.needs_input_grad)
 
-    apply: Callable[..., Any] = Recorded.apply
-    return apply
+    # Function.apply itself, in Python, only looks for torch.func's tensors, which shortcut.cpp has sent elsewhere.
+    return getattr(super(torch.autograd.Function, Recorded), "apply", Recorded.apply)
 
 
 def _as_list(outputs: Any) -> list[torch.Tensor]:
