@@ -88,8 +88,9 @@ class JaxOperator:
         self._route = op if isinstance(op, NativeOp) else route_of(op)
         self.implementation = self._route.implementation
         self.__name__ = self.__qualname__ = op.name
-        jitted = jax.jit(self._trace)
+        jitted = jax.jit(self._forward, inline=True)
         self._run = jitted if isinstance(op, NativeOp) else finished(jitted, _wait)
+        self._traced = jitted if isinstance(self._route, NativeOp) else _differentiable(op, self._route, jitted)
 
     def __call__(self, *inputs: Any) -> Any:
         """The outputs for these inputs (arrays, or what ``jnp.asarray`` takes)."""
@@ -100,17 +101,17 @@ class JaxOperator:
         """The outputs, always as a tuple."""
         for one in inputs:
             if isinstance(one, jax.core.Tracer):
-                return self._trace(*map(jnp.asarray, inputs))  # part of the caller's program
+                return self._traced(*map(jnp.asarray, inputs))
         return self._run(*inputs)
 
-    def __repr__(self) -> str:
-        return f"<{self.op.name} for JAX by {self.implementation}>"
-
-    def _trace(self, *inputs: Any) -> tuple[Any, ...]:
+    def _forward(self, *inputs: Any) -> tuple[Any, ...]:
         specs = _specs(self.op, inputs)
         if isinstance(self._route, NativeOp):
             return self._route.apply(*inputs)
-        return _differentiable(self.op, self._route, specs)(*inputs)
+        return self._route.forward(specs, inputs)
+
+    def __repr__(self) -> str:
+        return f"<{self.op.name} for JAX by {self.implementation}>"
 
 
 def _wait(outputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -156,10 +157,11 @@ class _Wanted(tuple[bool, ...]):
 jax.tree_util.register_static(_Wanted)
 
 
-def _differentiable(op: CustomOp, route: Route, specs: Specs) -> Callable[..., tuple[Any, ...]]:
-    """The operator for these outputs with its gradient."""
-    function = jax.custom_vjp(lambda *inputs: route.forward(specs, inputs))
+def _differentiable(op: CustomOp, route: Route, run: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """The operator with its gradient."""
+    function = jax.custom_vjp(run)
     without = op.spec.inactive if isinstance(op, CompiledOp) else ()
+    gradients: dict[tuple[bool, ...], Callable[..., tuple[Any, ...]]] = {}
 
     def forward(*inputs: Any) -> tuple[Any, Any]:
         values = tuple(x.value for x in inputs)
@@ -173,17 +175,23 @@ def _differentiable(op: CustomOp, route: Route, specs: Specs) -> Callable[..., t
         inputs, outputs, wanted = saved
         if not op.differentiable:
             raise no_gradient(op)
+        if wanted not in gradients:
+            gradients[wanted] = _gradient(op, route, wanted)
         whole = [_whole(g, y) for g, y in zip(grads, outputs, strict=True)]
-        found = iter(_once(op, route, wanted)(whole, inputs, outputs))
+        found = iter(gradients[wanted](whole, list(inputs), list(outputs)))
         return tuple(next(found) if w else None for w in wanted)
 
     function.defvjp(forward, backward, symbolic_zeros=True)
     return function
 
 
-def _once(op: CustomOp, route: Route, wanted: tuple[bool, ...]) -> Callable[..., tuple[Any, ...]]:
+def _gradient(op: CustomOp, route: Route, wanted: tuple[bool, ...]) -> Callable[..., tuple[Any, ...]]:
     """The gradients of the wanted inputs, with a gradient of their own where the operator has second derivatives."""
-    function = jax.custom_vjp(lambda grads, inputs, outputs: route.backward(wanted, grads, inputs, outputs))
+
+    def run(grads: Any, inputs: Any, outputs: Any) -> tuple[Any, ...]:
+        return route.backward(wanted, grads, inputs, outputs)
+
+    function = jax.custom_vjp(jax.jit(run, inline=True))
 
     def forward(grads: Any, inputs: Any, outputs: Any) -> tuple[Any, Any]:
         return function(grads, inputs, outputs), (grads, inputs)
@@ -191,12 +199,12 @@ def _once(op: CustomOp, route: Route, wanted: tuple[bool, ...]) -> Callable[...,
     def backward(saved: Any, tangents: Any) -> tuple[Any, Any, None]:
         grads, inputs = saved
         given = iter(tangents)
-        whole = [next(given) if w else jnp.zeros_like(x) for w, x in zip(wanted, inputs, strict=True)]
-        first, second = route.second(wanted, grads, inputs, whole)
+        along = [next(given) if w else jnp.zeros_like(x) for w, x in zip(wanted, inputs, strict=True)]
+        first, second = route.second(wanted, grads, inputs, along)
         found = iter(second)
         return (
             [g if is_differentiable(g) else None for g in first],
-            tuple(next(found) if w else None for w in wanted),
+            [next(found) if w else None for w in wanted],
             None,  # outputs are functions of the inputs, whose second derivatives are all in `second`
         )
 
