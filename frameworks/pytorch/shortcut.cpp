@@ -41,7 +41,8 @@ struct Interface {
   int32_t (*data)(void *, void **);
   int32_t (*discard)(void *);
   PyObject *(*wrap)(const void *);
-  PyObject *tensor, *parameter, *requires_grad, *contiguous, *is_neg, *none, *modes;  // modes(): the number of dispatch modes
+  PyObject *tensor, *parameter, *requires_grad, *contiguous, *is_neg, *none;
+  PyObject *modes, *transforms;  // the number of dispatch modes; whether transformations of torch.func are at work
 };
 
 struct Seen {                // what is known of one combination of shapes
@@ -84,6 +85,12 @@ bool contiguous(const DLTensor &x) {
   return true;
 }
 
+bool truth_of(PyObject *value) {
+  if (!value) return py.clear(), true;
+  const bool result = py.truth(value) != 0;
+  return py.drop(value), result;
+}
+
 struct Call {
   const Shortcut &s;
   Method &m;
@@ -105,12 +112,6 @@ struct Call {
     PyObject *type = py.type_of(x);
     py.drop(type);  // the object keeps it
     return type == py.tensor || type == py.parameter;
-  }
-
-  bool truth_of(PyObject *value) {
-    if (!value) return py.clear(), true;
-    const bool result = py.truth(value) != 0;
-    return py.drop(value), result;
   }
 
   bool look(PyObject *const *args) {
@@ -224,7 +225,10 @@ EXPORTED PyObject *d500_shortcut(PyObject *self, PyObject *const *args, ptrdiff_
   if (count == s.method->arguments + backward) {
     Call call(s);
     if (call.look(args)) {
-      if (call.recorded(args)) return py.call(s.autograd, args, count, nullptr);
+      if (call.recorded(args)) {
+        const bool transformed = truth_of(py.call(py.transforms, nullptr, 0, nullptr));
+        return py.call(transformed ? s.otherwise : s.autograd, args, count, nullptr);
+      }
       const Seen *seen = call.find();
       if (seen && call.make(*seen, backward ? args[count - 1] : nullptr) && call.run(seen->instance) == 0)
         return call.results();

@@ -79,10 +79,10 @@ def _library() -> tuple[int, Any]:
         bindings = ctypes.PyDLL(str(folder / "libtorch_python.so"))
         values = [_address(ctypes.pythonapi, name) for name in _PYTHON]
         values += [_view(), *(_address(core, name) for name in _TORCH), _address(bindings, _WRAP)]
-        modes = torch._C._len_torch_dispatch_stack
+        modes, transforms = torch._C._len_torch_dispatch_stack, torch._C._are_functorch_transforms_active
     except (OSError, AttributeError) as error:
         raise Missing(str(error)) from error
-    objects = (torch.Tensor, torch.nn.Parameter, "requires_grad", "contiguous", "is_neg", None, modes)
+    objects = (torch.Tensor, torch.nn.Parameter, "requires_grad", "contiguous", "is_neg", None, modes, transforms)
     _kept.append(objects)
     ours = ctypes.PyDLL(str(build_bridge(SOURCE, [], [], "any")))
     ours.d500_interface((ctypes.c_void_p * (len(values) + len(objects)))(*values, *map(id, objects)))

@@ -180,6 +180,15 @@ def test_subclasses_keep_their_class(cube: Function) -> None:
     assert [type(cube(x)) for _ in range(2)] == [Marked, Marked]
 
 
+def test_transformations_of_torch_func(cube: Function) -> None:
+    x, w = random(3), random(3, grad=False)
+    cube(x)
+    found = torch.func.grad(lambda w: (cube(x) * w).sum())(w)  # around it, not through it
+    torch.testing.assert_close(found.detach(), x.detach() ** 3)
+    with pytest.raises(RuntimeError, match="functorch transforms"):
+        torch.func.grad(lambda w: cube(w).sum())(w)
+
+
 def test_inference_mode_and_empty_tensors(cube: Function) -> None:
     with torch.inference_mode():
         assert cube(random(2, grad=False)).is_inference()
