@@ -131,6 +131,12 @@ def compiled_softsign(inputs):
     return softsign(inputs[0].dtype)
 
 
+@d5.register_op("TestCompiledMix")
+def compiled_mix(inputs):
+    """Mix as a node."""
+    return mix()
+
+
 def values(rows: int = 4, columns: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Inputs of mix."""
     rng = np.random.default_rng(rows)

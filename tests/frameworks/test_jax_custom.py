@@ -14,6 +14,7 @@ import pytest
 
 import deep500 as d5
 from deep500.errors import InputError, OperatorError, UnsupportedOperator
+from deep500.networks import Network, add_loss, replace_operator
 from deep500.operators import GradientOp
 from deep500.operators.failures import find_failure
 from tests.frameworks.compiled import PythonMix, mix, pair, softsign, values
@@ -221,6 +222,43 @@ def test_native_functions_are_operators_for_everybody() -> None:
     got, want = (one.run_backward(grads, [x, w, k], outputs) for one in (op, PythonMix()))
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_a_network_trains_as_with_the_native_operator() -> None:
+    rng = np.random.default_rng(5)
+    net = Network("two layers")
+    net.add_input("x", ("N", 6))
+    for name, shape in {"w1": (6, 8), "w2": (8, 3)}.items():
+        net.add_parameter(name, rng.normal(size=shape).astype("float32"))
+    net.add_node("MatMul", ["x", "w1"], "a")
+    net.add_node("Softsign", "a", "b", name="act")
+    net.add_node("MatMul", ["b", "w2"], "output")
+    net.add_output("output")
+    net = add_loss(net)
+    custom = replace_operator(net, "Softsign", "TestCompiledSoftsign", domain="deep500")
+    optimizers = [d5fw.MomentumOptimizer(d5fw.from_model(one), "loss", lr=0.5, momentum=0.9) for one in (net, custom)]
+    for rows in (7, 7, 5):
+        batch = {"x": rng.normal(size=(rows, 6)).astype("float32"), "label": rng.integers(0, 3, rows)}
+        want, got = (optimizer.step(batch)["loss"] for optimizer in optimizers)
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+    for name, old in ((n, p.value) for n, p in net.parameters.items()):
+        want, got = (optimizer.executor.network.fetch_tensors([name])[0] for optimizer in optimizers)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+        assert not np.allclose(want, old)
+
+
+def test_a_failure_in_a_network_is_ours() -> None:
+    net = Network("mixed")
+    for name, shape, dtype in (("x", ("N", 3), "float64"), ("w", ("N", 3), "float64"), ("k", ("N",), "int64")):
+        net.add_input(name, shape, dtype)
+    net.add_node("TestCompiledMix", ["x", "w", "k"], ["y", "z"], name="mixed", domain="deep500")
+    net.add_output("z")
+    executor = d5fw.from_model(net)
+    x, w, k = values()
+    np.testing.assert_allclose(executor.inference({"x": x, "w": w, "k": k})["z"], formula(x, w, k)[1], rtol=1e-14)
+    x[1, 1] = 777
+    with pytest.raises(OperatorError, match="status 3"):
+        executor.inference({"x": x, "w": w, "k": k})
 
 
 def test_without_64_bits() -> None:

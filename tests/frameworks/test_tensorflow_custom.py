@@ -329,6 +329,20 @@ def test_in_a_network_between_convolutions() -> None:
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
+def test_a_failure_in_a_network_is_ours() -> None:
+    net = Network("mixed")
+    for name, shape, dtype in (("x", ("N", 3), "float64"), ("w", ("N", 3), "float64"), ("k", ("N",), "int64")):
+        net.add_input(name, shape, dtype)
+    net.add_node("TestCompiledMix", ["x", "w", "k"], ["y", "z"], name="mixed", domain="deep500")
+    net.add_output("z")
+    executor = d5fw.from_model(net)
+    x, w, k = values()
+    np.testing.assert_allclose(executor.inference({"x": x, "w": w, "k": k})["z"], (x * w).sum(1), rtol=1e-14)
+    x[1, 1] = 777
+    with pytest.raises(OperatorError, match="status 3"):
+        executor.inference({"x": x, "w": w, "k": k})
+
+
 def test_a_network_with_it_is_refused_by_xla() -> None:
     net = Network("one")
     net.add_input("x", (3,))
