@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import deep500 as d5
-from deep500.operators.cpp import cuda
+from deep500.operators.cpp import cuda, running
+from deep500.operators.cpp.spec import BuildSpec
 from tests.operators.cpp_sources import SCRATCH, WEIGHTED, simple
 
 VECTOR = [d5.tensordesc(["N"])]
@@ -264,6 +265,20 @@ def test_wrong_arguments_are_errors(kind: str) -> None:
     given = {"name": "broken", "code": OP.format(FORWARD), "input_descriptors": VECTOR, "output_descriptors": VECTOR}
     with pytest.raises(d5.InputError, match=wanted):
         d5.compile_custom_cppop_inline(**(given | changed))
+
+
+def test_a_compiler_that_does_not_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Long builds say why; builds that do not end are stopped, with all that they started."""
+    spec = BuildSpec("slow", "", None, ("float32",), ("float32",))
+    monkeypatch.setattr(running, "PATIENCE", 0.1)
+    running.run_compiler(spec, ["sleep", "0.3"], tmp_path, False, 20, running.ZIG_NOTICE)
+    assert "zig is building its own C++ library" in capfd.readouterr().err
+    before = time.monotonic()
+    with pytest.raises(d5.CompileError, match=r"C\+\+ operator 'slow': got no end of sh in 0\.3 s"):
+        running.run_compiler(spec, ["sh", "-c", "sleep 60; true"], tmp_path, False, 0.3)
+    assert time.monotonic() - before < 30
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from deep500.errors import MissingEngine
 from deep500.operators.cpp.compilers import Compiler
-from deep500.operators.cpp.running import FIRST_ZIG_SECONDS, SECONDS, run_compiler
+from deep500.operators.cpp.running import SECONDS, ZIG_NOTICE, ZIG_SECONDS, run_compiler
 from deep500.operators.cpp.spec import CPP_TYPES, INCLUDE, BuildSpec
 from deep500.operators.cpp.wrapper import wrapper_source
 
@@ -119,9 +117,11 @@ def compile_plainly(job: Job) -> None:
     # Linked without -ffast-math: with it, gcc adds code that makes the whole process round denormal numbers to 0.
     libraries = [*(["-lmvec"] if spec.fast_math and compiler.kind != "gcc" else []), "-lm"]
     commands.append([*compiler.command, *flags, *LINK, *objects, "-o", str(job.library), *back, *libraries])
-    first = compiler.kind == "zig" and _announce_first_zig()
-    for command in commands:
-        run_compiler(spec, command, job.place, job.live, FIRST_ZIG_SECONDS if first else SECONDS)
+    *compilations, linking = commands
+    for command in compilations:
+        run_compiler(spec, command, job.place, job.live)
+    seconds, notice = (ZIG_SECONDS, ZIG_NOTICE) if compiler.kind == "zig" else (SECONDS, "")
+    run_compiler(spec, linking, job.place, job.live, seconds, notice)
 
 
 def compile_with_enzyme(job: Job) -> None:
@@ -161,12 +161,3 @@ def _kind_flags(compiler: Compiler) -> list[str]:
 
 def _fast_math(compiler: Compiler) -> list[str]:
     return ["-ffast-math"] if compiler.kind == "gcc" else ["-ffast-math", "-fveclib=libmvec"]
-
-
-def _announce_first_zig() -> bool:
-    """Whether zig has not yet built its C++ library for this user; if so, say that it takes a while."""
-    cache = Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or Path.home() / ".cache" / "zig")
-    if any(cache.glob("o/*/libc++.a")):
-        return False
-    sys.stderr.write("deep500: the first build with zig also builds its C++ library, this once: one to two minutes\n")
-    return True

@@ -14,17 +14,25 @@ from deep500.errors import CompileError
 from deep500.operators.cpp.spec import INCLUDE, BuildSpec
 
 SECONDS = 300.0
-FIRST_ZIG_SECONDS = 1200.0
+ZIG_SECONDS = 1200.0
+ZIG_NOTICE = "deep500: zig is building its own C++ library, this once; that takes one to two minutes\n"
+PATIENCE = 5.0
+"""Seconds after which a notice is given; builds without special reasons end earlier."""
+
 MOST_LINES = 40
 OURS = ("deep500 wrapper of ", "deep500/", "operator.cc", "<scratch space>")
 """Where the compiler's remarks are on our own text, as it names our files."""
 
 
-def run_compiler(spec: BuildSpec, command: Sequence[str], folder: Path, live: bool, seconds: float = SECONDS) -> None:
+def run_compiler(
+    spec: BuildSpec, command: Sequence[str], folder: Path, live: bool, seconds: float = SECONDS, notice: str = ""
+) -> None:  # fmt: skip
     """Run one command of a build.
 
     Args:
         live: also write what is run and said to standard error.
+        seconds: when to give up.
+        notice: what to write to standard error if it takes longer than usual.
 
     Raises:
         CompileError: it fails or takes too long.
@@ -36,7 +44,7 @@ def run_compiler(spec: BuildSpec, command: Sequence[str], folder: Path, live: bo
         errors="replace", cwd=folder, start_new_session=True,
     ) as process:  # fmt: skip
         try:
-            said = process.communicate(timeout=seconds)[0]
+            said = _output(process, seconds, notice)
         except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)  # the compiler's own children too
             if isinstance(error, subprocess.TimeoutExpired):
@@ -49,6 +57,16 @@ def run_compiler(spec: BuildSpec, command: Sequence[str], folder: Path, live: bo
         sys.stderr.write(said)
     if process.returncode:
         raise compile_error(spec, said.replace(f"{folder}{os.sep}", "").replace(f"{INCLUDE}{os.sep}", ""))
+
+
+def _output(process: subprocess.Popen[str], seconds: float, notice: str) -> str:
+    """All that it says until it ends."""
+    if notice:
+        try:
+            return process.communicate(timeout=PATIENCE)[0]
+        except subprocess.TimeoutExpired:
+            sys.stderr.write(notice)
+    return process.communicate(timeout=seconds)[0]
 
 
 def compile_error(spec: BuildSpec, said: str) -> CompileError:
