@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
+from torch.autograd import forward_ad
 
 from deep500.errors import Deep500Error, InputError
 from deep500.frameworks.pytorch.arrays import desc_from_tensor
@@ -64,7 +65,7 @@ def custom_op(op: CustomOp) -> TensorFunction:
     Raises:
         InputError: when called, inputs that do not fit the operator, or are on a GPU while it is not in CUDA.
         UnsupportedOperator: when differentiated, an operator without a gradient; when differentiated twice, one
-            without Hessian-vector products.
+            without Hessian-vector products; in forward mode, one without Jacobian-vector products (Enzyme makes both).
 
     Example:
         >>> import deep500 as d5
@@ -105,7 +106,7 @@ def _function(op: CustomOp) -> TensorFunction:
         return library(*inputs)
 
     def by_builtin(*inputs: Any) -> Any:
-        return library(*inputs) if tracing() else short(*inputs)  # type: ignore[misc]
+        return library(*inputs) if tracing() or forward_ad._current_level >= 0 else short(*inputs)  # type: ignore[misc]
 
     return _labelled(
         by_library if short is None else by_builtin, op, "library" if short is None else "builtin", library

@@ -16,6 +16,8 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
+from torch.autograd.forward_ad import make_dual, unpack_dual
 
 from deep500.errors import InputError, UnsupportedOperator
 from deep500.frameworks.pytorch.arrays import backward_by_arrays, by_arrays, desc_from_tensor, dtype_name, host_array
@@ -88,8 +90,25 @@ class Library:
                     f"operator {self.op.name!r}: got {type(x).__name__} as input {i}; expected a tensor: convert it "
                     "with torch.as_tensor"
                 )
-        outputs = self.forward(list(inputs))
+        dual = forward_mode() and any(unpack_dual(x).tangent is not None for x in inputs)
+        outputs = self._along(inputs) if dual else self.forward(list(inputs))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _along(self, inputs: Tensors) -> list[torch.Tensor]:
+        """Outputs with tangents for inputs with tangents: forward mode."""
+        op = self.op
+        if not getattr(op, "signature", {}).get("jvp"):
+            raise UnsupportedOperator(
+                f"operator {op.name!r}: got tangents of forward mode; expected plain tensors, or an operator whose "
+                "gradient Enzyme made: use backward"
+            )
+        pairs = [unpack_dual(x) for x in inputs]
+        tangents = [torch.zeros_like(p.primal) if p.tangent is None else p.tangent for p in pairs]
+        found = op.jvp([host_array(p.primal) for p in pairs], [*map(host_array, tangents)])  # type: ignore[attr-defined]
+        return [
+            make_dual(from_array(y), from_array(t)) if y.dtype.kind == "f" else from_array(y)
+            for y, t in zip(*found, strict=True)
+        ]
 
     # -- gradients ----------------------------------------------------------------------------------------------------
     def _differentiate(self, ctx: Any, grads: list[torch.Tensor]) -> list[torch.Tensor | None]:
@@ -158,6 +177,11 @@ class Library:
         if any(one is None or any(d is None or isinstance(d, str) for d in one) for one in sizes):
             return None
         return [(y.dtype, one or []) for y, one in zip(outputs, sizes, strict=True)]
+
+
+def forward_mode() -> bool:
+    """Whether tensors may have tangents: within ``torch.autograd.forward_ad.dual_level()``."""
+    return forward_ad._current_level >= 0
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> None:

@@ -265,7 +265,8 @@ def test_outputs_whose_size_depends_on_values() -> None:
         d5fw.custom_op(told)(x.to("meta"))
 
 
-def test_second_gradients(cube: Function) -> None:
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # PyTorch's own, of make_dual
+def test_second_gradients_and_forward_mode(cube: Function) -> None:
     x = random(3)
     (first,) = torch.autograd.grad(cube(x).sum(), x, create_graph=True)
     with pytest.raises(UnsupportedOperator, match="gradient of its gradient"):
@@ -275,12 +276,18 @@ def test_second_gradients(cube: Function) -> None:
         signature: ClassVar = {"jvp": True, "hvp": True}
 
         def jvp(self, inputs: Any, tangents: Any) -> Any:
-            return self.forward(inputs), [3 * inputs[0] ** 2 * tangents[0]]
+            return [self.forward(inputs)], [3 * inputs[0] ** 2 * tangents[0]]
 
         def hvp(self, grads: Any, inputs: Any, tangents: Any) -> Any:
             return [6 * grads[0] * inputs[0] * tangents[0]]
 
     assert torch.autograd.gradgradcheck(d5fw.custom_op(Twice()), (x,))
+    assert torch.autograd.gradcheck(d5fw.custom_op(Twice()), (x,), check_forward_ad=True)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x.detach(), torch.ones_like(x))
+        with pytest.raises(UnsupportedOperator, match="got tangents of forward mode"):
+            cube(dual)
+        torch.testing.assert_close(cube(x.detach()), x.detach() ** 3)
 
 
 # -- torch functions as operators -------------------------------------------------------------------------------------
