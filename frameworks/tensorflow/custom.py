@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from deep500.errors import Deep500Error, InputError, UnsupportedOperator
 from deep500.frameworks.tensorflow.custom_routes import NumpyFunction, Route, UnknownSizes, describe
@@ -80,13 +80,14 @@ def custom_op(op: CustomOp) -> TensorFlowOperator:
 class TensorFlowOperator:
     """An operator as a function of tensors; made by :func:`custom_op`."""
 
+    autograph_info__: ClassVar[dict[str, Any]] = {}  # AutoGraph is to leave it as it is (a decorator costs each call)
+
     def __init__(self, op: CustomOp) -> None:
         self.op = op
         self._route = _route(op)
         self.implementation = self._route.implementation
         self.__name__ = op.name
 
-    @tf.autograph.experimental.do_not_convert
     def __call__(self, *inputs: Any) -> Any:
         """The outputs for these inputs (tensors, variables, or what ``tf.convert_to_tensor`` takes)."""
         outputs = self.all(inputs)

@@ -61,6 +61,7 @@ class OpKernel:
         self.key, self._call = bridge.enter(op), module.deep500_call
         self.dtypes = [tf_dtype(name) for name in op.signature["inputs"]]
         self.made = [tf_dtype(name) for name in op.signature["outputs"]]
+        self._numbers = [dtype.as_datatype_enum for dtype in self.made]  # converted already, which costs each call
         plan = op.shape_plan()
         self._plan = None if plan is None else flat(plan)
         self._planned: dict[Any, list[int]] = {}
@@ -76,7 +77,7 @@ class OpKernel:
             if inputs not in self._planned:
                 self._planned[inputs] = constant(self.op.infer(inputs))
             plan = self._planned[inputs]
-        return list(self._call(args=tensors, key=self.key, phase=FORWARD, wanted=0, plan=plan, Tout=self.made))
+        return list(self._call(args=tensors, key=self.key, phase=FORWARD, wanted=0, plan=plan, Tout=self._numbers))
 
     def traced(self, tensors: Sequence[Any]) -> list[Any]:
         """See :class:`Route`."""

@@ -165,6 +165,8 @@ def test_wrong_inputs_are_errors_and_no_crash() -> None:
         compiled(tf.cast(x, tf.float32), w, k)
     with pytest.raises(InputError, match=r"'mix', input 0: got dtype float32"):
         tf.function(compiled, autograph=False)(tf.cast(x, tf.float32), w, k)
+    with pytest.raises(InputError, match=r"'mix', input 0: got dtype float32"):  # AutoGraph leaves operators alone
+        tf.function(compiled)(tf.cast(x, tf.float32), w, k)
     for wrong in ((x, w[:2], k), (x, w, k[:1])):  # found out in the run
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"'mix': got sizes") as caught:
             traced(compiled)(*wrong)
