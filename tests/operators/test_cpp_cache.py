@@ -67,7 +67,7 @@ def test_what_is_the_same_is_built_once(folder: Path, monkeypatch: pytest.Monkey
 def test_a_changed_header_means_a_new_build(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also through a header that another header includes; a folder that moves is found again."""
     done = builds(monkeypatch)
-    home = tmp_path / "first place"
+    home = tmp_path / "first $place #1"
     (home / "deep").mkdir(parents=True)
     (home / "deep" / "inner.h").write_text("#define VALUE 1\n", encoding="utf-8")
     (home / "outer.h").write_text('#include "deep/inner.h"\n', encoding="utf-8")

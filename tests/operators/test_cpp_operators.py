@@ -13,6 +13,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import scipy.special
+from hypothesis import given
+from hypothesis import strategies as st
 
 import deep500 as d5
 from deep500.operators.cpp.compilers import SYSTEM
@@ -221,6 +223,33 @@ def test_infer_gives_shapes_that_symbols_cannot() -> None:
     op = d5.compile_custom_cppop_inline("simple", simple(body), VECTOR, unknown, infer=halved)
     assert op(np.arange(4, dtype="float32")).tolist() == [1, 5]
     assert op.shape_plan() is None
+
+
+SIZES = st.lists(st.one_of(st.sampled_from(["A", "B", "C"]), st.integers(0, 3)), max_size=3)
+
+
+@given(st.lists(SIZES, min_size=3, max_size=3), SIZES, st.fixed_dictionaries(dict.fromkeys("ABC", st.integers(0, 4))))
+def test_the_plan_of_shapes_says_what_infer_does(
+    inputs: list[list[int | str]], output: list[int | str], sizes: dict[str, int]
+) -> None:
+    """What frameworks compute from the plan is what NumPy gets; a symbol that no input has is refused."""
+    dtypes = ("float64", "int64", "float64")
+    described = [d5.tensordesc(shape, dtype) for shape, dtype in zip(inputs, dtypes, strict=True)]
+    outputs = [d5.tensordesc(output, "float64"), d5.TensorDescriptor("float64", None)]
+    missing = {size for size in output if isinstance(size, str)} - {size for shape in inputs for size in shape}
+    if missing:
+        with pytest.raises(d5.InputError, match=f"got size '[{''.join(sorted(missing))}]' of output 0"):
+            d5.compile_custom_cppop_inline("weighted", WEIGHTED, described, outputs)
+        return
+    op = d5.compile_custom_cppop_inline("weighted", WEIGHTED, described, outputs)
+    shapes = [tuple(sizes.get(size, size) for size in shape) for shape in inputs]
+    plan = op.shape_plan()
+    assert plan is not None and plan[1] is None
+    planned = tuple(shapes[i][number] if i >= 0 else number for i, number in plan[0] or [])
+    given_ones = [d5.tensordesc(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    assert [one.shape for one in op.infer(given_ones)] == [planned, shapes[0]]
+    flat = [number for shape in (*shapes, planned, shapes[0]) for number in (len(shape), *shape)]
+    assert op.sizes(shapes).tolist() == flat
 
 
 def test_threads_share_an_operator() -> None:

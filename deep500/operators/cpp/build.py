@@ -134,4 +134,5 @@ def _included(listing: Path, place: Path) -> list[Path]:
         raise CompileError(f"got no list of included files from the compiler; expected {listing.name}: report this")
     text = listing.read_text(encoding="utf-8", errors="replace").replace("\\\n", " ")
     words = text.partition(": ")[2].replace("\\ ", "\0").split()
-    return sorted({(place / word.replace("\0", " ")).resolve() for word in words})
+    names = (word.replace("\0", " ").replace("$$", "$").replace("\\#", "#") for word in words)  # as make quotes them
+    return sorted({(place / name).resolve() for name in names})

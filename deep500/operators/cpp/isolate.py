@@ -50,8 +50,9 @@ class IsolatedBinding:
         """A handle for these sizes; the worker makes the operator once, here, so that a refusal shows early."""
         numbers = [int(n) for n in sizes]
         self._ask({"kind": "instance", "sizes": numbers})
-        self._sizes.append(numbers)
-        return len(self._sizes) - 1
+        with self._lock:
+            self._sizes.append(numbers)
+            return len(self._sizes) - 1
 
     def call(self, kind: str, instance: int, *groups: Arrays) -> None:
         """Run a computation on groups of arrays.
