@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import gc
 import pickle
 import threading
 from collections.abc import Callable
@@ -64,6 +65,25 @@ def test_more_shapes_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> Non
             x = random(size)
             function(x).sum().backward()
             assert torch.allclose(x.grad, 3 * x**2)
+
+
+def test_nothing_is_left_behind() -> None:
+    def alive() -> int:
+        gc.collect()
+        return sum(type(one) is torch.Tensor for one in gc.get_objects())
+
+    function = d5fw.custom_op(compile_cube("float64"))
+    x = random(6, grad=False)[::2].requires_grad_()  # not contiguous: copied by every call
+    wrong = torch.zeros(3)
+    before = 0
+    for number in range(40):
+        if number == 20:
+            before = alive()
+        function(x).sum().backward()
+        function(x.detach())
+        with pytest.raises(InputError):
+            function(wrong)
+    assert alive() <= before
 
 
 def test_threads() -> None:
