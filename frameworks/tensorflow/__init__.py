@@ -4,6 +4,7 @@ from deep500.registry import require
 
 require("tensorflow")
 
+from deep500.frameworks.tensorflow.callbacks import keras_callback
 from deep500.frameworks.tensorflow.custom import custom_op, custom_op_from_native, desc_from_tensor
 from deep500.frameworks.tensorflow.executor import Executor, from_model, from_onnx
 from deep500.frameworks.tensorflow.native import NativeExecutor, from_native
@@ -33,4 +34,5 @@ __all__ = [
     "from_model",
     "from_native",
     "from_onnx",
+    "keras_callback",
 ]
