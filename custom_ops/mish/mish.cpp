@@ -5,14 +5,15 @@
 
 template <typename T>
 struct mish : deep500::CustomOperator {
+  static constexpr bool elementwise = true;
   std::size_t length;
   explicit mish(std::size_t n) : length(n) {}
 
-  // tanh(log(1 + e^x)) = (e^2x + 2 e^x) / (e^2x + 2 e^x + 2): one exponential instead of three functions. Of e^x and
-  // e^-x the one is taken that is at most 1, so nothing overflows, in the gradient neither.
+  // tanh(log(1 + e^x)) = (e^2x + 2 e^x) / (e^2x + 2 e^x + 2): one exponential instead of three functions. It is that of
+  // -|x|, which is at most 1, so that nothing overflows, in the gradient neither.
   void forward(const T *__restrict__ x, T *__restrict__ y) {
     for (std::size_t i = 0; i < length; ++i) {
-      const T e = std::exp(x[i] > T(0) ? -x[i] : x[i]);
+      const T e = std::exp(-std::fabs(x[i]));
       const T above = x[i] > T(0) ? T(1) + T(2) * e : e * e + T(2) * e;
       const T rest = x[i] > T(0) ? T(2) * e * e : T(2);
       y[i] = x[i] * above / (above + rest);

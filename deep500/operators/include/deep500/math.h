@@ -11,12 +11,12 @@ namespace d5 {
 template <class T>
 using compute_t = typename std::conditional<std::is_same<T, double>::value, double, float>::type;
 
-/// 1 / (1 + exp(-x)). Of exp(x) and exp(-x) the one is taken that is at most 1: where the other overflows, a derived
-/// gradient would be infinity times zero, and with fast maths the value itself is lost.
+/// 1 / (1 + exp(-x)), through exp(-|x|), which is at most 1. Where an exponential overflows, a derived gradient is infinity
+/// times zero; holding the argument within limits does not help, since compilers move the limit behind the exponential.
 template <class T>
 inline compute_t<T> sigmoid(T x) {
   using C = compute_t<T>;
-  const C v = C(x), e = std::exp(v > C(0) ? -v : v);
+  const C v = C(x), e = std::exp(-std::fabs(v));
   return (v > C(0) ? C(1) : e) / (C(1) + e);
 }
 
