@@ -32,7 +32,7 @@ MOST = 63
 
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
 _EXPORTS = ("instance", "forward", "backward", "jvp", "hvp", "error")
-_TIMEOUT = 600.0  # zig compiles the C++ library on its first use
+_TIMEOUT = 1200.0  # zig compiles the C++ library on its first use
 
 
 def build_bridge(source: Path, includes: Sequence[str], libraries: Sequence[str], version: str) -> Path:

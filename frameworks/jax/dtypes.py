@@ -12,12 +12,16 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.experimental
 import numpy as np
 
 from deep500.errors import InputError, nearest
 from deep500.tensors import dtype_from_onnx, numpy_dtype
 
 jax.config.update("jax_enable_x64", True)
+
+enable_x64: Any = getattr(jax if hasattr(jax, "enable_x64") else jax.experimental, "enable_x64")  # noqa: B009
+"""The switch for a while, ``with enable_x64(False)``. Older versions of JAX (as on Python 3.10) keep it elsewhere."""
 
 DTYPES = frozenset({
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",

@@ -20,7 +20,7 @@ import numpy as np
 from deep500.errors import InputError, NetworkError
 from deep500.frameworks.jax.compiler import RANDOM, sources_of, statistics_of
 from deep500.frameworks.jax.custom import finished
-from deep500.frameworks.jax.dtypes import as_argument, is_float
+from deep500.frameworks.jax.dtypes import as_argument, enable_x64, is_float
 from deep500.frameworks.jax.operators.table import DependsOnData
 from deep500.networks.custom import every_node, is_custom
 from deep500.networks.executor import InputCheck
@@ -101,7 +101,7 @@ class Compiled:
                 function = self._jitted(known)
                 if executor.wide:
                     return function(trained, others, state, given, draw)
-                with jax.enable_x64(False):
+                with enable_x64(False):
                     return function(trained, others, state, given, draw)
             except DependsOnData as error:
                 if not self._decide(error, inputs):

@@ -17,6 +17,7 @@ import numpy as np
 from deep500.devices import Device
 from deep500.errors import InputError, NetworkError
 from deep500.frameworks.jax.compiler import PureFunction
+from deep500.frameworks.jax.dtypes import enable_x64
 from deep500.frameworks.jax.executor import Executor, JaxNetwork
 from deep500.frameworks.jax.functions import Compiled
 from deep500.networks.executor import find_loss, gradient_name
@@ -155,7 +156,7 @@ class NativeExecutor(Executor):
         sketch, tree = Network(name), jax.tree_util.tree_unflatten(self._tree, list(arrays.values()))
         options = {"training": False, "key": jax.random.key(0)}
         chosen = {n: options[n] for n in self._options}
-        with jax.enable_x64(self.wide):
+        with enable_x64(self.wide):
             result = jax.eval_shape(lambda t, *xs: self._native(t, *xs, **chosen), tree, *examples.values())
         if not isinstance(result, jax.ShapeDtypeStruct):
             raise InputError(

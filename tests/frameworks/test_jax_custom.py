@@ -26,6 +26,7 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 import deep500.frameworks.jax as d5fw  # noqa: E402
+from deep500.frameworks.jax.dtypes import enable_x64  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -263,7 +264,7 @@ def test_a_failure_in_a_network_is_ours() -> None:
 
 def test_without_64_bits() -> None:
     x = np.linspace(-1, 1, 5, dtype="float32")
-    with jax.enable_x64(False):
+    with enable_x64(False):
         function = d5fw.custom_op(softsign())
         np.testing.assert_allclose(jax.grad(lambda x: function(x).sum())(x), (1 + abs(x)) ** -2.0, rtol=1e-6)
 
