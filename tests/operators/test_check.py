@@ -239,3 +239,15 @@ def test_epsilon_of_every_floating_dtype() -> None:
 
     bfloat16 = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
     assert [epsilon(d) for d in ("float64", "float32", "float16", bfloat16)] == [2.0**-52, 2.0**-23, 2.0**-10, 2.0**-7]
+
+
+@pytest.mark.backend("pytorch")
+def test_a_frameworks_own_function_can_be_checked_and_timed() -> None:
+    import torch
+
+    from deep500.frameworks.pytorch import custom_op_from_native
+
+    op = custom_op_from_native(torch.nn.Linear(4, 3), [d5.tensordesc((5, 4))], [d5.tensordesc((5, 3))])
+    x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    assert d5.check_op_gradient(op, [x])
+    assert d5.measure_op(op, [x], samples=6).backward.median > 0
