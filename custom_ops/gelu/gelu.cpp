@@ -4,6 +4,7 @@
 
 template <typename T>
 struct gelu : deep500::CustomOperator {
+  static constexpr bool elementwise = true;
   std::size_t length;
   explicit gelu(std::size_t n) : length(n) {}
 

@@ -3,6 +3,7 @@
 
 template <typename T>
 struct ipow : deep500::CustomOperator {
+  static constexpr bool elementwise = true;
   std::size_t length;
   explicit ipow(std::size_t n) : length(n) {}
 

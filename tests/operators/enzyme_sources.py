@@ -39,7 +39,9 @@ struct kitchen : deep500::CustomOperator {
     }
   }
 };
-D500_EXPORTED void *create_new_op(deep500::tensor_t *in, int, deep500::tensor_t *, int) { return new kitchen(in[0].size()); }
+D500_EXPORTED void *create_new_op(deep500::tensor_t *in, int, deep500::tensor_t *, int) {
+  return new kitchen(in[0].size());
+}
 D500_REGISTER_OP(kitchen);
 """
 

@@ -130,6 +130,22 @@ def test_output_gradients_are_left_alone_and_shadows_start_at_zero(fifth: d5.ope
     np.testing.assert_array_equal(dy, np.ones(5))
 
 
+def test_elementwise_operators_are_differentiated_block_by_block() -> None:
+    """The shipped GELU says that it is element-wise: more than two blocks give what each part alone gives."""
+    source = (PLUGINS / "gelu" / "gelu.cpp").read_text()
+    any_shape = [d5.TensorDescriptor("float32", None)]
+    op = d5.compile_custom_cppop_inline("gelu", source, any_shape, any_shape, gradient="enzyme", fast_math=True)
+    assert op.signature["elementwise"] is True
+    x, dy = (np.random.default_rng(i).standard_normal((3, 1700)).astype(np.float32) for i in range(2))
+    whole = op.backward([dy], [x], [x])[0]
+    for i in range(3):
+        np.testing.assert_allclose(op.backward([dy[i]], [x[i]], [x[i]])[0], whole[i], rtol=1e-6)
+    u = np.sqrt(2 / np.pi) * (x + 0.044715 * x.astype(np.float64) ** 3)
+    s = 1 / (1 + np.exp(-2 * u))
+    expected = dy * (s + 2 * x * s * (1 - s) * np.sqrt(2 / np.pi) * (1 + 0.134145 * x.astype(np.float64) ** 2))
+    np.testing.assert_allclose(whole, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_empty_arrays_have_empty_gradients(fifth: d5.operators.cpp.CompiledOp) -> None:
     """No elements, no crash."""
     assert fifth.backward([np.zeros(0)], [np.zeros(0)], [np.zeros(0)])[0].shape == (0,)
@@ -175,7 +191,7 @@ def test_a_gradient_that_is_zero_everywhere_is_told() -> None:
 
 
 def test_a_registered_gradient_is_used() -> None:
-    """Straight through the rounding: x level(x) has the gradient level(x) + x. It differs from differences on purpose."""
+    """Straight through the rounding: x level(x) has the gradient level(x) + x, on purpose."""
     op = compiled("straight", sources.STRAIGHT, ["float64"], ["float64"], check=False)
     x = np.array([0.3, -0.7, 1.9])
     np.testing.assert_allclose(op.backward([np.ones(3)], [x], [x])[0], np.trunc(x * 8) / 8 + x, rtol=1e-14)
@@ -198,7 +214,7 @@ def test_an_unknown_function_is_one_clear_error() -> None:
 
 def test_integers_alone_have_no_gradient() -> None:
     """Said before anything is compiled."""
-    with pytest.raises(InputError, match="expected a floating-point input and output that are active"):
+    with pytest.raises(InputError, match=r"expected a floating-point input and output that are active"):
         compiled("integers", sources.POWER, ["int64"], ["int64"])
     with pytest.raises(InputError, match="inactive"):
         compiled("inactive", sources.POWER, ["float64"], ["float64"], inactive=(0,))
@@ -209,7 +225,7 @@ def test_derivatives_that_enzyme_lacks_are_refused_when_asked_for(fifth: d5.oper
     fifth.signature["jvp"], kept = False, fifth.signature["jvp"]
     fifth.signature["no_jvp"] = "Enzyme: no forward mode"
     try:
-        with pytest.raises(UnsupportedOperator, match="got a call of jvp; .*Enzyme: no forward mode"):
+        with pytest.raises(UnsupportedOperator, match=r"got a call of jvp; .*Enzyme: no forward mode"):
             fifth.jvp([np.ones(2)], [np.ones(2)])
     finally:
         fifth.signature["jvp"] = kept

@@ -21,6 +21,7 @@ from pathlib import Path
 from deep500.errors import CompileError, EnzymeError
 from deep500.operators.enzyme.diagnose import explain, pragmas
 from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engine
+from deep500.operators.enzyme.loops import turn_loops
 from deep500.operators.enzyme.modules import split
 from deep500.operators.enzyme.openmp import fix_reductions, shared_pointers
 
@@ -53,6 +54,7 @@ class Options:
         source: the user's own file, for the lines of its OpenMP pragmas; the compiled file itself if None.
         complain: makes the error for what the compiler said.
         apart: exports that are differentiated in modules of their own, see :mod:`deep500.operators.enzyme.modules`.
+        turn: let element-wise loops of derivatives run upwards, see :mod:`deep500.operators.enzyme.loops`.
         listing: where to list the files that the C++ includes, system headers left out, as ``-MMD`` does.
     """
 
@@ -66,6 +68,7 @@ class Options:
     source: Path | None = None
     complain: Callable[[str], CompileError] | None = None
     apart: tuple[str, ...] = ()
+    turn: bool = False
     listing: Path | None = None
 
 
@@ -105,7 +108,7 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
         for module, (code, ir, said) in zip(modules, results, strict=True):
             if failed(code, ir):
                 missing[module.stem] = str(refusal(code, ir, said, module, options))
-            module.write_text(ir, encoding="utf-8")
+            module.write_text(turn_loops(ir) if options.turn else ir, encoding="utf-8")
         if missing:
             raise EnzymeError("\n".join(missing.values()), missing=missing)
         back(clang, modules, made, options)

@@ -27,6 +27,7 @@ STAGE = "now: "
 
 DRAWS = ("normal", "positive")
 SEED = 500
+ELEMENTS = 5000
 
 
 class Library:
@@ -169,6 +170,8 @@ class Probe:
     def find_point(self, examples: list[Any]) -> str:
         """Choose shapes and inputs at which forward works and is finite; returns what stood against it, or nothing."""
         notes = []
+        if self.library.signature.get("elementwise"):  # more than one block, and part of another
+            examples = [([[ELEMENTS]] * len(self.library.inputs), [[ELEMENTS]] * len(self.library.outputs)), *examples]
         for inputs, outputs in examples:
             for kind in DRAWS:
                 sys.stderr.write(f"{STAGE}forward with shapes {inputs}\n")

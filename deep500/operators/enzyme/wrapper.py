@@ -49,14 +49,68 @@ def gradient_source(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
     scratch = CPP_TYPES[spec.dtype]
     parts = ['#include "deep500/enzyme.h"', *(_reverse(x, y, scratch, has) for has in (False, True))]
     optional = [_optional("jvp", _jvp(x, y, scratch)), _optional("hvp", _hvp(x, y, scratch))]
-    return "\n".join([*parts, _backward(x, y, scratch), *optional, _signature(spec, fields), ""])
+    return "\n".join([*parts, _backward(x, y, scratch), _blocks(x, y), *optional, _signature(spec, fields), ""])
 
 
 def _signature(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
     known = json.dumps({**fields, "backward": True, "check": spec.check})[:-1]
+    texts = [json.dumps(f'{known}, "elementwise": {word}') for word in ("true", "false")]
     return f"""
 D500_API const char *d500_signature(void) {{
-  return {json.dumps(known)} D500_HAS_JVP D500_HAS_HVP "}}";
+  return d500_detail::is_elementwise<d500_op>::value ? {texts[0]} D500_HAS_JVP D500_HAS_HVP "}}"
+                                                     : {texts[1]} D500_HAS_JVP D500_HAS_HVP "}}";
+}}"""
+
+
+def _blocks(x: list[Tensor], y: list[Tensor]) -> str:
+    """The export of the gradient. That of an element-wise operator is taken block by block.
+
+    Shadows must be set to zero and copied before, which for large arrays would double the way to memory and back.
+    """
+    tensors = [*x, *y]
+    widths = ", ".join(f"sizeof({t.kind})" for t in tensors)
+    inputs, outputs, every = len(x), len(y), len(tensors)
+    return f"""
+template <class Op> static int d500_backward_in_blocks(void *instance, const void *const *grads,
+    const void *const *inputs, const void *const *outputs, void *const *wanted) {{
+  const std::size_t *const n = static_cast<d500_detail::instance<Op> *>(instance)->counts.data();
+  const std::size_t widths[] = {{{widths}}}, total = n[0];
+  for (int t = 0; t < {every}; ++t)
+    if (n[t] != total) return d500_run_backward<Op>(instance, grads, inputs, outputs, wanted);
+  void *part = nullptr;
+  for (std::size_t start = 0, size = 0, before = 0; start < total; start += size) {{
+    before = size;
+    size = total - start < d500_detail::elementwise_block ? total - start : d500_detail::elementwise_block;
+    if (size != before) {{
+      int64_t sizes[{2 * every}];
+      for (int t = 0; t < {every}; ++t) {{
+        sizes[2 * t] = 1;
+        sizes[2 * t + 1] = static_cast<int64_t>(size);
+      }}
+      part = d500_instance(sizes);
+      if (!part) return 1;
+    }}
+    const void *dy[{outputs}], *x[{inputs}], *y[{outputs}];
+    void *dx[{inputs}];
+    for (int i = 0; i < {inputs}; ++i) {{
+      x[i] = static_cast<const char *>(inputs[i]) + start * widths[i];
+      dx[i] = wanted[i] ? static_cast<char *>(wanted[i]) + start * widths[i] : nullptr;
+    }}
+    for (int i = 0; i < {outputs}; ++i) {{
+      dy[i] = static_cast<const char *>(grads[i]) + start * widths[{inputs} + i];
+      y[i] = nullptr;
+    }}
+    const int status = d500_run_backward<Op>(part, dy, x, y, dx);
+    if (status) return status;
+  }}
+  return 0;
+}}
+D500_API int d500_backward(void *instance, const void *const *grads, const void *const *inputs,
+                           const void *const *outputs, void *const *wanted) {{
+  if (instance && d500_detail::is_elementwise<d500_op>::value &&
+      static_cast<d500_held *>(instance)->counts[0] > d500_detail::elementwise_block)
+    return d500_backward_in_blocks<d500_op>(instance, grads, inputs, outputs, wanted);
+  return d500_run_backward<d500_op>(instance, grads, inputs, outputs, wanted);
 }}"""
 
 
@@ -108,8 +162,8 @@ def _pairs(name: str, shadow: str, tensors: Iterable[Tensor], word: str = "enzym
         yield f"{word}, {name}{i}, {shadow}{i}" if one.active else f"enzyme_const, {name}{i}"
 
 
-def _export(name: str, parameters: str, checks: str, room: str, body: list[str], calls: tuple[str, str]) -> str:
-    """One export around a call to Enzyme, for operators with and without scratch space."""
+def _runner(name: str, parameters: str, checks: str, room: str, body: list[str], calls: tuple[str, str]) -> str:
+    """A function around a call to Enzyme, for operators with and without scratch space."""
     lines = "\n    ".join(body)
     return f"""
 template <class Op> static int d500_run_{name}(void *instance, {parameters}) {{
@@ -126,9 +180,15 @@ template <class Op> static int d500_run_{name}(void *instance, {parameters}) {{
       {calls[0]}
     }}
   }});
-}}
+}}"""
+
+
+def _export(name: str, parameters: str, *rest: Any) -> str:
+    """:func:`_runner`, and the export that calls it."""
+    passed = ", ".join(one.rpartition("*")[2] for one in parameters.split(", "))
+    return f"""{_runner(name, parameters, *rest)}
 D500_API int d500_{name}(void *instance, {parameters}) {{
-  return d500_run_{name}<d500_op>(instance, {", ".join(one.rpartition("*")[2] for one in parameters.split(", "))});
+  return d500_run_{name}<d500_op>(instance, {passed});
 }}"""
 
 
@@ -140,7 +200,7 @@ def _backward(x: list[Tensor], y: list[Tensor], scratch: str) -> str:
         *(f"auto *dy{i} = space.copy<{k}>(grads[{i}], {n});" for i, k, n in _active(y)),
     ]
     arguments = ", ".join(["op", *_both("x", "dx", x), *_both("y", "dy", y)])
-    return _export(
+    return _runner(
         "backward",
         "const void *const *grads, const void *const *inputs, const void *const *outputs, void *const *wanted",
         f'(void)outputs;\n    d500_detail::require(grads, n + {len(x)}, {len(y)}, "output gradient");\n    '

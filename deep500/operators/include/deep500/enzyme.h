@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <type_traits>
 
 template <class R, class... A>
 R __enzyme_autodiff(void *, A...);
@@ -86,5 +87,13 @@ class workspace {
     return made;
   }
 };
+
+template <class Op, class = void>
+struct is_elementwise : std::false_type {};
+template <class Op>
+struct is_elementwise<Op, typename std::enable_if<static_cast<bool>(Op::elementwise)>::type> : std::true_type {};
+
+/// So many elements at a time of an element-wise operator: what they need stays in the processor's first cache.
+constexpr std::size_t elementwise_block = 2048;
 
 }  // namespace d500_detail

@@ -1,0 +1,89 @@
+"""Loops are turned only where no iteration can tell: on LLVM's text form, one reason to refuse after the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from deep500.operators.enzyme.loops import turn_loops
+from deep500.operators.enzyme.modules import split
+
+LOOP = """define internal fastcc void @d500_reverse(ptr noundef %op, ptr noalias noundef %x, ptr noalias noundef %dx, ptr noalias %dy, i64 %n) {
+entry:
+  br label %down
+
+down:                                             ; preds = %down, %entry
+  %in = phi i64 [ %iv, %down ], [ %n, %entry ]
+  %iv = add i64 %in, -1
+  %pdy = getelementptr inbounds double, ptr %dy, i64 %iv
+  %g = load double, ptr %pdy, align 8, !tbaa !1
+  store double 0.000000e+00, ptr %pdy, align 8, !tbaa !1
+  %px = getelementptr inbounds nuw double, ptr %x, i64 %iv
+  %v = load double, ptr %px, align 8
+  %e = tail call double @llvm.exp.f64(double %v)
+  %m = fmul double %g, %e
+  %pdx = getelementptr inbounds double, ptr %dx, i64 %iv
+  %old = load double, ptr %pdx, align 8
+  %new = fadd double %old, %m
+  store double %new, ptr %pdx, align 8
+  %done = icmp eq i64 %iv, 0
+  br i1 %done, label %exit, label %down
+
+exit:                                             ; preds = %down
+  ret void
+}
+"""  # noqa: E501
+
+
+def test_an_elementwise_loop_is_turned() -> None:
+    """From 0 up to n; the zero that is written to the shadow it has used up is left out."""
+    turned = turn_loops(LOOP)
+    assert "%iv = phi i64 [ %iv.up, %down ], [ 0, %entry ]" in turned and "add i64 %in, -1" not in turned
+    assert "%iv.up = add nuw i64 %iv, 1\n  %done = icmp eq i64 %iv.up, %n" in turned
+    assert "store double 0.0" not in turned and turned.count("store ") == 1
+
+
+REASONS = {
+    "a pointer that may be another's": ("ptr noalias noundef %dx", "ptr noundef %dx"),
+    "a neighbour": ("%px = getelementptr inbounds nuw double, ptr %x, i64 %iv",
+                    "%px = getelementptr inbounds nuw double, ptr %x, i64 %in"),
+    "a sum": ("  %iv = add i64 %in, -1\n",
+              "  %s = phi double [ 0.0, %entry ], [ %new, %down ]\n  %iv = add i64 %in, -1\n"),
+    "a call": ("@llvm.exp.f64(", "@unknown("),
+    "a store to one place": ("ptr %pdx, align 8\n  %done", "ptr %dx, align 8\n  %done"),
+    "two widths": ("%pdx = getelementptr inbounds double,", "%pdx = getelementptr inbounds float,"),
+    "another step": ("%iv = add i64 %in, -1", "%iv = add i64 %in, -2"),
+    "volatile": ("%v = load double", "%v = load volatile double"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_other_loops_are_left_alone(reason: str) -> None:
+    """Whatever an iteration could tell."""
+    old, new = REASONS[reason]
+    assert LOOP.count(old) == 1
+    text = LOOP.replace(old, new)
+    assert turn_loops(text) == text
+
+
+def test_the_zero_stays_where_the_shadow_is_read_again() -> None:
+    """A second look at it would find what was there before."""
+    text = LOOP.replace("exit:                                             ; preds = %down\n",
+                        "exit:                                             ; preds = %down\n"
+                        "  %again = getelementptr inbounds double, ptr %dy, i64 0\n")  # fmt: skip
+    assert "store double 0.0" in turn_loops(text)
+    other = LOOP.replace("@d500_reverse", "@somebody_elses")
+    assert "store double 0.0" in turn_loops(other) and "%iv.up" in turn_loops(other)
+
+
+def test_exports_get_modules_of_their_own() -> None:
+    """What is not exported by a module is internal there; variables are defined once."""
+    ir = ("@table = dso_local global [2 x double] [double 1.0, double 2.0], align 8\n"
+          "@llvm.compiler.used = appending global [2 x ptr] [ptr @one, ptr @two], section \"x\"\n"
+          "define dso_local void @one() #0 {\n  ret void\n}\n"
+          "define dso_local void @two() {\n  ret void\n}\n")  # fmt: skip
+    rest, two = split(ir, ["two", "three"]).values()
+    assert "define dso_local void @one()" in rest and "define internal void @two()" in rest
+    assert "[1 x ptr] [ptr @one]" in rest and "@table = dso_local global [2 x double] [" in rest
+    assert "define internal void @one()" in two and "define dso_local void @two()" in two
+    assert "@table = external global [2 x double]\n" in two and "[1 x ptr] [ptr @two]" in two
+    assert split(ir, ["three"]) == {"rest": ir}
