@@ -1,4 +1,4 @@
-"""``deep500 verify | check | report | env | export | query``: what can be done with results on the command line."""
+"""``deep500 verify | check | env | export | query``: what can be done with results on the command line."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import Any
 
 from deep500.measure.fingerprint import fingerprint, full_environment
 from deep500.results.export import FORMATS, export, query
-from deep500.results.files import to_json, write_atomic
-from deep500.results.record import Record
-from deep500.results.report import render
+from deep500.results.files import to_json
 from deep500.results.rules import FAIL, RULES, check, summary_of
 from deep500.results.verify import verify
 
@@ -26,9 +24,6 @@ def add_commands(commands: Any) -> dict[str, Callable[[argparse.Namespace], int]
     one = commands.add_parser("check", help="hold a run to the twelve rules and the twelve ways to fool the masses")
     one.add_argument("folder", type=Path, nargs="?", help="results folder")
     one.add_argument("--list", action="store_true", help="show the rules")
-    one = commands.add_parser("report", help="write a run's report as one page")
-    one.add_argument("folder", type=Path, help="results folder")
-    one.add_argument("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE", help="(./report.html)")
     one = commands.add_parser("env", help="everything that is known of this machine and its hash, as JSON")
     one = commands.add_parser("export", help="write a run for other tools")
     one.add_argument("folder", type=Path, help="results folder")
@@ -39,7 +34,7 @@ def add_commands(commands: Any) -> dict[str, Callable[[argparse.Namespace], int]
     one.add_argument(
         "--results", type=Path, default=Path("results"), metavar="DIR", help="where the runs are (./results)"
     )
-    return {"verify": _verify, "check": _check, "report": _report, "env": _env, "export": _export, "query": _query}
+    return {"verify": _verify, "check": _check, "env": _env, "export": _export, "query": _query}
 
 
 def _verify(words: argparse.Namespace) -> int:
@@ -55,12 +50,6 @@ def _check(words: argparse.Namespace) -> int:
     found = check(words.folder)
     _say(f"{name:4}{one.status:15}{one.reason}{'; ' + one.fix if one.fix else ''}" for name, one in found.items())
     return PROBLEM if any(one.status == FAIL for one in found.values()) else 0
-
-
-def _report(words: argparse.Namespace) -> int:
-    write_atomic(words.output, render(Record.open(words.folder)))
-    _say([str(words.output)])
-    return 0
 
 
 def _env(words: argparse.Namespace) -> int:

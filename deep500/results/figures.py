@@ -1,107 +1,212 @@
-"""Plots of samples for the report, as SVG elements: the series with its warm-up, and how the rest is distributed.
+"""Plots of a series' samples: over time with the warm-up, distribution, tails, dependence.
 
-Each answers the question in its title. Lines join only what is ordered; at most a thousand points are drawn per launch,
-the largest ones always among them, since they are what a reader looks for.
+Each answers the question in its title. At most some hundred points are drawn per plot, the largest ones always among
+them, since they are what a reader looks for. Lines join only what is ordered.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
+from deep500.results.report_svg import Axis, Plot
 from deep500.results.samples import SampleStore
 
-MOST_POINTS = 1000
+MOST_POINTS = 600
+MOST_CURVE = 240
+MOST_VIOLINS = 8
+UNITS = ((1.0, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns"))
 
 
-def series_svg(store: SampleStore, series: str, stat: Mapping[str, Any], label: str = "") -> str:
-    """Three plots of one series: over time with the warm-up shaded, cumulative distribution, and normal quantiles.
+@dataclass(frozen=True)
+class Figure:
+    """A plot with the question that it answers, and what must be said below it."""
+
+    question: str
+    plot: Markup
+    caption: str
+
+
+def unit_for(seconds: float) -> tuple[float, str]:
+    """The unit in which a time has one to three digits before the point: factor and name.
+
+    Example:
+        >>> unit_for(0.0021)
+        (1000.0, 'ms')
+    """
+    return next(((factor, name) for factor, name in UNITS if abs(seconds) * factor >= 1), UNITS[-1] if seconds else
+                UNITS[0])  # fmt: skip
+
+
+def series_figures(store: SampleStore, series: str, stat: Mapping[str, Any]) -> list[Figure]:
+    """Six plots of one series: time series, cumulative distribution, violins, tail, dependence, normal quantiles.
 
     Args:
         store: the samples.
         series: which.
         stat: its entry of ``stats.json``.
-        label: what must be said beside every number of the run.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
     cuts = {launch["launch"]: launch["cut"]["index"] for launch in stat["launches"]}
-    launches = {launch: store.durations(series, launch) * 1e3 for launch in cuts}
-    kept = np.concatenate([values[cuts[launch] :] for launch, values in launches.items()])
-    with matplotlib.rc_context({"svg.hashsalt": "deep500", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(9, 3.2), layout="constrained")
-        over_time, distribution, normal = figure.subplots(1, 3)
-        _over_time(over_time, launches, cuts, kept)
-        _distribution(distribution, kept, stat["estimates"])
-        _normal(normal, kept)
-        if label:
-            figure.suptitle(label)
-        return to_svg(figure)
+    raw = {launch: store.durations(series, launch) for launch in cuts}
+    kept = {launch: values[cuts[launch] :] if cuts[launch] < values.size else values for launch, values in raw.items()}
+    whole = np.concatenate(list(kept.values()))
+    factor, unit = unit_for(float(np.median(whole)))
+    ordered = np.sort(whole) * factor
+    return [
+        _over_time({launch: values * factor for launch, values in raw.items()}, cuts, ordered, unit, series),
+        _distribution(ordered, stat, factor, unit, series),
+        _violins({launch: values * factor for launch, values in kept.items()}, ordered, unit, series),
+        _tail(ordered, stat, factor, unit, series),
+        _dependence(max(kept.values(), key=len), stat, series),
+        _normal(ordered, stat, unit, series),
+    ]
 
 
-def _over_time(axes: Any, launches: Mapping[int, np.ndarray], cuts: Mapping[int, int], kept: np.ndarray) -> None:
-    begin = 0
-    for number, (launch, values) in enumerate(launches.items()):
-        shown = _thin(values)
-        axes.plot(begin + shown, values[shown], ".", markersize=2, color=f"C{number % 10}")
+def _over_time(raw: Mapping[int, np.ndarray], cuts: Mapping[int, int], ordered: np.ndarray, unit: str,
+               series: str) -> Figure:  # fmt: skip
+    total = sum(values.size for values in raw.values())
+    every = np.concatenate(list(raw.values()))  # warm-up included: that it is slower is what the plot shows
+    top = 1.5 * float(np.quantile(every, 0.99))
+    shown = np.append(every[every <= top], 0.0)
+    warm = sum(cuts.values())
+    plot = Plot(Axis(0, max(total, 1), "sample", whole=True), Axis.around(shown, unit),
+                f"{total} samples of {series} in the order in which they were taken, {len(raw)} launches, the first "
+                f"{warm} of them warm-up; median {np.median(ordered):.4g} {unit}", "y")  # fmt: skip
+    begin, each = 0, max(40, MOST_POINTS // len(raw))
+    for number, (launch, values) in enumerate(raw.items()):
         if cuts[launch]:
-            axes.axvspan(begin, begin + cuts[launch], alpha=0.15, color="gray", linewidth=0)
+            plot.shade(begin, begin + cuts[launch])
+        places = _thin(values, each)
+        plot.points(begin + places, values[places], number)
         begin += values.size
-    high = np.quantile(kept, 0.99) * 1.5
-    if kept.max() > high > 0:
-        axes.set_ylim(0, high)
-        axes.text(0.98, 0.98, f"{int((kept > high).sum())} above", transform=axes.transAxes, ha="right", va="top")
-    _name(axes, "Is it steady?", "sample (grey: warm-up)", "ms")
+    above = int(sum((values > plot.y.high).sum() for values in raw.values()))
+    if above:
+        plot.note(f"{above} above")
+    colours = "; a colour is a launch" if len(raw) > 1 else ""
+    return Figure("Does it hold steady?", plot.markup(), f"n = {total}; shaded: {warm} samples of warm-up, which no "
+                  f"figure counts{colours}")  # fmt: skip
 
 
-def _distribution(axes: Any, kept: np.ndarray, estimates: Sequence[Mapping[str, Any]]) -> None:
-    ordered = np.sort(kept)
-    shown = _thin(ordered)
-    axes.step(ordered[shown], (shown + 1) / ordered.size, where="post")
-    for one in estimates:
+def _distribution(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, unit: str, series: str) -> Figure:
+    log = bool(ordered[0] > 0 and ordered[-1] / ordered[0] > 20)
+    plot = Plot(Axis.around(ordered, unit, log=log), Axis(0, 1, "share of samples"),
+                f"cumulative distribution of {series}: from {ordered[0]:.4g} to {ordered[-1]:.4g} {unit}, half of the "
+                f"samples within {np.median(ordered):.4g} {unit}", "x")  # fmt: skip
+    places = np.unique(np.linspace(0, ordered.size - 1, min(ordered.size, MOST_CURVE)).astype(int))
+    plot.line(ordered[places], (places + 1) / ordered.size, stairs=True)
+    levels = set()
+    for one in stat["estimates"]:
         if one["ci"]["low"] is not None:
-            axes.plot([one["ci"]["low"] * 1e3, one["ci"]["high"] * 1e3], [one["q"]] * 2, linewidth=4, alpha=0.5)
-    if ordered[0] > 0 and ordered[-1] / ordered[0] > 20:
-        axes.set_xscale("log")
-    _name(axes, "How is it distributed?", "ms (bars: intervals of the estimates)", "share at most")
+            plot.line([one["ci"]["low"] * factor, one["ci"]["high"] * factor], [one["q"]] * 2, 1, "bar")
+            levels.add(f"{100 * one['ci']['level']:g} %")
+    bars = f"; bars: {' and '.join(sorted(levels))} intervals of the quantiles" if levels else ""
+    return Figure("What share is done within a time?", plot.markup(), f"n = {ordered.size}{bars}")
 
 
-def _normal(axes: Any, kept: np.ndarray) -> None:
+def _violins(kept: Mapping[int, np.ndarray], ordered: np.ndarray, unit: str, series: str) -> Figure:
+    groups = {str(launch): values for launch, values in kept.items()}
+    if len(groups) > MOST_VIOLINS:
+        groups = {"all": ordered}
+    top = min(float(ordered[-1]), float(np.quantile(ordered, 0.99)) * 1.1)
+    labels = tuple((float(place), name) for place, name in enumerate(groups))
+    plot = Plot(Axis(-0.6, len(groups) - 0.4, "launch", labels=labels), Axis.around(ordered[ordered <= top], unit),
+                f"violins and boxes of {series} for {len(groups)} groups; medians "
+                + ", ".join(f"{np.median(v):.4g}" for v in groups.values()) + f" {unit}", "y")  # fmt: skip
+    for place, values in enumerate(groups.values()):
+        _violin(plot, place, values, top)
+    above = int((ordered > plot.y.high).sum())
+    if above:
+        plot.note(f"{above} above")
+    return Figure("Where do most of them lie, and do launches agree?", plot.markup(),
+                  f"n = {ordered.size}; box: quartiles and median, whiskers: the farthest sample within 1.5 of its "
+                  "height, outline: density")  # fmt: skip
+
+
+def _violin(plot: Plot, place: int, values: np.ndarray, top: float) -> None:
+    from scipy.stats import gaussian_kde
+
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    within = np.sort(values[(values >= low - 1.5 * (high - low)) & (values <= high + 1.5 * (high - low))])
+    shown = values[values <= top]
+    shown = shown[:: max(1, shown.size // 1500)]
+    if shown.size > 2 and np.ptp(shown) > 0:
+        grid = np.linspace(shown.min(), shown.max(), 60)
+        density = gaussian_kde(shown)(grid)
+        half = 0.42 * density / density.max()
+        plot.area(np.append(place - half, (place + half)[::-1]), np.append(grid, grid[::-1]), place)
+    plot.line([place, place], [within[0], low], 0, "ink")
+    plot.line([place, place], [high, within[-1]], 0, "ink")
+    side = 0.13
+    plot.line([place - side, place + side, place + side, place - side, place - side], [low, low, high, high, low],
+              0, "ink")  # fmt: skip
+    plot.line([place - side, place + side], [middle, middle], 0, "ink thick")
+
+
+def _tail(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, unit: str, series: str) -> Figure:
+    """The quantile function far out: one in so many samples takes at least this long."""
+    n = ordered.size
+    rarity = n / (n - np.arange(n))  # sample i of n (from 0): n - i of n samples take at least as long
+    places = np.unique(n - np.geomspace(1, n, MOST_CURVE).astype(int))
+    log = bool(ordered[0] > 0 and ordered[-1] / max(float(np.median(ordered)), 1e-300) > 10)
+    plot = Plot(Axis(1, max(2.0, n * 1.15), "one in ... samples takes at least", log=True),
+                Axis.around(ordered[n // 2 :] if log else np.append(ordered, 0.0), unit, log=log),
+                f"tail of {series}: the largest of {n} samples is {ordered[-1]:.4g} {unit}, "
+                f"{ordered[-1] / max(float(np.median(ordered)), 1e-300):.3g} times the median", "y")  # fmt: skip
+    plot.points(rarity[places], ordered[places], size=3)
+    for one in stat["estimates"]:
+        if one["ci"]["low"] is not None:
+            plot.line([1 / (1 - one["q"])] * 2, [one["ci"]["low"] * factor, one["ci"]["high"] * factor], 1, "bar")
+    return Figure("How bad are the slowest?", plot.markup(),
+                  f"n = {n}; bars: intervals of the quantiles (p90 is one in 10, p99 one in 100)")  # fmt: skip
+
+
+def _dependence(values: np.ndarray, stat: Mapping[str, Any], series: str) -> Figure:
+    """Autocorrelation of "is it above the median?": what the effective sample size follows from."""
+    n, lags = values.size, min(40, values.size // 2)
+    above = (values > np.median(values)).astype(np.float64)
+    above -= above.mean()
+    scale = float(above @ above) or 1.0
+    found = np.array([float(above[lag:] @ above[: n - lag]) / scale for lag in range(1, lags + 1)])
+    limit = 1.96 / float(np.sqrt(n))
+    worth = min((one["n_eff"] for one in stat["estimates"]), default=float("nan"))
+    plot = Plot(Axis(0, lags + 1, "samples apart", whole=True),
+                Axis.around(np.concatenate([found, [0, 1, -limit]]), "correlation"),
+                f"autocorrelation of {series} up to {lags} samples apart: {found[0]:.2g} one apart")  # fmt: skip
+    plot.area([0, lags + 1, lags + 1, 0], [-limit, -limit, limit, limit], 7)
+    plot.rule(y=0.0)
+    for lag, value in enumerate(found, 1):
+        plot.line([lag, lag], [0.0, value])
+    return Figure("Does a slow moment last?", plot.markup(),
+                  f"n = {n} (the longest launch); grey: 95 % of independent samples; all launches: n_eff "
+                  f"{worth:.4g} of {stat['n']}")  # fmt: skip
+
+
+def _normal(ordered: np.ndarray, stat: Mapping[str, Any], unit: str, series: str) -> Figure:
     from scipy.stats import norm
 
-    ordered = np.sort(kept)
-    shown = _thin(ordered)
-    expected = norm.ppf((shown + 0.5) / ordered.size)
-    axes.plot(expected, ordered[shown], ".", markersize=2)
-    low, high = np.quantile(kept, [0.25, 0.75])
+    places = np.unique(np.linspace(0, ordered.size - 1, min(ordered.size, MOST_CURVE)).astype(int))
+    places = np.union1d(places, np.arange(max(0, ordered.size - 20), ordered.size))
+    expected = norm.ppf((places + 0.5) / ordered.size)
+    top = min(float(ordered[-1]), 1.5 * float(np.quantile(ordered, 0.99)))
+    low, high = np.quantile(ordered, [0.25, 0.75])
     slope = (high - low) / (norm.ppf(0.75) - norm.ppf(0.25))
-    axes.plot(expected, np.median(kept) + slope * expected, linewidth=1, color="gray")
-    _name(axes, "Is it normal?", "normal quantile (line: if it were)", "ms")
+    found = stat.get("normality")
+    said = "too few to test" if found is None else f"Shapiro-Wilk W {found['W']:.3g}, p {found['p']:.2g}"
+    plot = Plot(Axis.around(expected, "standard normal quantile"), Axis.around(ordered[ordered <= top], unit),
+                f"normal quantile plot of {series}: {said}", "y")  # fmt: skip
+    plot.line(expected[[0, -1]], np.median(ordered) + slope * expected[[0, -1]], kind="guide")
+    plot.points(expected, ordered[places], size=3)
+    caption = f"n = {ordered.size}; line: where normal ones would lie; {said}; intervals do not assume it"
+    return Figure("Are they normal?", plot.markup(), caption)
 
 
-def _name(axes: Any, title: str, x: str, y: str) -> None:
-    axes.set_title(title, fontsize=10)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.grid(alpha=0.3)
-
-
-def _thin(values: np.ndarray) -> np.ndarray:
-    """Positions of at most a thousand evenly spaced values, and of the twenty largest."""
-    if values.size <= MOST_POINTS:
+def _thin(values: np.ndarray, most: int) -> np.ndarray:
+    """Positions of at most ``most`` evenly spaced values, and of the twenty largest."""
+    if values.size <= most:
         return np.arange(values.size)
-    even = np.linspace(0, values.size - 1, MOST_POINTS).astype(int)
-    return np.unique(np.concatenate([even, np.argsort(values)[-20:]]))
-
-
-def to_svg(figure: Any) -> str:
-    """A figure as an SVG element that is the same bytes every time."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    text = io.StringIO()
-    FigureCanvasSVG(figure).print_svg(text, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    return text.getvalue()[text.getvalue().index("<svg") :]
+    even = np.linspace(0, values.size - 1, most).astype(int)
+    return np.union1d(even, np.argsort(values)[-20:])

@@ -1,25 +1,33 @@
 """The report: one self-contained HTML page, made of a results folder's files and of nothing else.
 
-Verdict first, curves second, environment last. All text is escaped; the page loads nothing from anywhere.
+Verdict and rules first, then setup, results, distributions, curves; environment last. All text is escaped; the page
+loads nothing from anywhere, and is complete without its script, which only shows values under the pointer and switches
+axes to a logarithmic scale. :mod:`deep500.compare.report` puts several runs on one page.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deep500.results.figures import series_svg, to_svg
+from deep500.measure.quantiles import quantile
+from deep500.results.figures import series_figures, unit_for
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.record import REPORT, Record
-from deep500.results.rules import RULES, RULES_FILE
+from deep500.results.report_curves import bar_figure, columns, curve_figures, is_number
+from deep500.results.rules import CLAIMS, FAIL, NOT_APPLICABLE, PASS, RULES, RULES_FILE
 from deep500.results.stats import STATS
 
 ENOUGH = 20
 """Series with fewer samples are not plotted."""
 
-CURVES = (("loss", "loss"), ("accuracy", "accuracy (%)"))
-"""Endings of the keys in ``metrics.jsonl`` that are plotted together, and the axis they share."""
+UNFINISHED: dict[str, Any] = {"verdict": "UNFINISHED", "metrics": [], "labels": []}
+MARKS = {"PASSED": "✓", "FAILED": "✗", "UNJUDGED": "–", "UNFINISHED": "…"}
+ENERGY_UNITS = ("J", "W", "Wh", "kWh", "g", "kg", "EUR", "USD")
 
 
 def write_report(record: Record) -> Path:
@@ -30,52 +38,144 @@ def write_report(record: Record) -> Path:
 
 
 def render(record: Record) -> str:
-    """The page as text."""
+    """The page of one run as text."""
+    return render_views([view(record)])
+
+
+def render_views(views: Sequence[Mapping[str, Any]], comparison: Mapping[str, Any] | None = None) -> str:
+    """A page of several runs.
+
+    Args:
+        views: one :func:`view` per run.
+        comparison: what the template needs for the comparison of the first run with the others; None without one.
+    """
     from jinja2 import Environment, FileSystemLoader
     from markupsafe import Markup
 
-    manifest, epochs = record.manifest(), record.epochs()
-    summary = record.summary() or {"verdict": "UNFINISHED", "metrics": [], "labels": []}
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True,
+                              lstrip_blocks=True)  # fmt: skip
     environment.filters["number"] = format_number
     environment.filters["pretty"] = to_json
-    title = f"{manifest['recipe']} ({', '.join(summary['labels'])})" if summary["labels"] else manifest["recipe"]
+    environment.filters["time"] = format_time
+    environment.filters["unit"] = lambda seconds: unit_for(seconds)[1]
+    environment.filters["words"] = lambda name: str(name).replace("_", " ")
+    script = (Path(__file__).parent / "report.js").read_text(encoding="utf-8")
+    # the page's own policy lets this script run and no other, whatever a name in a manifest may hold
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     return environment.get_template("report.html.j2").render(
-        manifest=manifest,
-        summary=summary,
-        title=title,
-        word=summary["verdict"].split()[0],
-        curve=Markup(curve_svg(epochs, ", ".join(summary["labels"]))) if epochs else "",
-        epochs=epochs,
-        columns=columns(epochs),
-        rules=_in_order(_content(record, RULES_FILE, "rules")),
-        series=_content(record, STATS, "series"),
-        figures=_figures(record, ", ".join(summary["labels"])),
+        views=views, comparison=comparison, several=len(views) > 1, script=Markup(script), script_sha256=digest
     )
 
 
-def _content(record: Record, name: str, key: str) -> dict[str, Any]:
+def view(record: Record, name: str = "") -> dict[str, Any]:
+    """What the page shows of a run; ``name`` tells it from others on the same page."""
+    manifest, epochs = record.manifest(), record.epochs()
+    summary = record.summary() or UNFINISHED
+    rules = _content(record, RULES_FILE, "rules")
+    series = _content(record, STATS, "series")
+    claims = _content(record, CLAIMS, "claims") or []
+    word = summary["verdict"].split()[0]
+    return {
+        "name": name or manifest["recipe"],
+        "manifest": manifest,
+        "summary": summary,
+        "labels": summary["labels"],
+        "word": word,
+        "mark": MARKS.get(word, "–"),
+        "rules": {name: rules[name] for name in RULES if name in rules},
+        "counts": {status: sum(one["status"] == status for one in rules.values())
+                   for status in (PASS, FAIL, NOT_APPLICABLE)},
+        "metrics": [metric_row(metric) for metric in summary["metrics"]],
+        "series": {name: {**stat, "sentence": sentence(stat)} for name, stat in series.items() if stat["estimates"]},
+        "headline": _headline(series),
+        "figures": {name: series_figures(record.samples, name, stat) for name, stat in series.items()
+                    if stat.get("n", 0) >= ENOUGH},
+        "epochs": epochs,
+        "columns": columns(epochs),
+        "curves": curve_figures(epochs),
+        "breakdown": _breakdown(record, series, claims),
+        "bounds": _bounds(claims),
+        "energy": [metric_row(metric) for metric in summary["metrics"] if metric["unit"] in ENERGY_UNITS],
+        "rerun": rerun(manifest),
+    }  # fmt: skip
+
+
+def _content(record: Record, name: str, key: str) -> Any:
     path = record.path / name
     return read_json(path).get(key, {}) if path.exists() else {}
 
 
-def _in_order(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: found[name] for name in RULES if name in found}
+def _headline(series: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The median that stands beside the verdict: of the steps, else of the first series."""
+    name = "step" if "step" in series else next(iter(series), None)
+    estimates = [one for one in series[name]["estimates"] if one["q"] == 0.5] if name is not None else []
+    return {"series": name, "estimate": estimates[0]} if estimates else None
 
 
-def _figures(record: Record, label: str) -> dict[str, Any]:
-    """Plots of the series that have enough samples to show a distribution."""
-    from markupsafe import Markup
+def metric_row(metric: Mapping[str, Any]) -> dict[str, Any]:
+    """A metric with the interval of its median over the seeds, where there are enough of them for one."""
+    values = [value for value in metric["values"] if is_number(value)]
+    found = quantile(values, independent=True) if len(values) == len(metric["values"]) and values else None
+    interval = None if found is None or metric["standing"] != "result" else (found.low, found.high)
+    return {**metric, "interval": interval if interval and interval[0] is not None else None, "n": len(values)}
 
-    series = _content(record, STATS, "series")
-    return {name: Markup(series_svg(record.samples, name, stat, label)) for name, stat in series.items()
-            if stat.get("n", 0) >= ENOUGH}  # fmt: skip
+
+def sentence(stat: Mapping[str, Any]) -> str:
+    """How a series came to its figures, in words."""
+    launches = stat["launches"]
+    sizes = sorted({launch["n"] for launch in launches})
+    each = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    cut = sum(launch["cut"]["index"] for launch in launches)
+    parts = [f"{len(launches)} launch{'es' if len(launches) > 1 else ''} of {each} samples, {cut} of them discarded "
+             "as warm-up (MSER-5)"]  # fmt: skip
+    unsteady = [str(one["launch"]) for one in launches if one["cut"]["state"] not in ("steady", "too short to tell")]
+    if unsteady:
+        parts.append(f"no steady state in launch {', '.join(unsteady)}")
+    normality = stat.get("normality")
+    if normality is not None:
+        word = "rejected" if normality["p"] < 0.01 else "not rejected"
+        parts.append(
+            f"normality {word} (Shapiro-Wilk W {normality['W']:.3g}), intervals are of ranks and do not need it"
+        )
+    between = stat["between_launches"]["kruskal_p"]
+    if between is not None:
+        word = "differ" if between < 0.01 else "do not differ visibly"
+        parts.append(f"launches {word} (Kruskal-Wallis p {between:.2g})")
+    return "; ".join(parts) + "."
 
 
-def columns(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Keys of the epoch lines that hold numbers, seed and epoch first."""
-    found = dict.fromkeys(key for line in epochs for key, value in sorted(line.items()) if _is_number(value))
-    return [*(key for key in ("seed", "epoch") if key in found), *(k for k in found if k not in ("seed", "epoch"))]
+def _breakdown(record: Record, series: Mapping[str, Any], claims: Sequence[Mapping[str, Any]]) -> Any:
+    """Bars of where the time went: as claimed, or what the recorded steps, epochs and validations add up to."""
+    claimed = next((c for c in claims if c.get("type") == "breakdown"), None)
+    if claimed is not None:
+        parts = {str(name): float(seconds) for name, seconds in claimed["parts"].items()}
+        return bar_figure(parts, "s", "Where did the time go?", f"parts of {format_time(claimed['wall'])}; observation")
+    samples = record.samples
+    sums = {name: sum(float(samples.durations(name, one["launch"]).sum()) for one in series[name]["launches"])
+            for name in ("step", "epoch", "validation") if name in series}  # fmt: skip
+    if not {"step", "epoch"} <= sums.keys():
+        return None
+    parts = {"steps": sums["step"], "rest of epochs": max(0.0, sums["epoch"] - sums["step"])}
+    parts |= {"validation": sums["validation"]} if "validation" in sums else {}
+    caption = f"{format_time(sum(parts.values()))} in all, warm-up included; one sum each: observation"
+    return bar_figure(parts, "s, all seeds together", "Where did the time go?", caption)
+
+
+def _bounds(claims: Sequence[Mapping[str, Any]]) -> Any:
+    """Bars of claimed rates as a share of what is possible."""
+    rates = [c for c in claims if c.get("type") == "rate" and c.get("bound")]
+    if not rates:
+        return None
+    parts = {str(c.get("name", f"rate {n}")): 100 * c["flops"] / c["bound"] for n, c in enumerate(rates, 1)}
+    return bar_figure(parts, "% of the bound", "How close to what the machine can do?",
+                      "the guide is the measured roof; observation", 100.0)  # fmt: skip
+
+
+def rerun(manifest: Mapping[str, Any]) -> list[str]:
+    """Command lines that repeat a run."""
+    git = (manifest.get("environment") or {}).get("git") or {}
+    lines = [shlex.join(["git", "checkout", git["commit"]])] if git.get("commit") else []
+    return [*lines, shlex.join(["deep500", "run", manifest["recipe_file"] or manifest["recipe"], *manifest["argv"]])]
 
 
 def format_number(value: Any) -> str:
@@ -90,34 +190,12 @@ def format_number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def curve_svg(epochs: Sequence[Mapping[str, Any]], label: str = "") -> str:
-    """Loss and accuracy over epochs, one line per seed and quantity, as an SVG element.
+def format_time(seconds: Any, like: float | None = None, bare: bool = False) -> str:
+    """Seconds in a unit that suits them, or that suits ``like``; without the unit's name if ``bare``.
 
-    Args:
-        epochs: lines of ``metrics.jsonl``.
-        label: what must be said beside every number of the run; it goes into the figure's title.
+    Example:
+        >>> format_time(0.0021), format_time(0.0021, like=3.0, bare=True)
+        ('2.1 ms', '0.0021')
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context({"svg.hashsalt": "deep500", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(9, 3.4), layout="constrained")
-        for axes, (ending, name) in zip(figure.subplots(1, len(CURVES)), CURVES, strict=True):
-            for seed in dict.fromkeys(line["seed"] for line in epochs):
-                lines = [line for line in epochs if line["seed"] == seed]
-                for number, key in enumerate(k for k in columns(lines) if k.endswith(ending)):
-                    points = [(line["epoch"], line[key]) for line in lines if _is_number(line.get(key))]
-                    legend = key.replace("_", " ") if seed == epochs[0]["seed"] else None
-                    axes.plot(*zip(*points, strict=True), color=f"C{number}", label=legend, marker=".", linewidth=1)
-            axes.set_xlabel("epoch")
-            axes.set_ylabel(name)
-            axes.grid(alpha=0.3)
-            if axes.get_legend_handles_labels()[0]:
-                axes.legend()
-        if label:
-            figure.suptitle(label)
-        return to_svg(figure)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    factor, unit = unit_for(seconds if like is None else like)
+    return f"{factor * seconds:.4g}" if bare else f"{factor * seconds:.4g} {unit}"

@@ -50,7 +50,7 @@ def test_report_is_the_one_in_the_folder(run, tmp_path, capsys):
     assert page.read_text() == (run / "report.html").read_text()
     text = page.read_text()
     assert all(f"<b>{rule}</b>" in text for rule in ("R1", "R12", "F1", "F12"))
-    assert "median of" in text and "Where the time of a step lies" in text and "observation" in text
+    assert "median of" in text and "Does it hold steady?" in text and "observation" in text
 
 
 def test_export_to_csv(run, tmp_path, capsys):

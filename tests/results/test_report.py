@@ -1,4 +1,4 @@
-"""The report: self-contained, escaped, labelled wherever a number stands, verdict before everything else."""
+"""The report: self-contained, escaped, labelled wherever a number stands, verdict and rules before everything else."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from html.parser import HTMLParser
 
 import pytest
 
+from deep500.measure.quantiles import quantile
 from deep500.metrics import TestAccuracy, TestLoss
 from deep500.results import Circumstances, Record, judge, overall, write_report
-from deep500.results.report import columns, curve_svg, format_number
+from deep500.results.files import read_json
+from deep500.results.report import format_number, format_time, metric_row, rerun
+from deep500.results.report_curves import columns
+from tests.results.report_cases import HOSTILE, finished, manifest
 
 LABELS = ["stand-in data", "open division"]
-HOSTILE = "<script>alert('x')</script>"
 
 
 def half(**more):
@@ -21,13 +24,11 @@ def half(**more):
 
 @pytest.fixture
 def record(tmp_path):
-    manifest = {
-        "resolved": {"recipe": {"model": HOSTILE}}, "division": "open", "opened": ["epochs=1"], "seeds": [0, 1],
-        "recipe_file": HOSTILE, "recipe_sha256": None, "argv": ["--open"], "warnings": [HOSTILE],
-        "device": {"asked": None, "used": "cpu:0"}, "data": {"train": half(), "validation": half()},
-        "environment": {"cpu": None}, "resumed": [{"at": "now"}],
-    }  # fmt: skip
-    made = Record.create(tmp_path, "job & co", manifest)
+    made = Record.create(tmp_path, "job & co", manifest(
+        2, resolved={"recipe": {"model": HOSTILE}}, division="open", opened=["epochs=1"], recipe_file=HOSTILE,
+        recipe_sha256=None, argv=["--open"], warnings=[HOSTILE], data={"train": half(), "validation": half()},
+        environment={"cpu": None}, resumed=[{"at": "now"}],
+    ))  # fmt: skip
     for seed in (0, 1):
         for epoch in (1, 2):
             line = {"train_loss": 1.0 / epoch, "test_accuracy": 50.0 * epoch, "test_loss": None, "complete": True}
@@ -42,71 +43,178 @@ def finish(record, labels=LABELS):
     return write_report(record).read_text(encoding="utf-8")
 
 
-class Balance(HTMLParser):
-    """Raises on tags that are not closed in order."""
+class Page(HTMLParser):
+    """Raises on tags that are not closed in order; keeps what matters to those who do not see the page."""
 
-    def __init__(self):
+    def __init__(self, text):
         super().__init__()
         self.open: list[str] = []
-        self.loads: list[str] = []
+        self.tags: list[tuple[str, dict]] = []
+        self.headings: list[int] = []
+        self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.handle_startendtag(tag, attrs)
-        if tag != "meta":
+        if tag not in ("meta", "link", "br"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
-        self.loads += [str(v) for k, v in attrs if k in ("src", "href", "xlink:href") and not str(v).startswith("#")]
+        self.tags.append((tag, dict(attrs)))
+        if re.fullmatch(r"h[1-6]", tag):
+            self.headings.append(int(tag[1]))
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
+    def all(self, tag):
+        return [attrs for name, attrs in self.tags if name == tag]
+
+    @property
+    def loads(self):
+        """Addresses that a browser would fetch or follow, other than places within the page."""
+        found = [
+            value for _, attrs in self.tags for key, value in attrs.items() if key in ("src", "href", "xlink:href")
+        ]
+        return [value for value in found if not value.startswith("#") and value != "data:,"]
+
+
+def check_accessible(text):
+    """Landmarks, one h1, no level of headings left out, table heads with a scope, figures with words, unique ids."""
+    page = Page(text)
+    assert page.open == [] and page.loads == []
+    assert len(page.all("main")) == len(page.all("header")) == len(page.all("footer")) == 1
+    assert all("aria-label" in nav for nav in page.all("nav")) and page.all("html") == [{"lang": "en"}]
+    assert page.headings[0] == 1 and page.headings.count(1) == 1
+    assert all(after <= before + 1 for before, after in zip(page.headings, page.headings[1:], strict=False))
+    assert all(cell.get("scope") in ("row", "col") for cell in page.all("th"))
+    plots = [svg for svg in page.all("svg") if svg.get("class") == "plot"]
+    assert len(plots) == len(page.all("figure")) == len(page.all("figcaption"))
+    assert all(svg["role"] == "img" and len(svg["aria-label"]) > 30 for svg in plots)
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    links = [link["href"][1:] for link in page.all("a")]
+    assert len(ids) == len(set(ids)) and set(links) <= set(ids)
+    return page
+
 
 def test_page_is_well_formed_escaped_and_loads_nothing(record):
-    page = finish(record)
-    parser = Balance()
-    parser.feed(page)
-    assert parser.open == [] and parser.loads == []
-    assert "<script" not in page and page.count("&lt;script&gt;") >= 4 and "job &amp; co" in page
-    assert "url(http" not in page and "@import" not in page
+    text = finish(record)
+    page = check_accessible(text)
+    assert len(page.all("script")) == 1 and "&lt;script&gt;" in text and "job &amp; co" in text
+    assert text.count("&lt;script&gt;") >= 4 and "<script>alert" not in text
+    assert "url(" not in text and "@import" not in text and "default-src 'none'" in text
+
+
+@pytest.mark.parametrize("where", ["recipe", "metric", "label", "axis", "seed"])
+def test_hostile_names_are_text_wherever_they_stand(record, where):
+    finish(record)
+    summary = record.summary()
+    if where == "recipe":
+        record.write_manifest({**record.manifest(), "recipe": HOSTILE})
+    elif where in ("metric", "label"):
+        part = {"metrics": [{**summary["metrics"][0], "name": HOSTILE, "unit": HOSTILE}]}
+        record.write_summary({**summary, **(part if where == "metric" else {"labels": [HOSTILE]})})
+    elif where == "axis":
+        line = {"train_loss": 1.0, f"{HOSTILE}_loss": 2.0, HOSTILE: 3.0}
+        record.add_epoch(0, 3, line, {"arrays": {}, "values": {}})
+    else:
+        record.write_manifest({**record.manifest(), "seeds": [HOSTILE], "series": {HOSTILE: {"meaning": HOSTILE}}})
+    text = write_report(record).read_text(encoding="utf-8")
+    assert "<script>alert" not in text and text.count("<script>") == 1 and "&lt;script&gt;" in text
+    check_accessible(text)
 
 
 def test_labels_stand_wherever_numbers_do(record):
     page = finish(record)
-    for heading in re.findall(r"<h2>(\w+)(.*?)</h2>", page):
+    for heading in re.findall(r"<h2.*?>(\w+)(.*?)</h2>", page):
         assert heading[0] == "Environment" or "stand-in data" in heading[1]
-    rows = [row for row in re.findall(r"<tr><td>.*?</tr>", page, flags=re.DOTALL) if "test_" in row]
+    rows = [row for row in re.findall(r"<tr><th scope=.row.>test_.*?</tr>", page, flags=re.DOTALL)]
     assert len(rows) == 2 and all("stand-in data" in row and "open division" in row for row in rows)
-    assert page.count("stand-in data") > page.count("open division") > 6
-    assert "stand-in data" not in finish(record, labels=[]).partition("What was run")[0].replace("(stand-in data)", "")
+    captions = re.findall(r"<figcaption>.*?</figcaption>", page)
+    assert captions and all("stand-in data" in one and "open division" in one for one in captions)
+    unlabelled = finish(record, labels=[]).replace("(stand-in data)", "")
+    assert unlabelled.count("stand-in data") == 2  # beside the two halves of the data
 
 
 def test_order_and_content(record):
     page = finish(record)
-    places = [
-        page.index(text) for text in ("UNJUDGED (stand-in data)", "<h2>Metrics", "<svg", "What was run", "Environment<")
-    ]
-    assert places == sorted(places)
-    assert "93.25 %" in page and "(median of 2)" in page and "91 to 95.5 %" in page and "at least 93 %" in page
-    assert "not measured" in page and "resumed" in page and "ran on cpu:0" in page and "asked for the default" in page
+    order = ("UNJUDGED (stand-in data)", 'id="setup"', 'id="results"', 'id="curves"', "<svg", 'id="costs"',
+             'id="again"', 'id="environment"')  # fmt: skip
+    assert [page.index(text) for text in order] == sorted(page.index(text) for text in order)
+    assert "93.25 %" in page and "observation (median of 2 seeds)" in page and "91, 95.5" in page
+    assert "at least 93 %" in page and "resumed 1 time" in page
+    assert "not measured" in page and "ran on cpu:0" in page and "asked for the default" in page
+
+
+def test_broken_rules_come_first_and_say_what_to_do(tmp_path):
+    text = finished(tmp_path).path.joinpath("report.html").read_text(encoding="utf-8")
+    page = re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+    assert page.index("R9 is broken") < page.index('<div class="rules">') < page.index('id="setup"')
+    assert "record it with full_environment()" in page and "1 rule broken" in page
+    rules = read_json(tmp_path / "job" / next((tmp_path / "job").iterdir()).name / "rules.json")["rules"].values()
+    for status, words in (("pass", "hold"), ("not applicable", "not applicable")):
+        assert f"{sum(one['status'] == status for one in rules)} {words}</li>" in page
+
+
+def test_every_time_has_unit_interval_and_worth_or_is_an_observation(tmp_path):
+    record = finished(tmp_path, samples=200, series=("step", "epoch"), seeds=1)
+    text = (record.path / "report.html").read_text(encoding="utf-8")
+    rows = re.findall(r"<tr><th scope=.row.>(?:step|epoch)</th>.*?</tr>", text, flags=re.DOTALL)
+    assert len(rows) == 6
+    for row in rows:
+        assert re.search(r"\d (ns|µs|ms|s)<", row) and 'data-head="n_eff" class="n">' in row
+        assert ("% CI" in row) != ("n too small" in row and ">observation" in row)
+    assert sum("observation" in row for row in rows) == 2  # 200 samples have no interval of the 99th percentile
+    one_seed = re.search(r"<tr><th scope=.row.>test_accuracy</th>.*?</tr>", text, flags=re.DOTALL)
+    assert one_seed and "observation (one seed)" in one_seed[0]
+
+
+def test_interval_of_a_metric_is_the_exact_one_of_its_median(tmp_path):
+    values = [93.0, 91.5, 94.0, 92.0, 95.0, 93.5, 90.0, 96.0]
+    row = metric_row(judge(TestAccuracy(), 93.0, values, Circumstances()).as_dict())
+    found = quantile(values, independent=True)
+    assert row["interval"] == (found.low, found.high) and row["n"] == 8 and found.low == 90.0 and found.high == 96.0
+    assert metric_row(judge(TestAccuracy(), 93.0, values[:5], Circumstances()).as_dict())["interval"] is None
+    assert metric_row(judge(TestAccuracy(), 93.0, [*values, None], Circumstances()).as_dict())["interval"] is None
+
+
+def test_parts_bounds_and_energy_are_shown_only_where_they_were_measured(tmp_path):
+    plain = (finished(tmp_path / "plain").path / "report.html").read_text(encoding="utf-8")
+    costs = plain[plain.index('id="costs"') :]
+    assert costs.partition("</section>")[0].count("not measured") == 3 and "Where did the time go?" not in plain
+    timed = (finished(tmp_path / "timed", series=("step", "epoch")).path / "report.html").read_text(encoding="utf-8")
+    assert "Where did the time go?" in timed and "rest of epochs" in timed
+    claims = [{"type": "breakdown", "parts": {"forward": 2.0, "backward": 3.0}, "wall": 5.0},
+              {"type": "rate", "name": "matmul", "flops": 2e9, "bound": 8e9}]  # fmt: skip
+    full = (finished(tmp_path / "full", claims=claims).path / "report.html").read_text(encoding="utf-8")
+    assert "backward 3" in full and "matmul 25" in full and "How close to what the machine can do?" in full
+    assert full[full.index('id="costs"') :].partition("</section>")[0].count("not measured") == 1
 
 
 def test_unfinished_run_has_a_report_that_says_so(record):
-    page = write_report(record).read_text(encoding="utf-8")
-    assert "<h1>UNFINISHED</h1>" in page
+    assert "UNFINISHED</h1>" in write_report(record).read_text(encoding="utf-8")
 
 
-def test_curve_is_the_same_every_time_and_carries_its_label(record):
-    one, other = (curve_svg(record.epochs(), "stand-in data") for _ in range(2))
-    assert one == other and one.startswith("<svg") and "stand-in data" in one
-    assert one.count(">train loss<") == 1 and ">test accuracy<" in one
+def test_it_is_the_same_every_time(tmp_path):
+    record = finished(tmp_path)
+    first = (record.path / "report.html").read_bytes()
+    assert write_report(record).read_bytes() == first
 
 
 def test_a_column_that_was_never_measured_is_left_out(record):
     assert columns(record.epochs()) == ["seed", "epoch", "test_accuracy", "train_loss"]
 
 
+def test_the_command_to_run_it_again_survives_a_shell():
+    lines = rerun({"recipe_file": "my recipe.py", "argv": ["--repeat", "2"], "environment": {"git": {"commit": "abc"}}})
+    assert lines == ["git checkout abc", "deep500 run 'my recipe.py' --repeat 2"]
+
+
 @pytest.mark.parametrize(("value", "text"), [(None, "not measured"), (0, "0"), (12345, "12345"), (97.4567, "97.46"),
                                              (float("nan"), "nan"), (1e-7, "1e-07")])  # fmt: skip
 def test_numbers(value, text):
     assert format_number(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.0021, "2.1 ms"), (3.0, "3 s"), (4.56e-7, "456 ns"), (0.0, "0 s")])
+def test_times(value, text):
+    assert format_time(value) == text

@@ -1,0 +1,183 @@
+"""``deep500 report DIR [DIR ...]``: one page for one run or several, with the first compared to each of the others."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deep500.compare.runs import HEADLINE, InvalidComparison, RunComparison, SeriesComparison, compare_runs
+from deep500.errors import ResultsError
+from deep500.measure.comparison import FASTER, MARGIN, SLOWER, UNRESOLVED
+from deep500.measure.quantiles import quantile
+from deep500.results.figures import Figure
+from deep500.results.files import read_json, to_json, write_atomic
+from deep500.results.record import Record
+from deep500.results.report import metric_row, render, render_views, view
+from deep500.results.report_svg import BOTTOM, TOP, Axis, Plot, place_names, room_for
+from deep500.results.samples import SampleStore
+from deep500.results.stats import STATS
+
+QUANTILES = tuple(round(0.05 * k, 2) for k in range(1, 20))
+ENOUGH = 40
+"""Series with fewer samples in either run have no plot of quantile differences."""
+
+MOST_PLOTS = 8
+PAIRWISE = 0.975
+"""Level of each of two intervals that hold together with 95 % (Bonferroni)."""
+
+
+def add_command(commands: Any) -> dict[str, Callable[[argparse.Namespace], int]]:
+    """Declare ``report`` on argparse's sub-parsers and return what executes it."""
+    one = commands.add_parser("report", help="write one page about a run, or about several with their comparison")
+    one.add_argument("folders", type=Path, nargs="+", metavar="folder", help="results folder; the first is the base")
+    one.add_argument("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE", help="(./report.html)")
+    return {"report": _report}
+
+
+def _report(words: argparse.Namespace) -> int:
+    write_atomic(words.output, render_runs(words.folders))
+    sys.stdout.write(f"{words.output}\n")
+    return 0
+
+
+def render_runs(folders: Sequence[Path]) -> str:
+    """The page about these runs as text; each is compared with the first.
+
+    Runs that cannot be compared (another recipe, altered, unfinished) are shown, and the page says why not.
+
+    Raises:
+        ResultsError: a folder is none of a run, or is named twice.
+    """
+    records = [Record.open(folder) for folder in folders]
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise ResultsError(f"got {', '.join(map(str, folders))}; expected different runs: name each of them once")
+    if len(records) == 1:
+        return render(records[0])
+    names = _names(folders)
+    views = [view(record, name) for record, name in zip(records, names, strict=True)]
+    pairs = [_pair(folders[0], folder, views[0], one) for folder, one in zip(folders[1:], views[1:], strict=True)]
+    return render_views(views, {"base": names[0], "pairs": pairs})
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The shortest ends of the paths that tell the folders apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    for length in range(1, max(map(len, parts))):
+        ends = ["/".join(one[-length:]) for one in parts]
+        if len(set(ends)) == len(ends):
+            return ends
+    return [str(folder) for folder in folders]
+
+
+def _pair(first: Path, second: Path, base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """What the template shows of one comparison."""
+    labels = list(dict.fromkeys([*base["labels"], *other["labels"]]))
+    about = {"name": other["name"], "labels": labels, "error": ""}
+    try:
+        found = compare_runs(first, second)
+    except InvalidComparison as error:
+        return {**about, "error": str(error)}
+    head = _headline(found)
+    metrics = [{m["name"]: metric_row(m) for m in one["summary"]["metrics"]} for one in (base, other)]
+    return {
+        **about,
+        "word": head.verdict if head else UNRESOLVED,
+        "sentence": _sentence(found, base["name"], other["name"]),
+        "changed": {name: tuple(map(_short, ends)) for name, ends in found.changed.items()},
+        "series": found.series,
+        "metrics": {name: (metrics[0][name], metrics[1][name]) for name in found.metrics},
+        "figures": _figures(found, other["name"]),
+    }
+
+
+def _headline(found: RunComparison) -> SeriesComparison | None:
+    """The series by which runs are judged: the steps, else the first."""
+    return next((one for one in found.series if one.series == HEADLINE), next(iter(found.series), None))
+
+
+def _sentence(found: RunComparison, base: str, other: str) -> str:
+    """The verdict on the headline series in words; the word itself comes from :func:`verdict` alone."""
+    head = _headline(found)
+    if head is None:
+        return f"{other} and {base} have no series of times in common: nothing is said about speed."
+    size = f"time ratio {head.ratio.median:.3f}"
+    if head.ratio.low is not None and head.ratio.high is not None:
+        size += f" [{head.ratio.low:.3f}, {head.ratio.high:.3f}], 95 % CI"
+    else:
+        size += ", observation"
+    known = {FASTER: f"{other} is faster than {base}", SLOWER: f"{other} is slower than {base}",
+             UNRESOLVED: f"Unresolved: {other} may be faster or slower than {base}"}  # fmt: skip
+    words = known.get(head.verdict, f"{other} and {base} are equivalent")
+    p = "not tested" if head.p is None else f"p {head.p:.2g}"
+    return f"{words} ({head.series}: {size}; {p}; {head.basis})."
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else to_json(value, indent=None)
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+def _figures(found: RunComparison, other: str) -> list[Figure]:
+    figures = [_ratios(found, other)] if found.series else []
+    stores = [SampleStore(path) for path in (found.first, found.second)]
+    stats = [read_json(path / STATS)["series"] for path in (found.first, found.second)] if found.series else []
+    for one in found.series[:MOST_PLOTS]:
+        samples = [_kept(store, one.series, stat[one.series]) for store, stat in zip(stores, stats, strict=True)]
+        if min(map(len, samples)) >= ENOUGH and all(values.min() > 0 for values in samples):
+            figures.append(_quantile_differences(one.series, *samples))
+    return figures
+
+
+def _kept(store: SampleStore, series: str, stat: Mapping[str, Any]) -> np.ndarray:
+    parts = [store.durations(series, one["launch"])[one["cut"]["index"] :] for one in stat["launches"]]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _ratios(found: RunComparison, other: str) -> Figure:
+    """Every series' ratio with its interval, beside 1 and the smallest difference of interest."""
+    rows = [[None if end is None else 100 * (end - 1) for end in (one.ratio.median, one.ratio.low, one.ratio.high)]
+            for one in found.series]  # fmt: skip
+    ends = [v for row in rows for v in row if v is not None and math.isfinite(v)]
+    names = place_names([one.series for one in found.series])
+    said = ", ".join(f"{one.series} {100 * (one.ratio.median - 1):+.3g} %" for one in found.series)
+    plot = Plot(Axis.around([*ends, 0, 100 * MARGIN, -100 * MARGIN], "change of the median time (%)"),
+                Axis(-len(rows) + 0.5, 0.5, "", labels=names), f"time of {other} compared with the first run: {said}",
+                height=TOP + BOTTOM + 34 * max(2, len(rows)), left=room_for(names))  # fmt: skip
+    plot.shade(-100 * MARGIN, 100 * MARGIN)
+    plot.rule(x=0.0)
+    for place, (middle, low, high) in enumerate(rows):
+        if low is not None and high is not None:
+            plot.line([low, high], [-place, -place], place, "thick")
+        if middle is not None and math.isfinite(middle):
+            plot.points([middle], [-place], place, 9)
+    return Figure("Is it faster, and by how much?", plot.markup(), "left of 0 is faster; line: 95 % interval, grey: "
+                  f"differences up to {100 * MARGIN:g} %, which do not matter")  # fmt: skip
+
+
+def _quantile_differences(series: str, first: np.ndarray, second: np.ndarray) -> Figure:
+    """By how much every quantile differs: a difference of the medians may hide one of the tails."""
+    pairs = [(quantile(first, q, PAIRWISE), quantile(second, q, PAIRWISE)) for q in QUANTILES]
+    middle = [100 * (b.value / a.value - 1) for a, b in pairs]
+    bounded = [place for place, (a, b) in enumerate(pairs) if a.low is not None and b.low is not None]
+    low = [100 * ((pairs[p][1].low or 0) / (pairs[p][0].high or math.inf) - 1) for p in bounded]
+    high = [100 * ((pairs[p][1].high or 0) / (pairs[p][0].low or math.inf) - 1) for p in bounded]
+    percent = [100 * q for q in QUANTILES]
+    signs = {value > 0 for value in middle}
+    crossing = "quantiles cross: which is faster depends on where one looks" if len(signs) > 1 else "no crossing"
+    plot = Plot(Axis(0, 100, "quantile (%)", whole=True), Axis.around([*middle, *low, *high, 0.0], "difference (%)"),
+                f"difference of the quantiles of {series}: {middle[0]:+.3g} % at 5 %, {middle[9]:+.3g} % at the "
+                f"median, {middle[-1]:+.3g} % at 95 %; {crossing}")  # fmt: skip
+    plot.rule(y=0.0)
+    if len(bounded) > 1:
+        plot.band([percent[p] for p in bounded], low, high)
+    plot.line(percent, middle)
+    plot.points(percent, middle, 0, 5)
+    return Figure(f"{series}: is it faster for the quick ones and for the slow ones?", plot.markup(),
+                  f"below 0 is faster; n = {first.size} and {second.size}, n_eff of the medians "
+                  f"{pairs[9][0].n_eff:.4g} and {pairs[9][1].n_eff:.4g}; band: 95 % intervals; {crossing}")  # fmt: skip

@@ -1,0 +1,113 @@
+"""Plots of what training came to: learning curves over seeds; bars for parts of a whole and shares of a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deep500.measure.quantiles import FEWEST, quantile
+from deep500.results.figures import Figure
+from deep500.results.report_svg import BOTTOM, TOP, Axis, Plot, place_names, room_for
+
+CURVES = (
+    ("loss", "loss", "Does the loss fall, and for every seed?"),
+    ("accuracy", "accuracy (%)", "Does the accuracy rise, and for every seed?"),
+)
+"""Endings of the keys in ``metrics.jsonl`` that are plotted together, the axis they share, and the question."""
+
+
+def columns(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Keys of the epoch lines that hold numbers, seed and epoch first."""
+    found = dict.fromkeys(key for line in epochs for key, value in sorted(line.items()) if is_number(value))
+    return [*(key for key in ("seed", "epoch") if key in found), *(k for k in found if k not in ("seed", "epoch"))]
+
+
+def is_number(value: Any) -> bool:
+    """A finite number: no bool, no NaN."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and bool(np.isfinite(value))
+
+
+def curve_figures(epochs: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """Loss and accuracy over epochs: every seed thin, their median thick, and a band around it."""
+    found = []
+    for ending, axis, question in CURVES:
+        keys = [key for key in columns(epochs) if key.endswith(ending)]
+        if keys:
+            found.append(_curve(epochs, keys, axis, question))
+    return found
+
+
+def _curve(epochs: Sequence[Mapping[str, Any]], keys: Sequence[str], axis: str, question: str) -> Figure:
+    lines = {key: _by_seed(epochs, key) for key in keys}
+    every = [point for seeds in lines.values() for points in seeds.values() for point in points]
+    x, y = (np.array(values, np.float64) for values in zip(*every, strict=True))
+    seeds = max(len(found) for found in lines.values())
+    ends = ", ".join(f"{key.replace('_', ' ')} ends at {_last(found):.4g}" for key, found in lines.items())
+    plot = Plot(Axis.around(x, "epoch", whole=True), Axis.around(y, axis), f"{axis} over {int(x.max())} epochs, "
+                f"{seeds} seeds: {ends}", "y" if y.min() > 0 else "")  # fmt: skip
+    band = "interval"
+    for colour, (_key, found) in enumerate(lines.items()):
+        band = _one_key(plot, found, colour) if seeds > 1 else band
+        for points in found.values():
+            plot.line(*_columns(points), colour, "thin" if seeds > 1 else "")
+        if seeds == 1:
+            plot.points(*_columns(next(iter(found.values()))), colour, 4)
+    plot.legend([key.replace("_", " ") for key in lines])
+    said = f"thin: each of {seeds} seeds, thick: their median, band: {band}" if seeds > 1 else "one seed: observations"
+    return Figure(question, plot.markup(), said)
+
+
+def _one_key(plot: Plot, found: Mapping[Any, list[tuple[float, float]]], colour: int) -> str:
+    """Median and band over seeds at every epoch that more than one of them has; says what the band is."""
+    at: dict[float, list[float]] = {}
+    for points in found.values():
+        for epoch, value in points:
+            at.setdefault(epoch, []).append(value)
+    shared = sorted(epoch for epoch, values in at.items() if len(values) > 1)
+    if not shared:
+        return "none, no epoch has two seeds"
+    enough = all(len(at[epoch]) >= FEWEST for epoch in shared)
+    estimates = [quantile(at[epoch], independent=True) for epoch in shared]
+    low = [one.low if enough and one.low is not None else min(at[e]) for e, one in zip(shared, estimates, strict=True)]
+    high = [
+        one.high if enough and one.high is not None else max(at[e]) for e, one in zip(shared, estimates, strict=True)
+    ]
+    plot.band(shared, low, high, colour)
+    plot.line(shared, [one.value for one in estimates], colour, "thick")
+    return "95 % interval of the median" if enough else "smallest to largest"
+
+
+def _by_seed(epochs: Sequence[Mapping[str, Any]], key: str) -> dict[Any, list[tuple[float, float]]]:
+    found: dict[Any, list[tuple[float, float]]] = {}
+    for line in epochs:
+        if is_number(line.get(key)):
+            found.setdefault(line["seed"], []).append((float(line["epoch"]), float(line[key])))
+    return found
+
+
+def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [one for one, _ in points], [other for _, other in points]
+
+
+def _last(found: Mapping[Any, list[tuple[float, float]]]) -> float:
+    return float(np.median([points[-1][1] for points in found.values()]))
+
+
+def bar_figure(
+    parts: Mapping[str, float], axis: str, question: str, caption: str, bound: float | None = None
+) -> Figure:
+    """Horizontal bars from 0, the length of each written beside it; a guide where the bound is."""
+    top = max([*parts.values(), bound or 0.0, 0.0])
+    names = place_names(list(parts))
+    # room to the right of the longest bar, where its length is written
+    plot = Plot(Axis(0, 1.3 * top or 1.0, axis), Axis(-len(parts) + 0.5, 0.5, "", labels=names),
+                f"{question} " + ", ".join(f"{name} {value:.4g}" for name, value in parts.items()),
+                height=TOP + BOTTOM + 30 * len(parts), left=room_for(names))  # fmt: skip
+    for place, value in enumerate(parts.values()):
+        plot.bar(-place, 0, value, place)
+        plot.note(f"{value:.4g} {axis.split(maxsplit=1)[0].strip(',')}", value, -place)
+    if bound is not None:
+        plot.rule(x=bound)
+    return Figure(question, plot.markup(), caption)

@@ -1,0 +1,93 @@
+"""Several runs on one page: the comparison with its plots, what differs, runs that cannot be compared, the command."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+
+from deep500 import cli
+from deep500.compare.report import render_runs
+from deep500.compare.runs import compare_runs
+from deep500.errors import ResultsError
+from tests.results.report_cases import HOSTILE, finished
+from tests.results.test_report import check_accessible
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run, one that differs by its batch size and takes half the time, and one that is the same as the first."""
+    base = tmp_path_factory.mktemp("runs")
+    first = finished(base, labels=["stand-in data"])
+    second = finished(base, scale=0.5, resolved={"recipe": {"batch_size": 64}})
+    same = base / "job" / "same"
+    shutil.copytree(first.path, same)
+    return first.path, second.path, same
+
+
+def test_verdict_differences_and_plots(runs):
+    first, second, _ = runs
+    page = render_runs([first, second])
+    check_accessible(page)
+    found = compare_runs(first, second).series[0]
+    assert (
+        found.verdict == "faster" and f"is faster than {first.name} (step: time ratio {found.ratio.median:.3f}" in page
+    )
+    assert page.index("What differs") < page.index("time ratio</th>") < page.index("Is it faster, and by how much?")
+    assert re.search(r"resolved.recipe.batch_size</th><td.*?>32</td><td.*?>64</td>", page)
+    plot = re.search(r'aria-label="difference of the quantiles of step: (.*?) at the median', page)
+    assert plot and all(-60 < float(number) < -40 for number in re.findall(r"[-+][\d.]+(?= %)", plot[1]))
+    comparison = page.partition("<article")[0]
+    assert comparison.count("stand-in data") > 4  # the labels of either run stand beside what they share
+    assert page.count("<article") == 2 and page.count("How to run it again") == 2
+
+
+def test_equal_runs_differ_in_nothing(runs):
+    first, _, same = runs
+    page = render_runs([first, same])
+    assert "same and" in page and "are equivalent (step: time ratio 1.000" in page
+    assert "Nothing: recipe, data and environment are the same." in page
+
+
+def test_three_runs_are_each_compared_with_the_first(runs):
+    page = check_accessible(render_runs(list(runs)))
+    assert page.headings.count(1) == 1 and len(page.all("article")) == 3
+    assert [one["id"] for one in page.all("section") if one["id"].startswith("pair-")] == ["pair-1", "pair-2"]
+
+
+def test_runs_that_cannot_be_compared_say_why(runs, tmp_path):
+    first = runs[0]
+    other = finished(tmp_path, recipe="another").path
+    altered = shutil.copytree(first, tmp_path / "altered")
+    (altered / "metrics.jsonl").write_bytes((altered / "metrics.jsonl").read_bytes().replace(b"91", b"99", 1))
+    page = render_runs([first, other, altered])
+    check_accessible(page)
+    assert "expected two of one recipe" in page and "altered (metrics.jsonl: altered)" in page
+    assert "is faster than" not in page
+
+
+def test_hostile_names_are_text(runs, tmp_path):
+    evil = finished(tmp_path, recipe="job", resolved={"recipe": {HOSTILE: HOSTILE}}, labels=[HOSTILE]).path
+    page = render_runs([runs[0], evil])
+    check_accessible(page)
+    assert "<script>alert" not in page and page.count("<script>") == 1 and page.count("&lt;script&gt;") > 4
+
+
+def test_command(runs, tmp_path, capsys):
+    first, second, _ = runs
+    page = tmp_path / "page.html"
+    assert (
+        cli.main(["report", str(first), str(second), "-o", str(page)]) == 0 and capsys.readouterr().out == f"{page}\n"
+    )
+    assert page.read_text(encoding="utf-8") == render_runs([first, second])
+    assert cli.main(["report", str(first), "-o", str(page)]) == 0
+    assert page.read_bytes() == (first / "report.html").read_bytes()
+    assert cli.main(["report", str(tmp_path)]) == 2
+    assert cli.main(["report", str(first), "-o", str(tmp_path / "absent" / "page.html")]) == 2
+    assert "expected a writable folder" in capsys.readouterr().err
+
+
+def test_the_same_run_twice_is_refused(runs):
+    with pytest.raises(ResultsError, match="name each of them once"):
+        render_runs([runs[0], runs[0]])
