@@ -85,6 +85,16 @@ def test_a_changed_header_means_a_new_build(tmp_path: Path, folder: Path, monkey
     assert value(moved) == 1 and len(done) == 2, "the library for the old contents is still there"
 
 
+def test_a_changed_header_of_another_source_too(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "value.h").write_text("#define VALUE 1\n", encoding="utf-8")
+    (tmp_path / "value.cpp").write_text('#include "value.h"\nfloat value() { return VALUE; }\n', encoding="utf-8")
+    source = simple("y[0] = value();", "float value();\n")
+    for expected in (1, 2):
+        (tmp_path / "value.h").write_text(f"#define VALUE {expected}\n", encoding="utf-8")
+        op = d5.compile_custom_cppop_inline("simple", source, VECTOR, VECTOR, [tmp_path / "value.cpp"])
+        assert op(np.zeros(1, "float32")) == expected
+
+
 OTHER_PROCESS = f"""
 import sys, time
 import deep500 as d5

@@ -129,10 +129,13 @@ def _entered(job: Job, folder: Path, key: str) -> Path:
 
 
 def _included(listing: Path, place: Path) -> list[Path]:
-    """Files that the unit includes, in the compiler's order; system headers are left out by the compiler."""
+    """Files that the unit and the other sources include; system headers are left out by the compiler."""
     if not listing.is_file():
         raise CompileError(f"got no list of included files from the compiler; expected {listing.name}: report this")
-    text = listing.read_text(encoding="utf-8", errors="replace").replace("\\\n", " ")
-    words = text.partition(": ")[2].replace("\\ ", "\0").split()
-    names = (word.replace("\0", " ").replace("$$", "$").replace("\\#", "#") for word in words)  # as make quotes them
-    return sorted({(place / name).resolve() for name in names})
+    found = set()
+    for one in place.glob("*.d"):
+        text = one.read_text(encoding="utf-8", errors="replace").replace("\\\n", " ")
+        for word in text.partition(": ")[2].replace("\\ ", "\0").split():
+            name = word.replace("\0", " ").replace("$$", "$").replace("\\#", "#")  # as make quotes them
+            found.add((place / name).resolve())
+    return sorted(found)

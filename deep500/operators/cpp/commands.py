@@ -69,9 +69,9 @@ class Job:
         folders = [f"-I{INCLUDE}", *([f"-I{Path(spec.file).parent}"] if spec.file else [])]
         return [*folders, *(f"-D{key}={value}" for key, value in spec.definitions)]
 
-    def listing_flags(self) -> list[str]:
-        """Flags that make the compiler write the listing."""
-        return ["-MMD", "-MF", str(self.listing)]
+    def listing_flags(self, number: int = 0) -> list[str]:
+        """Flags that make the compiler write the listing of the unit, or of another source, from 1 on."""
+        return ["-MMD", "-MF", str(self.place / f"other{number}.d" if number else self.listing)]
 
 
 def compile_library(job: Job) -> None:
@@ -94,7 +94,8 @@ def compile_cuda(job: Job) -> None:
              *job.flags]  # fmt: skip
     made = [str(job.place / f"{number}.o") for number in range(1 + len(job.sources))]
     commands = [[*front, *job.listing_flags(), "-x", "cu", "-c", str(job.unit), "-o", made[0]]]
-    commands += [[*front, "-c", source, "-o", one] for source, one in zip(job.sources, made[1:], strict=True)]
+    for number, source in enumerate(job.sources, 1):
+        commands.append([*front, *job.listing_flags(number), "-c", source, "-o", made[number]])
     linking = [*job.compiler.command, "-shared", "-Xlinker=-Bsymbolic,-z,defs"]
     commands.append([*linking, *made, *job.objects, "-o", str(job.library)])
     for command in commands:
@@ -110,9 +111,9 @@ def compile_plainly(job: Job) -> None:
     compiling = [*compiler.command, *flags, *front, *(_fast_math(compiler) if spec.fast_math else [])]
     objects = [str(job.place / "operator.o")]
     commands = [[*compiling, *job.listing_flags(), "-c", str(job.unit), "-o", objects[0]]]
-    for number, source in enumerate(job.sources):
+    for number, source in enumerate(job.sources, 1):
         objects.append(str(job.place / f"other{number}.o"))
-        commands.append([*compiling, "-c", source, "-o", objects[-1]])
+        commands.append([*compiling, *job.listing_flags(number), "-c", source, "-o", objects[-1]])
     objects += job.objects
     # Linked without -ffast-math: with it, gcc adds code that makes the whole process round denormal numbers to 0.
     libraries = [*(["-lmvec"] if spec.fast_math and compiler.kind != "gcc" else []), "-lm"]
