@@ -14,7 +14,7 @@ import numpy as np
 from deep500.compare.runs import HEADLINE, InvalidComparison, RunComparison, SeriesComparison, compare_runs
 from deep500.errors import ResultsError
 from deep500.measure.comparison import FASTER, MARGIN, SLOWER, UNRESOLVED
-from deep500.measure.quantiles import quantile
+from deep500.measure.quantiles import Estimate, quantile
 from deep500.results.figures import Figure
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.record import Record
@@ -130,7 +130,7 @@ def _figures(found: RunComparison, other: str) -> list[Figure]:
     for one in found.series[:MOST_PLOTS]:
         samples = [_kept(store, one.series, stat[one.series]) for store, stat in zip(stores, stats, strict=True)]
         if min(map(len, samples)) >= ENOUGH and all(values.min() > 0 for values in samples):
-            figures.append(_quantile_differences(one.series, *samples))
+            figures.append(quantile_differences(one.series, *samples))
     return figures
 
 
@@ -160,24 +160,48 @@ def _ratios(found: RunComparison, other: str) -> Figure:
                   f"differences up to {100 * MARGIN:g} %, which do not matter")  # fmt: skip
 
 
-def _quantile_differences(series: str, first: np.ndarray, second: np.ndarray) -> Figure:
-    """By how much every quantile differs: a difference of the medians may hide one of the tails."""
+def quantile_differences(series: str, first: np.ndarray, second: np.ndarray) -> Figure:
+    """By how much every quantile of the second differs: a difference of the medians may hide one of the tails.
+
+    Args:
+        series: its name.
+        first, second: positive samples in the order in which they were taken, after the warm-up.
+    """
     pairs = [(quantile(first, q, PAIRWISE), quantile(second, q, PAIRWISE)) for q in QUANTILES]
     middle = [100 * (b.value / a.value - 1) for a, b in pairs]
-    bounded = [place for place, (a, b) in enumerate(pairs) if a.low is not None and b.low is not None]
-    low = [100 * ((pairs[p][1].low or 0) / (pairs[p][0].high or math.inf) - 1) for p in bounded]
-    high = [100 * ((pairs[p][1].high or 0) / (pairs[p][0].low or math.inf) - 1) for p in bounded]
     percent = [100 * q for q in QUANTILES]
-    signs = {value > 0 for value in middle}
-    crossing = "quantiles cross: which is faster depends on where one looks" if len(signs) > 1 else "no crossing"
-    plot = Plot(Axis(0, 100, "quantile (%)", whole=True), Axis.around([*middle, *low, *high, 0.0], "difference (%)"),
+    bands = _bands(pairs)
+    ends = [end for _, low, high in bands for end in (*low, *high)]
+    faster = any(end < 0 for _, _, high in bands for end in high)
+    slower = any(end > 0 for _, low, _ in bands for end in low)
+    crossing = "cross: some are faster, others slower" if faster and slower else "do not cross"
+    plot = Plot(Axis(0, 100, "quantile (%)", whole=True), Axis.around([*middle, *ends, 0.0], "difference (%)"),
                 f"difference of the quantiles of {series}: {middle[0]:+.3g} % at 5 %, {middle[9]:+.3g} % at the "
-                f"median, {middle[-1]:+.3g} % at 95 %; {crossing}")  # fmt: skip
+                f"median, {middle[-1]:+.3g} % at 95 %; beyond the intervals they {crossing}")  # fmt: skip
     plot.rule(y=0.0)
-    if len(bounded) > 1:
-        plot.band([percent[p] for p in bounded], low, high)
+    for at, low, high in bands:
+        plot.band(at, low, high)
     plot.line(percent, middle)
     plot.points(percent, middle, 0, 5)
     return Figure(f"{series}: is it faster for the quick ones and for the slow ones?", plot.markup(),
                   f"below 0 is faster; n = {first.size} and {second.size}, n_eff of the medians "
-                  f"{pairs[9][0].n_eff:.4g} and {pairs[9][1].n_eff:.4g}; band: 95 % intervals; {crossing}")  # fmt: skip
+                  f"{pairs[9][0].n_eff:.4g} and {pairs[9][1].n_eff:.4g}; band: 95 % intervals, beyond which quantiles "
+                  f"{crossing}")  # fmt: skip
+
+
+def _bands(pairs: Sequence[tuple[Estimate, Estimate]]) -> list[tuple[list[float], list[float], list[float]]]:
+    """Stretches of neighbouring quantiles that have an interval in both runs: where, low and high end, in percent."""
+    found: list[tuple[list[float], list[float], list[float]]] = []
+    joined = False
+    for q, (a, b) in zip(QUANTILES, pairs, strict=True):
+        if a.low is None or a.high is None or b.low is None or b.high is None or a.low <= 0:
+            joined = False
+            continue
+        if not joined:
+            found.append(([], [], []))
+        joined = True
+        for values, value in zip(
+            found[-1], (100 * q, 100 * (b.low / a.high - 1), 100 * (b.high / a.low - 1)), strict=True
+        ):
+            values.append(value)
+    return [one for one in found if len(one[0]) > 1]

@@ -44,7 +44,7 @@
       this.bottom = svg.viewBox.baseVal.height - 44;
       this.inner = svg.querySelector("svg");
       this.read();
-      if (this.axes.toggle) svg.before(this.button());
+      if (this.axes.toggle) svg.before(this.button()); // absolutely placed, at the right of the question
       if (!this.samples.length) return;
       this.output = document.createElement("output");
       this.output.setAttribute("aria-live", "polite");

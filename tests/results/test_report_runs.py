@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import shutil
 
+import numpy as np
 import pytest
 
 from deep500 import cli
-from deep500.compare.report import render_runs
+from deep500.compare.report import quantile_differences, render_runs
 from deep500.compare.runs import compare_runs
 from deep500.errors import ResultsError
+from deep500.results.report_svg import LEFT, RIGHT, WIDTH
 from tests.results.report_cases import HOSTILE, finished
 from tests.results.test_report import check_accessible
+from tests.results.test_report_svg import places
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +94,22 @@ def test_command(runs, tmp_path, capsys):
 def test_the_same_run_twice_is_refused(runs):
     with pytest.raises(ResultsError, match="name each of them once"):
         render_runs([runs[0], runs[0]])
+
+
+def test_quantiles_that_cross_are_said_to():
+    """The same samples cross nowhere; with the quick half quicker and the slow half slower, they do."""
+    noise = np.random.default_rng(0).uniform(1, 2, 2000)
+    assert "do not cross" in quantile_differences("step", noise, noise).caption
+    spread = 1.5 + 2 * (noise - 1.5)
+    found = quantile_differences("step", noise, np.random.default_rng(1).permutation(spread))
+    assert "quantiles cross" in found.caption and found.plot.count(" band") == 1
+
+
+def test_the_band_ends_where_intervals_end():
+    """With 45 samples the outer quantiles have no interval: no band is drawn there, and none across a gap."""
+    noise = np.random.default_rng(0).uniform(1, 2, 45)
+    found = quantile_differences("step", noise, noise[::-1])
+    band = re.search(r'class="c0 band"[^>]* d="([^"]*)"', found.plot)
+    at = places(band[1])[:, 0] / 100
+    share = (at - LEFT) / (WIDTH - LEFT - RIGHT)
+    assert band and 0.05 < share.min() < 0.3 and 0.7 < share.max() < 0.95
