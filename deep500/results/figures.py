@@ -61,7 +61,7 @@ def series_figures(store: SampleStore, series: str, stat: Mapping[str, Any]) -> 
         _distribution(ordered, stat, factor, unit, series),
         _violins({launch: values * factor for launch, values in kept.items()}, ordered, unit, series),
         _tail(ordered, stat, factor, unit, series),
-        _dependence(max(kept.values(), key=len), stat, series),
+        *_dependence(max(kept.values(), key=len), stat, series),
         _normal(ordered, stat, unit, series),
     ]
 
@@ -164,9 +164,11 @@ def _tail(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, unit: str
                   f"n = {n}; bars: intervals of the quantiles (p90 is one in 10, p99 one in 100)")  # fmt: skip
 
 
-def _dependence(values: np.ndarray, stat: Mapping[str, Any], series: str) -> Figure:
-    """Autocorrelation of "is it above the median?": what the effective sample size follows from."""
+def _dependence(values: np.ndarray, stat: Mapping[str, Any], series: str) -> list[Figure]:
+    """Autocorrelation of "is it above the median?": where n_eff comes from; none if few samples."""
     n, lags = values.size, min(40, values.size // 2)
+    if lags < 3:
+        return []
     above = (values > np.median(values)).astype(np.float64)
     above -= above.mean()
     scale = float(above @ above) or 1.0
@@ -180,9 +182,9 @@ def _dependence(values: np.ndarray, stat: Mapping[str, Any], series: str) -> Fig
     plot.rule(y=0.0)
     for lag, value in enumerate(found, 1):
         plot.line([lag, lag], [0.0, value])
-    return Figure("Does a slow moment last?", plot.markup(),
-                  f"n = {n} (the longest launch); grey: 95 % of independent samples; all launches: n_eff "
-                  f"{worth:.4g} of {stat['n']}")  # fmt: skip
+    caption = (f"n = {n} (the longest launch); grey: 95 % of independent samples; all launches: n_eff {worth:.4g} of "
+               f"{stat['n']}")  # fmt: skip
+    return [Figure("Does a slow moment last?", plot.markup(), caption)]
 
 
 def _normal(ordered: np.ndarray, stat: Mapping[str, Any], unit: str, series: str) -> Figure:

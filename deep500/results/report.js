@@ -27,7 +27,7 @@
   function roundValues([low, high, log]) {
     const found = [];
     if (log) {
-      const steps = high / low > 100 ? [1] : [1, 2, 5];
+      const width = Math.log10(high / low), steps = width > 3 ? [1] : width > 1.7 ? [1, 3] : [1, 2, 5];
       for (let d = Math.floor(Math.log10(low)); d <= Math.ceil(Math.log10(high)); d++) for (const s of steps) found.push(s * 10 ** d);
     } else {
       const rough = (high - low) / 5, power = 10 ** Math.floor(Math.log10(rough));

@@ -70,7 +70,8 @@ class Axis:
             return list(self.labels)
         if self.log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            steps = (1,) if math.log10(self.high / self.low) > 2 else (1, 2, 5)
+            width = math.log10(self.high / self.low)
+            steps = (1,) if width > 3 else (1, 3) if width > 1.7 else (1, 2, 5)
             every = max(1, len(decades) // 6)
             found = [s * 10.0**d for d in decades if d % every == 0 for s in steps]
             found = [value for value in found if self.low <= value <= self.high]

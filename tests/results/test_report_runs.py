@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+from html import unescape
 
 import numpy as np
 import pytest
 
 from deep500 import cli
-from deep500.compare.report import quantile_differences, render_runs
+from deep500.compare.report import PAIRWISE, quantile_differences, render_runs
 from deep500.compare.runs import compare_runs
 from deep500.errors import ResultsError
-from deep500.results.report_svg import LEFT, RIGHT, WIDTH
+from deep500.measure.quantiles import quantile
+from deep500.results.report_svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 from tests.results.report_cases import HOSTILE, finished
 from tests.results.test_report import check_accessible
 from tests.results.test_report_svg import places
@@ -113,3 +116,18 @@ def test_the_band_ends_where_intervals_end():
     at = places(band[1])[:, 0] / 100
     share = (at - LEFT) / (WIDTH - LEFT - RIGHT)
     assert band and 0.05 < share.min() < 0.3 and 0.7 < share.max() < 0.95
+
+
+def test_the_band_is_what_both_intervals_allow_together():
+    first = np.random.default_rng(0).uniform(1, 2, 400)
+    second = np.random.default_rng(1).uniform(0.5, 1, 400)
+    plot = quantile_differences("step", first, second).plot
+    low, high = json.loads(unescape(re.search(r'data-axes="(.*?)"', plot)[1]))["y"][:2]
+    at = places(re.search(r'class="c0 band"[^>]* d="([^"]*)"', plot)[1])[:, 1] / 100
+    ends = low + (HEIGHT - BOTTOM - at) / (HEIGHT - TOP - BOTTOM) * (
+        high - low
+    )  # lower ends, then upper ones backwards
+    a, b = (quantile(values, 0.5, PAIRWISE) for values in (first, second))
+    middle = len(ends) // 4  # all 19 quantiles have intervals: the tenth is the median
+    assert len(ends) == 38 and ends[middle] == pytest.approx(100 * (b.low / a.high - 1), abs=0.05)
+    assert ends[-1 - middle] == pytest.approx(100 * (b.high / a.low - 1), abs=0.05)

@@ -121,3 +121,17 @@ def test_bands_over_seeds():
 def test_axes_of_odd_ranges(values):
     axis = Axis.around(values, "")
     assert axis.low < min(values) <= max(values) < axis.high and len(axis.ticks()) >= 1
+
+
+@pytest.mark.parametrize(("launches", "taken"), [(25, [7]), (1, [5] * 30), (1, [0] * 30), (2, [1, 10**12] * 20),
+                                                 (1, [0, 10**6] * 20), (3, [10**6] * 20 + [10**7])])  # fmt: skip
+def test_odd_samples_have_figures(tmp_path, launches, taken):
+    """Many launches of one sample, constants, zeros, twelve orders of magnitude: no warning, no number that is none."""
+    store = SampleStore(tmp_path)
+    for launch in range(launches):
+        store.append("step", launch, np.cumsum(taken), taken)
+    stat = compute(store, {})["series"]["step"]
+    figures = series_figures(store, "step", stat)
+    assert len(figures) == (5 if launches == 25 else 6)
+    for one in figures:
+        assert not re.search(r"nan|inf(?!o)", one.plot.replace("information", "") + one.caption)
