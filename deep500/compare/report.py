@@ -91,9 +91,15 @@ def _pair(first: Path, second: Path, base: Mapping[str, Any], other: Mapping[str
         "sentence": _sentence(found, base["name"], other["name"]),
         "changed": {name: tuple(map(_short, ends)) for name, ends in found.changed.items()},
         "series": found.series,
+        "medians": {s.series: [_median(one["series"], s.series) for one in (base, other)] for s in found.series},
         "metrics": {name: (metrics[0][name], metrics[1][name]) for name in found.metrics},
         "figures": _figures(found, other["name"]),
     }
+
+
+def _median(series: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """The estimate of a series' median: a ratio stands beside the absolute times that it is made of (rule R1)."""
+    return next((one for one in series.get(name, {}).get("estimates", []) if one["q"] == 0.5), None)
 
 
 def _headline(found: RunComparison) -> SeriesComparison | None:

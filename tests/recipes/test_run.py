@@ -133,7 +133,7 @@ def test_absent_data_are_replaced_labelled_and_unjudged(tmp_path, monkeypatch, c
     assert "STAND-IN" in err and "UNJUDGED (stand-in data)" in out
     assert all("[stand-in data]" in line for line in out.splitlines() if "accuracy " in line and "epoch" in line)
     page = page_of(result)
-    assert page.index("UNJUDGED (stand-in data)") < page.index("<h2>Metrics") and page.count("stand-in data") > 5
+    assert page.index("UNJUDGED (stand-in data)") < page.index('id="results"') and page.count("stand-in data") > 5
     assert read(result, "manifest.json")["warnings"] and read(result)["labels"] == ["stand-in data"]
     with pytest.raises(DataError, match="mnist"):
         run(tmp_path, "--strict", **changes)
