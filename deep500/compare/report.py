@@ -88,6 +88,7 @@ def _pair(first: Path, second: Path, base: Mapping[str, Any], other: Mapping[str
     return {
         **about,
         "word": head.verdict if head else UNRESOLVED,
+        "unlike": _unlike(base, other),
         "sentence": _sentence(found, base["name"], other["name"]),
         "changed": {name: tuple(map(_short, ends)) for name, ends in found.changed.items()},
         "series": found.series,
@@ -95,6 +96,16 @@ def _pair(first: Path, second: Path, base: Mapping[str, Any], other: Mapping[str
         "metrics": {name: (metrics[0][name], metrics[1][name]) for name in found.metrics},
         "figures": _figures(found, other["name"]),
     }
+
+
+def _unlike(base: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Series whose samples hold different amounts of work, in words."""
+    declared = [one["manifest"].get("series") or {} for one in (base, other)]
+    work = [
+        (name, *(side[name].get("samples_each") for side in declared)) for name in declared[0] if name in declared[1]
+    ]
+    return [f"One {name} is {before} samples in {base['name']} and {after} in {other['name']}: their times are of "
+            "different work." for name, before, after in work if before != after]  # fmt: skip
 
 
 def _median(series: Mapping[str, Any], name: str) -> dict[str, Any] | None:

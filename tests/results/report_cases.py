@@ -37,9 +37,20 @@ def durations(rng, size, scale=1.0):
             ).clip(1e4).astype(np.int64)  # fmt: skip
 
 
-def finished(base, recipe="job", samples=400, seeds=6, series=("step",), scale=1.0, labels=(), claims=None, **more):
+def finished(
+    base,
+    recipe="job",
+    samples=400,
+    seeds=6,
+    series=("step",),
+    scale=1.0,
+    labels=(),
+    claims=None,
+    samples_each=32,
+    **more,
+):
     """A finished and sealed run."""
-    declared = dict.fromkeys(series, ABOUT)
+    declared = {name: {**ABOUT, "samples_each": samples_each} for name in series}
     record = Record.create(base, recipe, manifest(seeds, series=declared, **more))
     rng = np.random.default_rng(0)
     for name in series:

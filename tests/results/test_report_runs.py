@@ -43,7 +43,8 @@ def test_verdict_differences_and_plots(runs):
     assert page.index("What differs") < page.index("time ratio</th>") < page.index("Is it faster, and by how much?")
     assert re.search(r"resolved.recipe.batch_size</th><td.*?>32</td><td.*?>64</td>", page)
     row = re.search(r"<tr><th scope=.row.>step</th>.*?</tr>", page.partition("<article")[0], re.DOTALL)
-    assert row and len(re.findall(r"[mµ]s</span> <span class=.soft.>99 % CI, n_eff \d", row[0])) == 2  # R1: absolute times
+    assert row and len(re.findall(r"[mµ]s</span> <span class=.soft.>99 % CI, n_eff \d", row[0])) == 2  # rule R1
+    assert "different work" not in page
     plot = re.search(r'aria-label="difference of the quantiles of step: (.*?) at the median', page)
     assert plot and all(-60 < float(number) < -40 for number in re.findall(r"[-+][\d.]+(?= %)", plot[1]))
     comparison = page.partition("<article")[0]
@@ -56,6 +57,12 @@ def test_equal_runs_differ_in_nothing(runs):
     page = render_runs([first, same])
     assert "same and" in page and "are equivalent (step: time ratio 1.000" in page
     assert "Nothing: recipe, data and environment are the same." in page
+
+
+def test_times_of_different_work_are_told_apart(runs, tmp_path):
+    other = finished(tmp_path, samples_each=64).path
+    page = render_runs([runs[0], other])
+    assert f"One step is 32 samples in {runs[0].name} and 64 in {other.name}" in page
 
 
 def test_three_runs_are_each_compared_with_the_first(runs):
