@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
+import deep500.results
 from deep500.measure.quantiles import quantile
 from deep500.metrics import TestAccuracy, TestLoss
 from deep500.results import Circumstances, Record, judge, overall, write_report
@@ -218,3 +220,28 @@ def test_numbers(value, text):
 @pytest.mark.parametrize(("value", "text"), [(0.0021, "2.1 ms"), (3.0, "3 s"), (4.56e-7, "456 ns"), (0.0, "0 s")])
 def test_times(value, text):
     assert format_time(value) == text
+
+
+def luminance(colour):
+    """Relative luminance of #rgb or #rrggbb (WCAG 2.2)."""
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("scheme", [0, 1, 2], ids=["light", "dark", "print"])
+def test_contrast_is_what_wcag_asks_for(scheme):
+    """4.5 for text (level AA), 3 for the marks of plots."""
+    style = Path(deep500.results.__file__).with_name("report.css").read_text(encoding="utf-8")
+    colours = dict(re.findall(r"--([\w-]+): (#\w+)", re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme]))
+
+    def contrast(one, other):
+        low, high = sorted(luminance(colours[name]) for name in (one, other))
+        return (high + 0.05) / (low + 0.05)
+
+    texts = [("ink", "paper"), ("ink", "card"), ("soft", "paper"), ("soft", "card"), ("link", "paper"),
+             ("soft", "bad-paper"), *((word, paper) for word in ("good", "bad", "open")
+                                     for paper in ("paper", "card", f"{word}-paper"))]  # fmt: skip
+    assert min(contrast(*pair) for pair in texts) >= 4.5
+    assert min(contrast(f"c{number}", "paper") for number in range(8)) >= 3
