@@ -275,16 +275,16 @@ def test_exceptions_of_the_author_become_errors(registered: None) -> None:
         def backward(self, *args: Any) -> Any:
             raise KeyError("lost")
 
-    d5.register_op("TestBrokenInTorch")(Broken)
+    d5.register_op("TestLost")(Broken)
     batch = {"x": np.zeros((2, 4), "f4"), "label": np.array([0, 1])}
     for where, text in (
         (
             "forward",
-            r"^node 'bad' \(deep500.TestBroken\): operator 'Broken': got IndexError .* from its forward for float32",
+            r"^node 'bad' \(deep500.TestLost\): operator 'Broken': got IndexError .* from its forward for float32",
         ),
         ("backward", r"operator 'Broken': got KeyError \('lost'\) from its backward for float32\[2, 5\]"),
     ):
-        add = partial(Network.add_node, op_type="TestBrokenInTorch", inputs=["h"], outputs=["a"], domain="deep500", name="bad")
+        add = partial(Network.add_node, op_type="TestLost", inputs=["h"], outputs=["a"], domain="deep500", name="bad")
         executor = d5fw.from_model(network(partial(add, where=where)))
         with pytest.raises(NetworkError, match=text) as caught:
             executor.inference_and_backprop(batch)
