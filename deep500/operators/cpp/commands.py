@@ -14,7 +14,7 @@ from deep500.operators.cpp.wrapper import wrapper_source
 
 HEADERS = (".h", ".hpp", ".hh", ".inl", ".cuh")
 OBJECTS = (".o", ".a", ".so")
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-w")
+FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-march=native", "-fPIC", "-w")
 LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs")
 """Calls inside a library stay inside, whatever else the process has loaded under the same names; none leads nowhere."""
 

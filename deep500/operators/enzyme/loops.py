@@ -3,7 +3,8 @@
 A reverse pass runs loops backwards, so vector code must turn every register around that it loads or stores: up to a
 quarter of the time of an element-wise gradient. A loop is turned only if it can be seen to be element-wise: one block,
 one induction variable from n - 1 down to 0, every access to memory at exactly that index of an argument that is
-``noalias``, and no call but of pure math functions. Then no iteration reads what another one writes: any order does.
+``noalias``, of a local array, or of one place within either, and no call but of pure math functions. Then no iteration
+reads what another one writes: any order does.
 
 In the reverse pass of an operator, what such a loop writes back to a shadow that it has used up, a zero, is left out:
 the shadow is the wrapper's own copy, or was zero before.
@@ -20,7 +21,10 @@ _FUNCTION = re.compile(r"^define [^\n]*\{\n.*?^\}", re.MULTILINE | re.DOTALL)
 _PARAMETER = re.compile(r"ptr ([^,()]*(?:\([^()]*\)[^,()]*)*)(%[-\w.$]+|%\"[^\"]+\")")
 _BLOCK = re.compile(r"^((?:\"[^\"\n]+\"|[-\w.$]+)):[^\n]*\n((?:  [^\n]*\n)+)", re.MULTILINE)
 _NAME = r"(%(?:\"[^\"\n]+\"|[-\w.$]+))"
-_ENTRY = re.compile(rf"^  {_NAME} = phi i64 \[ {_NAME}, {_NAME} \], \[ {_NAME}, {_NAME} \]\n")
+_BOUND = r"(%(?:\"[^\"\n]+\"|[-\w.$]+)|\d+)"
+_ENTRY = re.compile(rf"^  {_NAME} = phi i64 \[ {_BOUND}, {_NAME} \], \[ {_BOUND}, {_NAME} \]\n")
+_LOCAL = re.compile(rf"^  {_NAME} = alloca ", re.MULTILINE)
+_OFFSET = re.compile(rf"^  {_NAME} = getelementptr [^\n]*, ptr {_NAME}, i64 [^\n]*$", re.MULTILINE)
 _ACCESS = re.compile(rf"^  (?:{_NAME} = load [^,]+|store [^,]+ [^,]+), ptr {_NAME}[,\n]", re.MULTILINE)
 _PURE = re.compile(
     r"@(?:llvm\.(?:exp|exp2|log|log2|log10|sqrt|fabs|sin|cos|tanh|pow|powi|fma|fmuladd|minnum|maxnum|minimum|maximum|copysign"
@@ -40,9 +44,11 @@ def turn_loops(ir: str) -> str:
 def _in_function(text: str) -> str:
     head = text.partition("\n")[0]
     apart = {name for attributes, name in _PARAMETER.findall(head) if "noalias" in attributes.split()}
-    if not apart or "phi i64" not in text:
+    roots = {name: name for name in (*apart, *_LOCAL.findall(text))}
+    if not roots or "phi i64" not in text:
         return text
-    turned = _BLOCK.sub(lambda found: _turned(found[0], found[1], found[2], apart), text)
+    roots |= {name: roots[base] for name, base in _OFFSET.findall(text) if base in roots}
+    turned = _BLOCK.sub(lambda found: _turned(found[0], found[1], found[2], roots), text)
     return turned if turned == text or REVERSE not in head else _without_zeros(turned, apart)
 
 
@@ -59,7 +65,7 @@ def _without_zeros(text: str, apart: set[str]) -> str:
     return text
 
 
-def _turned(block: str, label: str, body: str, apart: set[str]) -> str:
+def _turned(block: str, label: str, body: str, roots: dict[str, str]) -> str:
     entry = _ENTRY.match(body)
     if entry is None or body.count(" = phi ") != 1:
         return block
@@ -69,12 +75,13 @@ def _turned(block: str, label: str, body: str, apart: set[str]) -> str:
         return block
     index = edges.pop(this)
     ((outside, count),) = edges.items()
-    step = f"  {index} = add i64 {above}, -1\n"
+    found = re.search(rf"^  {re.escape(index)} = add (?:nsw |nuw )*i64 {re.escape(above)}, -1\n", body, re.MULTILINE)
+    step = found[0] if found else ""
     ending = re.search(
         rf"^  {_NAME} = icmp eq i64 {re.escape(index)}, 0\n  br i1 \1, label {_NAME}, label {re.escape(this)}(?=[,\n])",
         body, re.MULTILINE,
     )  # fmt: skip
-    if ending is None or step not in body or len(_uses(body, above)) != 2 or not _is_elementwise(body, index, apart):
+    if ending is None or not step or len(_uses(body, above)) != 2 or not _is_elementwise(body, index, roots):
         return block
     upper = index[:-1] + '.up"' if index.endswith('"') else f"{index}.up"
     fresh = f"  {index} = phi i64 [ {upper}, {this} ], [ 0, {outside} ]\n"
@@ -84,14 +91,14 @@ def _turned(block: str, label: str, body: str, apart: set[str]) -> str:
     return block.replace(body, changed, 1)
 
 
-def _is_elementwise(body: str, index: str, apart: set[str]) -> bool:
+def _is_elementwise(body: str, index: str, roots: dict[str, str]) -> bool:
     """Whether memory is touched at the index only, and nothing else has an effect."""
     element = re.compile(
         rf"^  {_NAME} = getelementptr (?:inbounds |nuw |nusw )*(\w+), ptr {_NAME}, i64 {re.escape(index)}(?=[,\n])",
         re.MULTILINE,
     )
     places = {name: (kind, base) for name, kind, base in element.findall(body)}
-    kinds: dict[str, str] = {}
+    kinds: dict[str, tuple[str, str]] = {}
     for line in body.splitlines(keepends=True):
         if " call " in line and not _PURE.search(line):
             return False
@@ -103,10 +110,10 @@ def _is_elementwise(body: str, index: str, apart: set[str]) -> bool:
         kind, base = places.get(found[2], ("", "")) if found else ("", "")
         accessed = re.search(r"= load (\w+),|^  store (\w+) ", line)
         if (
-            base not in apart
+            base not in roots
             or accessed is None
             or kind not in accessed.groups()
-            or kinds.setdefault(base, kind) != kind
+            or kinds.setdefault(roots[base], (kind, base)) != (kind, base)
         ):
             return False
     return bool(kinds)

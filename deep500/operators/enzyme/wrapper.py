@@ -8,12 +8,12 @@ although what is written to it is not used. Scratch space has a shadow too. Inte
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from deep500.errors import InputError
-from deep500.operators.cpp.spec import CPP_TYPES, FLOATING, BuildSpec
+from deep500.operators.cpp.spec import CPP_TYPES, FLOATING, TENSOR_TYPES, BuildSpec
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ def gradient_source(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
     scratch = CPP_TYPES[spec.dtype]
     parts = ['#include "deep500/enzyme.h"', *(_reverse(x, y, scratch, has) for has in (False, True))]
     optional = [_optional("jvp", _jvp(x, y, scratch)), _optional("hvp", _hvp(x, y, scratch))]
-    return "\n".join([*parts, _backward(x, y, scratch), _blocks(x, y), *optional, _signature(spec, fields), ""])
+    backward = [_backward(x, y, scratch), _blocks(x, y, [*spec.inputs, *spec.outputs], spec.openmp)]
+    return "\n".join([*parts, *backward, *optional, _signature(spec, fields), ""])
 
 
 def _signature(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
@@ -62,55 +63,109 @@ D500_API const char *d500_signature(void) {{
 }}"""
 
 
-def _blocks(x: list[Tensor], y: list[Tensor]) -> str:
-    """The export of the gradient. That of an element-wise operator is taken block by block.
+def _blocks(x: list[Tensor], y: list[Tensor], types: Sequence[str], openmp: bool) -> str:
+    """The export of the gradient. That of an element-wise operator is taken in blocks whose size the compiler knows.
 
-    Shadows must be set to zero and copied before, which for large arrays would double the way to memory and back.
+    Shadows must be set to zero and copied before, which for whole arrays would double the way to memory and back; those
+    of a block are local arrays, which the compiler turns into registers. It also knows the block's operator, made here.
     """
+    active_x, active_y = [t for t in x if t.active], [t for t in y if t.active]
+    parameters = ", ".join([
+        *(f"const {t.kind} *__restrict__ x{t.index}" for t in x),
+        *(f"{t.kind} *__restrict__ dx{t.index}" for t in active_x),
+        *(f"const {t.kind} *__restrict__ dy{t.index}" for t in active_y),
+    ])  # fmt: skip
+    local = "\n    ".join([
+        *(f"alignas(64) {t.kind} bx{t.index}[block] = {{}};" for t in active_x),
+        *(f"alignas(64) {t.kind} by{t.index}[block];" for t in y),
+        *(f"alignas(64) {t.kind} bdy{t.index}[block];\n    for (std::size_t k = 0; k < block; ++k) "
+          f"bdy{t.index}[k] = dy{t.index}[start + k];" for t in active_y),
+    ])  # fmt: skip
+    passed = ", ".join([
+        *(f"enzyme_dup, x{t.index} + start, bx{t.index}" if t.active else f"enzyme_const, x{t.index} + start"
+          for t in x),
+        *(f"enzyme_dupnoneed, by{t.index}, bdy{t.index}" if t.active else f"enzyme_const, by{t.index}" for t in y),
+    ])  # fmt: skip
+    back = "\n    ".join(
+        f"if (dx{t.index}) for (std::size_t k = 0; k < block; ++k) dx{t.index}[start + k] = bx{t.index}[k];"
+        for t in active_x
+    )
+    call = ", ".join(
+        [
+            *(f"static_cast<const {t.kind} *>(inputs[{t.index}])" for t in x),
+            *(f"static_cast<{t.kind} *>(wanted[{t.index}])" for t in active_x),
+            *(f"static_cast<const {t.kind} *>(grads[{t.index}])" for t in active_y),
+        ]
+    )
+    return f"""
+template <class Op> __attribute__((noinline)) static void d500_reverse_blocks(std::size_t whole, {parameters}) {{
+  constexpr std::size_t block = d500_detail::elementwise_block;
+  uint32_t size[1] = {{block}};
+  deep500::tensor_t made_of[] = {{{_block_tensors(types)}}};
+  Op *const op = d500_factory<Op, deep500::tensor_t>::make(made_of, {len(x)}, made_of + {len(x)}, {len(y)});
+  for (std::size_t start = 0; start < whole; start += block) {{
+    {local}
+    __enzyme_autodiff<void>((void *)d500_primal<Op>, enzyme_const, op, {passed});
+    {back}
+  }}
+  delete op;
+}}
+{_rest(x, y)}
+template <class Op> static int d500_backward_in_blocks(void *instance, const void *const *grads,
+    const void *const *inputs, const void *const *outputs, void *const *wanted) {{
+  const std::size_t *const n = static_cast<d500_detail::instance<Op> *>(instance)->counts.data();
+  const std::size_t whole = n[0] / d500_detail::elementwise_block * d500_detail::elementwise_block;
+  for (int t = 0; t < {len(x) + len(y)}; ++t)
+    if (n[t] != n[0]) return d500_run_backward<Op>(instance, grads, inputs, outputs, wanted);
+  const int status = d500_detail::guarded("backward", [&] {{
+    d500_detail::require(grads, n + {len(x)}, {len(y)}, "output gradient");
+    d500_detail::require(inputs, n, {len(x)}, "input");
+    d500_reverse_blocks<Op>(whole, {call});
+  }});
+  return status || whole == n[0] ? status : d500_backward_of_rest<Op>(whole, n[0], grads, inputs, wanted);
+}}
+D500_API int d500_backward(void *instance, const void *const *grads, const void *const *inputs,
+                           const void *const *outputs, void *const *wanted) {{
+  if constexpr (d500_detail::is_elementwise<d500_op>::value && !d500_detail::has_scratch<d500_op>::value &&
+                {"false" if openmp else "true"}) {{  // threads would each get too little
+    if (instance && static_cast<d500_held *>(instance)->counts[0] > d500_detail::elementwise_block)
+      return d500_backward_in_blocks<d500_op>(instance, grads, inputs, outputs, wanted);
+  }}
+  return d500_run_backward<d500_op>(instance, grads, inputs, outputs, wanted);
+}}"""
+
+
+def _block_tensors(types: Sequence[str]) -> str:
+    return ", ".join(f"{{deep500::{TENSOR_TYPES[t]}, deep500::TORD_IRRELEVANT, 1, size}}" for t in types)
+
+
+def _rest(x: list[Tensor], y: list[Tensor]) -> str:
+    """The gradient of what is left behind the last whole block, by an operator of that size."""
     tensors = [*x, *y]
     widths = ", ".join(f"sizeof({t.kind})" for t in tensors)
     inputs, outputs, every = len(x), len(y), len(tensors)
     return f"""
-template <class Op> static int d500_backward_in_blocks(void *instance, const void *const *grads,
-    const void *const *inputs, const void *const *outputs, void *const *wanted) {{
-  const std::size_t *const n = static_cast<d500_detail::instance<Op> *>(instance)->counts.data();
-  const std::size_t widths[] = {{{widths}}}, total = n[0];
-  for (int t = 0; t < {every}; ++t)
-    if (n[t] != total) return d500_run_backward<Op>(instance, grads, inputs, outputs, wanted);
-  void *part = nullptr;
-  for (std::size_t start = 0, size = 0, before = 0; start < total; start += size) {{
-    before = size;
-    size = total - start < d500_detail::elementwise_block ? total - start : d500_detail::elementwise_block;
-    if (size != before) {{
-      int64_t sizes[{2 * every}];
-      for (int t = 0; t < {every}; ++t) {{
-        sizes[2 * t] = 1;
-        sizes[2 * t + 1] = static_cast<int64_t>(size);
-      }}
-      part = d500_instance(sizes);
-      if (!part) return 1;
-    }}
-    const void *dy[{outputs}], *x[{inputs}], *y[{outputs}];
-    void *dx[{inputs}];
-    for (int i = 0; i < {inputs}; ++i) {{
-      x[i] = static_cast<const char *>(inputs[i]) + start * widths[i];
-      dx[i] = wanted[i] ? static_cast<char *>(wanted[i]) + start * widths[i] : nullptr;
-    }}
-    for (int i = 0; i < {outputs}; ++i) {{
-      dy[i] = static_cast<const char *>(grads[i]) + start * widths[{inputs} + i];
-      y[i] = nullptr;
-    }}
-    const int status = d500_run_backward<Op>(part, dy, x, y, dx);
-    if (status) return status;
+template <class Op> static int d500_backward_of_rest(std::size_t start, std::size_t total, const void *const *grads,
+    const void *const *inputs, void *const *wanted) {{
+  const std::size_t widths[] = {{{widths}}};
+  int64_t sizes[{2 * every}];
+  for (int t = 0; t < {every}; ++t) {{
+    sizes[2 * t] = 1;
+    sizes[2 * t + 1] = static_cast<int64_t>(total - start);
   }}
-  return 0;
-}}
-D500_API int d500_backward(void *instance, const void *const *grads, const void *const *inputs,
-                           const void *const *outputs, void *const *wanted) {{
-  if (instance && d500_detail::is_elementwise<d500_op>::value &&
-      static_cast<d500_held *>(instance)->counts[0] > d500_detail::elementwise_block)
-    return d500_backward_in_blocks<d500_op>(instance, grads, inputs, outputs, wanted);
-  return d500_run_backward<d500_op>(instance, grads, inputs, outputs, wanted);
+  void *const part = d500_instance(sizes);
+  if (!part) return 1;
+  const void *dy[{outputs}], *x[{inputs}], *y[{outputs}];
+  void *dx[{inputs}];
+  for (int i = 0; i < {inputs}; ++i) {{
+    x[i] = static_cast<const char *>(inputs[i]) + start * widths[i];
+    dx[i] = wanted[i] ? static_cast<char *>(wanted[i]) + start * widths[i] : nullptr;
+  }}
+  for (int i = 0; i < {outputs}; ++i) {{
+    dy[i] = static_cast<const char *>(grads[i]) + start * widths[{inputs} + i];
+    y[i] = nullptr;
+  }}
+  return d500_run_backward<Op>(part, dy, x, y, dx);
 }}"""
 
 

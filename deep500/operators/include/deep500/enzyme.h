@@ -93,7 +93,7 @@ struct is_elementwise : std::false_type {};
 template <class Op>
 struct is_elementwise<Op, typename std::enable_if<static_cast<bool>(Op::elementwise)>::type> : std::true_type {};
 
-/// So many elements at a time of an element-wise operator: what they need stays in the processor's first cache.
-constexpr std::size_t elementwise_block = 2048;
+/// So many elements at a time of an element-wise operator: few enough for a compiler to keep them in registers.
+constexpr std::size_t elementwise_block = 64;
 
 }  // namespace d500_detail
