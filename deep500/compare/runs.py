@@ -1,7 +1,7 @@
 """``deep500 compare A B``: two finished runs of one recipe. What differed between them, and did it matter?
 
 The differences come first: recipe, data, environment. Then every series of times that both have. The runs were not
-measured in turns, so the machine may have changed in between: with six launches (seeds) or more on both sides launches
+measured in turns, so the machine may have changed in between: with seven launches (seeds) or more on both sides they
 are compared; with fewer, the samples that are worth something (one per autocorrelation time), and the result says that
 it holds within one launch only.
 """
@@ -19,7 +19,7 @@ import numpy as np
 from deep500.errors import ResultsError
 from deep500.measure.comparison import EQUIVALENT, FASTER, MARGIN, SLOWER, UNRESOLVED, holm, verdict
 from deep500.measure.fingerprint import VOLATILE, differences
-from deep500.measure.quantiles import FEWEST, quantile
+from deep500.measure.quantiles import quantile, samples_needed
 from deep500.measure.statistics import Interval
 from deep500.results.files import read_json
 from deep500.results.record import MANIFEST, SUMMARY
@@ -29,6 +29,7 @@ from deep500.results.verify import verify
 
 SAME_OR_FASTER, IS_SLOWER, IS_UNRESOLVED, INVALID = 0, 1, 2, 3
 HEADLINE = "step"
+LEVEL = 0.975
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,8 @@ def compare_runs(first: Path, second: Path, margin: float = MARGIN) -> RunCompar
     keys = ("resolved", "data", "seeds", "backend", "device", "environment")
     changed = differences(*({key: _stable(manifest.get(key)) for key in keys} for manifest in manifests))
     stores = [SampleStore(path) for path in (first, second)]
-    found = _compare_series(first, second, stores, margin)
+    work = [manifest.get("series", {}) for manifest in manifests]
+    found = _compare_series(first, second, stores, work, margin)
     metrics = [
         {m["name"]: m["value"] for m in read_json(path / SUMMARY).get("metrics", [])} for path in (first, second)
     ]
@@ -141,27 +143,31 @@ def _sound_manifest(path: Path) -> dict[str, Any]:
 
 
 def _compare_series(
-    first: Path, second: Path, stores: list[SampleStore], margin: float
+    first: Path, second: Path, stores: list[SampleStore], work: list[dict[str, Any]], margin: float
 ) -> tuple[SeriesComparison, ...]:
     stats = [read_json(path / STATS)["series"] if (path / STATS).exists() else {} for path in (first, second)]
     shared = [name for name in stats[0] if name in stats[1]]
-    samples = {name: [_groups(store, name, stat[name]) for store, stat in zip(stores, stats, strict=True)]
-               for name in shared}  # fmt: skip
-    values, bases = {}, {}
-    for name, groups in samples.items():
-        fewest = min(len(side) for side in groups)
-        if fewest >= FEWEST:
-            values[name], bases[name] = (
-                [np.array([np.median(g) for g in side]) for side in groups],
-                f"{fewest} launches",
-            )
-        else:
-            values[name] = [np.concatenate([_worth(g) for g in side]) for side in groups]
-            bases[name] = "within one launch" if fewest == 1 else f"within {fewest} launches"
+    values: dict[str, list[np.ndarray]] = {}
+    bases: dict[str, str] = {}
+    for name in shared:
+        groups = [_groups(store, name, stat[name]) for store, stat in zip(stores, stats, strict=True)]
+        each = [one.get(name, {}).get("samples_each") for one in work]
+        per_sample = None not in each and each[0] != each[1]
+        if per_sample:
+            groups = [[group / size for group in side] for side, size in zip(groups, each, strict=True)]
+        values[name], bases[name] = _comparable(groups)
+        bases[name] += f", per sample of {each[0]} and {each[1]} a {name}" if per_sample else ""
     corrected = holm([_mann_whitney(*values[name]) for name in shared])
-    return tuple(
-        _one(name, samples[name], p, bases[name], margin) for name, p in zip(shared, corrected, strict=True)
-    )  # fmt: skip
+    return tuple(_one(name, values[name], p, bases[name], margin) for name, p in zip(shared, corrected, strict=True))
+
+
+def _comparable(groups: list[list[np.ndarray]]) -> tuple[list[np.ndarray], str]:
+    """Independent values of both runs: medians of launches if there are enough for an interval, else samples."""
+    fewest = min(len(side) for side in groups)
+    if fewest >= samples_needed(0.5, LEVEL):
+        return [np.array([np.median(group) for group in side]) for side in groups], f"{fewest} launches"
+    basis = "within one launch" if fewest == 1 else f"within {fewest} launches"
+    return [np.concatenate([_worth(group) for group in side]) for side in groups], basis
 
 
 def _groups(store: SampleStore, series: str, stat: Mapping[str, Any]) -> list[np.ndarray]:
@@ -183,9 +189,9 @@ def _mann_whitney(a: np.ndarray, b: np.ndarray) -> float | None:
     return float(mannwhitneyu(a, b).pvalue)
 
 
-def _one(name: str, groups: list[list[np.ndarray]], p: float | None, basis: str, margin: float) -> SeriesComparison:
+def _one(name: str, values: list[np.ndarray], p: float | None, basis: str, margin: float) -> SeriesComparison:
     """Both medians with intervals of 97.5 % each give a ratio whose interval holds with 95 % (Bonferroni)."""
-    a, b = (quantile(np.concatenate(side), level=0.975) for side in groups)
+    a, b = (quantile(side, level=LEVEL, independent=True) for side in values)
     if a.low is None or a.high is None or b.low is None or b.high is None or not a.low > 0:
         ratio = Interval(b.value / a.value if a.value else math.nan, None, None, min(a.n, b.n))
     else:

@@ -14,18 +14,19 @@ from deep500.results.samples import SampleStore
 from deep500.results.verify import seal, write_stats
 
 
-def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", **resolved):
+def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", each=64, spread=0.0, **resolved):
     folder.mkdir()
     resolved = {"recipe": {"batch_size": 64, **resolved}}
     environment = {"cpu": "made up", "volatile": {"pid": seed}}
     manifest = {"schema": "deep500-results-1", "recipe": recipe, "resolved": resolved,
-                "series": declared_series(64), "environment": environment}  # fmt: skip
+                "series": declared_series(each), "environment": environment}  # fmt: skip
     (folder / "manifest.json").write_text(json.dumps(manifest))
     metric = {"name": "test_accuracy", "value": 97.0}
     (folder / "summary.json").write_text(json.dumps({"metrics": [metric]}))
     rng, store = np.random.default_rng(seed), SampleStore(folder)
     for launch in range(launches):
-        times = (1e6 * factor * np.exp(0.02 * rng.standard_normal(n))).astype(np.int64)
+        slower = factor * np.exp(spread * rng.standard_normal())
+        times = (1e6 * slower * np.exp(0.02 * rng.standard_normal(n))).astype(np.int64)
         store.append("step", launch, np.cumsum(times), times)
     write_stats(folder)
     seal(folder)
@@ -47,6 +48,19 @@ def test_what_differed_and_whether_it_mattered(tmp_path, factor, verdict, code, 
     assert step.basis == ("8 launches" if launches == 8 else "within one launch")
     text = str(found)
     assert text.index("batch_size: 64 -> 32") < text.index(verdict) and "test_accuracy: 97.0 -> 97.0" in text
+
+
+def test_steps_of_different_batches_are_compared_by_sample(tmp_path):
+    first, second = make(tmp_path / "a"), make(tmp_path / "b", 0.5, seed=1, each=32)
+    (step,) = compare_runs(first, second).series
+    assert step.verdict == "equivalent" and step.basis == "within one launch, per sample of 64 and 32 a step"
+
+
+def test_launches_that_differ_among_themselves_resolve_nothing(tmp_path):
+    """Eight launches of 400 samples are eight values, not 3200: their spread is what counts."""
+    first = make(tmp_path / "a", launches=8, spread=0.2)
+    second = make(tmp_path / "b", 1.05, launches=8, seed=1, spread=0.2)
+    assert compare_runs(first, second).series[0].verdict == "unresolved"
 
 
 def test_few_samples_resolve_nothing(tmp_path):
