@@ -104,8 +104,9 @@ def _unlike(base: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     work = [
         (name, *(side[name].get("samples_each") for side in declared)) for name in declared[0] if name in declared[1]
     ]
-    return [f"One {name} is {before} samples in {base['name']} and {after} in {other['name']}: their times are of "
-            "different work." for name, before, after in work if before != after]  # fmt: skip
+    words = "their times are of different work. The verdict is by sample, tables and plots show times as they are."
+    return [f"One {name} is {before} samples in {base['name']} and {after} in {other['name']}: {words}"
+            for name, before, after in work if before != after]  # fmt: skip
 
 
 def _median(series: Mapping[str, Any], name: str) -> dict[str, Any] | None:

@@ -69,47 +69,13 @@ def _blocks(x: list[Tensor], y: list[Tensor], types: Sequence[str], openmp: bool
     Shadows must be set to zero and copied before, which for whole arrays would double the way to memory and back; those
     of a block are local arrays, which the compiler turns into registers. It also knows the block's operator, made here.
     """
-    active_x, active_y = [t for t in x if t.active], [t for t in y if t.active]
-    parameters = ", ".join([
-        *(f"const {t.kind} *__restrict__ x{t.index}" for t in x),
-        *(f"{t.kind} *__restrict__ dx{t.index}" for t in active_x),
-        *(f"const {t.kind} *__restrict__ dy{t.index}" for t in active_y),
+    call = ", ".join([
+        *(f"static_cast<const {t.kind} *>(inputs[{t.index}])" for t in x),
+        *(f"static_cast<{t.kind} *>(wanted[{t.index}])" for t in x if t.active),
+        *(f"static_cast<const {t.kind} *>(grads[{t.index}])" for t in y if t.active),
     ])  # fmt: skip
-    local = "\n    ".join([
-        *(f"alignas(64) {t.kind} bx{t.index}[block] = {{}};" for t in active_x),
-        *(f"alignas(64) {t.kind} by{t.index}[block];" for t in y),
-        *(f"alignas(64) {t.kind} bdy{t.index}[block];\n    for (std::size_t k = 0; k < block; ++k) "
-          f"bdy{t.index}[k] = dy{t.index}[start + k];" for t in active_y),
-    ])  # fmt: skip
-    passed = ", ".join([
-        *(f"enzyme_dup, x{t.index} + start, bx{t.index}" if t.active else f"enzyme_const, x{t.index} + start"
-          for t in x),
-        *(f"enzyme_dupnoneed, by{t.index}, bdy{t.index}" if t.active else f"enzyme_const, by{t.index}" for t in y),
-    ])  # fmt: skip
-    back = "\n    ".join(
-        f"if (dx{t.index}) for (std::size_t k = 0; k < block; ++k) dx{t.index}[start + k] = bx{t.index}[k];"
-        for t in active_x
-    )
-    call = ", ".join(
-        [
-            *(f"static_cast<const {t.kind} *>(inputs[{t.index}])" for t in x),
-            *(f"static_cast<{t.kind} *>(wanted[{t.index}])" for t in active_x),
-            *(f"static_cast<const {t.kind} *>(grads[{t.index}])" for t in active_y),
-        ]
-    )
     return f"""
-template <class Op> __attribute__((noinline)) static void d500_reverse_blocks(std::size_t whole, {parameters}) {{
-  constexpr std::size_t block = d500_detail::elementwise_block;
-  uint32_t size[1] = {{block}};
-  deep500::tensor_t made_of[] = {{{_block_tensors(types)}}};
-  Op *const op = d500_factory<Op, deep500::tensor_t>::make(made_of, {len(x)}, made_of + {len(x)}, {len(y)});
-  for (std::size_t start = 0; start < whole; start += block) {{
-    {local}
-    __enzyme_autodiff<void>((void *)d500_primal<Op>, enzyme_const, op, {passed});
-    {back}
-  }}
-  delete op;
-}}
+{_block_loop(x, y, types)}
 {_rest(x, y)}
 template <class Op> static int d500_backward_in_blocks(void *instance, const void *const *grads,
     const void *const *inputs, const void *const *outputs, void *const *wanted) {{
@@ -132,6 +98,44 @@ D500_API int d500_backward(void *instance, const void *const *grads, const void 
       return d500_backward_in_blocks<d500_op>(instance, grads, inputs, outputs, wanted);
   }}
   return d500_run_backward<d500_op>(instance, grads, inputs, outputs, wanted);
+}}"""
+
+
+def _block_loop(x: list[Tensor], y: list[Tensor], types: Sequence[str]) -> str:
+    """The function that takes whole blocks; the pointer of a gradient that is not wanted is null."""
+    active_x, active_y = [t for t in x if t.active], [t for t in y if t.active]
+    parameters = ", ".join([
+        *(f"const {t.kind} *__restrict__ x{t.index}" for t in x),
+        *(f"{t.kind} *__restrict__ dx{t.index}" for t in active_x),
+        *(f"const {t.kind} *__restrict__ dy{t.index}" for t in active_y),
+    ])  # fmt: skip
+    local = "\n    ".join([
+        *(f"alignas(64) {t.kind} bx{t.index}[block] = {{}};" for t in active_x),
+        *(f"alignas(64) {t.kind} by{t.index}[block];" for t in y),
+        *(f"alignas(64) {t.kind} bdy{t.index}[block];\n    for (std::size_t k = 0; k < block; ++k) "
+          f"bdy{t.index}[k] = dy{t.index}[start + k];" for t in active_y),
+    ])  # fmt: skip
+    passed = ", ".join([
+        *(f"enzyme_dup, x{t.index} + start, bx{t.index}" if t.active else f"enzyme_const, x{t.index} + start"
+          for t in x),
+        *(f"enzyme_dupnoneed, by{t.index}, bdy{t.index}" if t.active else f"enzyme_const, by{t.index}" for t in y),
+    ])  # fmt: skip
+    back = "\n    ".join(
+        f"if (dx{t.index}) for (std::size_t k = 0; k < block; ++k) dx{t.index}[start + k] = bx{t.index}[k];"
+        for t in active_x
+    )
+    return f"""
+template <class Op> __attribute__((noinline)) static void d500_reverse_blocks(std::size_t whole, {parameters}) {{
+  constexpr std::size_t block = d500_detail::elementwise_block;
+  uint32_t size[1] = {{block}};
+  deep500::tensor_t made_of[] = {{{_block_tensors(types)}}};
+  Op *const op = d500_factory<Op, deep500::tensor_t>::make(made_of, {len(x)}, made_of + {len(x)}, {len(y)});
+  for (std::size_t start = 0; start < whole; start += block) {{
+    {local}
+    __enzyme_autodiff<void>((void *)d500_primal<Op>, enzyme_const, op, {passed});
+    {back}
+  }}
+  delete op;
 }}"""
 
 
