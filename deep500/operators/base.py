@@ -32,9 +32,6 @@ class CustomOp(abc.ABC):
             size wherever it stands; the shape may be None: any. Without descriptors any inputs are taken.
         output_descriptors: of every output. Symbols take their sizes from the inputs; a shape of None is the first
             input's; a dtype of None too. Without descriptors, the first call tells.
-
-    Attributes:
-        differentiable: whether ``backward`` can be called.
     """
 
     _accepted: Any = None  # dtypes and shapes of the inputs that run() checked last
