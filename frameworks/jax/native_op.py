@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deep500.errors import UnsupportedOperator
-from deep500.operators.base import CustomOp, Descriptors, as_list
+from deep500.operators.base import Descriptors, as_list
+from deep500.operators.native import NativeFunction
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
 
-class NativeOp(CustomOp):
+class NativeOp(NativeFunction):
     """A JAX function as an operator; made by :func:`deep500.frameworks.jax.custom_op_from_native`."""
 
     implementation = "native"
@@ -25,34 +25,15 @@ class NativeOp(CustomOp):
         input_descriptors: Descriptors | None = None,
         output_descriptors: Descriptors | None = None,
     ) -> None:
-        super().__init__(input_descriptors, output_descriptors)
-        self.function = function
+        super().__init__(function, input_descriptors, output_descriptors)
         self._forward, self._backward = jax.jit(self.apply), jax.jit(self._gradient)
-
-    @property
-    def name(self) -> str:
-        """The function's."""
-        return str(getattr(self.function, "__name__", "function"))
-
-    @property
-    def differentiable(self) -> bool:
-        """Yes."""
-        return True
 
     def apply(self, *inputs: Any) -> tuple[Any, ...]:
         """The function itself; always a tuple."""
         return tuple(as_list(self.function(*inputs)))
 
-    def infer(self, inputs: Descriptors) -> list[TensorDescriptor]:
-        """See :meth:`CustomOp.infer`; outputs that are not declared are found by tracing."""
-        if self.output_descriptors is not None:
-            return super().infer(inputs)
-        self.check(inputs)
-        if not all(d.is_static and d.dtype is not None for d in inputs):
-            raise UnsupportedOperator(
-                f"operator {self.name!r}: got inputs of unknown size ({', '.join(map(str, inputs))}); expected known "
-                "ones, or declared outputs: pass output_descriptors"
-            )
+    def _trace(self, inputs: Descriptors) -> list[TensorDescriptor]:
+        self._need_sizes(inputs)
         shapes: list[Any] = [d.shape for d in inputs]
         given = [jax.ShapeDtypeStruct(s, numpy_dtype(str(d.dtype))) for s, d in zip(shapes, inputs, strict=True)]
         return [TensorDescriptor(str(y.dtype), tuple(y.shape)) for y in jax.eval_shape(self.apply, *given)]

@@ -9,45 +9,18 @@ import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from deep500.errors import UnsupportedOperator
 from deep500.frameworks.pytorch.arrays import desc_from_tensor
 from deep500.frameworks.pytorch.dtypes import from_array, to_array, torch_dtype
 from deep500.operators.base import CustomOp, Descriptors, as_list
+from deep500.operators.native import NativeFunction
 from deep500.tensors import TensorDescriptor
 
 
-class NativeOp(CustomOp):
+class NativeOp(NativeFunction):
     """A function of tensors as an operator; made by :func:`custom_op_from_native`."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        input_descriptors: Descriptors | None = None,
-        output_descriptors: Descriptors | None = None,
-    ) -> None:
-        super().__init__(input_descriptors, output_descriptors)
-        self.function = function
-
-    @property
-    def name(self) -> str:
-        """The function's."""
-        return str(getattr(self.function, "__name__", type(self.function).__name__))
-
-    @property
-    def differentiable(self) -> bool:
-        """Yes: PyTorch differentiates it."""
-        return True
-
-    def infer(self, inputs: Descriptors) -> list[TensorDescriptor]:
-        """See :meth:`CustomOp.infer`; outputs that are not declared are found by a call on tensors without data."""
-        if self.output_descriptors is not None:
-            return super().infer(inputs)
-        self.check(inputs)
-        if not all(d.is_static and d.dtype is not None for d in inputs):
-            raise UnsupportedOperator(
-                f"operator {self.name!r}: got inputs of unknown size ({', '.join(map(str, inputs))}); expected known "
-                "ones, or declared outputs: pass output_descriptors"
-            )
+    def _trace(self, inputs: Descriptors) -> list[TensorDescriptor]:
+        self._need_sizes(inputs)
         with FakeTensorMode(allow_non_fake_inputs=True):
             made: list[Any] = [torch.empty(d.shape, dtype=torch_dtype(d.dtype)) for d in inputs]  # type: ignore[arg-type]
             return [desc_from_tensor(y) for y in as_list(self.function(*made))]

@@ -10,11 +10,12 @@ import numpy as np
 from deep500.frameworks.tensorflow.custom_routes import describe, is_differentiable
 from deep500.frameworks.tensorflow.dtypes import from_array, tf_dtype, to_array
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.operators.base import CustomOp, Descriptors, as_list
+from deep500.operators.base import Descriptors, as_list
+from deep500.operators.native import NativeFunction
 from deep500.tensors import TensorDescriptor
 
 
-class NativeOp(CustomOp):
+class NativeOp(NativeFunction):
     """A TensorFlow function as an operator; made by :func:`deep500.frameworks.tensorflow.custom_op_from_native`."""
 
     implementation = "native"
@@ -25,20 +26,9 @@ class NativeOp(CustomOp):
         input_descriptors: Descriptors | None = None,
         output_descriptors: Descriptors | None = None,
     ) -> None:
-        super().__init__(input_descriptors, output_descriptors)
-        self.function = function
+        super().__init__(function, input_descriptors, output_descriptors)
         self._forward = tf.function(self._apply, autograph=False)
         self._backward = tf.function(self._gradient, autograph=False)
-
-    @property
-    def name(self) -> str:
-        """The function's."""
-        return str(getattr(self.function, "__name__", "function"))
-
-    @property
-    def differentiable(self) -> bool:
-        """Yes."""
-        return True
 
     def _apply(self, *tensors: Any) -> list[Any]:
         return [tf.convert_to_tensor(y) for y in as_list(self.function(*tensors))]
@@ -52,11 +42,7 @@ class NativeOp(CustomOp):
         self.check([describe(x) for x in tensors])
         return self._apply(*tensors)
 
-    def infer(self, inputs: Descriptors) -> list[TensorDescriptor]:
-        """See :meth:`CustomOp.infer`; outputs that are not declared are found by tracing."""
-        if self.output_descriptors is not None:
-            return super().infer(inputs)
-        self.check(inputs)
+    def _trace(self, inputs: Descriptors) -> list[TensorDescriptor]:
         specs = [tf.TensorSpec(None if d.shape is None else [s if isinstance(s, int) else None for s in d.shape],
                                tf_dtype(d.dtype)) for d in inputs]  # fmt: skip
         return [describe(y) for y in self._forward.get_concrete_function(*specs).structured_outputs]
