@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
@@ -30,6 +30,9 @@ from deep500.networks.node import Node, check_node, first_variadic, most_outputs
 from deep500.networks.rewiring import Rewiring
 from deep500.networks.structure import Parameter
 from deep500.tensors import Dim, TensorDescriptor
+
+if TYPE_CHECKING:
+    from deep500.networks.flops import FlopCount
 
 __all__ = ["Network", "Parameter", "sort_nodes"]
 
@@ -275,6 +278,12 @@ class Network(Rewiring):
         from deep500.networks.autodiff import gradient_names
 
         return gradient_names(self, loss)
+
+    def flops(self, batch: int = 1, loss: str | None = None) -> FlopCount:
+        """Operations of one forward run, or of a training step on ``loss``; see :mod:`deep500.networks.flops`."""
+        from deep500.networks.flops import flop_count
+
+        return flop_count(self, batch, loss)
 
     def _sync(self) -> None:
         """Bring parameter values up to date; a bound network reads them from its executor."""
