@@ -1,57 +1,65 @@
-"""Results for other tools: CSV tables, MLPerf's log lines, and one SQLite table over many runs for questions in SQL."""
+"""Results for other tools, and one SQLite base over many runs for questions in SQL."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from deep500.errors import InputError
-from deep500.results.files import read_json, read_lines, write_atomic
+from deep500.results.export_mlflow import write_mlflow
+from deep500.results.export_mllog import write_mllog
+from deep500.results.export_tensorboard import write_tensorboard
+from deep500.results.files import read_json, read_lines, write_atomic, writing
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
 from deep500.results.samples import SampleStore
 from deep500.results.stats import STATS
 
-FORMATS = ("csv", "mllog")
+FORMATS = ("csv", "mllog", "tensorboard", "mlflow")
 _TABLES = ("runs", "metrics", "curve", "estimates")
 
 
 def export(path: Path, to: str, out: Path) -> list[Path]:
-    """Write a run in another format into a folder and return the files.
+    """Write a finished run in another format into a folder.
 
     Args:
         path: results folder.
-        to: ``"csv"``: ``metrics.csv``, ``curve.csv``, ``samples.csv``, ``estimates.csv``; ``"mllog"``: ``mllog.txt``.
+        to: ``"csv"``: ``metrics.csv``, ``curve.csv``, ``samples.csv``, ``estimates.csv``; ``"mllog"``: MLPerf's log, a
+            file per seed; ``"tensorboard"``: event files (needs tensorboardX); ``"mlflow"``: MLflow's file store.
         out: folder, made if absent.
+
+    Returns:
+        what was written: files, for MLflow the folders of its runs.
 
     Raises:
         InputError: the format is not known.
-        ResultsError: the run cannot be read, or the files cannot be written.
+        ResultsError: the run cannot be read, a package is missing, or the files cannot be written.
     """
-    makers = {"csv": _csv, "mllog": _mllog}
+    makers: dict[str, Callable[[Path, Path], list[Path]]] = {
+        "csv": _csv, "mllog": write_mllog, "tensorboard": write_tensorboard, "mlflow": write_mlflow,
+    }  # fmt: skip
     if to not in makers:
         raise InputError(f"got format {to!r}; expected one of {', '.join(FORMATS)}")
-    out.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, text in makers[to](path).items():
-        write_atomic(out / name, text)
-        written.append(out / name)
-    return written
+    read_json(path / SUMMARY)  # an unfinished run is refused before anything is made
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    return makers[to](path, out)
 
 
-def _csv(path: Path) -> dict[str, str]:
-    summary = read_json(path / SUMMARY)
-    return {"metrics.csv": _table(_metrics(summary)), "curve.csv": _table(read_lines(path / METRICS)),
-            "samples.csv": _table(list(_samples(path))), "estimates.csv": _table(list(_estimates(path)))}  # fmt: skip
+def _csv(path: Path, out: Path) -> list[Path]:
+    tables = {"metrics": _metrics(read_json(path / SUMMARY)), "curve": read_lines(path / METRICS),
+              "samples": list(_samples(path)), "estimates": list(_estimates(path))}  # fmt: skip
+    for name, rows in tables.items():
+        write_atomic(out / f"{name}.csv", _table(rows))
+    return [out / f"{name}.csv" for name in tables]
 
 
 def _metrics(summary: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"metric": m["name"], "unit": m["unit"], "seed_number": i, "value": value, "target": m["target"],
-             "verdict": m["verdict"]}
+             "verdict": m["verdict"], "labels": "; ".join(summary.get("labels", []))}
             for m in summary.get("metrics", []) for i, value in enumerate(m["values"])]  # fmt: skip
 
 
@@ -81,44 +89,12 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _mllog(path: Path) -> dict[str, str]:
-    """MLPerf's ``:::MLLOG`` lines: submission keys, one run and its epochs per seed."""
-    manifest, summary = read_json(path / MANIFEST), read_json(path / SUMMARY)
-    lines = [_line("POINT_IN_TIME", key, value, 0) for key, value in (
-        ("submission_benchmark", manifest["recipe"]), ("submission_division", manifest.get("division", "closed")),
-        ("global_batch_size", manifest["resolved"]["recipe"].get("batch_size")),
-    )]  # fmt: skip
-    curve, store, known = read_lines(path / METRICS), SampleStore(path), set(SampleStore(path).names())
-    for seed in manifest.get("seeds", []):
-        rows = [row for row in curve if row["seed"] == seed]
-        starts = store.load("epoch", seed)["start_ns"] // 1_000_000 if ("epoch", seed) in known else [0] * len(rows)
-        begin = int(starts[0]) if len(starts) else 0
-        lines += [_line("POINT_IN_TIME", "seed", seed, begin), _line("INTERVAL_START", "run_start", None, begin)]
-        for row, start in zip(rows, starts, strict=False):
-            end = int(start) + round(1000 * (row["train_seconds"] or 0))
-            at = {"epoch_num": row["epoch"]}
-            lines += [_line("INTERVAL_START", "epoch_start", None, int(start), **at),
-                      _line("INTERVAL_END", "epoch_stop", None, end, **at)]  # fmt: skip
-            if row.get("test_accuracy") is not None:
-                lines.append(_line("POINT_IN_TIME", "eval_accuracy", row["test_accuracy"] / 100, end, **at))
-            begin = end
-        status = "success" if summary["verdict"] == "PASSED" else "aborted"
-        lines.append(_line("INTERVAL_END", "run_stop", None, begin, status=status))
-    return {"mllog.txt": "".join(f"{line}\n" for line in lines)}
-
-
-def _line(kind: str, key: str, value: Any, milliseconds: int, **metadata: Any) -> str:
-    content = {"namespace": "", "time_ms": milliseconds, "event_type": kind, "key": key, "value": value,
-               "metadata": {"file": "deep500", "lineno": 0, **metadata}}  # fmt: skip
-    return f":::MLLOG {json.dumps(content)}"
-
-
 def query(folder: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Ask a question in SQL over all finished runs below a folder.
 
     Tables: ``runs`` (path, recipe, verdict, started, backend, division, environment), ``metrics`` (path, metric, unit,
-    seed_number, value, target, verdict), ``curve`` (path, and the numbers of every epoch), ``estimates`` (path, series,
-    q, value, low, high, n_eff, ...).
+    seed_number, value, target, verdict, labels), ``curve`` (path, and the numbers of every epoch), ``estimates`` (path,
+    series, q, value, low, high, n_eff, ...).
 
     Returns:
         column names and rows.

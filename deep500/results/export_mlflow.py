@@ -1,0 +1,138 @@
+"""Results for MLflow: the layout of its file store, which needs no package to be written.
+
+``<experiment>/<run>/{meta.yaml, params/, metrics/, tags/}``, one file per value, as MLflow's ``FileStore`` reads it.
+MLflow keeps this layout as it is and prefers databases: ``mlflow migrate-filestore`` brings the runs into one. A run of
+MLflow is a seed, since MLflow knows no repetitions. Exporting again replaces the same runs.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from deep500.results.files import read_json, read_lines, to_json, write_atomic, writing
+from deep500.results.record import MANIFEST, METRICS, SUMMARY
+
+FINISHED, FAILED = 3, 4
+"""MLflow's codes of how a run ended."""
+
+LONGEST = 6000
+"""MLflow's limit for the value of a parameter, in characters."""
+
+
+def write_mlflow(path: Path, out: Path) -> list[Path]:
+    """Write one MLflow run per seed: resolved recipe as parameters, epochs and metrics, verdict and labels as tags.
+
+    Look at it with ``MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri DIR``.
+
+    Returns:
+        the runs' folders.
+
+    Raises:
+        ResultsError: the run cannot be read, or a file cannot be written.
+    """
+    manifest, summary = read_json(path / MANIFEST), read_json(path / SUMMARY)
+    began = round(1000 * datetime.datetime.fromisoformat(manifest["started"]).timestamp())
+    experiment = str(int(hashlib.sha256(manifest["recipe"].encode("utf-8")).hexdigest()[:15], 16))
+    folder = out / experiment
+    _write(folder / "meta.yaml", _yaml({
+        "artifact_location": folder.resolve().as_uri(), "creation_time": began, "experiment_id": experiment,
+        "last_update_time": began, "lifecycle_stage": "active", "name": manifest["recipe"],
+    }))  # fmt: skip
+    curve = read_lines(path / METRICS)
+    params = {name: _short(value) for name, value in _flat(manifest["resolved"])}
+    found = []
+    for number, seed in enumerate(manifest["seeds"]):
+        run = folder / hashlib.sha256(f"{path.name} {seed}".encode()).hexdigest()[:32]
+        _write(run / "meta.yaml", _yaml(_meta(run, experiment, path, seed, summary, began)))
+        lines = [line for line in curve if line["seed"] == seed]
+        for kind, values in (("params", params), ("tags", _tags(manifest, summary, path, seed)),
+                             ("metrics", _metrics(summary, lines, number, began))):  # fmt: skip
+            for name, text in values.items():
+                _write(run / kind / _name(name), text)
+        with writing(run):
+            (run / "artifacts").mkdir(exist_ok=True)
+        found.append(run)
+    return found
+
+
+def _meta(run: Path, experiment: str, path: Path, seed: int, summary: Mapping[str, Any], began: int) -> dict[str, Any]:
+    return {
+        "artifact_uri": (run.resolve() / "artifacts").as_uri(), "end_time": _milliseconds(summary, began),
+        "entry_point_name": "", "experiment_id": experiment, "lifecycle_stage": "active", "run_id": run.name,
+        "run_uuid": run.name, "run_name": _title(path, seed, summary), "source_name": "", "source_type": FINISHED + 1,
+        "source_version": "", "start_time": began, "status": FINISHED if summary["status"] == "finished" else FAILED,
+        "tags": [], "user_id": "",
+    }  # fmt: skip
+
+
+def _title(path: Path, seed: int, summary: Mapping[str, Any]) -> str:
+    """Labels are part of the name, which MLflow shows beside every number."""
+    return " ".join([path.name, f"seed {seed}", *(f"[{label}]" for label in summary["labels"])])
+
+
+def _milliseconds(summary: Mapping[str, Any], began: int) -> int:
+    """When the run ended, all seeds together."""
+    try:
+        return round(1000 * datetime.datetime.fromisoformat(summary["finished"]).timestamp())
+    except (KeyError, ValueError):
+        return began
+
+
+def _tags(manifest: Mapping[str, Any], summary: Mapping[str, Any], path: Path, seed: int) -> dict[str, str]:
+    tags = {
+        "mlflow.runName": _title(path, seed, summary), "verdict": summary["verdict"],
+        "labels": ", ".join(summary["labels"]), "division": manifest["division"], "seed": str(seed),
+        "backend": str(manifest.get("backend")), "device": str(manifest["device"]["used"]),
+        "environment_sha256": str(manifest.get("environment_sha256")), "results": path.name,
+    }  # fmt: skip
+    for metric in summary["metrics"]:
+        value = "not measured" if metric["value"] is None else f"{metric['value']:.6g} {metric['unit']}".strip()
+        tags[f"{metric['name']} over seeds"] = f"{value} (median, {metric['standing']}): {metric['verdict']}"
+    return tags
+
+
+def _metrics(summary: Mapping[str, Any], lines: list[dict[str, Any]], number: int, began: int) -> dict[str, str]:
+    """Per name its lines ``time value step``; the times are those of the run, since epochs have none of their own."""
+    found: dict[str, str] = {}
+    for line in lines:
+        for key, value in line.items():
+            if key not in ("seed", "epoch") and isinstance(value, (int, float)) and not isinstance(value, bool):
+                found[key] = found.get(key, "") + f"{began} {value!r} {line['epoch']}\n"
+    for metric in summary["metrics"]:
+        if metric["values"][number] is not None:
+            unit = f" in {metric['unit']}" if metric["unit"] else ""
+            found[f"final {metric['name']}{unit}"] = f"{began} {metric['values'][number]!r} {len(lines)}\n"
+    return found
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, one in value.items():
+            yield from _flat(one, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value
+
+
+def _name(text: str) -> str:
+    """A name that is a file within its folder: what MLflow does not allow is replaced, slashes and dots first too."""
+    return re.sub(r"[^\w. -]", "_", text).lstrip(".")[:200] or "_"
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else to_json(value, indent=None)
+    return text[:LONGEST]
+
+
+def _yaml(content: Mapping[str, Any]) -> str:
+    return to_json(content) + "\n"  # JSON is YAML
+
+
+def _write(path: Path, text: str) -> None:
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, text)

@@ -1,0 +1,80 @@
+"""Results as MLPerf's log: ``:::MLLOG`` lines, one file per seed, as MLPerf's compliance checker reads them.
+
+Keys and their order follow MLPerf's rules for training. What a submission says of itself (organisation, platform,
+clearing of caches, time of initialisation) is not a run's to say: add it where a log is to be submitted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deep500.results.files import read_json, read_lines, write_atomic
+from deep500.results.record import MANIFEST, METRICS, SUMMARY
+from deep500.results.samples import SampleStore
+from deep500.results.verdict import UNJUDGED
+
+
+def write_mllog(path: Path, out: Path) -> list[Path]:
+    """Write ``result_<number of the seed>.txt``, MLPerf's name for the log of one run.
+
+    Times are milliseconds of a clock that no step sets; its zero means nothing.
+
+    Raises:
+        ResultsError: the run cannot be read, or a file cannot be written.
+    """
+    manifest, summary = read_json(path / MANIFEST), read_json(path / SUMMARY)
+    curve, store = read_lines(path / METRICS), SampleStore(path)
+    written: list[Path] = []
+    for number, seed in enumerate(manifest["seeds"]):
+        times: list[int] = store.load("epoch", seed)["start_ns"].tolist() if ("epoch", seed) in store.names() else []
+        begins = [start // 1_000_000 for start in times]
+        rows = [row for row in curve if row["seed"] == seed]
+        begins = begins if len(begins) == len(rows) else [0] * len(rows)
+        lines = [*_setup(manifest, seed, begins[0] if begins else 0), *_run(rows, begins, _status(summary, number))]
+        written.append(out / f"result_{number}.txt")
+        write_atomic(written[-1], "".join(f"{line}\n" for line in lines))
+    return written
+
+
+def _setup(manifest: Mapping[str, Any], seed: int, begin: int) -> list[str]:
+    data = manifest["data"]
+    return [_line("POINT_IN_TIME", key, value, begin) for key, value in (
+        ("submission_benchmark", manifest["recipe"]), ("submission_division", manifest.get("division", "closed")),
+        ("seed", seed), ("global_batch_size", manifest["resolved"]["recipe"].get("batch_size")),
+        ("train_samples", data["train"]["length"]), ("eval_samples", data["validation"]["length"]),
+    )]  # fmt: skip
+
+
+def _run(rows: list[dict[str, Any]], begins: list[int], status: str) -> list[str]:
+    now = begins[0] if begins else 0
+    lines = [_line("INTERVAL_START", "run_start", None, now)]
+    for row, begin in zip(rows, begins, strict=True):
+        at = {"epoch_num": row["epoch"]}
+        now = begin + round(1000 * (row.get("train_seconds") or 0))
+        lines += [_line("INTERVAL_START", "epoch_start", None, begin, **at),
+                  _line("INTERVAL_END", "epoch_stop", None, now, **at)]  # fmt: skip
+        if row.get("test_accuracy") is not None:
+            lines.append(_line("INTERVAL_START", "eval_start", None, now, **at))
+            now += round(1000 * (row.get("test_seconds") or 0))
+            lines += [_line("POINT_IN_TIME", "eval_accuracy", row["test_accuracy"] / 100, now, **at),
+                      _line("INTERVAL_END", "eval_stop", None, now, **at)]  # fmt: skip
+    return [*lines, _line("INTERVAL_END", "run_stop", None, now, status=status)]
+
+
+def _status(summary: Mapping[str, Any], number: int) -> str:
+    """``success`` where this seed reached every target, in a run that could be judged: MLPerf judges single runs."""
+    judged = [metric for metric in summary["metrics"] if metric["target"] is not None]
+    reached = bool(judged) and not summary["verdict"].startswith(UNJUDGED)
+    for metric in judged:
+        value, sign = metric["values"][number], 1 if metric["direction"] == "higher" else -1
+        reached = reached and value is not None and sign * (value - metric["target"]) >= 0
+    return "success" if reached else "aborted"
+
+
+def _line(kind: str, key: str, value: Any, milliseconds: int, **metadata: Any) -> str:
+    content = {"namespace": "", "time_ms": milliseconds, "event_type": kind, "key": key, "value": value,
+               "metadata": {"file": "deep500", "lineno": 0, **metadata}}  # fmt: skip
+    return f":::MLLOG {json.dumps(content)}"

@@ -1,0 +1,86 @@
+"""Results for TensorBoard: event files, written by tensorboardX, which needs no TensorFlow.
+
+One folder per seed, since TensorBoard knows no repetitions; verdict and medians over the seeds go with each of them as
+text. The labels of a run (stand-in data) are part of the folders' names, which TensorBoard shows beside every number.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deep500.errors import ResultsError
+from deep500.results.files import read_json, read_lines, writing
+from deep500.results.record import MANIFEST, METRICS, SUMMARY
+from deep500.results.samples import SampleStore
+
+
+def write_tensorboard(path: Path, out: Path) -> list[Path]:
+    """Scalars of every epoch, every sample's time as scalar and all of them as histogram, metrics, and the verdict.
+
+    Samples have the wall time at which they were taken, counted from the run's start; epochs and metrics have the
+    step only. Exporting again writes files beside the older ones.
+
+    Raises:
+        ResultsError: tensorboardX is not installed, the run cannot be read, or a file cannot be written.
+    """
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError as error:
+        raise ResultsError(
+            "got no package 'tensorboardX'; expected it for --to tensorboard: pip install 'deep500[tensorboard]'"
+        ) from error
+    manifest, summary = read_json(path / MANIFEST), read_json(path / SUMMARY)
+    began = datetime.datetime.fromisoformat(manifest["started"]).timestamp()
+    curve, written = read_lines(path / METRICS), []
+    for number, seed in enumerate(manifest["seeds"]):
+        folder = out / " ".join([f"seed-{seed}", *(f"[{label}]" for label in summary["labels"])]).replace("/", "_")
+        with writing(folder):
+            writer = SummaryWriter(str(folder))
+            try:
+                _samples(writer, SampleStore(path), seed, began)
+                _epochs(writer, [line for line in curve if line["seed"] == seed], began)
+                _metrics(writer, summary["metrics"], number, began)
+                writer.add_text("verdict", _said(manifest, summary), 0, walltime=began)
+            finally:
+                writer.close()
+            written += sorted(folder.glob("events.out.tfevents.*"))
+    return written
+
+
+def _samples(writer: Any, store: SampleStore, seed: int, began: float) -> None:
+    names = store.names()
+    first = min((int(store.load(*name)["start_ns"][0]) for name in names), default=0)
+    for series in (series for series, launch in names if launch == seed):
+        samples = store.load(series, seed)
+        walls = (began + (samples["start_ns"] - first) / 1e9).tolist()
+        seconds = samples["duration_ns"] / 1e9
+        for step, (value, wall) in enumerate(zip(seconds.tolist(), walls, strict=True)):
+            writer.add_scalar(f"seconds/{series}", value, step, walltime=wall)
+        writer.add_histogram(f"distribution/{series}", seconds, 0, walltime=walls[-1])
+
+
+def _epochs(writer: Any, lines: list[dict[str, Any]], began: float) -> None:
+    for line in lines:
+        for key, value in line.items():
+            if key not in ("seed", "epoch") and isinstance(value, (int, float)) and not isinstance(value, bool):
+                writer.add_scalar(f"epoch/{key}", value, line["epoch"], walltime=began)
+
+
+def _metrics(writer: Any, metrics: list[dict[str, Any]], number: int, began: float) -> None:
+    for metric in metrics:
+        if metric["values"][number] is not None:
+            writer.add_scalar(f"metric/{metric['name']}", metric["values"][number], 0, walltime=began,
+                              display_name=metric["name"], summary_description=f"unit: {metric['unit']}")  # fmt: skip
+
+
+def _said(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+    """Verdict and metrics over all seeds, as Markdown, which is what TensorBoard shows texts in."""
+    lines = [f"recipe {manifest['recipe']}, {manifest['division']} division: {summary['verdict']}"]
+    for metric in summary["metrics"]:
+        value = "not measured" if metric["value"] is None else f"{metric['value']:.4g} {metric['unit']}"
+        lines.append(f"{metric['name']}: {value} (median of {len(metric['values'])} seeds, {metric['standing']}): "
+                     f"{metric['verdict']}")  # fmt: skip
+    return "\n".join(f"    {line}" for line in lines)  # four blanks: shown as it is, whatever a name holds

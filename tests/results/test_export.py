@@ -1,0 +1,180 @@
+"""Exports are read back by the tools they are for: MLPerf's checker, TensorFlow and TensorBoard, MLflow."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from deep500 import cli
+from deep500.errors import InputError, ResultsError
+from deep500.results.export import FORMATS, export
+from tests.results.report_cases import HOSTILE, finished
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Two seeds of three epochs, 40 steps each, on stand-in data."""
+    base = tmp_path_factory.mktemp("results")
+    return finished(base, samples=40, seeds=2, series=("step", "epoch"), labels=["stand-in data"])
+
+
+def needs(package):
+    return pytest.mark.skipif(
+        importlib.util.find_spec(package) is None, reason=f"{package} is not installed: pip install {package}"
+    )
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_what_cannot_be_exported_is_one_error(to, run, tmp_path):
+    with pytest.raises(ResultsError, match="no readable JSON"):
+        export(tmp_path / "none", to, tmp_path / "out")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResultsError, match="expected a writable folder"):
+        export(run.path, to, tmp_path / "file" / "below")
+
+
+def test_an_unknown_format_is_one_error(run, tmp_path):
+    with pytest.raises(InputError, match="csv, mllog, tensorboard, mlflow"):
+        export(run.path, "xml", tmp_path)
+
+
+# -- MLPerf -----------------------------------------------------------------------------------------------------------
+def test_mlperfs_log_follows_the_grammar_of_its_parser(run, tmp_path):
+    """``:::MLLOG`` and one JSON object per line, whose time is a number and whose start and end alternate."""
+    files = export(run.path, "mllog", tmp_path)
+    assert [file.name for file in files] == ["result_0.txt", "result_1.txt"]
+    for file in files:
+        assert all(line.startswith(":::MLLOG {") for line in file.read_text().splitlines())
+        entries = [json.loads(line.removeprefix(":::MLLOG ")) for line in file.read_text().splitlines()]
+        assert all(set(e) == {"namespace", "time_ms", "event_type", "key", "value", "metadata"} for e in entries)
+        assert all(isinstance(e["time_ms"], int) and {"file", "lineno"} <= e["metadata"].keys() for e in entries)
+        keys = [entry["key"] for entry in entries]
+        assert keys.count("run_start") == keys.count("run_stop") == keys.count("seed") == 1
+        assert keys.count("epoch_start") == keys.count("eval_accuracy") == keys.count("eval_stop") == 3
+        assert entries[keys.index("eval_accuracy")]["value"] == pytest.approx(0.91, abs=0.002)
+        assert keys[-1] == "run_stop" and entries[-1]["metadata"]["status"] == "success"
+
+
+@needs("mlperf_logging")
+@pytest.mark.parametrize("rules", ["4.1.0", "6.1.0"])
+def test_mlperfs_compliance_checker_objects_to_nothing_that_a_run_can_say(rules, run, tmp_path):
+    sys.modules.pop("mlperf_logging", None)
+    from mlperf_logging.compliance_checker import mlp_compliance
+    from mlperf_logging.compliance_checker.mlp_parser import parse_file
+
+    for file in export(run.path, "mllog", tmp_path):
+        lines, errors = parse_file(str(file), rules)
+        assert errors == [] and len(lines) == len(file.read_text().splitlines())
+        checker = mlp_compliance.make_checker("training", rules, False, True)
+        checker.configured_checks(
+            lines, str(Path(mlp_compliance.__file__).parent / f"training_{rules}" / "common.yaml")
+        )
+        # names of benchmarks are MLPerf's own; submitters time the initialisation, before which no run may start
+        assert {line.key for line in lines} & checker.overwritable.keys() <= {"submission_benchmark", "run_start"}
+        assert checker.not_overwritable == []
+
+
+def test_a_seed_that_misses_the_target_is_no_success(tmp_path):
+    record = finished(tmp_path / "runs", samples=40, seeds=2)
+    summary = record.summary()
+    summary["metrics"][0]["values"][1] = 92.9
+    record.write_summary(summary)
+    ends = [json.loads(file.read_text().splitlines()[-1].removeprefix(":::MLLOG ")) for file in
+            export(record.path, "mllog", tmp_path)]  # fmt: skip
+    assert [end["metadata"]["status"] for end in ends] == ["success", "aborted"]
+    record.write_summary({**summary, "verdict": "UNJUDGED (stand-in data)"})
+    (first, _) = export(record.path, "mllog", tmp_path)
+    assert '"aborted"' in first.read_text().splitlines()[-1]
+
+
+# -- TensorBoard ------------------------------------------------------------------------------------------------------
+def test_tensorboard_without_its_package_names_the_extra(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    assert cli.main(["export", str(run.path), "--to", "tensorboard", "-o", str(tmp_path)]) == ResultsError.exit_code
+    assert "pip install 'deep500[tensorboard]'" in capsys.readouterr().err
+
+
+def scalars(events, steps):
+    """What a list of events holds: (tag, step) -> value."""
+    return {(value.tag, event.step): steps(value) for event in events for value in event.summary.value}
+
+
+@needs("tensorboardX")
+@needs("tensorflow")
+def test_tensorflow_reads_the_event_files(run, tmp_path):
+    """TensorFlow's reader checks the records' checksums."""
+    import tensorflow as tf
+
+    files = export(run.path, "tensorboard", tmp_path)
+    assert [file.parent.name for file in files] == ["seed-0 [stand-in data]", "seed-1 [stand-in data]"]
+    records = tf.data.TFRecordDataset(str(files[1])).as_numpy_iterator()
+    events = [tf.compat.v1.Event.FromString(record) for record in records]
+    found = scalars(events, lambda value: value.simple_value)
+    steps = run.samples.durations("step", 1)
+    assert [found["seconds/step", i] for i in range(40)] == pytest.approx(steps.tolist(), rel=1e-6)
+    assert found["epoch/test_accuracy", 2] == pytest.approx(92.1) and found["metric/test_accuracy", 0] > 93
+    walls = [event.wall_time for event in events for value in event.summary.value if value.tag == "seconds/step"]
+    assert walls[:40] == sorted(walls[:40]) and walls[39] - walls[0] == pytest.approx(steps[:39].sum(), rel=0.1)
+    units = [v.metadata.summary_description for e in events for v in e.summary.value if v.tag == "metric/test_accuracy"]
+    assert units == ["unit: %"]
+    (text,) = [value.tensor.string_val[0] for event in events for value in event.summary.value
+               if value.tag.startswith("verdict")]  # fmt: skip
+    assert b"PASSED" in text and b"test_accuracy: 93.05 %" in text
+
+
+@needs("tensorboardX")
+@needs("tensorboard")
+def test_tensorboard_reads_the_event_files(run, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (_, file) = export(run.path, "tensorboard", tmp_path)
+    found = EventAccumulator(str(file.parent)).Reload()
+    assert len(found.Scalars("seconds/step")) == 40 and len(found.Histograms("distribution/step")) == 1
+    assert [event.step for event in found.Scalars("epoch/train_loss")] == [1, 2, 3]
+
+
+@needs("tensorboardX")
+def test_hostile_labels_make_no_folders(tmp_path):
+    record = finished(tmp_path / "runs", samples=40, seeds=1, labels=["../../up", HOSTILE])
+    (file,) = export(record.path, "tensorboard", tmp_path / "out")
+    assert file.parent.parent == tmp_path / "out" and "stand-in" not in file.parent.name
+
+
+# -- MLflow -----------------------------------------------------------------------------------------------------------
+def test_mlflows_store_has_one_file_per_value(run, tmp_path):
+    folders = export(run.path, "mlflow", tmp_path)
+    assert len(folders) == 2 and len({folder.parent for folder in folders}) == 1
+    lines = (folders[1] / "metrics" / "train_loss").read_text().splitlines()
+    assert [line.split()[1:] for line in lines] == [["1.1", "1"], ["0.55", "2"], ["0.3666666666666667", "3"]]
+    assert (folders[0] / "params" / "recipe.batch_size").read_text() == "32"
+    assert (folders[0] / "tags" / "labels").read_text() == "stand-in data"
+    before = sorted(path for path in tmp_path.rglob("*"))
+    assert export(run.path, "mlflow", tmp_path) == folders and sorted(tmp_path.rglob("*")) == before
+
+
+@needs("mlflow")
+def test_mlflow_reads_its_store(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    from mlflow import MlflowClient
+
+    export(run.path, "mlflow", tmp_path)
+    client = MlflowClient(tracking_uri=tmp_path.as_uri())
+    experiment = client.get_experiment_by_name("job")
+    runs = client.search_runs([experiment.experiment_id], "metrics.`final test_accuracy in _` > 93.05")
+    assert [one.data.tags["seed"] for one in runs] == ["1"] and runs[0].info.status == "FINISHED"
+    assert "[stand-in data]" in runs[0].info.run_name and runs[0].data.params["recipe.batch_size"] == "32"
+    history = client.get_metric_history(runs[0].info.run_id, "test_accuracy")
+    assert [(point.step, point.value) for point in history] == [(1, 91.1), (2, 92.1), (3, 93.1)]
+    assert runs[0].data.tags["test_accuracy over seeds"] == "93.05 % (median, observation): PASSED"
+
+
+def test_hostile_names_stay_within_the_store(tmp_path):
+    resolved = {"recipe": {"../../up": 1, "a/b": 2, HOSTILE: 3, "": 4}}
+    record = finished(tmp_path / "runs", samples=40, seeds=1, resolved=resolved)
+    (folder,) = export(record.path, "mlflow", tmp_path / "out")
+    names = {path.name for path in (folder / "params").iterdir()}
+    assert names == {"recipe..._.._up", "recipe.a_b", "recipe._script_alert__x____script_", "recipe."}
