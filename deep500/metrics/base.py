@@ -4,10 +4,31 @@ from __future__ import annotations
 
 import abc
 import math
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
+
+from deep500.events import Event
 
 Direction = Literal["higher", "lower"]
 Kind = Literal["cost", "rate", "ratio", "count", "quality"]
+
+
+@dataclass(frozen=True)
+class Combined:
+    """What a metric makes of several runs.
+
+    Attributes:
+        value: what is judged; None if it was not measured.
+        low, high: how far the runs, or the interval that ``remark`` names, reach; None for a single run.
+        remark: what must be said beside the value.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    remark: str = ""
 
 
 class Metric(abc.ABC):
@@ -20,6 +41,9 @@ class Metric(abc.ABC):
         kind: how numbers of several runs may be combined: a ``cost`` (seconds) by the arithmetic mean, a ``rate``
             (samples/s) only through its cost, a ``ratio`` by the geometric mean, a ``count`` exactly, a ``quality``
             (accuracy, loss) by its median.
+        reason: after :meth:`measure` gave None: why, if there is more to say than that it was not measured.
+        details: after :meth:`measure`: the numbers behind the value, in its unit where nothing else is said; what the
+            record keeps and the report shows beside it.
 
     Example:
         >>> class Epochs(Metric):
@@ -32,13 +56,34 @@ class Metric(abc.ABC):
     __test__ = False  # several metrics are called Test...: pytest must not collect them
 
     name: str
-    unit: ClassVar[str] = ""
-    direction: ClassVar[Direction] = "higher"
-    kind: ClassVar[Kind] = "quality"
+    unit: str = ""
+    direction: Direction = "higher"
+    kind: Kind = "quality"
+    reason: str = ""
+    details: Mapping[str, Any] = {}  # noqa: RUF012 - replaced, never written to
 
     @abc.abstractmethod
     def measure(self, statistics: Any) -> float | None:
         """The number, from a :class:`deep500.training.statistics.TrainingStatistics`; None if it was not measured."""
+
+    def combine(self, values: Sequence[float | None], lasted: Sequence[float | None] = ()) -> Combined:
+        """One value of several runs: the median with the smallest and the largest; nothing if one was not measured.
+
+        Args:
+            values: what :meth:`measure` gave, one per run (seed).
+            lasted: seconds of training and validation of each run, for metrics to which a miss says "later than that".
+
+        Example:
+            >>> from deep500.metrics import TestAccuracy
+            >>> TestAccuracy().combine([91.0, 95.0, 92.0]).value, TestAccuracy().combine([91.0, None]).value
+            (92.0, None)
+        """
+        known = [float(value) for value in values if value is not None]
+        if len(known) < len(values) or not known:
+            return Combined(None)
+        several = len(known) > 1
+        value = math.nan if any(map(math.isnan, known)) else median(known)
+        return Combined(value, min(known) if several else None, max(known) if several else None)
 
     def better(self, a: float | None, b: float | None) -> bool:
         """Whether ``a`` is strictly better than ``b``; anything measured is better than what was not, or is NaN."""
@@ -52,6 +97,39 @@ class Metric(abc.ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
+
+
+class ObservingMetric(Metric, Event):
+    """A metric that watches the run: it is a listener too, and a recipe adds it to the run by itself.
+
+    Subclasses that override ``before_run`` call it here first. A run that went on from a checkpoint was watched in part
+    only, and :meth:`observed` says so.
+
+    Example:
+        >>> class Steps(ObservingMetric):
+        ...     name, unit, direction, kind, steps = "steps", "", "lower", "count", 0
+        ...     def after_batch(self, run): self.steps += 1
+        ...     def measure(self, statistics): return float(self.steps) if self.observed() else None
+        >>> steps = Steps()
+        >>> steps.measure(None), steps.reason
+        (None, 'it did not watch a run')
+    """
+
+    run: Any = None
+    _resumed_at = 0
+
+    def before_run(self, run: Any) -> None:
+        """Note whose run it is."""
+        self.run, self._resumed_at = run, run.epoch
+
+    def observed(self) -> bool:
+        """Whether the whole run was watched; sets ``reason`` if not."""
+        self.reason = ""
+        if self.run is None:
+            self.reason = "it did not watch a run"
+        elif self._resumed_at:
+            self.reason = f"the run was resumed: its first {self._resumed_at} epochs were not watched"
+        return not self.reason
 
 
 def _is_number(value: float | None) -> bool:

@@ -11,7 +11,7 @@ class _FieldMetric(Metric):
     """A field of the epoch records: the final epoch's value, or the best of all epochs (which its name then says)."""
 
     field: ClassVar[str]
-    kind: ClassVar[Kind] = "quality"
+    kind: Kind = "quality"
 
     def __init__(self, best: bool = False) -> None:
         self.best = best

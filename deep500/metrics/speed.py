@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any
 
 from deep500.errors import InputError
-from deep500.metrics.base import Metric
+from deep500.measure.survival import FEWEST, time_to_target
+from deep500.metrics.base import Combined, Metric, ObservingMetric
+
+
+class WallTime(ObservingMetric):
+    """Seconds of the whole run: training, validation, checkpoints and listeners, from first to last.
+
+    Args:
+        clock: seconds.
+    """
+
+    name, unit, direction, kind = "wall_time", "s", "lower", "cost"
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self._clock = clock
+        self._begin = self._end = 0.0
+
+    def before_run(self, run: Any) -> None:
+        """The run begins."""
+        super().before_run(run)
+        self._begin = self._clock()
+
+    def after_run(self, run: Any) -> None:
+        """The run ends, when the device has finished."""
+        run.executor.synchronize()
+        self._end = self._clock()
+
+    def measure(self, statistics: Any) -> float | None:
+        """The time; None if the run was not watched from its beginning."""
+        return self._end - self._begin if self.observed() else None
 
 
 class TrainingTime(Metric):
@@ -32,8 +63,15 @@ class Throughput(Metric):
 class TimeToAccuracy(Metric):
     """Seconds, validations included, until the end of the first epoch whose test accuracy reaches a target.
 
+    Of several runs some may never get there. They are neither infinite nor left out: what is known of them is that it
+    takes longer than they lasted, and the median over all is Kaplan and Meier's (:mod:`deep500.measure.survival`).
+
     Args:
         target: percent, 0 to 100.
+
+    Example:
+        >>> TimeToAccuracy(90).combine([10.0, 12.0, None], lasted=[20.0, 20.0, 20.0])
+        Combined(value=12.0, low=None, high=None, remark='2 of 3 runs reached it; too few for an interval')
     """
 
     unit, direction, kind = "s", "lower", "cost"
@@ -46,12 +84,29 @@ class TimeToAccuracy(Metric):
 
     def measure(self, statistics: Any) -> float | None:
         """The time; None if the target was never reached."""
+        self.reason = ""
         for number, record in enumerate(statistics.epochs):
             if record.test_accuracy is not None and record.test_accuracy >= self.target:
                 training = _sum(statistics.epochs[: number + 1], "train_seconds")
                 validation = _sum(statistics.epochs[: number + 1], "test_seconds")
                 return None if training is None or validation is None else training + validation
+        known = [record.test_accuracy for record in statistics.epochs if record.test_accuracy is not None]
+        self.reason = f"best of {len(known)} epochs: {max(known):.4g} %" if known else "no epoch has a test accuracy"
         return None
+
+    def combine(self, values: Sequence[float | None], lasted: Sequence[float | None] = ()) -> Combined:
+        """The median over all runs with its interval; without a value if half of them or more missed the target."""
+        if len(values) == 1:
+            return super().combine(values)
+        ends = list(lasted) or [None] * len(values)
+        misses = [end for value, end in zip(values, ends, strict=True) if value is None]
+        missed = [end for end in misses if end is not None]
+        if len(missed) < len(misses):
+            return Combined(None, remark="how long the runs lasted that missed the target is not known")
+        found = time_to_target([value for value in values if value is not None], missed, level=0.95)
+        remark = f"{found.reached} of {found.runs} runs reached it"
+        remark += "; too few for an interval" if found.runs < FEWEST else "; 95 % interval (Kaplan-Meier)"
+        return Combined(found.median, found.low, found.high, remark)
 
     def __repr__(self) -> str:
         return f"TimeToAccuracy({self.target:g})"

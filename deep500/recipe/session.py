@@ -23,6 +23,7 @@ from deep500.results import (
     Circumstances,
     RecipeResult,
     Record,
+    SeedNotes,
     judge,
     ledger,
     overall,
@@ -80,7 +81,7 @@ class Session:
             raise
         about = Circumstances(self.options.dry_run, any(half.stand_in for half in data))
         results = [
-            judge(metric, target, [per_seed[number] for per_seed in values], about)
+            judge(metric, target, [per_seed[number] for per_seed in values], about, self._notes(record, metric.name))
             for number, (metric, target) in enumerate(self.plan.metrics)
         ]
         return self._finish(record, RecipeResult(overall(results), results, str(record.path), labels=self.labels))
@@ -110,8 +111,17 @@ class Session:
                 self.console.say(f"seed {seed} stopped before its last epoch: {statistics.stopped_by}")
             measured = [metric.measure(statistics) for metric in metrics]
             found = {name: None if one is None else float(one) for name, one in zip(names, measured, strict=True)}
-            record.finish_seed(seed, found, statistics.stopped_by)
+            notes = {one.name: {"reason": one.reason, "details": dict(one.details)} for one in metrics
+                     if one.reason or one.details}  # fmt: skip
+            record.finish_seed(seed, found, statistics.stopped_by, notes)
         return [found[name] for name in names]
+
+    def _notes(self, record: Record, metric: str) -> list[SeedNotes]:
+        """What the record knows of a metric besides its values, seed by seed."""
+        return [
+            SeedNotes(**record.seed_notes(seed).get(metric, {}), lasted=_lasted(record.epochs(seed)))
+            for seed in self.plan.seeds
+        ]
 
     def _train(self, record: Record, seed: int, parts: Parts, metrics: Sequence[Any]) -> TrainingStatistics:
         trainer = Trainer(
@@ -192,6 +202,13 @@ class Session:
         if error is None:
             self.console.verdict(result, summary)
         return result
+
+
+def _lasted(epochs: Sequence[dict[str, Any]]) -> float | None:
+    """Seconds of training and validation over all epochs; None without any."""
+    times = [line.get(key) for line in epochs for key in ("train_seconds", "test_seconds")]
+    known = [seconds for seconds in times if seconds is not None]
+    return float(sum(known)) if known else None
 
 
 def _data_facts(data: tuple[Dataset, Dataset]) -> dict[str, Any]:

@@ -8,5 +8,6 @@ from deep500.results.verdict import UNJUDGED as UNJUDGED
 from deep500.results.verdict import Circumstances as Circumstances
 from deep500.results.verdict import MetricResult as MetricResult
 from deep500.results.verdict import RecipeResult as RecipeResult
+from deep500.results.verdict import SeedNotes as SeedNotes
 from deep500.results.verdict import judge as judge
 from deep500.results.verdict import overall as overall

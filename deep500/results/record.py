@@ -170,12 +170,17 @@ class Record:
             return None
         return {name: None if text is None else float(text) for name, text in found[str(seed)]["values"].items()}
 
-    def finish_seed(self, seed: int, values: Mapping[str, float | None], stopped_by: str | None) -> None:
-        """Note a seed's values, and why it ended before its last epoch if it did."""
+    def seed_notes(self, seed: int) -> dict[str, dict[str, Any]]:
+        """What :meth:`finish_seed` noted of each metric of a seed besides its value, by name."""
         found = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
-        write_atomic(
-            self.path / SEEDS, to_json({**found, str(seed): {"values": values, "stopped_by": stopped_by}}) + "\n"
-        )
+        return found.get(str(seed), {}).get("notes", {})
+
+    def finish_seed(self, seed: int, values: Mapping[str, float | None], stopped_by: str | None,
+                    notes: Mapping[str, Mapping[str, Any]] | None = None) -> None:  # fmt: skip
+        """Note a seed's values, why it ended before its last epoch if it did, and what is behind the values."""
+        found = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
+        entry = {"values": values, "stopped_by": stopped_by, **({"notes": notes} if notes else {})}
+        write_atomic(self.path / SEEDS, to_json({**found, str(seed): entry}) + "\n")
 
     def _checkpoints(self, seed: int) -> Path:
         return self.path / "checkpoints" / f"seed-{seed}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,9 +20,11 @@ class MetricResult:
         target: the acceptable value, None if there is none.
         values: one per seed, in the order of the seeds; None where it was not measured.
         value: what is judged: the median over the seeds, None if one is missing.
-        low, high: smallest and largest value (the spread); None for a single seed.
+        low, high: smallest and largest value (the spread), or what ``remark`` says; None for a single seed.
         verdict: PASSED, FAILED or UNJUDGED.
         reason: why it is UNJUDGED, or FAILED without a number; else empty.
+        remark: what must be said beside the value; why it was not measured, where that is known.
+        details: the numbers behind the value, one mapping per seed.
     """
 
     name: str
@@ -35,6 +37,8 @@ class MetricResult:
     high: float | None
     verdict: str
     reason: str = ""
+    remark: str = ""
+    details: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def standing(self) -> str:
@@ -59,8 +63,29 @@ class Circumstances:
     stand_in: bool = False
 
 
-def judge(metric: Any, target: float | None, values: Sequence[float | None], about: Circumstances) -> MetricResult:
-    """Compare the median over the seeds with the target, in the metric's direction.
+@dataclass(frozen=True)
+class SeedNotes:
+    """What is known of a metric's value of one seed besides the value.
+
+    Attributes:
+        reason: why there is none, else empty.
+        details: the numbers behind it.
+        lasted: seconds of training and validation; None if that was not measured.
+    """
+
+    reason: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    lasted: float | None = None
+
+
+def judge(
+    metric: Any,
+    target: float | None,
+    values: Sequence[float | None],
+    about: Circumstances,
+    notes: Sequence[SeedNotes] = (),
+) -> MetricResult:
+    """Compare what the metric makes of all seeds (mostly their median) with the target, in the metric's direction.
 
     Args:
         metric: a :class:`deep500.metrics.Metric`; its ``passes`` decides.
@@ -68,11 +93,12 @@ def judge(metric: Any, target: float | None, values: Sequence[float | None], abo
         values: one per seed, None for "not measured", which misses every target.
         about: in a dry run nothing is judged; on stand-in data rates are (samples/s), but neither quality nor times,
             since other data are learnt otherwise and are fewer.
+        notes: one per seed, or none.
     """
-    known = [float(v) for v in values if v is not None]
-    complete = len(known) == len(values) and bool(known)
-    value = median(known) if complete else None
-    several = complete and len(known) > 1
+    combined = metric.combine(values, [note.lasted for note in notes])
+    value = combined.value
+    why = dict.fromkeys(note.reason for note in notes if note.reason)
+    remark = "; ".join([*([combined.remark] if combined.remark else []), *(why if value is None else [])])
     reasons = (
         (about.dry_run, "dry run"),
         (target is None, "no target"),
@@ -81,17 +107,11 @@ def judge(metric: Any, target: float | None, values: Sequence[float | None], abo
     reason = next((why for applies, why in reasons if applies), "")
     verdict = UNJUDGED if reason else PASSED if metric.passes(value, target) else FAILED
     reason = "not measured" if verdict == FAILED and value is None else reason
-    low, high = (min(known), max(known)) if several else (None, None)
+    details = [dict(note.details) for note in notes]
     return MetricResult(
-        metric.name, metric.unit, metric.direction, target, list(values), value, low, high, verdict, reason
-    )
-
-
-def median(values: Sequence[float]) -> float:
-    """The median; NaN if any value is."""
-    import numpy as np
-
-    return float(np.median(np.asarray(values, np.float64)))
+        metric.name, metric.unit, metric.direction, target, list(values), value, combined.low, combined.high, verdict,
+        reason, remark, details if any(details) else [],
+    )  # fmt: skip
 
 
 def overall(metrics: Sequence[MetricResult]) -> str:
