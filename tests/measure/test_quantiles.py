@@ -26,10 +26,10 @@ def _normal(p: float) -> float:
     return float(norm.ppf(p))
 
 
-def autoregressive(rng: np.random.Generator, n: int, phi: float) -> np.ndarray:
+def autoregressive(rng: np.random.Generator, n: int, phi: float, sigma: float = 0.3) -> np.ndarray:
     """Log-normal times with AR(1) noise and 5 % Pareto spikes."""
     noise = lfilter([math.sqrt(1 - phi * phi)], [1, -phi], rng.standard_normal(n + 100))[100:]
-    return np.exp(0.3 * noise) * (1 + (rng.random(n) < 0.05) * rng.pareto(1.5, n))
+    return np.exp(sigma * noise) * (1 + (rng.random(n) < 0.05) * rng.pareto(1.5, n))
 
 
 @pytest.mark.parametrize("n", [5, 6, 7, 36, 37, 100, 999])
