@@ -3,7 +3,8 @@
 The differences come first: recipe, data, environment. Then every series of times that both have. The runs were not
 measured in turns, so the machine may have changed in between: with seven launches (seeds) or more on both sides they
 are compared; with fewer, the samples that are worth something (one per autocorrelation time), and the result says that
-it holds within one launch only.
+it holds within these launches only. Where the few launches of a run differ among themselves, a difference between the
+runs may be one between launches: unresolved.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import ResultsError
+from deep500.measure import launches
 from deep500.measure.comparison import EQUIVALENT, FASTER, MARGIN, SLOWER, UNRESOLVED, holm, verdict
 from deep500.measure.fingerprint import VOLATILE, differences
-from deep500.measure.quantiles import quantile, samples_needed
+from deep500.measure.launches import LAUNCHES, WITHIN, LaunchEstimate, over_launches
+from deep500.measure.quantiles import quantile
 from deep500.measure.statistics import Interval
 from deep500.results.files import read_json
 from deep500.results.record import MANIFEST, SUMMARY
@@ -41,7 +44,7 @@ class SeriesComparison:
         ratio: median of the second over median of the first, with an interval that holds for both medians together.
         p: Holm-corrected p value of Mann and Whitney's test; None with too few samples.
         verdict: what the second is, compared with the first.
-        basis: what was compared: ``"12 launches"`` or ``"within one launch"``.
+        basis: what it holds over: ``"over 12 launches"`` or ``"within one launch"``.
     """
 
     series: str
@@ -148,37 +151,48 @@ def _compare_series(
     stats = [read_json(path / STATS)["series"] if (path / STATS).exists() else {} for path in (first, second)]
     shared = [name for name in stats[0] if name in stats[1]]
     values: dict[str, list[np.ndarray]] = {}
-    bases: dict[str, str] = {}
+    bases: dict[str, tuple[str, bool]] = {}
     for name in shared:
         groups = [_groups(store, name, stat[name]) for store, stat in zip(stores, stats, strict=True)]
         each = [one.get(name, {}).get("samples_each") for one in work]
         per_sample = None not in each and each[0] != each[1]
         if per_sample:
             groups = [[group / size for group in side] for side, size in zip(groups, each, strict=True)]
-        values[name], bases[name] = _comparable(groups)
-        bases[name] += f", per sample of {each[0]} and {each[1]} a {name}" if per_sample else ""
+        values[name], words, sound = _comparable(groups)
+        words += f", per sample of {each[0]} and {each[1]} a {name}" if per_sample else ""
+        bases[name] = words, sound
     corrected = holm([_mann_whitney(*values[name]) for name in shared])
-    return tuple(_one(name, values[name], p, bases[name], margin) for name, p in zip(shared, corrected, strict=True))
+    return tuple(_one(name, values[name], p, *bases[name], margin) for name, p in zip(shared, corrected, strict=True))
 
 
-def _comparable(groups: list[list[np.ndarray]]) -> tuple[list[np.ndarray], str]:
-    """Independent values of both runs: medians of launches if there are enough for an interval, else samples."""
+def _comparable(groups: list[list[np.ndarray]]) -> tuple[list[np.ndarray], str, bool]:
+    """Independent values of both runs, what they hold over, and whether they may be compared at all.
+
+    The values are medians of launches if there are enough for an interval, else samples: not where launches differ.
+    """
+    found = [over_launches(side, level=LEVEL) for side in groups]
     fewest = min(len(side) for side in groups)
-    if fewest >= samples_needed(0.5, LEVEL):
-        return [np.array([np.median(group) for group in side]) for side in groups], f"{fewest} launches"
-    basis = "within one launch" if fewest == 1 else f"within {fewest} launches"
-    return [np.concatenate([_worth(group) for group in side]) for side in groups], basis
+    if all(one.cluster == LAUNCHES for one in found):
+        return (
+            [np.array([np.median(group) for group in side]) for side in groups],
+            launches.basis(fewest, LAUNCHES),
+            True,
+        )
+    values = [np.concatenate([launches.nearly_independent(group) for group in side]) for side in groups]
+    return values, launches.basis(fewest, WITHIN) + _that_differ(found), not any(one.differ for one in found)
+
+
+def _that_differ(found: list[LaunchEstimate]) -> str:
+    p = min((one.differ_p for one in found if one.differ and one.differ_p is not None), default=None)
+    return "" if p is None else (
+        f": launches of one run differ (Kruskal-Wallis p {p:.2g}), {launches.launches_needed(LEVEL)} of each are needed"
+    )  # fmt: skip
 
 
 def _groups(store: SampleStore, series: str, stat: Mapping[str, Any]) -> list[np.ndarray]:
     """Samples of every launch after its warm-up."""
     cuts = {launch["launch"]: launch["cut"]["index"] for launch in stat["launches"]}
     return [store.durations(series, launch)[cut:] for launch, cut in cuts.items()]
-
-
-def _worth(samples: np.ndarray) -> np.ndarray:
-    """Every tau-th sample: nearly independent ones."""
-    return samples[:: max(1, math.ceil(quantile(samples).tau))]
 
 
 def _mann_whitney(a: np.ndarray, b: np.ndarray) -> float | None:
@@ -189,14 +203,17 @@ def _mann_whitney(a: np.ndarray, b: np.ndarray) -> float | None:
     return float(mannwhitneyu(a, b).pvalue)
 
 
-def _one(name: str, values: list[np.ndarray], p: float | None, basis: str, margin: float) -> SeriesComparison:
+def _one(
+    name: str, values: list[np.ndarray], p: float | None, basis: str, sound: bool, margin: float
+) -> SeriesComparison:
     """Both medians with intervals of 97.5 % each give a ratio whose interval holds with 95 % (Bonferroni)."""
     a, b = (quantile(side, level=LEVEL, independent=True) for side in values)
     if a.low is None or a.high is None or b.low is None or b.high is None or not a.low > 0:
         ratio = Interval(b.value / a.value if a.value else math.nan, None, None, min(a.n, b.n))
     else:
         ratio = Interval(b.value / a.value, b.low / a.high, b.high / a.low, min(a.n, b.n))
-    return SeriesComparison(name, ratio, p, verdict(ratio, p, 0.0, margin), basis)
+    noise = 0.0 if sound else None  # what launches of one run differ by is not known
+    return SeriesComparison(name, ratio, p, verdict(ratio, p, noise, margin), basis)
 
 
 def _short(value: Any) -> str:

@@ -1,8 +1,10 @@
 """How to measure: sampling, statistics, timers for other people's loops, and the environment of a number."""
 
+from deep500.measure.launches import LaunchEstimate as LaunchEstimate
+from deep500.measure.launches import groups_differ as groups_differ
+from deep500.measure.launches import over_launches as over_launches
 from deep500.measure.pairs import PairedComparison as PairedComparison
 from deep500.measure.pairs import compare_functions as compare_functions
-from deep500.measure.pairs import groups_differ as groups_differ
 from deep500.measure.plan import Budget as Budget
 from deep500.measure.plan import Plan as Plan
 from deep500.measure.plan import Target as Target

@@ -107,25 +107,3 @@ def control_bias(control: Interval) -> float | None:
     if control.low is None or control.high is None:
         return None
     return max(0.0, math.log(control.low), -math.log(control.high))
-
-
-def groups_differ(groups: Mapping[str, np.ndarray]) -> float:
-    """p value of Kruskal and Wallis's test that unpaired groups (launches, ranks, systems) have one distribution.
-
-    Raises:
-        InputError: fewer than two groups, or one with fewer than five values.
-
-    Example:
-        >>> groups_differ({"a": np.arange(10.0), "b": np.arange(10.0) + 100}) < 0.001
-        True
-    """
-    if len(groups) < 2 or min(len(values) for values in groups.values()) < 5:
-        raise InputError(
-            f"got groups of {[len(values) for values in groups.values()]} values; expected at least two groups of five"
-        )
-    values = [np.asarray(group, np.float64) for group in groups.values()]
-    if np.ptp(np.concatenate(values)) == 0:
-        return 1.0  # the test is undefined where nothing differs
-    from scipy.stats import kruskal
-
-    return float(kruskal(*values).pvalue)

@@ -52,7 +52,11 @@ class Estimate:
     @property
     def precision(self) -> float:
         """The larger half-width of the interval relative to the value; infinite without an interval."""
-        if self.low is None or self.high is None or not self.value:
+        if self.low is None or self.high is None:
+            return math.inf
+        if self.low == self.high:
+            return 0.0
+        if not self.value:
             return math.inf
         return max(self.high - self.value, self.value - self.low) / abs(self.value)
 
@@ -91,10 +95,27 @@ def quantile(
     if not 0 < q < 1 or not 0 < level < 1:
         raise InputError(f"got quantile {q} at level {level}; expected both between 0 and 1: the median is 0.5")
     ordered = np.sort(values)
-    n = values.size
-    value = float(np.median(ordered)) if q == 0.5 else float(ordered[min(n - 1, int(q * n))])
+    value = float(np.median(ordered)) if q == 0.5 else float(ordered[min(values.size - 1, int(q * values.size))])
     worth = 1.0 if independent else max(1.0, tau, autocorrelation_time(values <= value))
-    n_eff = n / worth
+    return _estimate(ordered, value, q, level, worth)
+
+
+def quantile_of_worth(samples: Any, tau: float, q: float = 0.5, level: float = 0.95) -> Estimate:
+    """Like :func:`quantile`, with the autocorrelation time given instead of estimated.
+
+    For samples in no order of their own, such as those of several launches, whose autocorrelation is that within them.
+
+    Example:
+        >>> quantile_of_worth(range(100), tau=4.0).n_eff
+        25.0
+    """
+    found = quantile(samples, q, level, independent=True)
+    return _estimate(np.sort(finite(samples)), found.value, q, level, max(1.0, tau))
+
+
+def _estimate(ordered: np.ndarray, value: float, q: float, level: float, worth: float) -> Estimate:
+    """The estimate from ordered samples of which every ``worth``-th counts."""
+    n, n_eff = ordered.size, ordered.size / worth
     ends = _binomial_ranks(ordered, q, level) if worth < INDEPENDENT else _effective_ranks(n, n_eff, q, level)
     if ends is None:
         return Estimate(q, value, None, None, level, n, n_eff, worth, "n too small")

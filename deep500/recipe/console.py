@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from deep500.events import Event
 from deep500.recipe.options import Options
 from deep500.results import MetricResult, RecipeResult
 from deep500.results.files import to_json
-from deep500.results.report import format_number
+from deep500.results.report import format_number, headline_line
 from deep500.training.listeners import ProgressBar
 
 
@@ -52,6 +53,9 @@ class Console:
         self.say("")
         for line in metric_table(result.metrics, result.labels):
             self.force(line)
+        time = headline_line(Path(result.path)) if self.chatty else None
+        if time is not None:
+            self.force(time + _in_brackets(result.labels))
         others = [label for label in result.labels if label not in result.verdict]
         self.force(f"verdict: {result.verdict}{_in_brackets(others)}")
         self.say(f"report:  {result.report}")

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from deep500.measure.launches import DIFFER, LAUNCHES, basis, launches_needed
 from deep500.measure.quantiles import quantile
 from deep500.results.figures import series_figures, unit_for
 from deep500.results.files import read_json, to_json, write_atomic
@@ -58,6 +59,7 @@ def render_views(views: Sequence[Mapping[str, Any]], comparison: Mapping[str, An
     environment.filters["pretty"] = to_json
     environment.filters["time"] = format_time
     environment.filters["unit"] = lambda seconds: unit_for(seconds)[1]
+    environment.filters["basis"] = holds_over
     environment.filters["words"] = lambda name: str(name).replace("_", " ")
     script = (Path(__file__).parent / "report.js").read_text(encoding="utf-8")
     # the page's own policy lets this script run and no other, whatever a name in a manifest may hold
@@ -137,11 +139,50 @@ def sentence(stat: Mapping[str, Any]) -> str:
         parts.append(
             f"normality {word} (Shapiro-Wilk W {normality['W']:.3g}), intervals are of ranks and do not need it"
         )
-    between = stat["between_launches"]["kruskal_p"]
-    if between is not None:
-        word = "differ" if between < 0.01 else "do not differ visibly"
-        parts.append(f"launches {word} (Kruskal-Wallis p {between:.2g})")
+    between = stat["between_launches"]
+    if between["kruskal_p"] is not None:
+        word = "differ" if between["kruskal_p"] < DIFFER else "do not differ visibly"
+        spread = "" if between["cv"] is None else f", standard deviation of their medians {100 * between['cv']:.2g} %"
+        parts.append(f"launches {word} (Kruskal-Wallis p {between['kruskal_p']:.2g}{spread})")
+    median = next((one for one in stat["estimates"] if one["q"] == 0.5), None)
+    if median is not None:
+        parts.append(_holds(median, between["kruskal_p"]))
     return "; ".join(parts) + "."
+
+
+def _holds(median: Mapping[str, Any], kruskal_p: float | None) -> str:
+    """What the interval of the median holds over, in words."""
+    over = holds_over(median)
+    if median["ci"]["low"] is None:
+        return "too few samples for an interval of the median"
+    if median["ci"].get("cluster") == LAUNCHES:
+        return f"the interval of the median holds {over}: each launch is one value"
+    if kruskal_p is not None and kruskal_p < DIFFER:
+        return (f"the interval of the median holds {over} only, and they differ: an observation. "
+                f"{launches_needed(median['ci']['level'])} launches have an interval over launches")  # fmt: skip
+    return f"the interval of the median holds {over} only"
+
+
+def holds_over(estimate: Mapping[str, Any]) -> str:
+    """What an interval in ``stats.json`` holds over, in words; folders of older versions do not say."""
+    cluster = estimate["ci"].get("cluster")
+    return "over what is not recorded" if cluster is None else basis(estimate["launches"], cluster)
+
+
+def headline_line(path: Path) -> str | None:
+    """The median of a run's steps in one line of text, None where nothing was timed.
+
+    It says what the report's first section says: unit, interval, what it holds over, whether it is a result.
+    """
+    head = _headline(read_json(path / STATS).get("series", {})) if (path / STATS).exists() else None
+    if head is None:
+        return None
+    one = head["estimate"]
+    low, high = one["ci"]["low"], one["ci"]["high"]
+    ends = "n too small for an interval" if low is None else (
+        f"[{format_time(low, one['value'], True)}, {format_time(high, one['value'])}], {100 * one['ci']['level']:g} % "
+        f"CI {holds_over(one)}")  # fmt: skip
+    return f"{head['series']} median {format_time(one['value'])} {ends}: {one['standing'].split()[0]}"
 
 
 def _breakdown(record: Record, series: Mapping[str, Any], claims: Sequence[Mapping[str, Any]]) -> Any:

@@ -2,24 +2,25 @@
 
 For each series: the estimates per quantile with interval, the warm-up cut, the effective sample size, whether the plan
 was met, a check of normality (which informs, and gates nothing: the intervals do not assume it), and how much launches
-differ from each other. A function of the samples and of the plan in the manifest: same bytes in, same bytes out.
+differ from each other. With enough launches an interval is one over launches, otherwise it says that it holds within
+those that were measured (``ci.cluster``, see :mod:`deep500.measure.launches`). A function of the samples and of the
+plan in the manifest: same bytes in, same bytes out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from deep500.measure.pairs import groups_differ
+from deep500.measure.launches import WITHIN, LaunchEstimate, launches_differ, over_launches
 from deep500.measure.plan import Plan, Target
-from deep500.measure.quantiles import Estimate, quantile
 from deep500.measure.steady import SteadyState, find_steady_state
 from deep500.results.samples import SampleStore
 
 STATS = "stats.json"
-SCHEMA = "deep500-stats-1"
+SCHEMA = "deep500-stats-2"
 MOST_FOR_NORMALITY = 5000
 
 
@@ -46,33 +47,47 @@ def compute(store: SampleStore, declared: Mapping[str, Mapping[str, Any]]) -> di
 def _series(store: SampleStore, series: str, numbers: list[int], declared: Mapping[str, Any]) -> dict[str, Any]:
     plan = declared.get("plan") or plan_to_json(Plan())
     parts: list[dict[str, Any]] = []
-    kept: list[np.ndarray] = []
-    medians: list[float] = []
-    for number in sorted(numbers):
-        seconds = store.durations(series, number)
-        if not seconds.size:
-            continue
-        steady = find_steady_state(seconds, plan["alpha"], plan["max_fraction"])
-        rest = seconds[steady.cut :] if steady.cut < seconds.size else seconds
-        kept.append(rest)
-        medians.append(float(np.median(rest)))
-        parts.append({"launch": number, "n": int(seconds.size), "cut": _cut(steady), "median": medians[-1]})
+    kept = kept_samples(store, series, numbers, plan)
+    for number, (samples, steady, size) in kept.items():
+        parts.append({"launch": number, "n": size, "cut": _cut(steady), "median": float(np.median(samples))})
     if not kept:
         return {"launches": [], "estimates": []}
-    whole = np.concatenate(kept)
+    groups = [samples for samples, _, _ in kept.values()]
+    whole, differ = np.concatenate(groups), launches_differ(groups)
     targets = [Target(**target) for target in plan["targets"]]
-    estimates = [quantile(whole, target.q, target.level) for target in targets]
+    estimates = [over_launches(groups, target.q, target.level, differ) for target in targets]
     settled = all(part["cut"]["state"] in ("steady", "too short to tell") for part in parts)
+    medians = [part["median"] for part in parts]
     return {
         "unit": declared.get("unit", "s"), "kind": declared.get("kind", "cost"), "n": int(whole.size),
         "total": float(whole.sum()), "launches": parts, "normality": _normality(whole),
         "estimates": [_estimate(e, t, plan["min_neff"], settled) for e, t in zip(estimates, targets, strict=True)],
         "between_launches": {
-            "cv": float(np.std(medians, ddof=1) / np.mean(medians)) if len(medians) > 1 else None,
-            "kruskal_p": groups_differ({str(i): one for i, one in enumerate(kept)})
-            if len(kept) > 1 and min(map(len, kept)) >= 5 else None,
+            "cv": float(np.std(medians, ddof=1) / np.mean(medians)) if len(medians) > 1 and np.mean(medians) else None,
+            "kruskal_p": differ,
         },
     }  # fmt: skip
+
+
+def kept_samples(
+    store: SampleStore, series: str, launches: Iterable[int], plan: Mapping[str, Any]
+) -> dict[int, tuple[np.ndarray, SteadyState, int]]:
+    """Samples of every launch after its warm-up, the cut, and how many samples there were with the warm-up.
+
+    Args:
+        store: the samples.
+        series: which.
+        launches: which of its launches; those without samples are left out.
+        plan: see :func:`plan_to_json`.
+    """
+    found = {}
+    for number in sorted(launches):
+        seconds = store.durations(series, number)
+        if not seconds.size:
+            continue
+        steady = find_steady_state(seconds, plan["alpha"], plan["max_fraction"])
+        found[number] = (seconds[steady.cut :] if steady.cut < seconds.size else seconds, steady, int(seconds.size))
+    return found
 
 
 def _cut(steady: SteadyState) -> dict[str, Any]:
@@ -80,13 +95,16 @@ def _cut(steady: SteadyState) -> dict[str, Any]:
             "method": "mser5"}  # fmt: skip
 
 
-def _estimate(estimate: Estimate, target: Target, min_neff: float, steady: bool) -> dict[str, Any]:
-    precise = estimate.precision <= target.rel and estimate.n_eff >= min_neff
+def _estimate(found: LaunchEstimate, target: Target, min_neff: float, steady: bool) -> dict[str, Any]:
+    estimate, within = found.estimate, found.cluster == WITHIN
+    trusted = estimate.n_eff >= min_neff and not found.differ if within else True  # over launches no tau is estimated
+    reached = trusted and steady and estimate.precision <= target.rel
     return {
         "q": estimate.q, "value": estimate.value, "n": estimate.n, "n_eff": estimate.n_eff, "tau": estimate.tau,
-        "ci": {"level": estimate.level, "low": estimate.low, "high": estimate.high, "method": estimate.method},
-        "standing": "observation" if estimate.low is None else "result",
-        "target": {"rel": target.rel, "achieved": estimate.precision, "reached": bool(precise and steady)},
+        "launches": found.launches, "between_launch_cv": found.cv, "standing": found.standing,
+        "ci": {"level": estimate.level, "low": estimate.low, "high": estimate.high, "method": estimate.method,
+               "cluster": found.cluster},
+        "target": {"rel": target.rel, "achieved": estimate.precision, "reached": bool(reached)},
     }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from deep500.errors import ResultsError
 from deep500.results.files import read_json, to_json, write_atomic, writing
 from deep500.results.record import MANIFEST
 from deep500.results.samples import SampleStore
-from deep500.results.stats import STATS, compute
+from deep500.results.stats import SCHEMA, STATS, compute
 
 SUMS = "SHA256SUMS"
 
@@ -93,4 +93,7 @@ def _recomputed(path: Path) -> list[str]:
     except ResultsError as error:
         return [str(error)]
     same = fresh.encode("utf-8") == (path / STATS).read_bytes()
+    written = read_json(path / STATS).get("schema") if not same else SCHEMA
+    if written != SCHEMA:
+        return [f"{STATS}: got schema {written!r}; expected {SCHEMA!r}: use the version of Deep500 that wrote it"]
     return [] if same else [f"{STATS}: got figures that do not follow from the samples; expected {STATS} as computed"]

@@ -45,7 +45,7 @@ def test_what_differed_and_whether_it_mattered(tmp_path, factor, verdict, code, 
     (step,) = found.series
     assert (step.verdict, found.exit_code) == (verdict, code)
     assert step.ratio.low <= factor * 1.01 and step.ratio.high >= factor * 0.99
-    assert step.basis == ("8 launches" if launches == 8 else "within one launch")
+    assert step.basis == ("over 8 launches" if launches == 8 else "within one launch")
     text = str(found)
     assert text.index("batch_size: 64 -> 32") < text.index(verdict) and "test_accuracy: 97.0 -> 97.0" in text
 
@@ -61,6 +61,18 @@ def test_launches_that_differ_among_themselves_resolve_nothing(tmp_path):
     first = make(tmp_path / "a", launches=8, spread=0.2)
     second = make(tmp_path / "b", 1.05, launches=8, seed=1, spread=0.2)
     assert compare_runs(first, second).series[0].verdict == "unresolved"
+
+
+def test_few_launches_that_differ_are_not_pooled(tmp_path):
+    """Three launches 20 % apart among themselves say nothing of runs 10 % apart, however many samples they have."""
+    first = make(tmp_path / "a", launches=3, spread=0.2)
+    second = make(tmp_path / "b", 1.5, launches=3, seed=1, spread=0.2)
+    (step,) = compare_runs(first, second).series
+    assert step.verdict == "unresolved" and step.ratio.low > 1 and step.p < 1e-9
+    assert step.basis.startswith("within 3 launches: launches of one run differ (Kruskal-Wallis p ")
+    assert step.basis.endswith(", 7 of each are needed")
+    alike = compare_runs(make(tmp_path / "c", launches=3), make(tmp_path / "d", 1.5, launches=3, seed=1)).series[0]
+    assert (alike.verdict, alike.basis) == ("slower", "within 3 launches")
 
 
 def test_few_samples_resolve_nothing(tmp_path):

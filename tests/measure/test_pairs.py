@@ -10,7 +10,8 @@ from scipy.signal import lfilter
 
 from deep500.errors import InputError
 from deep500.measure.comparison import EQUIVALENT, FASTER, SLOWER, UNRESOLVED
-from deep500.measure.pairs import compare_functions, control_bias, groups_differ, judge_pairs
+from deep500.measure.launches import groups_differ
+from deep500.measure.pairs import compare_functions, control_bias, judge_pairs
 from deep500.measure.statistics import Interval
 
 

@@ -6,15 +6,19 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import deep500.results
+from deep500.measure.plan import Plan, Target
 from deep500.measure.quantiles import quantile
 from deep500.metrics import TestAccuracy, TestLoss
 from deep500.results import Circumstances, Record, judge, overall, write_report
-from deep500.results.files import read_json
-from deep500.results.report import format_number, format_time, metric_row, rerun
+from deep500.results.files import read_json, to_json
+from deep500.results.report import format_number, format_time, headline_line, metric_row, rerun
 from deep500.results.report_curves import columns
+from deep500.results.stats import plan_to_json
+from deep500.results.verify import write_stats
 from tests.results.report_cases import HOSTILE, finished, manifest
 
 LABELS = ["stand-in data", "open division"]
@@ -245,3 +249,42 @@ def test_contrast_is_what_wcag_asks_for(scheme):
                                      for paper in ("paper", "card", f"{word}-paper"))]  # fmt: skip
     assert min(contrast(*pair) for pair in texts) >= 4.5
     assert min(contrast(f"c{number}", "paper") for number in range(8)) >= 3
+
+
+def spread_out(base, seeds, level):
+    """A finished run whose seeds differ by 20 %; ``level`` is that of the median's interval."""
+    record = finished(base, seeds=0, samples=0)
+    manifest = record.manifest()
+    manifest["series"]["step"]["plan"] = plan_to_json(Plan(targets=(Target(0.5, level),)))
+    (record.path / "manifest.json").write_text(to_json(manifest))
+    rng = np.random.default_rng(0)
+    for seed in range(seeds):
+        times = (2e6 * (1 + 0.2 * seed) * (1 + 0.01 * rng.standard_normal(60))).astype(np.int64)
+        record.samples.append("step", seed, np.cumsum(times), times)
+    write_stats(record.path)
+    return record
+
+
+@pytest.mark.parametrize(("seeds", "words", "standing"), [
+    (6, "over 6 launches", "result"), (3, "within 3 launches", "observation"), (1, "within one launch", "result"),
+])  # fmt: skip
+def test_intervals_say_what_they_hold_over(tmp_path, seeds, words, standing):
+    record = spread_out(tmp_path, seeds, 0.95)
+    text = write_report(record).read_text(encoding="utf-8")
+    row = re.search(r"<tr><th scope=.row.>step</th>.*?</tr>", text, flags=re.DOTALL)[0]
+    assert f'95 % CI <span class="keep">{words}</span>' in row and f">{standing}" in row
+    head = re.search(r"<p><b>step</b>.*?</p>", text, flags=re.DOTALL)[0]
+    assert f"95 % CI {words}: {standing}" in head
+    line = headline_line(record.path)
+    assert line.endswith(f", 95 % CI {words}: {standing}") and re.match(r"step median [\d.]+ ms \[", line)
+    if standing == "observation":
+        assert "holds within 3 launches only, and they differ: an observation. 6 launches have" in text
+
+
+def test_page_of_statistics_of_an_older_version(tmp_path):
+    record = spread_out(tmp_path, 2, 0.95)
+    content = (record.path / "stats.json").read_text()
+    older = re.sub(r'"cluster": "[a-z ]+",\s*', "", re.sub(r'"launches": 2,\s*', "", content))
+    assert older != content
+    (record.path / "stats.json").write_text(older)
+    assert "over what is not recorded" in write_report(record).read_text(encoding="utf-8")

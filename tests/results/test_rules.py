@@ -98,7 +98,22 @@ BAD = {
     "F11": claim("scaling", rows=[ROW, {**ROW, "processes": 4, "global_batch": 256}]),
     "F12": claim("baseline", measures=["time_to_accuracy"]),
 }  # fmt: skip
+
+
+def stand(what, cluster="within launches", kruskal_p=None):
+    """A change of what an interval of the steps claims to be."""
+
+    def change(parts):
+        step = parts["stats"]["series"]["step"]
+        for one in step["estimates"]:
+            one["standing"], one["ci"]["cluster"] = what, cluster
+        step["between_launches"]["kruskal_p"] = kruskal_p
+
+    return change
+
+
 ALSO_BAD = [
+    ("R5", stand("result")), ("R5", stand("result within 3 launches", kruskal_p=1e-9)),
     ("R1", claim("speedup", base=None)), ("R3", claim("aggregate", 1, mean="geometric")),
     ("R4", claim("aggregate", 2, note="")), ("R7", claim("comparison", 0, corrected=False)),
     ("R7", claim("comparison", 0, p=None)), ("R10", claim("parallel", sync=None)),
@@ -110,6 +125,11 @@ ALSO_BAD = [
     ("F5", claim("breakdown", parts={"a": 1.1})), ("F6", claim("input", cold=False)),
     ("F7", claim("rate", peak_dtype="float16")), ("F12", claim("baseline", tuning_runs=1)),
 ]  # fmt: skip
+ALSO_GOOD = [
+    ("R5", stand("result", "launches", 1e-9)),
+    ("R5", stand("result within 3 launches", kruskal_p=0.5)),
+    ("R5", stand("observation", kruskal_p=1e-9)),
+]
 VARIATIONS = {
     "R2": edit("manifest", lambda m: m["suite"].update(ran=["a"], skipped={"b": "no GPU"})),
     "R5": edit("summary", lambda s: s["metrics"].append({**ACCURACY, "values": [95.0], "standing": "observation"})),
@@ -144,14 +164,14 @@ def write(folder, stats, change=lambda parts: None):
     entries = [json.loads(line) for line in (ledger_folder / ledger.NAME).read_text().splitlines()]
     curve = [{"seed": seed, "epoch": epoch, "test_accuracy": 95.0} for seed in range(6) for epoch in (1, 2)]
     parts = {"manifest": MANIFEST, "summary": SUMMARY, "claims": GOOD_CLAIMS, "ledger": entries, "curve": curve}
-    parts = copy.deepcopy(parts)
+    parts = copy.deepcopy(parts) | {"stats": json.loads(stats)}
     change(parts)
     (folder / "manifest.json").write_text(json.dumps(parts["manifest"]))
     (folder / "summary.json").write_text(json.dumps(parts["summary"]))
     (folder / "claims.json").write_text(json.dumps({"claims": parts["claims"]}))
     for name, lines in ((ledger.NAME, parts["ledger"]), ("metrics.jsonl", parts["curve"])):
         (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "stats.json").write_text(stats)
+    (folder / "stats.json").write_text(json.dumps(parts["stats"]))
     return folder
 
 
@@ -177,6 +197,11 @@ def test_a_folder_that_keeps_a_rule_raises_no_alarm(rule, tmp_path, measured):
 @pytest.mark.parametrize(("rule", "change"), ALSO_BAD)
 def test_other_ways_to_break_a_rule(rule, change, tmp_path, measured):
     assert check(write(tmp_path / "bad", measured, change))[rule].status == FAIL
+
+
+@pytest.mark.parametrize(("rule", "change"), ALSO_GOOD)
+def test_other_ways_to_keep_a_rule(rule, change, tmp_path, measured):
+    assert check(write(tmp_path / "good", measured, change))[rule].status == PASS
 
 
 def test_findings_are_written_and_a_folder_that_is_none_is_refused(tmp_path, measured):

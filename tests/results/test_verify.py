@@ -87,3 +87,45 @@ def test_figures_say_what_a_reader_must_know(run):
 def test_an_unfinished_folder_is_no_run(tmp_path):
     with pytest.raises(ResultsError, match="expected the folder of a finished run"):
         verify(tmp_path)
+
+
+def with_launches(folder, launches, spread, n=300):
+    """Statistics of launches whose levels differ."""
+    folder.mkdir()
+    plan = plan_to_json(Plan(targets=(Target(0.5, 0.95), Target(0.99, 0.95, 0.5))))
+    (folder / "manifest.json").write_text(json.dumps({"series": {"step": {"plan": plan}}}))
+    rng, store = np.random.default_rng(1), SampleStore(folder)
+    for launch in range(launches):
+        level = 1e6 * np.exp(spread * rng.standard_normal())
+        store.append("step", launch, np.arange(n), (level * np.exp(0.02 * rng.standard_normal(n))).astype(np.int64))
+    write_stats(folder)
+    seal(folder)
+    assert verify(folder) == []
+    return read_json(folder / STATS)["series"]["step"]
+
+
+def test_six_launches_have_an_interval_over_launches(tmp_path):
+    found = with_launches(tmp_path / "run", 6, 0.1)
+    medians = sorted(part["median"] for part in found["launches"])
+    median = found["estimates"][0]
+    assert (median["ci"]["low"], median["ci"]["high"]) == (medians[0], medians[-1])
+    assert (median["ci"]["cluster"], median["ci"]["method"]) == ("launches", "ranks of launches")
+    assert median["launches"] == 6 and median["standing"] == "result"
+    assert median["between_launch_cv"] == pytest.approx(found["between_launches"]["cv"])
+    assert not median["target"]["reached"] and found["between_launches"]["kruskal_p"] < 1e-9
+
+
+def test_fewer_that_differ_are_an_observation_and_fewer_that_do_not_are_a_result_within_them(tmp_path):
+    differ = with_launches(tmp_path / "differ", 5, 0.1)["estimates"][0]
+    assert differ["ci"]["cluster"] == "within launches" and differ["standing"] == "observation"
+    assert differ["ci"]["low"] is not None and not differ["target"]["reached"]
+    alike = with_launches(tmp_path / "alike", 5, 0.0)["estimates"][0]
+    assert alike["standing"] == "result within 5 launches" and alike["target"]["reached"]
+
+
+def test_statistics_of_an_older_version_are_called_so(run):
+    text = (run / STATS).read_text().replace('"deep500-stats-2"', '"deep500-stats-1"')
+    (run / STATS).write_text(text)
+    seal(run)
+    assert verify(run) == [f"{STATS}: got schema 'deep500-stats-1'; expected 'deep500-stats-2': use the version of "
+                           "Deep500 that wrote it"]  # fmt: skip

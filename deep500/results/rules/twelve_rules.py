@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from deep500.measure.launches import DIFFER, LAUNCHES, launches_needed
 from deep500.measure.quantiles import samples_needed
 from deep500.results.rules.view import Finding, RunView, failed, not_applicable, passed
 
@@ -61,7 +62,7 @@ def r4_no_mean_of_ratios(run: RunView) -> Finding:
 
 
 def r5_intervals(run: RunView) -> Finding:
-    """Every figure has an interval, or is from something deterministic, or is called an observation, not a result."""
+    """Every figure has an interval that says what it holds over, or is deterministic, or is called an observation."""
     if run.manifest.get("deterministic"):
         return passed("declared deterministic")
     results = [(f"{series} q{one['q']:g}", one["ci"]["low"] is not None) for series, one in _estimates(run)
@@ -71,9 +72,22 @@ def r5_intervals(run: RunView) -> Finding:
     bare = [name for name, has_interval in results if not has_interval]
     if bare:
         return failed(f"no interval: {', '.join(bare[:6])}", "measure more, or call it an observation")
+    pooled = [f"{series} q{one['q']:g}" for series, one in _estimates(run) if _claims_too_much(run, series, one)]
+    if pooled:
+        fix = f"measure {launches_needed()} launches or more, or say that it holds within those measured"
+        return failed(f"launches pooled, and called a result of all launches: {', '.join(pooled[:6])}", fix)
     if not results:
         return passed("there are observations only, and they are called so")
     return passed(f"{len(results)} results have intervals")
+
+
+def _claims_too_much(run: RunView, series: str, estimate: Mapping[str, Any]) -> bool:
+    """Whether an interval within launches passes as one over launches, or as any result although launches differ."""
+    standing = estimate.get("standing", "result")
+    if standing == "observation" or estimate["ci"].get("cluster") == LAUNCHES:
+        return False
+    p = run.series[series].get("between_launches", {}).get("kruskal_p")
+    return standing == "result" or (p is not None and p < DIFFER)
 
 
 def r6_normality(run: RunView) -> Finding:
@@ -137,7 +151,7 @@ def r10_parallel_times(run: RunView) -> Finding:
     for claim in claims:
         if claim.get("sync") not in ("barrier", "window", "none") or claim.get("summary") is None:
             return failed("no synchronisation or summary named", "say sync and summary")
-        if claim["summary"] == "pooled" and (claim.get("rank_p") is None or claim["rank_p"] < 0.01):
+        if claim["summary"] == "pooled" and (claim.get("rank_p") is None or claim["rank_p"] < DIFFER):
             return failed(f"pooled although ranks differ (p {claim.get('rank_p')})", "take the maximum over ranks")
     return passed("synchronisation and summary are named")
 
