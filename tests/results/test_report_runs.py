@@ -43,7 +43,8 @@ def test_verdict_differences_and_plots(runs):
     assert page.index("What differs") < page.index("time ratio</th>") < page.index("Is it faster, and by how much?")
     assert re.search(r"resolved.recipe.batch_size</th><td.*?>32</td><td.*?>64</td>", page)
     row = re.search(r"<tr><th scope=.row.>step</th>.*?</tr>", page.partition("<article")[0], re.DOTALL)
-    assert row and len(re.findall(r"[mµ]s</span> <span class=.soft.>99 % CI within 6 launches, n_eff \d", row[0])) == 2  # rule R1
+    medians = r"[mµ]s</span> <span class=.soft.>99 % CI within 6 launches, n_eff \d"
+    assert row and len(re.findall(medians, row[0])) == 2  # rule R1
     assert "different work" not in page
     plot = re.search(r'aria-label="difference of the quantiles of step: (.*?) at the median', page)
     assert plot and all(-60 < float(number) < -40 for number in re.findall(r"[-+][\d.]+(?= %)", plot[1]))
