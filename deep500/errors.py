@@ -72,6 +72,12 @@ class TrainingError(Deep500Error, ArithmeticError):
     exit_code = 1
 
 
+class CommunicationError(Deep500Error, RuntimeError):
+    """Ranks cannot exchange what a scheme asks for: one is missing, stuck, failed, or does something else."""
+
+    exit_code = 1
+
+
 class ComparisonError(Deep500Error, RuntimeError):
     """Frameworks cannot be compared: a worker process ended, or a model's inputs cannot be made up."""
 

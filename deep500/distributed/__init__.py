@@ -1,1 +1,13 @@
-""""""
+"""Level 3: many processes train one network. Who exchanges arrays: communicators. What they exchange: schemes."""
+
+from deep500.distributed.communicator import ANY as ANY
+from deep500.distributed.communicator import Communicator as Communicator
+from deep500.distributed.communicator import Serial as Serial
+from deep500.distributed.optimizer import DistributedOptimizer as DistributedOptimizer
+from deep500.distributed.synchronous import ConsistentDecentralized as ConsistentDecentralized
+from deep500.distributed.synchronous import ConsistentParameterServer as ConsistentParameterServer
+from deep500.distributed.synchronous import LocalSGD as LocalSGD
+from deep500.distributed.synchronous import ModelAverage as ModelAverage
+from deep500.distributed.threads import Threads as Threads
+from deep500.distributed.world import set_world as set_world
+from deep500.distributed.world import world as world

@@ -60,7 +60,7 @@ class NativeOptimizer(Optimizer):
         tensors, gradients = executor.tensors, executor.gradients
         params = {name: tensors[name] for name in names}
         grads = {n: gradients[n] if n in gradients else executor.value(gradient_name(n)) for n in names}
-        if self.gradient_modifier is not None or self.gradient_transform is not None:
+        if self.changes_gradients:
             changed = self.modified(names, list(params.values()), list(grads.values()))
             grads = dict(zip(names, changed, strict=True))
         numbers = {n: v for n, v in self.get_parameters().items() if not isinstance(v, bool)}

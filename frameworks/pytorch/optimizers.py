@@ -60,7 +60,7 @@ class NativeOptimizer(Optimizer):
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        if self.gradient_modifier is not None or self.gradient_transform is not None:
+        if self.changes_gradients:
             self._modify()
         native.step()
 

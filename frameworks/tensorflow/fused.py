@@ -55,7 +55,7 @@ class NativeOptimizer(Optimizer):
         """One function for everything, unless somebody wants to see gradients before the update, or its hooks."""
         executor: Any = self.executor
         events = executor.events
-        if self.gradient_modifier is not None or self.gradient_transform is not None or events.before_update:
+        if self.changes_gradients or events.before_update:
             return super().step(inputs)
         compiled = executor.training_step(self.loss)
         self._refresh()
@@ -78,7 +78,7 @@ class NativeOptimizer(Optimizer):
         self._refresh()
         names, gradient_names = self._names()
         gradients = self.network.fetch_tensors(gradient_names)
-        if self.gradient_modifier is not None or self.gradient_transform is not None:
+        if self.changes_gradients:
             gradients = list(self.modified(names, self.network.fetch_tensors(names), gradients))
         key = ("update", self.shape())
         if key not in self._functions:

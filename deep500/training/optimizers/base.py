@@ -5,8 +5,8 @@ Requirements of the seam, for whoever writes one (here, or natively in a framewo
 * Arguments after ``(executor, loss)`` have the names and the order of PyTorch's optimizer of that kind.
 * Hyper-parameters are attributes named in ``hyperparameters``. Whoever keeps them elsewhere too (a native optimizer's
   parameter groups) overrides :meth:`Optimizer.set_parameter`: schedules change them between any two steps.
-* A gradient passes through ``gradient_modifier`` (one parameter at a time), then ``gradient_transform`` (all together:
-  clipping), then weight decay, in this order, in every optimizer.
+* A gradient passes through ``exchange`` (other ranks), ``gradient_modifier`` (one parameter at a time),
+  ``gradient_transform`` (all together: clipping), weight decay, in this order, in every optimizer.
 * ``state_dict`` is all that an update depends on besides gradients, parameters and hyper-parameters, so that loading it
   goes on as if never stopped. Slots are named as PyTorch names them: ``"exp_avg/conv1.weight"``, and ``"step"``.
 * A three-step rule is plain arithmetic on the framework's own tensors (``+ - * / ** abs``; a root is ``** 0.5``): one
@@ -18,6 +18,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -97,6 +98,7 @@ class Optimizer(abc.ABC):
     ) -> None:
         self.executor, self.loss = executor, loss
         self.gradient_modifier, self.gradient_transform = gradient_modifier, gradient_transform
+        self.exchange: GradientTransform | None = None  # set by a distributed scheme: comes before everything else
         self.steps = 0
         self._pairs: tuple[int, list[str], list[str]] | None = None
         for name, value in hyperparameters.items():
@@ -146,6 +148,32 @@ class Optimizer(abc.ABC):
 
         return train_iterations(self, iterations, sampler, events)
 
+    # -- for schemes, which take an optimizer apart ------------------------------------------------------------------
+    def new_input(self) -> None:  # noqa: B027 - optional
+        """Called once before each forward run; a :class:`ThreeStepOptimizer` says what it does."""
+
+    def prepare_param(self, name: str) -> None:  # noqa: B027 - optional
+        """Called for each parameter before the forward run; a :class:`ThreeStepOptimizer` says what it does."""
+
+    def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
+        """The parameter's new value; only a :class:`ThreeStepOptimizer` has this step by itself.
+
+        Raises:
+            InputError: this optimizer updates all parameters at once.
+        """
+        raise InputError(
+            f"got {type(self).__module__}.{type(self).__qualname__}, which updates all parameters at once; expected a "
+            f"three-step optimizer: use deep500.training.optimizers.{type(self).__name__}, which runs on every backend"
+        )
+
+    def totals(self, values: np.ndarray) -> np.ndarray:
+        """The sum of float64 values over all processes that train together; one process: the values themselves."""
+        return values
+
+    def evaluation(self) -> AbstractContextManager[None]:
+        """Within it the network's parameters are those that a validation is of; one process: what they are anyway."""
+        return nullcontext()
+
     # -- gradients --------------------------------------------------------------------------------------------------
     def parameter_names(self) -> list[str]:
         """Names of the parameters that the loss depends on, in the network's order."""
@@ -162,8 +190,15 @@ class Optimizer(abc.ABC):
             self._pairs = (version, [name for name, _ in pairs], [gradient for _, gradient in pairs])
         return self._pairs[1], self._pairs[2]
 
+    @property
+    def changes_gradients(self) -> bool:
+        """Whether :meth:`modified` does anything."""
+        return not (self.gradient_modifier is None and self.gradient_transform is None and self.exchange is None)
+
     def modified(self, names: Sequence[str], parameters: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
-        """The gradients after the optimizer's modifier and transform (not weight decay, which belongs to the rule)."""
+        """The gradients after exchange with other ranks, modifier and transform (weight decay belongs to the rule)."""
+        if self.exchange is not None:
+            gradients = self.exchange(names, gradients)
         if self.gradient_modifier is not None:
             modifier = self.gradient_modifier
             gradients = [modifier(n, p, g) for n, p, g in zip(names, parameters, gradients, strict=True)]

@@ -1,0 +1,299 @@
+"""`Communicator`: how ranks exchange arrays. The seam of level 3; a scheme knows nothing else of the other processes.
+
+Requirements of the seam, for whoever writes a transport:
+
+* Public methods are here, once: they check, count and time. A transport writes the methods that begin with ``_``.
+* Arrays are NumPy's, C-contiguous, of a fixed-size number type, and equal in shape and dtype on all ranks, except
+  where a method says otherwise. Collectives work in place and return the same array.
+* Every rank calls the same collectives in the same order. Sums are the same bits on every rank.
+* One rank is the serial case of the same code (:class:`Serial`): ``if comm is None`` does not occur.
+* Nothing waits longer than ``timeout`` seconds: a transport raises :class:`CommunicationError` where it can, and ends
+  the whole job where it cannot (a process that is inside a library call).
+* What is counted is what was handed in: ``payload_bytes`` are tensors, ``control_bytes`` is bookkeeping beside them.
+"""
+
+from __future__ import annotations
+
+import abc
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from deep500.distributed.traffic import Traffic
+from deep500.errors import CommunicationError, InputError
+
+ANY = -1
+"""As a source: whichever rank sends first."""
+
+
+def default_timeout() -> float:
+    """Seconds that nothing may wait longer than: ``DEEP500_COMM_TIMEOUT``, or 60.
+
+    Raises:
+        InputError: the variable holds no positive number.
+    """
+    text = os.environ.get("DEEP500_COMM_TIMEOUT", "60")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise InputError(f"got DEEP500_COMM_TIMEOUT={text!r}; expected seconds > 0: correct or unset it")
+    return seconds
+
+
+class Pending:
+    """A reduction on its way; :meth:`wait` until the array holds the result."""
+
+    def __init__(self, wait: Callable[[], None] | None = None, poll: Callable[[], bool] | None = None) -> None:
+        self._wait, self._poll = wait, poll
+
+    def wait(self) -> None:
+        """Return when it is done."""
+        if self._wait is not None:
+            self._wait()
+            self._wait = self._poll = None
+
+    def poll(self) -> bool:
+        """Whether it is done; asking may help it along."""
+        return self._poll is None or self._poll()
+
+
+class Communicator(abc.ABC):
+    """Rank ``rank`` of ``size``; see the top of this file for what every transport promises.
+
+    Attributes:
+        rank, size: this process's number, and how many there are.
+        transport: what moves the bytes, for the record.
+        timeout: seconds that nothing may wait longer than.
+        traffic: what was exchanged so far, per kind of call.
+
+    Example:
+        >>> from deep500.distributed import Threads
+        >>> def mean(comm):
+        ...     return comm.all_reduce(np.array([float(comm.rank)])) / comm.size
+        >>> [float(one[0]) for one in Threads(3).run(mean)]
+        [1.0, 1.0, 1.0]
+    """
+
+    transport = "?"
+
+    def __init__(self, rank: int, size: int, timeout: float | None = None) -> None:
+        self.rank, self.size = rank, size
+        self.timeout = default_timeout() if timeout is None else timeout
+        self.traffic = Traffic()
+        self.busy: tuple[str, float] | None = None  # what this rank waits for and since when; read by watchdogs
+
+    # -- all ranks together -----------------------------------------------------------------------------------------
+    def all_reduce(self, array: np.ndarray, control: int = 0) -> np.ndarray:
+        """Replace the array by the sum over all ranks; ``control`` of its bytes are bookkeeping."""
+        with self._counted("all_reduce", self._checked(array), control):
+            self._all_reduce(array)
+        return array
+
+    def start_all_reduce(self, array: np.ndarray, control: int = 0) -> Pending:
+        """Begin :meth:`all_reduce`; the array is the transport's until ``wait()`` of what is returned."""
+        with self._counted("all_reduce", self._checked(array), control):
+            pending = self._start_all_reduce(array)
+
+        def wait() -> None:
+            with self._timed("all_reduce"):
+                pending.wait()
+
+        return Pending(wait, pending.poll)
+
+    def reduce(self, array: np.ndarray, root: int = 0, control: int = 0) -> np.ndarray:
+        """Replace the array of ``root`` by the sum over all ranks; the others' stays as it is."""
+        with self._counted("reduce", self._checked(array), control):
+            self._reduce(array, self._peer(root))
+        return array
+
+    def broadcast(self, array: np.ndarray, root: int = 0) -> np.ndarray:
+        """Replace the array by that of ``root``."""
+        with self._counted("broadcast", self._checked(array)):
+            self._broadcast(array, self._peer(root))
+        return array
+
+    def all_gather(self, array: np.ndarray, control: int = 0) -> np.ndarray:
+        """The arrays of all ranks, stacked: (size, *shape)."""
+        with self._counted("all_gather", self._checked(array, written=False), control):
+            return self._all_gather(array)
+
+    def all_gather_ragged(self, array: np.ndarray) -> list[np.ndarray]:
+        """The arrays of all ranks, which have one dimension and may differ in length (their lengths go first)."""
+        with self._counted("all_gather", self._checked(array, written=False)):
+            lengths = self._all_gather(np.array([array.shape[0]], np.int64)).ravel()
+            padded = np.zeros(int(lengths.max()), array.dtype)
+            padded[: array.shape[0]] = array
+            return [row[:length] for row, length in zip(self._all_gather(padded), lengths.tolist(), strict=True)]
+
+    def reduce_scatter(self, array: np.ndarray) -> np.ndarray:
+        """This rank's part of the sum: the array has ``size`` equal parts along its first axis.
+
+        Raises:
+            InputError: the first axis does not divide by ``size``.
+        """
+        if array.shape[0] % self.size:
+            raise InputError(f"got {array.shape[0]} rows for {self.size} ranks; expected equal parts: pad the array")
+        with self._counted("reduce_scatter", self._checked(array)):
+            return self._reduce_scatter(array)
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        with self._timed("barrier"):
+            self.traffic.add("barrier", 0, 0)
+            self._barrier()
+
+    # -- one to one -------------------------------------------------------------------------------------------------
+    def send(self, array: np.ndarray, dest: int, tag: int = 0) -> None:
+        """Send to one rank; returns when the array may be used again."""
+        with self._counted("send", self._checked(array, written=False)):
+            self._send(array, self._peer(dest), tag)
+
+    def receive(self, array: np.ndarray, source: int = ANY, tag: int = 0) -> int:
+        """Fill the array with what ``source`` sends under ``tag``; returns the rank that it came from."""
+        with self._timed("receive"):
+            return self._receive(self._checked(array), source if source == ANY else self._peer(source), tag)
+
+    def exchange(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray]) -> None:
+        """Send to several ranks and receive from several at once, in whichever order they come.
+
+        Args:
+            outgoing: array by destination.
+            incoming: array to fill by source; every rank must be sent what it expects.
+        """
+        count = sum(self._checked(array, written=False).nbytes for array in outgoing.values())
+        with self._timed("exchange"):
+            self.traffic.add("exchange", count, 0, len(outgoing))
+            self._exchange(
+                {self._peer(rank): array for rank, array in outgoing.items()},
+                {self._peer(rank): self._checked(array) for rank, array in incoming.items()},
+            )
+
+    # -- bookkeeping ------------------------------------------------------------------------------------------------
+    def gather_facts(self, facts: Any) -> list[Any]:
+        """What JSON can hold, from every rank to every rank; small, and counted as control."""
+        data = np.frombuffer(json.dumps(facts).encode("utf-8"), np.uint8)
+        with self._timed("control"):
+            lengths = self._all_gather(np.array([data.size], np.int64)).ravel()
+            padded = np.zeros(int(lengths.max()), np.uint8)
+            padded[: data.size] = data
+            rows = self._all_gather(padded)
+        self.traffic.add("control", 0, data.size)
+        return [json.loads(row[:n].tobytes()) for row, n in zip(rows, lengths.tolist(), strict=True)]
+
+    def close(self) -> None:  # noqa: B027 - optional
+        """Leave in good order; what this rank sent has arrived. The process may end afterwards."""
+
+    def abort(self, code: int = 1) -> None:
+        """End all ranks at once, with this exit code; here: nothing to end but this process."""
+        raise SystemExit(code)
+
+    @contextmanager
+    def _counted(self, kind: str, array: np.ndarray, control: int = 0) -> Iterator[None]:
+        self.traffic.add(kind, array.nbytes - control, control)
+        with self._timed(kind):
+            yield
+
+    @contextmanager
+    def _timed(self, kind: str) -> Iterator[None]:
+        begin = perf_counter()
+        self.busy = (kind, begin)
+        try:
+            yield
+        finally:
+            self.busy = None
+            self.traffic.wait(kind, perf_counter() - begin)
+
+    def _checked(self, array: np.ndarray, written: bool = True) -> np.ndarray:
+        fits = isinstance(array, np.ndarray) and array.flags.c_contiguous and array.dtype.kind in "biufc"
+        if not fits or (written and not array.flags.writeable):
+            what = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+            raise InputError(
+                f"got {what} to communicate; expected a contiguous{', writeable' * written} NumPy array of numbers: "
+                "pass np.array(x, order='C')"
+            )
+        return array
+
+    def _peer(self, rank: int) -> int:
+        if not 0 <= rank < self.size:
+            raise CommunicationError(f"got rank {rank}; expected 0 to {self.size - 1}: there are {self.size} ranks")
+        return rank
+
+    # -- what a transport writes ------------------------------------------------------------------------------------
+    @abc.abstractmethod
+    def _all_reduce(self, array: np.ndarray) -> None: ...
+
+    @abc.abstractmethod
+    def _broadcast(self, array: np.ndarray, root: int) -> None: ...
+
+    @abc.abstractmethod
+    def _all_gather(self, array: np.ndarray) -> np.ndarray: ...
+
+    @abc.abstractmethod
+    def _barrier(self) -> None: ...
+
+    @abc.abstractmethod
+    def _send(self, array: np.ndarray, dest: int, tag: int) -> None: ...
+
+    @abc.abstractmethod
+    def _receive(self, array: np.ndarray, source: int, tag: int) -> int: ...
+
+    @abc.abstractmethod
+    def _exchange(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray]) -> None: ...
+
+    def _start_all_reduce(self, array: np.ndarray) -> Pending:
+        return Pending(lambda: self._all_reduce(array))
+
+    def _reduce(self, array: np.ndarray, root: int) -> None:
+        total = array.copy()
+        self._all_reduce(total)
+        if self.rank == root:
+            array[...] = total
+
+    def _reduce_scatter(self, array: np.ndarray) -> np.ndarray:
+        self._all_reduce(array)
+        part = array.shape[0] // self.size
+        return array[self.rank * part : (self.rank + 1) * part].copy()
+
+
+class Serial(Communicator):
+    """One rank: nothing to exchange, everything counted as on many.
+
+    Example:
+        >>> comm = Serial()
+        >>> comm.all_reduce(np.ones(2)).tolist(), comm.traffic.payload_bytes
+        ([1.0, 1.0], 16)
+    """
+
+    transport = "serial"
+
+    def __init__(self, timeout: float | None = None) -> None:
+        super().__init__(0, 1, timeout)
+
+    def _all_reduce(self, array: np.ndarray) -> None:
+        pass
+
+    def _broadcast(self, array: np.ndarray, root: int) -> None:
+        pass
+
+    def _all_gather(self, array: np.ndarray) -> np.ndarray:
+        return array[None].copy()
+
+    def _barrier(self) -> None:
+        pass
+
+    def _send(self, array: np.ndarray, dest: int, tag: int) -> None:
+        raise CommunicationError("got a message from the only rank to itself; expected another rank: there is one rank")
+
+    def _receive(self, array: np.ndarray, source: int, tag: int) -> int:
+        raise CommunicationError("got one rank that waits for a message; expected another to send it: there is none")
+
+    def _exchange(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray]) -> None:
+        for source, array in incoming.items():
+            array[...] = outgoing[source]  # itself

@@ -1,0 +1,270 @@
+"""`DistributedOptimizer`: any optimizer, on many ranks. A scheme derives from it in about ten lines.
+
+Requirements of the seam, for whoever writes a scheme. Override one of
+
+* :meth:`~DistributedOptimizer.exchange_gradients`: what the base optimizer gets instead of this rank's gradients;
+* :meth:`~DistributedOptimizer.mix`: what happens to the parameters after the base optimizer's update;
+* :meth:`~DistributedOptimizer.step` itself, with ``self.base_optimizer``, ``self.network``, ``self.executor`` and
+  ``self.communication``, for everything else.
+
+The batch of all ranks together is the batch of the serial run: ``loss`` must be a mean over samples, and means over
+ranks are weighted by ``self.samples``, this rank's share of the batch, which may be empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, ClassVar
+
+import numpy as np
+
+from deep500.distributed.buckets import Buckets
+from deep500.distributed.communicator import Communicator
+from deep500.distributed.tensors import TensorCommunicator
+from deep500.distributed.world import world
+from deep500.errors import CommunicationError, InputError
+from deep500.training.optimizers.base import Optimizer
+from deep500.training.tally import batch_length
+
+
+class DistributedOptimizer(Optimizer):
+    """Wraps an optimizer so that all ranks train one network together; the initial parameters are those of rank 0.
+
+    By itself it lets every rank train alone after that: schemes say what is exchanged.
+
+    Args:
+        base_optimizer: made for this rank's executor. A scheme that calls its ``update_rule`` needs a
+            :class:`~deep500.training.optimizers.ThreeStepOptimizer`; the others take a framework's own too.
+        comm: the communicator; that of this process (:func:`deep500.distributed.world`) if None.
+
+    Attributes:
+        base_optimizer: what does the updates.
+        comm: exchanges arrays.
+        communication: exchanges tensors of the framework.
+        samples: how many samples of the present batch this rank has.
+
+    Raises:
+        CommunicationError: fewer ranks than ``least_ranks``, or ranks with different networks.
+
+    Example (gradients summed with ring neighbours):
+        >>> class Neighbours(DistributedOptimizer):
+        ...     def step(self, inputs):
+        ...         self.base_optimizer.new_input()
+        ...         for name in self.network.get_params():
+        ...             self.base_optimizer.prepare_param(name)
+        ...         outputs = self.executor.inference_and_backprop(inputs, self.base_optimizer.loss)
+        ...         for param_name, grad_name in self.network.gradient(self.base_optimizer.loss):
+        ...             param, grad = self.network.fetch_tensors([param_name, grad_name])
+        ...             grad = self.communication.reduce_from_neighbors(grad) / 3
+        ...             param = self.base_optimizer.update_rule(grad, param, param_name)
+        ...             self.network.feed_tensor(param_name, param)
+        ...         return outputs
+        >>> Neighbours.least_ranks
+        1
+    """
+
+    least_ranks: ClassVar[int] = 1
+    consistent: ClassVar[bool] = True
+    """Whether all ranks have the same parameters, bit by bit, after every step."""
+
+    def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None) -> None:
+        if not isinstance(base_optimizer, Optimizer):
+            raise InputError(
+                f"got {type(base_optimizer).__name__} to distribute; expected an optimizer made for an executor, such "
+                "as MomentumOptimizer(executor): pass that"
+            )
+        self.comm = world() if comm is None else comm
+        if self.comm.size < self.least_ranks:
+            raise CommunicationError(
+                f"got {self.comm.size} rank for {type(self).__name__}; expected at least {self.least_ranks}: start "
+                f"more with --ranks {self.least_ranks}, or train without it"
+            )
+        self.base_optimizer = base_optimizer
+        super().__init__(base_optimizer.executor, base_optimizer.loss)
+        self.communication = TensorCommunicator(self.comm, self.network)
+        self.samples = 0
+        self._within_step = False
+        if self.comm.size > 1:
+            self._check_networks()
+            self.set_all(Buckets.of(arrays := self.all_arrays()).broadcast(self.comm, arrays))
+            if type(self).exchange_gradients is not DistributedOptimizer.exchange_gradients:
+                base_optimizer.exchange = self._exchange
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "step" in cls.__dict__:
+            cls.step = _observed(cls.__dict__["step"])  # type: ignore[method-assign]
+
+    # -- what a scheme says -------------------------------------------------------------------------------------------
+    def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
+        """The gradients that the base optimizer gets, tensors of the framework; not called with one rank."""
+        return gradients
+
+    def mix(self) -> None:
+        """Called after every update of the base optimizer."""
+
+    def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """One step of the base optimizer, with :meth:`exchange_gradients` before its update and :meth:`mix` after."""
+        outputs = self.base_optimizer.step(inputs) if self.samples else self._step_without_samples(inputs)
+        self.mix()
+        return outputs
+
+    def update(self) -> None:
+        """The base optimizer's, with the gradients of this rank's last run."""
+        self.base_optimizer.update()
+
+    # -- pieces for schemes -------------------------------------------------------------------------------------------
+    def parameters(self) -> list[Any]:
+        """Live tensors of the parameters that the loss depends on."""
+        return self.network.fetch_tensors(self.parameter_names())
+
+    def set_parameters(self, tensors: Sequence[Any]) -> None:
+        """Give those parameters new tensors."""
+        for name, tensor in zip(self.parameter_names(), tensors, strict=True):
+            self.network.assign_tensor(name, tensor)
+
+    def arrays(self, tensors: Sequence[Any]) -> list[np.ndarray]:
+        """Tensors as arrays, sharing their memory where the framework allows: read them, do not write."""
+        to_numpy = self.network.to_numpy
+        return [to_numpy(tensor) for tensor in tensors]
+
+    def tensors(self, arrays: Sequence[np.ndarray]) -> list[Any]:
+        """Arrays as new tensors of the framework, copied."""
+        to_tensor = self.network.to_tensor
+        return [to_tensor(array) for array in arrays]
+
+    def all_arrays(self) -> list[np.ndarray]:
+        """Every floating-point parameter, running statistics included, as an array."""
+        return self.arrays(self.network.fetch_tensors(self._floating()))
+
+    def set_all(self, arrays: Sequence[np.ndarray]) -> None:
+        """Overwrite what :meth:`all_arrays` returned."""
+        for name, array in zip(self._floating(), arrays, strict=True):
+            self.network.feed_tensor(name, array)
+
+    def _floating(self) -> list[str]:
+        return [name for name, p in self.network.parameters.items() if p.value.dtype.kind not in "biuOSU"]
+
+    def _check_networks(self) -> None:
+        mine = [[name, list(p.value.shape), str(p.value.dtype)] for name, p in self.network.parameters.items()]
+        for rank, theirs in enumerate(self.comm.gather_facts(mine)):
+            if theirs != mine:
+                counts = (f"{len(mine)} parameters", f"{len(theirs)} parameters")
+                odd = next((pair for pair in zip(mine, theirs, strict=False) if pair[0] != pair[1]), counts)
+                raise CommunicationError(
+                    f"got different networks: rank {self.comm.rank} has {odd[0]}, rank {rank} has {odd[1]}; expected "
+                    "the same on every rank: run the same recipe everywhere"
+                )
+
+    def _exchange(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
+        with self.communicating():
+            return self.exchange_gradients(names, gradients)
+
+    @contextmanager
+    def communicating(self) -> Iterator[None]:
+        """Tell listeners that what happens within is communication."""
+        events = self.executor.events
+        if events.before_communication:
+            events.emit(events.before_communication, self)
+        yield
+        if events.after_communication:
+            events.emit(events.after_communication, self)
+
+    def _step_without_samples(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Take part with weight 0: run on one made-up sample, whose gradient nobody gets, and forget its statistics."""
+        made_up = {n: np.zeros((1, *np.shape(value)[1:]), value.dtype) for n, value in inputs.items()}
+        statistics = [n for n in self._floating() if not self.network.parameters[n].trainable]
+        before = [np.array(one) for one in self.arrays(self.network.fetch_tensors(statistics))]
+        self.base_optimizer.step(made_up)
+        for name, array in zip(statistics, before, strict=True):
+            self.network.feed_tensor(name, array)
+        return {}
+
+    # -- what a trainer asks ------------------------------------------------------------------------------------------
+    def totals(self, values: np.ndarray) -> np.ndarray:
+        """The sum of float64 values over all ranks."""
+        total = np.array(values, np.float64)
+        return self.comm.all_reduce(total, control=total.nbytes)
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Validate one model: running statistics become their mean over ranks; where ranks differ in parameters, the
+        mean of those too, until the end of the validation."""
+        if self.comm.size == 1:
+            yield
+            return
+        names = self._floating()
+        kept = [np.array(array) for array in self.all_arrays()]
+        self.set_all(Buckets.of(kept).mean(self.comm, kept))
+        yield
+        if not self.consistent:
+            for name, array in zip(names, kept, strict=True):
+                if self.network.parameters[name].trainable:
+                    self.network.feed_tensor(name, array)
+
+    def communication_facts(self) -> dict[str, Any]:
+        """What this rank communicated so far: scheme, ranks, and :meth:`Traffic.as_dict`."""
+        return {"scheme": type(self).__name__, "ranks": self.comm.size, "transport": self.comm.transport,
+                "traffic": self.comm.traffic.as_dict()}  # fmt: skip
+
+    # -- hyper-parameters and state are the base optimizer's -----------------------------------------------------------
+    @property
+    def hyperparameters(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Those of the base optimizer."""
+        return self.base_optimizer.hyperparameters
+
+    def set_parameter(self, name: str, value: Any) -> None:
+        """Change one of the base optimizer's."""
+        self.base_optimizer.set_parameter(name, value)
+
+    def get_parameters(self) -> dict[str, Any]:
+        """The base optimizer's."""
+        return self.base_optimizer.get_parameters()
+
+    def initial_parameter(self, name: str) -> Any:
+        """The base optimizer's."""
+        return self.base_optimizer.initial_parameter(name)
+
+    def own_state(self) -> dict[str, np.ndarray]:
+        """What the scheme itself remembers between steps, as arrays; nothing unless a scheme says so."""
+        return {}
+
+    def load_own_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from :meth:`own_state`."""
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        own = {f"scheme/{name}": array for name, array in self.own_state().items()}
+        return {**self.base_optimizer.state_dict(), **own, "scheme.steps": np.asarray(self.steps, np.int64)}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        own = {name.removeprefix("scheme/"): array for name, array in state.items() if name.startswith("scheme/")}
+        base = {name: array for name, array in state.items() if not name.startswith("scheme")}
+        self.base_optimizer.load_state_dict(base)
+        self.steps = int(state.get("scheme.steps", self.base_optimizer.steps))
+        self.load_own_state(own)
+
+
+def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """A scheme's step, with what it should not have to think of: shares of the batch and counting."""
+
+    @wraps(step)
+    def observed(self: DistributedOptimizer, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        if self._within_step:  # super().step()
+            return step(self, inputs)
+        self._within_step, self.samples = True, batch_length(inputs, "label")
+        before = self.base_optimizer.steps
+        try:
+            outputs = step(self, inputs)
+        finally:
+            self._within_step = False
+        if self.base_optimizer.steps == before:
+            self.base_optimizer.steps += 1  # a step that applied the rule itself
+        self.steps += 1
+        return outputs
+
+    return observed
+
+
+DistributedOptimizer.step = _observed(DistributedOptimizer.step)  # type: ignore[method-assign]

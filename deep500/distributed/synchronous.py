@@ -1,0 +1,127 @@
+"""Synchronous schemes: every step, or every few, all ranks agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deep500.distributed.buckets import BUCKET_BYTES, Buckets
+from deep500.distributed.communicator import Communicator
+from deep500.distributed.optimizer import DistributedOptimizer
+from deep500.training.optimizers.base import Optimizer
+
+
+class ConsistentDecentralized(DistributedOptimizer):
+    """Synchronous SGD by all-reduce: ``g <- sum_p n_p g_p / sum_p n_p``, ``n_p`` samples on rank p; then every rank
+    makes the same update. Equal to the serial run on the union of the batches, up to the order of sums.
+
+    Gradients travel in buckets. Where the backend tells when a gradient is ready (PyTorch), a full bucket travels while
+    the backward pass goes on (Li et al. 2020, PyTorch Distributed, VLDB 13(12), section 3.2.3).
+
+    Payload per step and rank: the bytes of all gradients.
+
+    Args:
+        base_optimizer, comm: see :class:`~deep500.distributed.optimizer.DistributedOptimizer`.
+        bucket_bytes: size of a bucket.
+    """
+
+    def __init__(
+        self, base_optimizer: Optimizer, comm: Communicator | None = None, bucket_bytes: int = BUCKET_BYTES
+    ) -> None:
+        super().__init__(base_optimizer, comm)
+        self.bucket_bytes = bucket_bytes
+        self._buckets: Buckets | None = None
+
+    def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
+        """The weighted mean over ranks."""
+        arrays = self.arrays(gradients)
+        if self._buckets is None or not self._buckets.fits(arrays):
+            self._buckets = Buckets.of(arrays, size=self.bucket_bytes)
+        return self.tensors(self._buckets.mean(self.comm, arrays, self.samples))
+
+
+class ConsistentParameterServer(DistributedOptimizer):
+    """Synchronous parameter server (Li et al. 2014, OSDI): rank 0 gets the mean of all gradients, its own included,
+    updates, and broadcasts the parameters. Equal to the serial run on the union of the batches.
+
+    Only rank 0 keeps the base optimizer's state. Payload per step and rank: twice the bytes of all parameters.
+    """
+
+    def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
+        """The weighted mean at rank 0; the other ranks' gradients stay as they are."""
+        arrays = self.arrays(gradients)
+        buckets = Buckets.of(arrays)
+        buckets.put(arrays, self.samples)
+        for bucket in buckets.all:
+            bucket.reduce(self.comm, self.samples, root=0)
+            bucket.divide()
+        return self.tensors(buckets.views()) if self.comm.rank == 0 else gradients
+
+    def mix(self) -> None:
+        """Take over the parameters of rank 0."""
+        if self.comm.size > 1:
+            with self.communicating():
+                arrays = self.arrays(self.parameters())
+                self.set_parameters(self.tensors(Buckets.of(arrays).broadcast(self.comm, arrays)))
+
+
+class ModelAverage(DistributedOptimizer):
+    """Every rank updates with its own gradient, then ``w <- sum_p n_p w_p / sum_p n_p``.
+
+    Equal to the serial run for update rules that are linear in the gradient (SGD, momentum), different for the others
+    (Adam). Optimizer states stay local. Payload per step and rank: the bytes of all parameters.
+    """
+
+    def mix(self) -> None:
+        """Average the parameters."""
+        if self.comm.size > 1:
+            with self.communicating():
+                arrays = self.arrays(self.parameters())
+                self.set_parameters(self.tensors(Buckets.of(arrays).mean(self.comm, arrays, self.samples)))
+
+
+class LocalSGD(DistributedOptimizer):
+    """``every`` local steps, then the parameters are averaged (Stich 2019, arXiv 1805.09767; McMahan et al. 2017).
+
+    ``every=1`` is :class:`ModelAverage`. Payload per rank: the bytes of all parameters every ``every`` steps.
+
+    Args:
+        base_optimizer, comm: see :class:`~deep500.distributed.optimizer.DistributedOptimizer`.
+        every: local steps between averages (H in the papers).
+    """
+
+    consistent = False
+
+    def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, every: int = 8) -> None:
+        super().__init__(base_optimizer, comm)
+        self.every = positive("every", every)
+        self.seen = 0  # samples since the last average
+
+    def mix(self) -> None:
+        """Average when it is time."""
+        self.seen += self.samples
+        if (self.steps + 1) % self.every == 0:
+            if self.comm.size > 1:
+                with self.communicating():
+                    self.average()
+            self.seen = 0
+
+    def average(self) -> None:
+        """All parameters become their mean, weighted by the samples since the last one."""
+        arrays = self.arrays(self.parameters())
+        self.set_parameters(self.tensors(Buckets.of(arrays).mean(self.comm, arrays, self.seen)))
+
+    def own_state(self) -> dict[str, np.ndarray]:
+        return {"seen": np.asarray(self.seen, np.int64)}
+
+    def load_own_state(self, state: Any) -> None:
+        self.seen = int(state["seen"])
+
+
+def positive(name: str, value: int) -> int:
+    """An integer of at least 1, or InputError."""
+    from deep500.training.samplers import checked_integer
+
+    return checked_integer(name, value, 1)

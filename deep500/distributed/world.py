@@ -1,0 +1,68 @@
+"""`world()`: the communicator of this process, whoever started it: nobody, our launcher, mpirun, srun or torchrun."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from deep500.distributed.communicator import Communicator, Serial
+from deep500.errors import CommunicationError
+
+MPI_VARIABLES = ("DEEP500_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
+"""Set by our launcher, Open MPI's, those that speak PMI (MPICH, Intel MPI, srun) and Hydra."""
+
+_current: Communicator | None = None
+
+
+def transport_of(environment: Mapping[str, str]) -> str:
+    """Who started this process: ``torch`` (torchrun), ``mpi`` or ``serial``; ``DEEP500_TRANSPORT`` decides if set.
+
+    Example:
+        >>> transport_of({}), transport_of({"PMI_SIZE": "4"}), transport_of({"TORCHELASTIC_RUN_ID": "x"})
+        ('serial', 'mpi', 'torch')
+    """
+    asked = environment.get("DEEP500_TRANSPORT")
+    if asked is not None:
+        if asked not in ("serial", "mpi", "torch"):
+            raise CommunicationError(f"got DEEP500_TRANSPORT={asked!r}; expected serial, mpi or torch: correct it")
+        return asked
+    if "TORCHELASTIC_RUN_ID" in environment:
+        return "torch"
+    sizes = [environment[name] for name in MPI_VARIABLES if environment.get(name, "").isdigit()]
+    return "mpi" if any(int(size) > 1 for size in sizes) else "serial"
+
+
+def world() -> Communicator:
+    """This process's communicator, made at the first call.
+
+    Raises:
+        MissingBackend: the process was started by MPI and mpi4py is missing, or by torchrun and PyTorch is.
+        CommunicationError: launcher and library are of different MPIs.
+
+    Example:
+        >>> world().size
+        1
+    """
+    global _current
+    if _current is None:
+        _current = _make(transport_of(os.environ))
+    return _current
+
+
+def set_world(comm: Communicator | None) -> None:
+    """Make :func:`world` return this communicator; None: make it anew when asked."""
+    global _current
+    _current = comm
+
+
+def _make(transport: str) -> Communicator:
+    if transport == "mpi":
+        from deep500.distributed.mpi import MPI
+
+        return MPI()
+    if transport == "torch":
+        from deep500.registry import load_backend
+
+        backend: type[Communicator] = load_backend("pytorch").TorchDistributed
+        return backend()
+    return Serial()
