@@ -82,7 +82,7 @@ def test_equivalence_is_two_one_sided_sign_tests(seed):
 
 
 def test_equivalence_agrees_with_statsmodels_tost_wherever_that_is_clear():
-    """On normal log ratios, where signs have 64 % of the t test's efficiency: between its 1e-6 and .2 they may differ."""
+    """On normal log ratios, where signs have 64 % of the efficiency: between p of 1e-6 and .2 they may differ."""
     weightstats = pytest.importorskip("statsmodels.stats.weightstats")
     rng, compared = np.random.default_rng(0), 0
     for _ in range(400):
