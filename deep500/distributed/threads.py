@@ -145,8 +145,8 @@ class _Turns:
                 thread.join(self.timeout)
                 if thread.is_alive() and self.progress == seen and self.failure is None:
                     self.fail(self.running, CommunicationError(
-                        f"got rank {self.running} computing for more than {self.timeout:g} s while others wait; expected "
-                        "it to communicate: it hangs, or the time-out is too short"
+                        f"got rank {self.running} computing for more than {self.timeout:g} s while others wait; "
+                        "expected it to communicate: it hangs, or the time-out is too short"
                     ))  # fmt: skip
                 seen = self.progress
         if self.failure is not None:

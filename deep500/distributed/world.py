@@ -11,7 +11,7 @@ from deep500.errors import CommunicationError
 MPI_VARIABLES = ("DEEP500_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
 """Set by our launcher, Open MPI's, those that speak PMI (MPICH, Intel MPI, srun) and Hydra."""
 
-_current: Communicator | None = None
+_current: list[Communicator] = []
 
 
 def transport_of(environment: Mapping[str, str]) -> str:
@@ -43,16 +43,14 @@ def world() -> Communicator:
         >>> world().size
         1
     """
-    global _current
-    if _current is None:
-        _current = _make(transport_of(os.environ))
-    return _current
+    if not _current:
+        _current.append(_make(transport_of(os.environ)))
+    return _current[0]
 
 
 def set_world(comm: Communicator | None) -> None:
     """Make :func:`world` return this communicator; None: make it anew when asked."""
-    global _current
-    _current = comm
+    _current[:] = [] if comm is None else [comm]
 
 
 def _make(transport: str) -> Communicator:
@@ -63,6 +61,5 @@ def _make(transport: str) -> Communicator:
     if transport == "torch":
         from deep500.registry import load_backend
 
-        backend: type[Communicator] = load_backend("pytorch").TorchDistributed
-        return backend()
+        return load_backend("pytorch").TorchDistributed()  # type: ignore[no-any-return]
     return Serial()
