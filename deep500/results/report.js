@@ -63,7 +63,7 @@
 
     read() {
       this.paths = [...this.inner.querySelectorAll("path")].map((path) => ({ path, corners: corners(path.getAttribute("d")) }));
-      const told = this.paths.filter(({ path }) => path.matches(".dots, .line:not(.guide, .bar, .ink)"));
+      const told = this.paths.filter(({ path }) => path.matches(".dots, .line:not(.guide, .bar, .ink, .whisker)"));
       this.samples = told.flatMap((one) => one.corners.map((corner) => ({ ...corner, x: corner.x / 100, y: corner.y / 100 })));
       this.samples = this.samples.filter((s) => s.x >= LEFT - 1 && s.x <= RIGHT + 1 && s.y >= TOP - 1 && s.y <= this.bottom + 1);
     }
@@ -131,7 +131,7 @@
         path.setAttribute("d", them.map((c) => `${c.move ? "M" : "L"}${c.x} ${c.y}${dots ? "h0" : ""}`).join(""));
       }
       this.samples = [];
-      const told = this.paths.filter(({ path }) => path.matches(".dots, .line:not(.guide, .bar, .ink)"));
+      const told = this.paths.filter(({ path }) => path.matches(".dots, .line:not(.guide, .bar, .ink, .whisker)"));
       this.samples = told.flatMap((one) => one.corners.map((c) => ({ x: c.x / 100, y: c.y / 100 })));
       this.svg.querySelectorAll(":scope > text:not(.name)").forEach((text) => { if (/above$/.test(text.textContent)) text.remove(); });
       this.ticks(name);

@@ -18,17 +18,22 @@ from deep500.measure.launches import DIFFER, LAUNCHES, basis, launches_needed
 from deep500.measure.quantiles import quantile
 from deep500.results.figures import series_figures, unit_for
 from deep500.results.files import read_json, to_json, write_atomic
+from deep500.results.ranks import Ranks
 from deep500.results.record import REPORT, Record
+from deep500.results.report_bounds import ranks_figure, roofline_figure, scaling_figures, scaling_rows
 from deep500.results.report_curves import bar_figure, columns, curve_figures, is_number
 from deep500.results.rules import CLAIMS, FAIL, NOT_APPLICABLE, PASS, RULES, RULES_FILE
+from deep500.results.scaling import Scaling
 from deep500.results.stats import STATS
+from deep500.results.verdict import repetition_sentence
 
 ENOUGH = 20
 """Series with fewer samples are not plotted."""
 
 UNFINISHED: dict[str, Any] = {"verdict": "UNFINISHED", "metrics": [], "labels": []}
 MARKS = {"PASSED": "✓", "FAILED": "✗", "UNJUDGED": "–", "UNFINISHED": "…"}
-ENERGY_UNITS = ("J", "W", "Wh", "kWh", "g", "kg", "EUR", "USD")
+SPENT = {"energy": ("J", "kJ", "W", "Wh", "kWh"), "carbon": ("g", "kg"), "cost": ("EUR", "USD", "CHF", "GBP", "JPY")}
+"""What a run spends, by the units of the metrics that tell it."""
 
 
 def write_report(record: Record) -> Path:
@@ -76,6 +81,7 @@ def view(record: Record, name: str = "") -> dict[str, Any]:
     rules = _content(record, RULES_FILE, "rules")
     series = _content(record, STATS, "series")
     claims = _content(record, CLAIMS, "claims") or []
+    scaling, ranks = Scaling.read(record.path), Ranks.read(record.path)
     word = summary["verdict"].split()[0]
     return {
         "name": name or manifest["recipe"],
@@ -90,14 +96,21 @@ def view(record: Record, name: str = "") -> dict[str, Any]:
         "metrics": [metric_row(metric) for metric in summary["metrics"]],
         "series": {name: {**stat, "sentence": sentence(stat)} for name, stat in series.items() if stat["estimates"]},
         "headline": _headline(series),
+        "repetition": _repetition(summary),
         "figures": {name: series_figures(record.samples, name, stat) for name, stat in series.items()
                     if stat.get("n", 0) >= ENOUGH},
         "epochs": epochs,
         "columns": columns(epochs),
         "curves": curve_figures(epochs),
         "breakdown": _breakdown(record, series, claims),
-        "bounds": _bounds(claims),
-        "energy": [metric_row(metric) for metric in summary["metrics"] if metric["unit"] in ENERGY_UNITS],
+        "bounds": [one for one in (roofline_figure(claims), _bounds(claims)) if one is not None],
+        "spent": {what: [metric_row(m) for m in summary["metrics"] if m["unit"].split("/")[0] in units]
+                  for what, units in SPENT.items()},
+        "scaling": scaling,
+        "scaling_rows": scaling_rows(scaling),
+        "scaling_figures": scaling_figures(scaling),
+        "ranks": ranks,
+        "ranks_figure": ranks_figure(ranks),
         "rerun": rerun(manifest),
     }  # fmt: skip
 
@@ -105,6 +118,12 @@ def view(record: Record, name: str = "") -> dict[str, Any]:
 def _content(record: Record, name: str, key: str) -> Any:
     path = record.path / name
     return read_json(path).get(key, {}) if path.exists() else {}
+
+
+def _repetition(summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How ``--repeat auto`` ended; None for a number of seeds that was given."""
+    content = summary.get("repetition")
+    return content and {"reached": content["reached"], "sentence": repetition_sentence(content)}
 
 
 def _headline(series: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -203,12 +222,14 @@ def _breakdown(record: Record, series: Mapping[str, Any], claims: Sequence[Mappi
 
 
 def _bounds(claims: Sequence[Mapping[str, Any]]) -> Any:
-    """Bars of claimed rates as a share of what is possible."""
-    rates = [c for c in claims if c.get("type") == "rate" and c.get("bound")]
+    """Bars of claimed rates as a share of what is possible, of those that the roofline has no place for."""
+    rates = [
+        c for c in claims if c.get("type") == "rate" and c.get("bound") and not (c.get("bytes") and c.get("roofs"))
+    ]
     if not rates:
         return None
     parts = {str(c.get("name", f"rate {n}")): 100 * c["flops"] / c["bound"] for n, c in enumerate(rates, 1)}
-    return bar_figure(parts, "% of the bound", "How close to what the machine can do?",
+    return bar_figure(parts, "% of the bound", "What share of its bound does each reach?",
                       "the guide is the measured roof; observation", 100.0)  # fmt: skip
 
 

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup, escape
 
+from deep500.errors import InputError
+
 WIDTH, HEIGHT = 400, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 10, 12, 44
 FINE = 100
@@ -31,7 +33,8 @@ class Axis:
         name: what it is and its unit.
         log: logarithmic.
         whole: values are whole numbers (samples, epochs).
-        labels: names of places, instead of numbers.
+        labels: names of places, instead of numbers: the axis has categories, between which nothing can be drawn.
+        at: where numbers stand, instead of round ones.
 
     Example:
         >>> [text for _, text in Axis(0, 10, "epoch").ticks()]
@@ -46,6 +49,7 @@ class Axis:
     log: bool = False
     whole: bool = False
     labels: tuple[tuple[float, str], ...] = ()
+    at: tuple[float, ...] = ()
 
     @classmethod
     def around(cls, values: Any, name: str, **more: Any) -> Axis:
@@ -68,6 +72,8 @@ class Axis:
         """Round values within the range, and how they are written."""
         if self.labels:
             return list(self.labels)
+        if self.at:
+            return [(value, _short(value)) for value in self.at]
         if self.log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             width = math.log10(self.high / self.low)
@@ -115,8 +121,14 @@ class Plot:
         """A line through values that are ordered; ``stairs`` where what lies between two of them is known.
 
         Args:
-            kind: ``"thin"``, ``"thick"``, ``"bar"`` or ``"guide"``.
+            kind: ``"thin"``, ``"thick"``, ``"bar"``, ``"whisker"`` or ``"guide"``.
+
+        Raises:
+            InputError: it would join categories (rule R12).
         """
+        for axis, values in ((self.x, x), (self.y, y)):
+            if axis.labels and np.ptp(np.rint(np.asarray(values, np.float64))) > 0 and kind != "guide":
+                raise InputError(f"got a line from {axis.labels[0][1]!r} to another category; expected points or bars")
         (bx, by), *steps = self._steps(x, y)
         if stairs:
             path = "".join(f"h{dx}v{dy}" for dx, dy in steps)
@@ -141,7 +153,9 @@ class Plot:
                            f'height="{self.height - TOP - BOTTOM}"/>')  # fmt: skip
 
     def bar(self, y: float, begin: float, end: float, colour: int = 0, thick: float = 18) -> None:
-        """A horizontal bar; ``begin`` is 0 wherever lengths are compared."""
+        """A horizontal bar from 0; raises InputError where it begins elsewhere, or 0 is not in sight (rule R12)."""
+        if begin != 0 or not self.x.low <= 0 <= self.x.high:
+            raise InputError(f"got a bar from {begin:g} on an axis from {self.x.low:g}; expected it to begin at 0")
         a, b = (float(v) for v in self._across([begin, end]) / FINE)
         middle = float(self._down([y])[0]) / FINE
         self._marks.append(f'<rect class="c{colour % 8} fill" x="{a:.1f}" y="{middle - thick / 2:.1f}" '
@@ -154,13 +168,15 @@ class Plot:
         if y is not None:
             self.line([self.x.low, self.x.high], [y, y], kind="guide")
 
-    def note(self, text: str, x: float | None = None, y: float | None = None) -> None:
-        """A text within the plot, in its upper right corner unless a place is given."""
+    def note(self, text: str, x: float | None = None, y: float | None = None, before: bool = False) -> None:
+        """A text within the plot: in its upper right corner, or behind a place, or before it."""
         if x is None or y is None:
             place = f'x="{WIDTH - RIGHT - 4}" y="{TOP + 13 + 15 * len(self._texts)}" text-anchor="end"'
         else:
             a, b = float(self._across([x])[0]) / FINE, float(self._down([y])[0]) / FINE
-            place = f'x="{a + 6:.1f}" y="{b + 4:.1f}"'
+            place = (
+                f'x="{a - 8:.1f}" y="{b + 4:.1f}" text-anchor="end"' if before else f'x="{a + 6:.1f}" y="{b + 4:.1f}"'
+            )
         self._texts.append(f"<text {place}>{escape(text)}</text>")
 
     def legend(self, names: Sequence[str]) -> None:

@@ -1,0 +1,89 @@
+"""``ranks.json``: how the times of a run's processes relate, beside its samples (schema ``deep500-ranks-1``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from deep500.errors import ResultsError
+from deep500.measure.statistics import Interval
+from deep500.results.files import read_json, to_json, write_atomic
+
+RANKS, RANKS_SCHEMA = "ranks.json", "deep500-ranks-1"
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One process: its time per step, its clock against rank 0's, and its share of communication.
+
+    Attributes:
+        seconds: of one step.
+        offset, offset_error: of its clock, seconds; None where clocks were not compared.
+        waiting: share of the step, 0 to 1, spent in communication; None: not measured.
+        sent_bytes: payload per step; None: not counted.
+    """
+
+    rank: int
+    seconds: Interval
+    offset: float | None = None
+    offset_error: float | None = None
+    waiting: float | None = None
+    sent_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Times of the ranks of one run, and how they were brought together (rule R10).
+
+    Attributes:
+        ranks: one entry each.
+        sync: ``"barrier"``, ``"window"`` or ``"none"``: how a step's start was synchronised.
+        summary: ``"max"``, ``"median"`` or ``"pooled"``: what one step's time is made of.
+        imbalance: mean over the steps of the slowest rank's time over the mean one's, minus 1; None: not measured.
+        rank_p: of Kruskal and Wallis's test that all ranks are alike; None: not tested.
+    """
+
+    ranks: tuple[Rank, ...]
+    sync: str
+    summary: str
+    imbalance: float | None = None
+    rank_p: float | None = None
+
+    def write(self, folder: Path) -> Path:
+        """Write ``ranks.json`` into a results folder; raises ResultsError."""
+        ranks = [{**asdict(one), "seconds": to_entry(one.seconds)} for one in self.ranks]
+        write_atomic(folder / RANKS, to_json({"schema": RANKS_SCHEMA, **asdict(self), "ranks": ranks}) + "\n")
+        return folder / RANKS
+
+    @classmethod
+    def read(cls, folder: Path) -> Ranks | None:
+        """From a results folder, None where there is none; raises ResultsError for a file that is not one of ours."""
+        path = folder / RANKS
+        if not path.exists():
+            return None
+        content = read_json(path)
+        if content.pop("schema", None) != RANKS_SCHEMA:
+            raise ResultsError(f"{path}: got another schema than {RANKS_SCHEMA!r}; expected it: make the file anew")
+        try:
+            ranks = tuple(Rank(**{**one, "seconds": from_entry(one["seconds"])}) for one in content.pop("ranks"))
+            return cls(ranks, **content)
+        except (KeyError, TypeError) as error:
+            raise ResultsError(f"{path}: got a table that lacks or adds {error}; expected {RANKS_SCHEMA}") from error
+
+    def claims(self) -> list[dict[str, Any]]:
+        """What it claims, for the rules."""
+        return [{"type": "parallel", "ranks": len(self.ranks), "sync": self.sync, "summary": self.summary,
+                 "rank_p": self.rank_p}]  # fmt: skip
+
+
+def to_entry(interval: Interval) -> dict[str, Any]:
+    """An interval as JSON holds it."""
+    return {"value": interval.median, "low": interval.low, "high": interval.high, "n": interval.n,
+            "level": interval.level}  # fmt: skip
+
+
+def from_entry(content: Mapping[str, Any]) -> Interval:
+    """The interval in such an entry; raises KeyError or TypeError for what is none."""
+    return Interval(float(content["value"]), content["low"], content["high"], content["n"], content["level"])
