@@ -1,0 +1,88 @@
+"""Cases on real ranks: ``mpiexec -n P python -m tests.distributed.ranks MODULE:FUNCTION FILE '{"argument": 1}'``.
+
+A case is a function ``case(comm, **arguments) -> what JSON can hold`` in an importable module (not in a test file), so
+that the same case runs on ``Threads(P).run(...)`` too. Rank 0 writes the list of what every rank returned to FILE.
+Tests call it through the fixture ``on_ranks`` (see conftest.py beside this file).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from deep500.distributed import world
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 60.0
+"""Seconds that a case may take; the ranks' own watchdogs name a hang a little earlier."""
+
+
+def missing() -> str | None:
+    """Why no case can run here; None if they can."""
+    if find_spec("mpi4py") is None:
+        return "mpi4py is not installed: pip install 'deep500[mpi]'"
+    return "there is no mpiexec beside Python or on the PATH" if launcher() is None else None
+
+
+def launcher() -> str | None:
+    """The mpiexec beside this Python, else the one on the PATH."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    return str(beside) if beside.exists() else shutil.which("mpiexec")
+
+
+def environment(ranks: int, limit: float) -> dict[str, str]:
+    """One environment for every MPI: as root, with more ranks than cores, one thread each, the suite's variables."""
+    return {
+        **os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMP_NUM_THREADS": "1", "DEEP500_WORLD_SIZE": str(ranks), "DEEP500_TRANSPORT": "mpi",
+        "DEEP500_COMM_TIMEOUT": str(0.8 * limit),
+    }  # fmt: skip
+
+
+def name_of(case: Callable[..., Any]) -> str:
+    """``module:function``, as the command line takes it."""
+    return f"{case.__module__}:{case.__qualname__}"
+
+
+def launch(case: str, ranks: int, file: Path, arguments: dict[str, Any], limit: float = LIMIT) -> tuple[int, str]:
+    """Run a case; returns mpiexec's exit code and all output. After ``limit`` seconds everything is ended."""
+    command = [str(launcher()), "-n", str(ranks), sys.executable, "-m", "tests.distributed.ranks", case, str(file)]
+    process = subprocess.Popen(
+        [*command, json.dumps(arguments)], cwd=ROOT, env=environment(ranks, limit), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # mpiexec ends its ranks
+        try:
+            output, _ = process.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+        return 124, f"{output}\nended after {limit:g} s"
+    return process.returncode, output
+
+
+def main(case: str, file: str, arguments: str) -> None:
+    """This rank's part."""
+    module, _, function = case.partition(":")
+    comm = world()
+    results = comm.gather_facts(getattr(import_module(module), function)(comm, **json.loads(arguments)))
+    if comm.rank == 0:
+        Path(file).write_text(json.dumps(results), encoding="utf-8")
+    comm.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
