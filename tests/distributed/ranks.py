@@ -23,7 +23,7 @@ from deep500.distributed import world
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 60.0
-"""Seconds that a case may take; the ranks' own watchdogs name a hang a little earlier."""
+"""Seconds that a case may take; the ranks' own watchdogs name a hang well before."""
 
 
 def missing() -> str | None:
@@ -45,7 +45,7 @@ def environment(ranks: int, limit: float) -> dict[str, str]:
         **os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "OMP_NUM_THREADS": "1", "DEEP500_WORLD_SIZE": str(ranks), "DEEP500_TRANSPORT": "mpi",
-        "DEEP500_COMM_TIMEOUT": str(0.8 * limit),
+        "DEEP500_COMM_TIMEOUT": str(0.4 * limit),
     }  # fmt: skip
 
 

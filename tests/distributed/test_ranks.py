@@ -28,11 +28,11 @@ def test_a_rank_that_raises_fails_the_test_and_is_named(on_ranks: Callable[..., 
 
 
 def test_a_case_that_hangs_ends_with_all_its_ranks(on_ranks: Callable[..., list[Any]], tmp_path: Path) -> None:
-    code, output = ranks.launch(ranks.name_of(cases.hang), 2, tmp_path / "none.json", {}, limit=8)
+    code, output = ranks.launch(ranks.name_of(cases.hang), 2, tmp_path / "none.json", {}, limit=15)
     assert code != 0 and "got no end of receive" in output, output
     assert not (tmp_path / "none.json").exists()
 
 
 def test_a_case_that_takes_too_long_is_ended(tmp_path: Path, on_ranks: Callable[..., list[Any]]) -> None:
-    code, output = ranks.launch(ranks.name_of(cases.sleep), 2, tmp_path / "none.json", {"seconds": 100.0}, limit=3)
+    code, output = ranks.launch(ranks.name_of(cases.sleep), 2, tmp_path / "none.json", {"seconds": 100.0}, limit=4)
     assert code != 0, output
