@@ -81,7 +81,7 @@ class DistributedOptimizer(Optimizer):
                 f"got {self.comm.size} rank for {type(self).__name__}; expected at least {self.least_ranks}: start "
                 f"more with --ranks {self.least_ranks}, or train without it"
             )
-        self.base_optimizer = base_optimizer
+        self.base_optimizer, self.rank = base_optimizer, self.comm.rank
         super().__init__(base_optimizer.executor, base_optimizer.loss)
         self.communication = TensorCommunicator(self.comm, self.network)
         self.samples = 0

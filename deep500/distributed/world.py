@@ -61,5 +61,5 @@ def _make(transport: str) -> Communicator:
     if transport == "torch":
         from deep500.registry import load_backend
 
-        return load_backend("pytorch").TorchDistributed()  # type: ignore[no-any-return]
+        return load_backend("pytorch").TorchDistributed()
     return Serial()

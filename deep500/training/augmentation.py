@@ -31,6 +31,8 @@ class ImageTransform(abc.ABC):
     """
 
     key = "input"
+    random: bool = True
+    """Whether ``rng`` decides anything: if not, a part of a batch may be transformed without the rest."""
 
     @abc.abstractmethod
     def apply(self, images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -134,6 +136,8 @@ class Cutout(ImageTransform):
 class Normalize(ImageTransform):
     """``(image - mean) / std`` with one value for all channels or one per channel; float32 stays float32."""
 
+    random = False
+
     def __init__(self, mean: float | Sequence[float], std: float | Sequence[float], *, key: str = "input") -> None:
         self.mean, self.std = np.atleast_1d(np.asarray(mean)), np.atleast_1d(np.asarray(std))
         self.key = key
@@ -154,6 +158,8 @@ class Normalize(ImageTransform):
 
 class Resize(ImageTransform):
     """Bring every image to ``size`` = (height, width), see :func:`resize`."""
+
+    random = False
 
     def __init__(self, size: Size, *, key: str = "input") -> None:
         self.size, self.key = _pair(size), key

@@ -76,6 +76,14 @@ class Tally:
             if scores is not None and labels is not None:
                 self._judge(self.to_numpy(scores), self.to_numpy(labels))
 
+    def combine(self, totals: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Make these sums those of all processes; ``totals`` adds float64 values up over them."""
+        self.flush()
+        counts = [self.samples, self._seen, self._loss_sum, self._correct, self._judged]
+        found = totals(np.array(counts, np.float64)).tolist()
+        self.samples, self._seen, self._loss_sum = int(found[0]), int(found[1]), found[2]
+        self._correct, self._judged = int(found[3]), int(found[4])
+
     def _judge(self, scores: np.ndarray, labels: np.ndarray) -> None:
         if labels.dtype.kind in "iu" and scores.ndim > 1 and labels.shape == (scores.shape[0], *scores.shape[2:]):
             self._correct += int(np.count_nonzero(scores.argmax(axis=1) == labels))

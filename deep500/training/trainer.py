@@ -19,7 +19,7 @@ from deep500.training.listeners import DefaultTrainerEvents
 from deep500.training.optimizers.base import Optimizer
 from deep500.training.run import Run
 from deep500.training.statistics import EpochRecord, TrainingStatistics
-from deep500.training.tally import Tally
+from deep500.training.tally import Tally, batch_length
 
 if TYPE_CHECKING:
     from deep500.training.prefetch import Prefetch
@@ -111,7 +111,12 @@ class Trainer:
         run.tally = self._tally(f"training, epoch {run.epoch}")
         record = EpochRecord(run.epoch)
         self.train_sampler.set_epoch(run.epoch)
-        self.executor.reseed(int(np.random.SeedSequence([self.seed, run.epoch]).generate_state(1)[0]))
+        stream = [
+            self.seed,
+            run.epoch,
+            *([self.optimizer.rank] if self.optimizer.rank else []),
+        ]  # ranks drop differently
+        self.executor.reseed(int(np.random.SeedSequence(stream).generate_state(1)[0]))
         listeners.emit(listeners.before_epoch, run)
         started = perf_counter()
         try:
@@ -152,6 +157,7 @@ class Trainer:
     def _close(self, run: Run, record: EpochRecord, started: float) -> None:
         tally = run.tally
         assert tally is not None
+        tally.combine(self.optimizer.totals)
         record.train_loss, record.train_accuracy, record.train_samples = tally.loss(), tally.accuracy(), tally.samples
         self.executor.synchronize()
         record.train_seconds = perf_counter() - started
@@ -168,8 +174,11 @@ class Trainer:
         started = perf_counter()
         tally = self._tally(f"validation, epoch {record.epoch}")
         wanted = [self.loss] if self.network_output is None else [self.network_output, self.loss]
-        for number, inputs in enumerate(self.validation_sampler):
-            tally.add(number, inputs, self.executor.inference(inputs, wanted))
+        with self.optimizer.evaluation():
+            for number, inputs in enumerate(self.validation_sampler):
+                if batch_length(inputs, self.label):  # a rank may have no share of a small batch
+                    tally.add(number, inputs, self.executor.inference(inputs, wanted))
+        tally.combine(self.optimizer.totals)
         record.test_loss, record.test_accuracy, record.test_samples = tally.loss(), tally.accuracy(), tally.samples
         record.test_seconds = perf_counter() - started
         listeners.emit(listeners.after_validation, run)

