@@ -143,6 +143,7 @@ class EnergyMeter:
     Args:
         sources: the counters; those of this machine if None.
         clock: seconds.
+        reason: said where there is no counter.
 
     Example:
         >>> with EnergyMeter() as meter:
@@ -152,9 +153,12 @@ class EnergyMeter:
     """
 
     def __init__(
-        self, sources: Sequence[EnergySource] | None = None, clock: Callable[[], float] = time.perf_counter
+        self,
+        sources: Sequence[EnergySource] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        reason: str = "no counter",
     ) -> None:
-        self._sources, self._reason = find_sources() if sources is None else (list(sources), "no counter")
+        self._sources, self._reason = find_sources() if sources is None else (list(sources), reason)
         self._clock = clock
         self.energy = Energy(None, 0.0, (), "not measured yet")
 

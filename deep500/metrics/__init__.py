@@ -1,7 +1,15 @@
 """What to measure: one class per metric. How to measure it soundly is :mod:`deep500.measure`."""
 
+from deep500.metrics.base import Combined as Combined
 from deep500.metrics.base import Metric as Metric
+from deep500.metrics.base import ObservingMetric as ObservingMetric
 from deep500.metrics.base import TestMetric as TestMetric
+from deep500.metrics.breakdown import CommunicationShare as CommunicationShare
+from deep500.metrics.breakdown import IOShare as IOShare
+from deep500.metrics.breakdown import TimingBreakdown as TimingBreakdown
+from deep500.metrics.energy import Carbon as Carbon
+from deep500.metrics.energy import Cost as Cost
+from deep500.metrics.energy import EnergyUse as EnergyUse
 from deep500.metrics.errors import CosineError as CosineError
 from deep500.metrics.errors import ErrorMetric as ErrorMetric
 from deep500.metrics.errors import L1Error as L1Error
@@ -16,6 +24,10 @@ from deep500.metrics.quality import TestAccuracy as TestAccuracy
 from deep500.metrics.quality import TestLoss as TestLoss
 from deep500.metrics.quality import TrainingAccuracy as TrainingAccuracy
 from deep500.metrics.quality import TrainingLoss as TrainingLoss
+from deep500.metrics.resources import CPUUtilisation as CPUUtilisation
+from deep500.metrics.resources import GPUUtilisation as GPUUtilisation
+from deep500.metrics.resources import PeakMemory as PeakMemory
 from deep500.metrics.speed import Throughput as Throughput
 from deep500.metrics.speed import TimeToAccuracy as TimeToAccuracy
 from deep500.metrics.speed import TrainingTime as TrainingTime
+from deep500.metrics.speed import WallTime as WallTime

@@ -60,7 +60,7 @@ class Metric(abc.ABC):
     direction: Direction = "higher"
     kind: Kind = "quality"
     reason: str = ""
-    details: Mapping[str, Any] = {}  # noqa: RUF012 - replaced, never written to
+    details: Mapping[str, Any] = {}  # replaced, never written to
 
     @abc.abstractmethod
     def measure(self, statistics: Any) -> float | None:

@@ -141,6 +141,13 @@ class GraphExecutor(abc.ABC):
     def synchronize(self) -> None:
         """Wait until the device has finished what was asked of it."""
 
+    def peak_memory(self, reset: bool = False) -> int | None:
+        """Most bytes that the framework's allocator had handed out on the device since the last reset.
+
+        None where the framework does not count (on processors none does); backends that do override it.
+        """
+        return None
+
 
 class InputCheck:
     """Checks the inputs of one compiled function; made once, called at every step.

@@ -97,6 +97,7 @@ class Executor(GraphExecutor):
         wanted = to_device(device)
         gpus = _devices("gpu") if wanted.kind == "gpu" else []
         super().__init__(fall_back(wanted, len(gpus), strict))
+        self._peak_before: int | None = None
         self.jax_device = gpus[self.device.index] if self.device.kind == "gpu" else _devices("cpu")[0]
         self.tensors: dict[str, Any] = {}
         self.gradients: dict[str, Any] = {}
@@ -204,6 +205,15 @@ class Executor(GraphExecutor):
     def synchronize(self) -> None:
         """Wait for the arrays of the last run."""
         jax.block_until_ready((self.results, self.gradients, self.tensors))
+
+    def peak_memory(self, reset: bool = False) -> int | None:
+        """Largest sum of arrays on the GPU, in bytes; None on the processor.
+
+        JAX cannot forget a peak, so it is also None where no later one exceeded that of the last reset.
+        """
+        peak = (self.jax_device.memory_stats() or {}).get("peak_bytes_in_use")
+        before, self._peak_before = self._peak_before, peak if reset else self._peak_before
+        return None if peak is None or (before is not None and peak <= before) else int(peak)
 
     # -- what the network asks ----------------------------------------------------------------------------------------
     def value(self, name: str) -> Any:

@@ -340,3 +340,12 @@ class Executor(GraphExecutor):
         """Wait for the GPU."""
         if self.torch_device.type == "cuda":
             torch.cuda.synchronize(self.torch_device)
+
+    def peak_memory(self, reset: bool = False) -> int | None:
+        """Largest sum of tensors on the GPU since the last reset, in bytes; None on the processor."""
+        if self.torch_device.type != "cuda":
+            return None
+        peak = torch.cuda.max_memory_allocated(self.torch_device)
+        if reset:
+            torch.cuda.reset_peak_memory_stats(self.torch_device)
+        return int(peak)

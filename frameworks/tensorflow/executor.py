@@ -369,3 +369,13 @@ class Executor(GraphExecutor):
         """Wait until the device has finished."""
         if self.device.kind == "gpu":
             tf.test.experimental.sync_devices()
+
+    def peak_memory(self, reset: bool = False) -> int | None:
+        """Largest sum of tensors on the GPU since the last reset, in bytes; None on the processor."""
+        if self.device.kind != "gpu":
+            return None
+        name = f"GPU:{self.device.index}"
+        peak = tf.config.experimental.get_memory_info(name)["peak"]
+        if reset:
+            tf.config.experimental.reset_memory_stats(name)
+        return int(peak)

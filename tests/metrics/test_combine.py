@@ -8,6 +8,7 @@ import pytest
 
 from deep500.measure.survival import time_to_target
 from deep500.metrics import TestAccuracy, TimeToAccuracy
+from deep500.metrics.base import Combined
 from deep500.results.verdict import Circumstances, SeedNotes, judge
 from deep500.training import EpochRecord, TrainingStatistics
 
@@ -54,6 +55,7 @@ def test_a_single_miss_is_not_measured_and_says_how_far_it_got():
     assert metric.measure(TrainingStatistics([EpochRecord(0, train_seconds=1.0)])) is None
     assert metric.reason == "no epoch has a test accuracy"
     assert metric.combine([None], [12.0]).value is None
+    assert metric.combine([5.0]) == Combined(5.0)
 
 
 def test_the_verdict_says_what_is_behind_the_value():
