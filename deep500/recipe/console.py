@@ -12,6 +12,7 @@ from deep500.recipe.options import Options
 from deep500.results import MetricResult, RecipeResult
 from deep500.results.files import to_json
 from deep500.results.report import format_number, headline_line
+from deep500.results.verdict import repetition_sentence
 from deep500.training.listeners import ProgressBar
 
 
@@ -56,6 +57,8 @@ class Console:
         time = headline_line(Path(result.path)) if self.chatty else None
         if time is not None:
             self.force(time + _in_brackets(result.labels))
+        if summary.get("repetition"):
+            self.force(repetition_sentence(summary["repetition"]) + _in_brackets(result.labels))
         others = [label for label in result.labels if label not in result.verdict]
         self.force(f"verdict: {result.verdict}{_in_brackets(others)}")
         self.say(f"report:  {result.report}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,13 @@ from typing import NoReturn
 
 from deep500.errors import RecipeError
 
-RUN_DEFINING = ("framework", "repeat", "device", "seed", "dry_run", "strict", "open", "download", "data")
+RUN_DEFINING = (
+    "framework", "repeat", "budget", "precision", "device", "seed", "dry_run", "strict", "open", "download", "data",
+)  # fmt: skip
 """Options that are part of what is run; ``--resume`` takes them from the manifest."""
+
+AUTO = "auto"
+"""``--repeat`` until the intervals are tight, see :mod:`deep500.recipe.repetition`."""
 
 
 @dataclass
@@ -20,7 +26,9 @@ class Options:
 
     overrides: list[str]
     framework: str | None = None
-    repeat: int = 1
+    repeat: int | str = 1
+    budget: float | None = None
+    precision: float | None = None
     device: str | None = None
     seed: int | None = None
     dry_run: bool = False
@@ -65,11 +73,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--framework", metavar="NAME", help="run on another backend: every object of one is exchanged for its namesake")
     add(
         "--repeat",
-        type=_at_least(1),
+        type=_repetitions,
         default=1,
         metavar="N",
-        help="train with N seeds; judge the median, report the spread",
+        help="train with N seeds; judge the median, report the spread. auto: one seed more, until the intervals over "
+        "seeds of every judged metric and of the step time are tight, or --budget ends",
     )
+    add("--budget", type=float, metavar="SECONDS", help="with --repeat auto: most seconds of training, over all seeds")
+    add("--precision", type=float, metavar="REL", help="with --repeat auto: tight means within this part (0.05)")
     add("--device", metavar="D", help="cpu, gpu or gpu:<number>")
     add("--seed", type=_at_least(0), metavar="S", help="the (first) seed")
     add("--dry-run", action="store_true", help="two batches of everything, no verdict")
@@ -95,6 +106,26 @@ def _at_least(least: int):  # type: ignore[no-untyped-def]
     return number
 
 
+def _repetitions(text: str) -> int | str:
+    return AUTO if text == AUTO else _at_least(1)(text)
+
+
+def _check_repetition(options: Options) -> None:
+    """Raise RecipeError where --repeat, --budget and --precision do not go together."""
+    budget, precision = options.budget, options.precision
+    if options.repeat != AUTO and (budget is not None or precision is not None):
+        word = "--budget" if budget is not None else "--precision"
+        raise RecipeError(f"got {word} with --repeat {options.repeat}; expected it with --repeat auto: add that")
+    if options.repeat == AUTO and budget is None:
+        raise RecipeError(
+            "got --repeat auto without a budget; expected the most seconds that training may take: add --budget SECONDS"
+        )
+    if budget is not None and not 0 < budget < math.inf:
+        raise RecipeError(f"got --budget {budget:g}; expected a positive number of seconds")
+    if precision is not None and not 0 < precision < 1:
+        raise RecipeError(f"got --precision {precision:g}; expected a part of the value between 0 and 1, such as 0.05")
+
+
 def parse_options(argv: Sequence[str], program: str = "recipe", description: str | None = None) -> Options:
     """Parse a recipe's command line; raises RecipeError (``--help`` prints and leaves).
 
@@ -113,4 +144,5 @@ def take_options(words: argparse.Namespace) -> Options:
     if options.resume and "=" in options.resume and not Path(options.resume).is_dir():
         options.overrides.append(options.resume)  # "--resume batch_size=8": the word after it is no folder
         options.resume = ""
+    _check_repetition(options)
     return options

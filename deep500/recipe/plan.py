@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,8 @@ from deep500.errors import RecipeError
 from deep500.metrics import Metric
 from deep500.recipe import overrides
 from deep500.recipe.names import backend_of, describe, resolve_name, retarget
-from deep500.recipe.options import Options
+from deep500.recipe.options import AUTO, Options
+from deep500.recipe.repetition import Repetition
 from deep500.recipe.schema import KEYS, check_values, merge, with_defaults
 
 
@@ -52,6 +54,7 @@ class Plan:
         metrics: (metric, target) pairs; the metrics are copies.
         seeds: one per repetition.
         opened: what was changed against FIXED; empty means the closed division.
+        repetition: when to train more seeds than these, None for never.
         resolved: all of this as JSON, the same in every process.
     """
 
@@ -59,6 +62,7 @@ class Plan:
     metrics: list[tuple[Any, float | None]]
     seeds: list[int]
     opened: list[str] = field(default_factory=list)
+    repetition: Repetition | None = None
 
     @property
     def division(self) -> str:
@@ -68,7 +72,8 @@ class Plan:
     @property
     def resolved(self) -> dict[str, Any]:
         metrics = [{**_facts(metric), "target": target} for metric, target in self.metrics]
-        return {"recipe": describe(self.values), "metrics": metrics, "seeds": self.seeds, "opened": self.opened}
+        more = {} if self.repetition is None else {"repetition": dataclasses.asdict(self.repetition)}
+        return {"recipe": describe(self.values), "metrics": metrics, "seeds": self.seeds, "opened": self.opened, **more}
 
 
 def make_plan(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Sequence[Any], options: Options) -> Plan:
@@ -91,8 +96,15 @@ def make_plan(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Seq
         full["seed"] = options.seed
     if options.dry_run:
         full["epochs"] = 1
-    seeds = [full["seed"] + number for number in range(options.repeat)]
-    return Plan(full, check_metrics(metrics), seeds, opened)
+    seeds = [full["seed"] + number for number in range(1 if isinstance(options.repeat, str) else options.repeat)]
+    return Plan(full, check_metrics(metrics), seeds, opened, _repetition(options))
+
+
+def _repetition(options: Options) -> Repetition | None:
+    """When to train more seeds; a dry run trains one."""
+    if options.repeat != AUTO or options.budget is None or options.dry_run:
+        return None
+    return Repetition(options.budget) if options.precision is None else Repetition(options.budget, options.precision)
 
 
 def _override(

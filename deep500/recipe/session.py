@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from deep500.errors import ResultsError, TrainingError
@@ -18,6 +18,7 @@ from deep500.recipe.options import Options
 from deep500.recipe.plan import Plan, Source
 from deep500.recipe.plugins import load_custom_ops
 from deep500.recipe.recording import EpochRecorder, declared_series
+from deep500.recipe.repetition import Look
 from deep500.results import (
     FAILED,
     Circumstances,
@@ -45,6 +46,8 @@ class Session:
     def __init__(self, plan: Plan, options: Options, source: Source, console: Console) -> None:
         self.plan, self.options, self.source, self.console = plan, options, source, console
         self.notes = Notes()
+        self.seeds = list(plan.seeds)
+        self.look: Look | None = None
         self.labels: tuple[str, ...] = ()
         self.custom_ops: list[dict[str, str]] = []
 
@@ -72,7 +75,7 @@ class Session:
     def _work(self, record: Record, data: tuple[Dataset, Dataset], parts: Parts) -> RecipeResult:
         try:
             values = [self._values_of(record, seed, data, parts if seed == self.plan.seeds[0] else None)
-                      for seed in self.plan.seeds]  # fmt: skip
+                      for seed in self._seeds(record)]  # fmt: skip
         except TrainingError as error:
             self._finish(record, RecipeResult(FAILED, [], str(record.path), labels=self.labels), error)
             raise TrainingError(f"{error}; the last good checkpoint and a report are in {record.path}") from error
@@ -93,6 +96,19 @@ class Session:
             (bool(self.plan.opened), "open division"),
         )
         self.labels = tuple(label for applies, label in facts if applies)
+
+    def _seeds(self, record: Record) -> Iterator[int]:
+        """The seeds of the plan; with ``--repeat auto`` one more, until the intervals are tight or the budget ends."""
+        yield from self.plan.seeds
+        repetition = self.plan.repetition
+        judged = [metric.name for metric, target in self.plan.metrics if target is not None]
+        while repetition is not None:
+            self.look = repetition.look(record, self.seeds, judged)
+            if self.look.over:
+                return
+            self.seeds.append(self.seeds[-1] + 1)
+            record.write_manifest({**record.manifest(), "seeds": self.seeds})
+            yield self.seeds[-1]
 
     # -- training ---------------------------------------------------------------------------------------------------
     def _values_of(
@@ -149,7 +165,7 @@ class Session:
             "resolved": self.plan.resolved,
             "division": self.plan.division,
             "opened": self.plan.opened,
-            "seeds": self.plan.seeds,
+            "seeds": self.seeds,
             "dry_run": self.options.dry_run,
             "recipe_file": str(self.source.path) if self.source.path else None,
             "recipe_sha256": self.source.sha256(),
@@ -191,7 +207,8 @@ class Session:
             "verdict": result.verdict,
             "labels": list(result.labels),
             "metrics": [metric.as_dict() for metric in result.metrics],
-            "seeds": self.plan.seeds,
+            "seeds": self.seeds,
+            "repetition": self.plan.repetition.summary(self.look) if self.plan.repetition and self.look else None,
             "finished": _now(),
         }
         write_stats(record.path)

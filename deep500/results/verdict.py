@@ -123,6 +123,24 @@ def overall(metrics: Sequence[MetricResult]) -> str:
     return next((m.label for m in metrics), f"{UNJUDGED} (no metrics)")
 
 
+def repetition_sentence(content: Mapping[str, Any]) -> str:
+    """How a run with ``--repeat auto`` came to its number of seeds, from what ``summary.json`` says of it.
+
+    Example:
+        >>> repetition_sentence({"seeds": 8, "seconds": 41.0, "budget": 60.0, "level": 0.95, "precision": 0.05,
+        ...                      "achieved": {"step": 0.031}, "reached": True})
+        'precision reached: 8 seeds until every 95 % interval over seeds was within 5 % (step 3.1 %); 41 of 60 s'
+    """
+    seeds = f"{content['seeds']} seed{'' if content['seeds'] == 1 else 's'}"
+    widths = ", ".join(f"{name} {'no interval' if one is None else f'{100 * one:.2g} %'}"
+                       for name, one in content["achieved"].items())  # fmt: skip
+    wanted = f"{100 * content['level']:g} % interval over seeds was within {100 * content['precision']:g} % ({widths})"
+    spent = f"{content['seconds']:.3g} of {content['budget']:g} s"
+    if content["reached"]:
+        return f"precision reached: {seeds} until every {wanted}; {spent}"
+    return f"precision NOT reached: the budget ended after {seeds}, before every {wanted}; {spent}"
+
+
 @dataclass(frozen=True)
 class RecipeResult:
     """What a recipe run came to; truthy when every judged metric passes.

@@ -1,0 +1,109 @@
+"""``--repeat auto``: one seed after the other, until the intervals over seeds are tight or the budget ends.
+
+Judged are the medians over seeds of every metric that has a target, and of the time of a step. They are looked at with
+6, 8, 11, 15, ... seeds, each look 1.3 times as many as the one before: stopping at the first interval that happens to
+be tight, after every seed, would make intervals of "95 %" cover less (93 %, as against 94 %). All that is looked at is
+in the record, and only what belongs to the seeds so far, so that a run that was stopped and resumed takes the same
+turns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from deep500.measure.launches import launches_needed, over_launches
+from deep500.measure.quantiles import quantile
+from deep500.measure.sampling import next_size
+from deep500.recipe.recording import STEP
+from deep500.results import Record
+from deep500.results.stats import kept_samples
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """What is wanted.
+
+    Attributes:
+        budget: most seconds of training and validation, as recorded, over all seeds; a seed that would probably not fit
+            is not begun. The first seed is trained in any case.
+        precision: half-width of the intervals relative to the median.
+        level: their confidence level.
+    """
+
+    budget: float
+    precision: float = 0.05
+    level: float = 0.95
+
+    def look(self, record: Record, seeds: Sequence[int], judged: Sequence[str]) -> Look:
+        """What is known after these seeds, all of them finished.
+
+        Args:
+            record: the run.
+            seeds: those finished so far, in the order in which they were trained.
+            judged: names of the metrics whose intervals must be tight.
+        """
+        costs = [_seconds(record, seed) for seed in seeds]
+        ended = sum(costs) + max(costs) > self.budget
+        achieved = {name: self._of_metric([_value(record, seed, name) for seed in seeds]) for name in judged}
+        achieved |= self._of_steps(record, seeds)
+        tight = bool(achieved) and all(one is not None and one <= self.precision for one in achieved.values())
+        over = ended or (tight and _is_look(len(seeds), launches_needed(self.level)))
+        return Look(len(seeds), sum(costs), achieved, over, over and tight)
+
+    def summary(self, found: Look) -> dict[str, Any]:
+        """What ``summary.json`` holds: wanted and achieved."""
+        return {**asdict(self), **{key: value for key, value in asdict(found).items() if key != "over"}}
+
+    def _of_metric(self, values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None and math.isfinite(value)]
+        if len(known) < len(values):
+            return None  # a seed without a value: there is no median over seeds
+        return _finite(quantile(known, 0.5, self.level, independent=True).precision)
+
+    def _of_steps(self, record: Record, seeds: Sequence[int]) -> dict[str, float | None]:
+        plan: Mapping[str, Any] = record.manifest()["series"][STEP]["plan"]
+        launches = [samples for samples, _, _ in kept_samples(record.samples, STEP, seeds, plan).values()]
+        if len(launches) < launches_needed(self.level):
+            return {STEP: None}
+        return {STEP: _finite(over_launches(launches, 0.5, self.level).estimate.precision)}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is known after some seeds.
+
+    Attributes:
+        seeds: how many.
+        seconds: of training and validation, over all of them.
+        achieved: relative half-width of each interval; None where there is none yet.
+        over: whether no further seed is trained.
+        reached: whether that is because every interval is tight.
+    """
+
+    seeds: int
+    seconds: float
+    achieved: Mapping[str, float | None]
+    over: bool
+    reached: bool
+
+
+def _is_look(count: int, fewest: int) -> bool:
+    size = fewest
+    while size < count:
+        size = next_size(size)
+    return size == count
+
+
+def _seconds(record: Record, seed: int) -> float:
+    return sum((line["train_seconds"] or 0.0) + (line["test_seconds"] or 0.0) for line in record.epochs(seed))
+
+
+def _value(record: Record, seed: int, name: str) -> float | None:
+    return (record.finished_seed(seed) or {}).get(name)
+
+
+def _finite(precision: float) -> float | None:
+    return precision if math.isfinite(precision) else None
