@@ -160,16 +160,19 @@ class Communicator(abc.ABC):
         with self._timed("receive"):
             return self._receive(self._checked(array), source if source == ANY else self._peer(source), tag)
 
-    def exchange(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray]) -> None:
+    def exchange(
+        self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray], control: int = 0
+    ) -> None:
         """Send to several ranks and receive from several at once, in whichever order they come.
 
         Args:
             outgoing: array by destination.
             incoming: array to fill by source; every rank must be sent what it expects.
+            control: how many of the bytes sent are bookkeeping.
         """
         count = sum(self._checked(array, written=False).nbytes for array in outgoing.values())
         with self._timed("exchange"):
-            self.traffic.add("exchange", count, 0, len(outgoing))
+            self.traffic.add("exchange", count - control, control, len(outgoing))
             self._exchange(
                 {self._peer(rank): array for rank, array in outgoing.items()},
                 {self._peer(rank): self._checked(array) for rank, array in incoming.items()},
