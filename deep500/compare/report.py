@@ -11,15 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from deep500.compare.claims import ABOUT, run_claims
 from deep500.compare.runs import HEADLINE, InvalidComparison, RunComparison, SeriesComparison, compare_runs
 from deep500.errors import ResultsError
 from deep500.measure.comparison import FASTER, MARGIN, SLOWER, UNRESOLVED
 from deep500.measure.quantiles import Estimate, quantile
+from deep500.results.claims import plot_claims
 from deep500.results.figures import Figure
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.record import Record
 from deep500.results.report import metric_row, render, render_views, view
 from deep500.results.report_svg import BOTTOM, TOP, Axis, Plot, place_names, room_for
+from deep500.results.rules import NOT_APPLICABLE, RULES, check, summary_of
 from deep500.results.samples import SampleStore
 from deep500.results.stats import STATS
 
@@ -83,19 +86,23 @@ def _pair(first: Path, second: Path, base: Mapping[str, Any], other: Mapping[str
         found = compare_runs(first, second)
     except InvalidComparison as error:
         return {**about, "error": str(error)}
-    head = _headline(found)
+    head, figures = _headline(found), _figures(found, other["name"])
+    medians = {s.series: [_median(one["series"], s.series) for one in (base, other)] for s in found.series}
+    claims = [*run_claims(found.series, medians), *plot_claims(figures)]
     metrics = [{m["name"]: metric_row(m) for m in one["summary"]["metrics"]} for one in (base, other)]
     return {
         **about,
         "word": head.verdict if head else UNRESOLVED,
         "unlike": _unlike(base, other),
         "sentence": _sentence(found, base["name"], other["name"]),
+        "rules": {name: (one, summary_of(RULES[name])) for name, one in check(second, claims, ABOUT).items()
+                  if one.status != NOT_APPLICABLE},
         "changed": {name: tuple(map(_short, ends)) for name, ends in found.changed.items()},
         "series": found.series,
-        "medians": {s.series: [_median(one["series"], s.series) for one in (base, other)] for s in found.series},
+        "medians": medians,
         "metrics": {name: (metrics[0][name], metrics[1][name]) for name in found.metrics},
-        "figures": _figures(found, other["name"]),
-    }
+        "figures": figures,
+    }  # fmt: skip
 
 
 def _unlike(base: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -174,8 +181,9 @@ def _ratios(found: RunComparison, other: str) -> Figure:
             plot.line([low, high], [-place, -place], place, "thick")
         if middle is not None and math.isfinite(middle):
             plot.points([middle], [-place], place, 9)
-    return Figure("Is it faster, and by how much?", plot.markup(), "left of 0 is faster; line: 95 % interval, grey: "
-                  f"differences up to {100 * MARGIN:g} %, which do not matter")  # fmt: skip
+    n = min(one.ratio.n for one in found.series)
+    return Figure.of("Is it faster, and by how much?", plot, f"left of 0 is faster; n = {n} or more; line: 95 % "
+                     f"interval, grey: differences up to {100 * MARGIN:g} %, which do not matter", n, 0.95)  # fmt: skip
 
 
 def quantile_differences(series: str, first: np.ndarray, second: np.ndarray) -> Figure:
@@ -201,10 +209,10 @@ def quantile_differences(series: str, first: np.ndarray, second: np.ndarray) -> 
         plot.band(at, low, high)
     plot.line(percent, middle)
     plot.points(percent, middle, 0, 5)
-    return Figure(f"{series}: is it faster for the quick ones and for the slow ones?", plot.markup(),
+    return Figure.of(f"{series}: is it faster for the quick ones and for the slow ones?", plot,
                   f"below 0 is faster; n = {first.size} and {second.size}, n_eff of the medians "
                   f"{pairs[9][0].n_eff:.4g} and {pairs[9][1].n_eff:.4g}; band: 95 % intervals, beyond which quantiles "
-                  f"{crossing}")  # fmt: skip
+                  f"{crossing}", min(first.size, second.size), 0.95)  # fmt: skip
 
 
 def _bands(pairs: Sequence[tuple[Estimate, Estimate]]) -> list[tuple[list[float], list[float], list[float]]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from deep500.compare.claims import ABOUT, framework_claims
 from deep500.compare.findings import Check
 from deep500.compare.gate import check_equivalence
 from deep500.compare.processes import usable_cores
@@ -162,10 +163,11 @@ def _worker_checks(team: Team, expected: dict[str, Any]) -> list[Check]:
 
 
 def write(result: ComparisonResult, out: str | Path | None, asked: dict[str, Any]) -> ComparisonResult:
-    """Write ``comparison.json`` and ``comparison.txt`` into a new folder below ``out``; None writes nothing."""
+    """Write result, claims and what the rules say of them into a new folder below ``out``; None writes nothing."""
     if out is None:
         return result
     from deep500.results import Record
+    from deep500.results.rules import CLAIMS, write_rules
 
     content = result.as_dict()
     resolved = {"subject": result.subject, "frameworks": result.frameworks, "asked": asked}
@@ -173,4 +175,6 @@ def write(result: ComparisonResult, out: str | Path | None, asked: dict[str, Any
     result.path = str(record.path)
     write_atomic(record.path / "comparison.json", to_json({**content, "path": result.path}) + "\n")
     write_atomic(record.path / "comparison.txt", f"{result}\n")
+    write_atomic(record.path / CLAIMS, to_json({"claims": framework_claims(result)}) + "\n")
+    write_rules(record.path, ABOUT)
     return result

@@ -30,6 +30,7 @@ from deep500.results import (
     overall,
     write_report,
 )
+from deep500.results.claims import write_claims
 from deep500.results.record import full_hash
 from deep500.results.rules import write_rules
 from deep500.results.verify import seal, write_stats
@@ -213,6 +214,7 @@ class Session:
         }
         write_stats(record.path)
         record.write_summary(summary)
+        write_claims(record.path)
         write_rules(record.path)
         result = dataclasses.replace(result, report=str(write_report(record)))
         seal(record.path)

@@ -24,11 +24,20 @@ UNITS = ((1.0, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns"))
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot with the question that it answers, and what must be said below it."""
+    """A plot with the question that it answers, what must be said below it, and what it claims for rule R12."""
 
     question: str
     plot: Markup
     caption: str
+    claims: tuple[dict[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, question: str, plot: Plot, caption: str, n: int, level: float | None = None) -> Figure:
+        """From a plot of ``n`` values, with intervals of a level if it shows any; the claims are what was drawn."""
+        x = "categorical" if plot.x.labels or plot.y.labels else "ordered"
+        claims = [{"type": "plot", "question": question, "kind": kind, "x": x, "from_zero": kind == "bar", "n": n,
+                   "level": level} for kind in plot.drawn]  # fmt: skip
+        return cls(question, plot.markup(), caption, tuple(claims))
 
 
 def unit_for(seconds: float) -> tuple[float, str]:
@@ -87,8 +96,8 @@ def _over_time(raw: Mapping[int, np.ndarray], cuts: Mapping[int, int], ordered: 
     if above:
         plot.note(f"{above} above")
     colours = "; a colour is a launch" if len(raw) > 1 else ""
-    return Figure("Does it hold steady?", plot.markup(), f"n = {total}; shaded: {warm} samples of warm-up, which no "
-                  f"figure counts{colours}")  # fmt: skip
+    return Figure.of("Does it hold steady?", plot, f"n = {total}; shaded: {warm} samples of warm-up, which no "
+                     f"figure counts{colours}", total)  # fmt: skip
 
 
 def _distribution(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, unit: str, series: str) -> Figure:
@@ -104,7 +113,7 @@ def _distribution(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, u
             plot.line([one["ci"]["low"] * factor, one["ci"]["high"] * factor], [one["q"]] * 2, 1, "bar")
             levels.add(f"{100 * one['ci']['level']:g} %")
     bars = f"; bars: {' and '.join(sorted(levels))} intervals of the quantiles" if levels else ""
-    return Figure("What share is done within a time?", plot.markup(), f"n = {ordered.size}{bars}")
+    return Figure.of("What share is done within a time?", plot, f"n = {ordered.size}{bars}", ordered.size, _level(stat))
 
 
 def _violins(kept: Mapping[int, np.ndarray], ordered: np.ndarray, unit: str, series: str) -> Figure:
@@ -121,14 +130,15 @@ def _violins(kept: Mapping[int, np.ndarray], ordered: np.ndarray, unit: str, ser
     above = int((ordered > plot.y.high).sum())
     if above:
         plot.note(f"{above} above")
-    return Figure("Where do most of them lie, and do launches agree?", plot.markup(),
+    return Figure.of("Where do most of them lie, and do launches agree?", plot,
                   f"n = {ordered.size}; box: quartiles and median, whiskers: the farthest sample within 1.5 of its "
-                  "height, outline: density")  # fmt: skip
+                  "height, outline: density", ordered.size)  # fmt: skip
 
 
 def _violin(plot: Plot, place: int, values: np.ndarray, top: float) -> None:
     from scipy.stats import gaussian_kde
 
+    plot.drawn |= {"violin": None, "box": None}
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
     within = np.sort(values[(values >= low - 1.5 * (high - low)) & (values <= high + 1.5 * (high - low))])
     shown = values[values <= top]
@@ -160,8 +170,9 @@ def _tail(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, unit: str
     for one in stat["estimates"]:
         if one["ci"]["low"] is not None:
             plot.line([1 / (1 - one["q"])] * 2, [one["ci"]["low"] * factor, one["ci"]["high"] * factor], 1, "bar")
-    return Figure("How bad are the slowest?", plot.markup(),
-                  f"n = {n}; bars: intervals of the quantiles (p90 is one in 10, p99 one in 100)")  # fmt: skip
+    return Figure.of("How bad are the slowest?", plot,
+                     f"n = {n}; bars: intervals of the quantiles (p90 is one in 10, p99 one in 100)", n,
+                     _level(stat))  # fmt: skip
 
 
 def _dependence(values: np.ndarray, stat: Mapping[str, Any], series: str) -> list[Figure]:
@@ -184,7 +195,7 @@ def _dependence(values: np.ndarray, stat: Mapping[str, Any], series: str) -> lis
         plot.line([lag, lag], [0.0, value])
     caption = (f"n = {n} (the longest launch); grey: 95 % of independent samples; all launches: n_eff {worth:.4g} of "
                f"{stat['n']}")  # fmt: skip
-    return [Figure("Does a slow moment last?", plot.markup(), caption)]
+    return [Figure.of("Does a slow moment last?", plot, caption, n, 0.95)]
 
 
 def _normal(ordered: np.ndarray, stat: Mapping[str, Any], unit: str, series: str) -> Figure:
@@ -203,7 +214,12 @@ def _normal(ordered: np.ndarray, stat: Mapping[str, Any], unit: str, series: str
     plot.line(expected[[0, -1]], np.median(ordered) + slope * expected[[0, -1]], kind="guide")
     plot.points(expected, ordered[places], size=3)
     caption = f"n = {ordered.size}; line: where normal ones would lie; {said}; intervals do not assume it"
-    return Figure("Are they normal?", plot.markup(), caption)
+    return Figure.of("Are they normal?", plot, caption, ordered.size)
+
+
+def _level(stat: Mapping[str, Any]) -> float | None:
+    """The lowest level of the intervals that are drawn."""
+    return min((one["ci"]["level"] for one in stat["estimates"] if one["ci"]["low"] is not None), default=None)
 
 
 def _thin(values: np.ndarray, most: int) -> np.ndarray:

@@ -43,9 +43,9 @@ def roofline_figure(claims: Sequence[Mapping[str, Any]]) -> Figure | None:
     for colour, (x, y, name) in enumerate(zip(intensity, rates, names, strict=True)):
         plot.points([x], [y], colour, 9)
         plot.note(name, float(x), float(y), before=bool(x > (low * high) ** 0.5))
-    return Figure("How close to what the machine can do?", plot.markup(),
+    return Figure.of("How close to what the machine can do?", plot,
                   f"line: measured roofs, {factor * peak:.4g} {unit} and {bandwidth / 1e9:.4g} GB/s; {said}; "
-                  "observations")  # fmt: skip
+                  "observations", len(points))  # fmt: skip
 
 
 def scaling_figures(scaling: Scaling | None) -> list[Figure]:
@@ -75,8 +75,9 @@ def scaling_figures(scaling: Scaling | None) -> list[Figure]:
     for bound in scaling.bounds:
         times.line(bound.ranks, factor * np.array(bound.seconds), 7, "thick")
     caption = _caption(scaling)
-    return [Figure("How long does a step take on more processes?", times.markup(), caption),
-            Figure("How much of every process is used?", shares.markup(), caption)]  # fmt: skip
+    n, level = min(e.seconds.n for e in scaling.entries), scaling.base.seconds.level
+    return [Figure.of("How long does a step take on more processes?", times, caption, n, level),
+            Figure.of("How much of every process is used?", shares, caption, n, level)]  # fmt: skip
 
 
 def _plot(scaling: Scaling, factor: float, name: str, of: Callable[[Entry], Interval], *, log: bool) -> Plot:
@@ -148,7 +149,8 @@ def ranks_figure(ranks: Ranks | None) -> Figure | None:
             plot.line([factor * low, factor * high], [-place, -place], 0, "whisker")
         plot.points([factor * middle], [-place], 0, 7)
     n = min(one.seconds.n for one in ranks.ranks)
-    return Figure("Do the processes take equally long?", plot.markup(), f"n = {n}; line: interval where there is one")
+    caption = f"n = {n}; line: interval where there is one"
+    return Figure.of("Do the processes take equally long?", plot, caption, n, ranks.ranks[0].seconds.level)
 
 
 def _median(rank: Rank) -> float:

@@ -56,7 +56,7 @@ def _curve(epochs: Sequence[Mapping[str, Any]], keys: Sequence[str], axis: str, 
             plot.points(*_columns(next(iter(found.values()))), colour, 4)
     plot.legend([key.replace("_", " ") for key in lines])
     said = f"thin: each of {seeds} seeds, thick: their median, band: {band}" if seeds > 1 else "one seed: observations"
-    return Figure(question, plot.markup(), said)
+    return Figure.of(question, plot, said, seeds, 0.95 if band.startswith("95 %") else None)
 
 
 def _one_key(plot: Plot, found: Mapping[Any, list[tuple[float, float]]], colour: int) -> str:
@@ -96,7 +96,7 @@ def _last(found: Mapping[Any, list[tuple[float, float]]]) -> float:
 
 
 def bar_figure(
-    parts: Mapping[str, float], axis: str, question: str, caption: str, bound: float | None = None
+    parts: Mapping[str, float], axis: str, question: str, caption: str, bound: float | None = None, n: int = 1
 ) -> Figure:
     """Horizontal bars from 0, the length of each written beside it; a guide where the bound is."""
     top = max([*parts.values(), bound or 0.0, 0.0])
@@ -110,4 +110,4 @@ def bar_figure(
         plot.note(f"{value:.4g} {axis.split(maxsplit=1)[0].strip(',')}", value, -place)
     if bound is not None:
         plot.rule(x=bound)
-    return Figure(question, plot.markup(), caption)
+    return Figure.of(question, plot, caption, n)

@@ -104,15 +104,20 @@ class Plot:
         toggle: ``"x"`` or ``"y"``: the script offers a logarithmic scale on this axis.
         height: in pixels of a plot that is 400 wide.
         left: room for the labels of y.
+
+    Attributes:
+        drawn: what kinds of marks it holds: ``scatter``, ``line``, ``ecdf``, ``bar``; guides and intervals are none.
     """
 
     def __init__(self, x: Axis, y: Axis, about: str, toggle: str = "", height: int = HEIGHT, left: int = LEFT) -> None:
         self.x, self.y, self.about, self.toggle, self.height, self.left = x, y, about, toggle, height, left
+        self.drawn: dict[str, None] = {}
         self._marks: list[str] = []
         self._texts: list[str] = []
 
     def points(self, x: Any, y: Any, colour: int = 0, size: float = 2.5) -> None:
         """Unconnected dots."""
+        self.drawn["scatter"] = None
         steps = self._steps(x, y)
         path = "".join(f"m{dx}{dy:+d}h0".replace("+", " ") for dx, dy in steps)
         self._path(path, f"c{colour % 8} dots", f' stroke-width="{size:g}"')
@@ -129,6 +134,8 @@ class Plot:
         for axis, values in ((self.x, x), (self.y, y)):
             if axis.labels and np.ptp(np.rint(np.asarray(values, np.float64))) > 0 and kind != "guide":
                 raise InputError(f"got a line from {axis.labels[0][1]!r} to another category; expected points or bars")
+        if kind in ("", "thin", "thick") and not (self.x.labels or self.y.labels):  # else it stays within one category
+            self.drawn["ecdf" if stairs else "line"] = None
         (bx, by), *steps = self._steps(x, y)
         if stairs:
             path = "".join(f"h{dx}v{dy}" for dx, dy in steps)
@@ -156,6 +163,7 @@ class Plot:
         """A horizontal bar from 0; raises InputError where it begins elsewhere, or 0 is not in sight (rule R12)."""
         if begin != 0 or not self.x.low <= 0 <= self.x.high:
             raise InputError(f"got a bar from {begin:g} on an axis from {self.x.low:g}; expected it to begin at 0")
+        self.drawn["bar"] = None
         a, b = (float(v) for v in self._across([begin, end]) / FINE)
         middle = float(self._down([y])[0]) / FINE
         self._marks.append(f'<rect class="c{colour % 8} fill" x="{a:.1f}" y="{middle - thick / 2:.1f}" '

@@ -6,7 +6,7 @@ them; a run writes ``rules.json`` and its report shows them first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +38,21 @@ def summary_of(rule: Rule) -> str:
     return (rule.__doc__ or "").strip().splitlines()[0]
 
 
-def check(path: Path) -> dict[str, Finding]:
-    """What every rule says of a results folder, by id; raises ResultsError if the folder is none."""
-    run = RunView(path)
-    return {name: rule(run) for name, rule in RULES.items()}
+def check(path: Path, more: Sequence[dict[str, Any]] = (), only: Collection[str] | None = None) -> dict[str, Finding]:
+    """What the rules say of a results folder, by id; raises ResultsError if the folder is none.
+
+    Args:
+        path: results folder.
+        more: claims beyond those in the folder.
+        only: ids of the rules; all of them if None.
+    """
+    run = RunView(path, more=more)
+    return {name: rule(run) for name, rule in RULES.items() if only is None or name in only}
 
 
-def write_rules(path: Path) -> dict[str, Finding]:
-    """Check and write ``rules.json``."""
-    found = check(path)
+def write_rules(path: Path, only: Collection[str] | None = None) -> dict[str, Finding]:
+    """Check, by all rules or some, and write ``rules.json``."""
+    found = check(path, only=only)
     content = {name: {"rule": summary_of(RULES[name]), "status": one.status, "reason": one.reason, "fix": one.fix}
                for name, one in found.items()}  # fmt: skip
     write_atomic(path / RULES_FILE, to_json({"schema": "deep500-rules-1", "rules": content}) + "\n")

@@ -1,6 +1,7 @@
 """What rules look at: the files of one results folder, and the claims that are made from it.
 
-``claims.json`` (optional) holds what a text or a table says beyond the run's own figures, so that it can be checked:
+``claims.json`` holds what the run's report says (written by :mod:`deep500.results.claims`), and what a text or a table
+of its author says beyond that, so that it can be checked:
 ``{"claims": [{"type": "speedup", ...}, ...]}``. Types and their fields:
 
 ==============  ======================================================================================================
@@ -13,7 +14,8 @@
 ``percentile``  ``series``, ``q``, ``value``
 ``parallel``    ``ranks``, ``sync``: barrier | window | none, ``summary``: max | median | pooled, ``rank_p``
 ``rate``        ``flops`` per second, ``counted_flops`` and ``seconds`` behind it, ``bound`` (None: not known),
-                ``dtype``, ``peak_dtype``, ``sparse``
+                ``dtype``, ``peak_dtype``, ``sparse``; for the roofline ``bytes`` and ``roofs``: {``flops``,
+                ``bandwidth``}
 ``scaling``     ``rows``: [{``processes``, ``seconds``, ``global_batch``, ``quality``, ``quality_low``}],
                 ``bounds``: [...], ``labels``: [strong | weak]
 ``plot``        ``kind``: line | bar | violin | box | ecdf | quantile | scatter, ``x``: ordered | categorical,
@@ -29,6 +31,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -68,10 +71,14 @@ def not_applicable(reason: str) -> Finding:
 
 @dataclass
 class RunView:
-    """A results folder as rules see it; what a run does not have is empty."""
+    """A results folder as rules see it; what a run does not have is empty.
+
+    ``more`` are claims beyond those in the folder, such as those of a page that compares it with another.
+    """
 
     path: Path
     manifest: dict[str, Any] = field(default_factory=dict)
+    more: Sequence[dict[str, Any]] = ()
 
     def __post_init__(self) -> None:
         self.manifest = read_json(self.path / MANIFEST)
@@ -103,7 +110,7 @@ class RunView:
 
     @cached_property
     def _claims(self) -> list[dict[str, Any]]:
-        return list(self._json(CLAIMS).get("claims", []))
+        return [*self._json(CLAIMS).get("claims", []), *self.more]
 
     def _json(self, name: str) -> dict[str, Any]:
         return read_json(self.path / name) if (self.path / name).exists() else {}

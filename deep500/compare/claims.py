@@ -1,0 +1,52 @@
+"""What comparisons claim, for the rules: speedups with their base (R1), words with the test behind them (R7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deep500.compare.result import ComparisonResult
+from deep500.compare.runs import SeriesComparison
+from deep500.measure.comparison import MARGIN
+from deep500.measure.statistics import Interval
+
+ABOUT = ("R1", "R3", "R4", "R7", "R12")
+"""The rules that judge comparisons, beside those that judge every run."""
+
+
+def run_claims(
+    series: Sequence[SeriesComparison], medians: Mapping[str, Sequence[Mapping[str, Any] | None]]
+) -> list[dict[str, Any]]:
+    """Of two runs: a ratio per series, of the medians of both, the first of which is the base.
+
+    Args:
+        series: the comparisons.
+        medians: per series the estimates of both medians, as ``stats.json`` holds them; None where there is none.
+    """
+    claims = [_comparison(one.series, one.ratio, one.p, one.verdict) for one in series]
+    for one in series:
+        base = medians[one.series][0]
+        if base is not None:
+            ends = {"seconds": base["value"], "low": base["ci"]["low"], "high": base["ci"]["high"]}
+            claims.append({"type": "speedup", "of": one.series, "value": 1 / one.ratio.median,
+                           "base": {"kind": "other", "text": "the first run", **ends}})  # fmt: skip
+    return claims
+
+
+def framework_claims(result: ComparisonResult) -> list[dict[str, Any]]:
+    """Of several frameworks on one piece of work: a ratio per pair, whose second is the base."""
+    claims = []
+    for label, timing in result.timings.items():
+        for one in timing.comparisons:
+            base = timing.interval(one.second)
+            claims.append(_comparison(f"{label}: {one.first}, {one.second}", one.ratio, one.p, one.verdict))
+            claims.append({"type": "speedup", "of": f"{label}: {one.first}", "value": 1 / one.ratio.median,
+                           "base": {"kind": "other", "text": one.second, "seconds": base.median, "low": base.low,
+                                    "high": base.high}})  # fmt: skip
+    return claims
+
+
+def _comparison(of: str, ratio: Interval, p: float | None, verdict: str) -> dict[str, Any]:
+    effect = None if ratio.low is None else [ratio.low, ratio.high]
+    return {"type": "comparison", "of": of, "verdict": verdict, "p": p, "corrected": "Holm", "effect": effect,
+            "margin": MARGIN}  # fmt: skip
