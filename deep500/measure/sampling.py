@@ -1,8 +1,9 @@
 """`measure`: call a function until its quantiles are known well enough, and say so where they are not.
 
-Looks at the data are at geometrically growing sizes, and the autocorrelation time may only grow from look to look;
-otherwise stopping at the first interval that happens to be tight would make intervals too short (with "99 %" and
-dependent noise, 76 % coverage). A run is never extended after a comparison was looked at: that is what plans are for.
+Looks at the data are at geometrically growing sizes, and the autocorrelation time is the largest of this look
+and of the two before it: otherwise stopping at the first interval that happens to be tight would make intervals too short
+(where dependence is ignored, "99 %" covers 76 %). If it could only grow, half as many samples again would be taken. A
+run is never extended after a comparison was looked at: that is what plans are for.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from deep500.measure.steady import SteadyState, find_steady_state
 
 Clock = Callable[[], int]
 GROWTH = 1.3
+MEMORY = 2
+"""So many looks back an autocorrelation time still counts."""
 TIMER_SHARE = 0.05
 
 
@@ -60,18 +63,22 @@ class Judge:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.taus = [1.0] * len(plan.targets)
+        self._taus: list[list[float]] = [[] for _ in plan.targets]
 
     def __call__(self, samples: Any) -> tuple[SteadyState, tuple[Estimate, ...], bool]:
         """Steady state, estimates, and whether all targets are met."""
         plan, values = self.plan, finite(samples)
         steady = find_steady_state(values, plan.alpha, plan.max_fraction)
         kept = values[steady.cut :] if steady.cut < values.size else values
-        found = tuple(quantile(kept, t.q, t.level, tau) for t, tau in zip(plan.targets, self.taus, strict=True))
-        self.taus = [one.tau for one in found]
+        found = tuple(self._estimate(kept, t, past) for t, past in zip(plan.targets, self._taus, strict=True))
         enough = all(e.precision <= t.rel and e.n_eff >= plan.budget.min_neff
                      for e, t in zip(found, plan.targets, strict=True))  # fmt: skip
         return steady, found, enough and steady.is_steady
+
+    def _estimate(self, kept: np.ndarray, target: Target, past: list[float]) -> Estimate:
+        now, before = quantile(kept, target.q, target.level), max(past[-MEMORY:], default=1.0)
+        past.append(now.tau)
+        return now if now.tau >= before else quantile(kept, target.q, target.level, before)
 
 
 def next_size(size: int) -> int:
