@@ -14,8 +14,8 @@ from deep500.measure.recorder import Recorder as Recorder
 from deep500.measure.recorder import Recording as Recording
 from deep500.measure.recorder import measured as measured
 from deep500.measure.recorder import region as region
+from deep500.measure.repeated import measure as measure
 from deep500.measure.sampling import Measurement as Measurement
-from deep500.measure.sampling import measure as measure
 from deep500.measure.statistics import Interval as Interval
 from deep500.measure.statistics import median_interval as median_interval
 from deep500.measure.statistics import paired_ratio as paired_ratio

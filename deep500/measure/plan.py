@@ -28,17 +28,21 @@ class Budget:
         min_n: samples before the first look; the following looks are at 1.3 times as many each.
         max_n: most samples of one launch.
         max_s: most seconds of one launch, warm-up included.
-        min_neff: fewest independent samples that a result may rest on.
+        min_neff: fewest independent samples that a result may rest on, where it rests on samples of few launches.
+        launches: how often to begin anew, with a warm-up each; with 6 (8 for 99 %) intervals hold over launches.
+        fresh: whether each of several launches is a process of its own; False: they share this process.
     """
 
     min_n: int = 30
     max_n: int = 20_000
     max_s: float = 120.0
     min_neff: float = 50.0
+    launches: int = 1
+    fresh: bool = True
 
     def __post_init__(self) -> None:
-        if not (1 <= self.min_n <= self.max_n and self.max_s > 0 and self.min_neff >= 0):
-            raise InputError(f"got {self}; expected 1 <= min_n <= max_n and a positive max_s")
+        if not (1 <= self.min_n <= self.max_n and self.max_s > 0 and self.min_neff >= 0 and self.launches >= 1):
+            raise InputError(f"got {self}; expected 1 <= min_n <= max_n, a positive max_s and at least one launch")
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Plan:
 
     Args:
         targets: all of them must be met; the first is the headline.
-        budget: of one launch.
+        budget: samples and seconds of one launch, and how many launches.
         alpha: level of the test for drift.
         max_fraction: at most this part of a launch may be warm-up.
         cold_bytes: if not 0, that many bytes are written before every sample, so that caches are cold.

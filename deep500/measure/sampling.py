@@ -1,7 +1,7 @@
-"""`measure`: call a function until its quantiles are known well enough, and say so where they are not.
+"""One launch: call a function until its quantiles are known well enough, and say so where they are not.
 
-Looks at the data are at geometrically growing sizes, and the autocorrelation time is the largest of this look
-and of the two before it: otherwise stopping at the first interval that happens to be tight would make intervals too short
+Looks at the data are at geometrically growing sizes, and the autocorrelation time is the largest of this look and of
+the two before it: otherwise stopping at the first interval that happens to be tight would make intervals too short
 (where dependence is ignored, "99 %" covers 76 %). If it could only grow, half as many samples again would be taken. A
 run is never extended after a comparison was looked at: that is what plans are for.
 """
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import InputError
-from deep500.measure.plan import Plan
+from deep500.measure.plan import Plan, Target
 from deep500.measure.quantiles import Estimate, finite, quantile
 from deep500.measure.steady import SteadyState, find_steady_state
 
@@ -27,19 +27,22 @@ GROWTH = 1.3
 MEMORY = 2
 """So many looks back an autocorrelation time still counts."""
 TIMER_SHARE = 0.05
+COARSE = "reading the clock takes more than 5 % of a sample: measure several calls as one"
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """All samples of one launch and what they say.
+    """All samples of one launch or of several, and what they say.
 
     Attributes:
         samples: seconds, in the order in which they were taken, warm-up included.
-        steady: where warm-up ends and whether the rest is steady.
+        steady: where warm-up ends and whether the rest is steady; of several launches, of the first that is not.
         estimates: one per target of the plan, on the samples after the cut.
         reached: whether every target was met within the budget, on a steady series.
         problems: what a reader must know, in words: not reached, drifting, timer too coarse.
         timer_overhead: seconds that reading the clock adds to each sample.
+        basis: what the interval of the first target holds over: ``"over 8 launches"``, ``"within one launch"``.
+        launches: each of several launches; empty for one.
     """
 
     samples: np.ndarray
@@ -48,14 +51,18 @@ class Measurement:
     reached: bool
     problems: tuple[str, ...]
     timer_overhead: float = 0.0
+    basis: str = "within one launch"
+    launches: tuple[Measurement, ...] = ()
 
     @property
     def kept(self) -> np.ndarray:
         """Samples after the warm-up."""
-        return self.samples[self.steady.cut :]
+        if self.launches:
+            return np.concatenate([one.kept for one in self.launches])
+        return self.samples[self.steady.cut :] if self.steady.cut < self.samples.size else self.samples
 
     def __str__(self) -> str:
-        return f"{self.estimates[0]} s" + "".join(f"; {problem}" for problem in self.problems)
+        return f"{self.estimates[0]} s, {self.basis}" + "".join(f"; {problem}" for problem in self.problems)
 
 
 class Judge:
@@ -91,28 +98,15 @@ def next_size(size: int) -> int:
     return math.ceil(GROWTH * size)
 
 
-def measure(
-    function: Callable[[], object], plan: Plan | None = None, synchronize: Callable[[], object] | None = None,
+def measure_launch(
+    function: Callable[[], object], plan: Plan, synchronize: Callable[[], object] | None = None,
     clock: Clock = time.perf_counter_ns,
 ) -> Measurement:  # fmt: skip
-    """Call a function again and again and time every call.
-
-    Args:
-        function: takes nothing; what it returns is dropped.
-        plan: what is wanted; 99 % interval of the median within 5 % by default.
-        synchronize: waits for the device, for instance ``executor.synchronize``; part of every sample.
-        clock: returns nanoseconds.
+    """Call a function again and again in this process and time every call; see :func:`deep500.measure.measure`.
 
     Raises:
         InputError: the clock went backwards.
-
-    Example:
-        >>> from deep500.measure.plan import Budget
-        >>> found = measure(lambda: sum(range(1000)), Plan(budget=Budget(max_s=2.0)))
-        >>> bool(found.samples.min() > 0)
-        True
     """
-    plan = plan or Plan()
     judge, budget = Judge(plan), plan.budget
     cold = np.zeros(plan.cold_bytes, np.uint8) if plan.cold_bytes else None
     durations = array("q", bytes(8 * budget.max_n))
@@ -168,9 +162,14 @@ def _problems(
         found.append(f"no steady state: {steady.state}, level changes by {steady.trend:+.1%}")
     for target, estimate in zip(plan.targets, estimates, strict=True):
         if not reached and (estimate.precision > target.rel or estimate.n_eff < plan.budget.min_neff):
-            achieved = "no interval" if math.isinf(estimate.precision) else f"{estimate.precision:.1%}"
-            found.append(f"not reached: {target.rel:.1%} wanted, {achieved} at the end of the budget "
-                         f"(n {estimate.n}, worth {estimate.n_eff:.0f})")  # fmt: skip
+            found.append(not_reached(target, estimate))
     if overhead > TIMER_SHARE * estimates[0].value:
-        found.append("reading the clock takes more than 5 % of a sample: measure several calls as one")
+        found.append(COARSE)
     return tuple(found)
+
+
+def not_reached(target: Target, estimate: Estimate) -> str:
+    """That a target was missed, and by how much, in words."""
+    achieved = "no interval" if math.isinf(estimate.precision) else f"{estimate.precision:.1%}"
+    return (f"not reached: {target.rel:.1%} wanted, {achieved} at the end of the budget "
+            f"(n {estimate.n}, worth {estimate.n_eff:.0f})")  # fmt: skip
