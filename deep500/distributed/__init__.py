@@ -3,7 +3,16 @@
 from deep500.distributed.communicator import ANY as ANY
 from deep500.distributed.communicator import Communicator as Communicator
 from deep500.distributed.communicator import Serial as Serial
+from deep500.distributed.compression import QSGD as QSGD
+from deep500.distributed.compression import Compression as Compression
+from deep500.distributed.compression import PowerSGD as PowerSGD
+from deep500.distributed.compression import SignSGD as SignSGD
+from deep500.distributed.compression import SparseAllreduce as SparseAllreduce
+from deep500.distributed.compression import TopK as TopK
+from deep500.distributed.compression import sparse_all_reduce as sparse_all_reduce
+from deep500.distributed.diloco import DiLoCo as DiLoCo
 from deep500.distributed.optimizer import DistributedOptimizer as DistributedOptimizer
+from deep500.distributed.sharded import ShardedOptimizer as ShardedOptimizer
 from deep500.distributed.synchronous import ConsistentDecentralized as ConsistentDecentralized
 from deep500.distributed.synchronous import ConsistentParameterServer as ConsistentParameterServer
 from deep500.distributed.synchronous import LocalSGD as LocalSGD

@@ -24,7 +24,7 @@ from deep500.distributed.buckets import Buckets
 from deep500.distributed.communicator import Communicator
 from deep500.distributed.tensors import TensorCommunicator
 from deep500.distributed.world import world
-from deep500.errors import CommunicationError, InputError
+from deep500.errors import CommunicationError, InputError, nearest
 from deep500.training.optimizers.base import Optimizer
 from deep500.training.tally import batch_length
 
@@ -98,6 +98,11 @@ class DistributedOptimizer(Optimizer):
             cls.step = _observed(cls.__dict__["step"])  # type: ignore[method-assign]
 
     # -- what a scheme says -------------------------------------------------------------------------------------------
+    @classmethod
+    def computing_ranks(cls, size: int) -> range:
+        """The ranks among which batches are divided; all of them, unless one only serves the others."""
+        return range(size)
+
     def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
         """The gradients that the base optimizer gets, tensors of the framework; not called with one rank."""
         return gradients
@@ -233,6 +238,31 @@ class DistributedOptimizer(Optimizer):
 
     def load_own_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from :meth:`own_state`."""
+
+    def slots(self, slot: str, state: Mapping[str, np.ndarray], shaped: bool = True) -> dict[str, np.ndarray]:
+        """For :meth:`load_own_state`: what a state holds under ``"<slot>/<parameter>"``, by parameter, as copies.
+
+        Raises:
+            InputError: no such parameter, or (``shaped``) not of its shape.
+        """
+        parameters, found = self.network.parameters, {}
+        for key, array in state.items():
+            kind, _, name = key.partition("/")
+            if kind != slot:
+                continue
+            if name not in parameters:
+                raise InputError(
+                    f"got {slot} of {name!r}; expected a parameter: {nearest(name, parameters)} Load the state of the "
+                    "same network"
+                )
+            want = parameters[name].value.shape
+            if shaped and array.shape != want:
+                raise InputError(
+                    f"got {slot} of {name!r} with shape {array.shape}; expected {want}: load the state of the same "
+                    "network"
+                )
+            found[name] = np.array(array)
+        return found
 
     def state_dict(self) -> dict[str, np.ndarray]:
         own = {f"scheme/{name}": array for name, array in self.own_state().items()}

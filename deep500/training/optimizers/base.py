@@ -268,6 +268,8 @@ class ThreeStepOptimizer(Optimizer):
 
     def __init__(self, executor: GraphExecutor, loss: str = "loss", **options: Any) -> None:
         self.state: dict[str, dict[str, Any]] = {}
+        self.share: frozenset[str] | None = None  # set by a scheme that has other ranks update the other parameters
+        self.prepared: Callable[[], None] | None = None  # set by such a scheme: called between steps two and three
         super().__init__(executor, loss, **options)
 
     @abc.abstractmethod
@@ -286,7 +288,10 @@ class ThreeStepOptimizer(Optimizer):
         """Steps one and two."""
         self.new_input()
         for name in self.parameter_names():
-            self.prepare_param(name)
+            if self.share is None or name in self.share:
+                self.prepare_param(name)
+        if self.prepared is not None:
+            self.prepared()
 
     def update(self) -> None:
         """Step three: fetch, modify, apply the rule, assign."""
@@ -298,7 +303,8 @@ class ThreeStepOptimizer(Optimizer):
         """Apply the rule with these gradients, for instance averages over ranks; counting ``steps`` is the caller's."""
         gradients = self.modified(names, parameters, gradients)
         for name, old, gradient in zip(names, parameters, gradients, strict=True):
-            self.network.assign_tensor(name, self.update_rule(gradient, old, name))
+            if self.share is None or name in self.share:
+                self.network.assign_tensor(name, self.update_rule(gradient, old, name))
 
     def slot(self, name: str) -> dict[str, Any]:
         """The tensors remembered under a slot's name, by parameter."""

@@ -1,0 +1,148 @@
+"""`Compression`: what lossy means of gradients have in common: shares of the batch, and error feedback.
+
+Requirements of the seam, for whoever writes a compression. Override one of
+
+* :meth:`~Encoded.encode` and :meth:`~Encoded.add` of :class:`Encoded`, when a rank's contribution is one message;
+* :meth:`~Compression.combine` of :class:`Compression` for everything else (:class:`PowerSGD` reduces two factors).
+
+A rank brings ``v_p = n_p / n g_p + r_p``: its share of the mean gradient and what it still owes from the steps before.
+It sends ``s_p``, which is near ``v_p``; every rank gets ``sum_p s_p`` and applies it as the gradient; and
+``r_p <- v_p - s_p`` (Karimireddy et al. 2019, arXiv 1901.09847, algorithm 1). So nothing is lost, only late: after any
+number of steps, all gradients applied and all residuals add up to all mean gradients. The share comes before the
+compression because a rank with more samples has more to say; the papers have equal shares ``1 / P``.
+
+Gradients are laid out one after the other, one flat per dtype. One rank compresses too: the scheme's mathematics does
+not depend on the number of ranks.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from deep500.distributed.buckets import Bucket, Buckets
+from deep500.distributed.communicator import Communicator
+from deep500.distributed.optimizer import DistributedOptimizer
+from deep500.training.optimizers.base import Optimizer
+
+ONE_FLAT = 2**62
+"""A size of buckets that nothing exceeds."""
+
+
+@dataclass
+class Flat:
+    """What one rank has to contribute, for all parameters of one dtype.
+
+    Attributes:
+        number: which flat of the step.
+        values: all elements, one after the other.
+        tensors: views of it by parameter, in the parameters' shapes.
+    """
+
+    number: int
+    values: np.ndarray
+    tensors: dict[str, np.ndarray]
+
+
+class Compression(DistributedOptimizer):
+    """Base of the schemes that exchange less than all gradients; see the top of the file for their common mathematics.
+
+    Besides what each sends, 8 bytes of control per step: the number of samples of all ranks together.
+
+    Args:
+        base_optimizer, comm: see :class:`~deep500.distributed.optimizer.DistributedOptimizer`; native ones work too.
+
+    Attributes:
+        residuals: what this rank still owes, by parameter; float32 for narrower parameters. Part of the state.
+
+    Raises:
+        InputError: a gradient that is not of a floating-point dtype.
+    """
+
+    error_feedback: ClassVar[bool] = True
+
+    def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None) -> None:
+        super().__init__(base_optimizer, comm)
+        base_optimizer.exchange = self._exchange  # with one rank as well
+        self.residuals: dict[str, np.ndarray] = {}
+        self._layout: tuple[list[str], Buckets] | None = None
+
+    @abc.abstractmethod
+    def combine(self, flat: Flat) -> tuple[np.ndarray, np.ndarray]:
+        """The sum over ranks of what each sends, and what this rank sent; flat, two arrays other than the values."""
+
+    def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
+        """The sum of all ranks' contributions; what this one held back is its residual."""
+        arrays = self.arrays(gradients)
+        buckets = self._laid_out(names, arrays)
+        buckets.put(arrays, self.share())
+        for number, bucket in enumerate(buckets.all):
+            flat = Flat(number, bucket.flat[:-1], _by_name(names, bucket))
+            for name in flat.tensors.keys() & self.residuals.keys():
+                flat.tensors[name][...] += self.residuals[name]
+            total, sent = self.combine(flat)
+            if self.error_feedback:
+                flat.values -= sent
+                self.residuals.update({name: tensor.copy() for name, tensor in flat.tensors.items()})
+            flat.values[...] = total
+        return self.tensors(buckets.views())
+
+    def share(self) -> float:
+        """This rank's part of the samples of all ranks; 0 where nobody has any."""
+        total = self.comm.all_reduce(np.array([self.samples], np.float64), control=8).item()
+        return self.samples / total if total else 0.0
+
+    def _laid_out(self, names: Sequence[str], arrays: Sequence[np.ndarray]) -> Buckets:
+        if self._layout is None or self._layout[0] != list(names) or not self._layout[1].fits(arrays):
+            self._layout = (list(names), Buckets.of(arrays, ONE_FLAT))
+            shapes = dict(zip(names, (array.shape for array in arrays), strict=True))
+            kept = {name: one for name, one in self.residuals.items() if shapes.get(name) == one.shape}
+            self.residuals = kept  # of parameters that an edit of the network took away, nothing is owed any more
+        return self._layout[1]
+
+    def own_state(self) -> dict[str, np.ndarray]:
+        return {f"residual/{name}": array.copy() for name, array in self.residuals.items()}
+
+    def load_own_state(self, state: Mapping[str, np.ndarray]) -> None:
+        self.residuals = self.slots("residual", state)
+
+
+class Encoded(Compression):
+    """Base of the compressions whose contribution is one message; all ranks get all messages and add them up in order.
+
+    Payload per step and rank: the bytes of its message. (A rank receives those of all others: P - 1 times that.)
+    """
+
+    def combine(self, flat: Flat) -> tuple[np.ndarray, np.ndarray]:
+        """Gather the messages."""
+        message, sent, total = self.encode(flat), np.zeros_like(flat.values), np.zeros_like(flat.values)
+        self.add(message, flat, sent)
+        for other in self.comm.all_gather(message):
+            self.add(other, flat, total)
+        return total, sent
+
+    @abc.abstractmethod
+    def encode(self, flat: Flat) -> np.ndarray:
+        """What to send for these values: bytes, as many on every rank."""
+
+    @abc.abstractmethod
+    def add(self, message: np.ndarray, flat: Flat, into: np.ndarray) -> None:
+        """Add what a message stands for to a flat array; of ``flat`` only the shapes may be used."""
+
+
+def _by_name(names: Sequence[str], bucket: Bucket) -> dict[str, np.ndarray]:
+    return {names[position]: view for position, view in zip(bucket.members, bucket.views, strict=True)}
+
+
+def as_bytes(*arrays: np.ndarray) -> np.ndarray:
+    """Arrays as one message of bytes.
+
+    Example:
+        >>> as_bytes(np.array([1], np.int32), np.array([1.0], np.float32)).size
+        8
+    """
+    return np.concatenate([np.ascontiguousarray(array).view(np.uint8).ravel() for array in arrays])
