@@ -10,8 +10,9 @@ from typing import Any
 from deep500.events import Event
 from deep500.recipe.options import Options
 from deep500.results import MetricResult, RecipeResult
-from deep500.results.files import to_json
-from deep500.results.report import format_number, headline_line
+from deep500.results.files import read_json, to_json
+from deep500.results.report import format_number, headline_line, metric_row
+from deep500.results.rules import FAIL, NOT_APPLICABLE, PASS, RULES, RULES_FILE
 from deep500.results.verdict import repetition_sentence
 from deep500.training.listeners import ProgressBar
 
@@ -59,6 +60,8 @@ class Console:
             self.force(time + _in_brackets(result.labels))
         if summary.get("repetition"):
             self.force(repetition_sentence(summary["repetition"]) + _in_brackets(result.labels))
+        for line in rules_lines(Path(result.path)) if self.chatty else ():
+            self.force(line)
         others = [label for label in result.labels if label not in result.verdict]
         self.force(f"verdict: {result.verdict}{_in_brackets(others)}")
         self.say(f"report:  {result.report}")
@@ -87,17 +90,35 @@ class EpochLines(Event):
 
 
 def metric_table(metrics: Sequence[MetricResult], labels: Sequence[str]) -> list[str]:
-    """The metrics as aligned lines: value and spread, target, verdict; the labels stand beside every value."""
+    """The metrics as aligned lines: value with interval or spread, target, verdict; labels stand beside every value."""
     rows = [("metric", "value", "target", "verdict")]
     for metric in metrics:
         value = format_number(metric.value) + (f" {metric.unit}" if metric.value is not None else "")
-        if metric.low is not None:
+        interval = metric_row(metric.as_dict())["interval"]
+        if interval is not None:
+            low, high = ("never" if end is None else format_number(end) for end in interval)
+            value += f" [{low}, {high}], {metric.remark or f'95 % CI of the median of {len(metric.values)}'}"
+        elif metric.remark:
+            value += f" ({metric.remark})"
+        elif metric.low is not None:
             value += f" (median of {len(metric.values)}, {format_number(metric.low)} to {format_number(metric.high)})"
         word = {"lower": "<=", "higher": ">="}.get(metric.direction, "?")
         target = "none" if metric.target is None else f"{word} {format_number(metric.target)} {metric.unit}".rstrip()
         rows.append((metric.name, value + _in_brackets(labels), target, metric.label))
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def rules_lines(path: Path) -> list[str]:
+    """How many rules hold, and each that is broken with what to do; none without ``rules.json``."""
+    if not (path / RULES_FILE).exists():
+        return []
+    rules = read_json(path / RULES_FILE)["rules"]
+    broken = [name for name in RULES if name in rules and rules[name]["status"] == FAIL]
+    count = [sum(one["status"] == status for one in rules.values()) for status in (PASS, FAIL, NOT_APPLICABLE)]
+    named = f" ({', '.join(broken)})" if broken else ""
+    return [f"rules:   {count[0]} hold, {count[1]} broken{named}, {count[2]} not applicable",
+            *(f"  {name}: {rules[name]['reason']}; to do: {rules[name]['fix']}" for name in broken)]  # fmt: skip
 
 
 def _in_brackets(labels: Sequence[str]) -> str:

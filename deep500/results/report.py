@@ -134,8 +134,14 @@ def _headline(series: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def metric_row(metric: Mapping[str, Any]) -> dict[str, Any]:
-    """A metric with the interval of its median over the seeds, where there are enough of them for one."""
+    """A metric with the interval of its median over the seeds, where there are enough of them for one.
+
+    A metric that combines seeds otherwise says how in its remark, and brings its own interval if it has one.
+    """
     values = [value for value in metric["values"] if is_number(value)]
+    if metric.get("remark"):
+        own = (metric["low"], metric["high"])
+        return {**metric, "interval": None if own[0] is None else own, "n": len(metric["values"])}
     found = quantile(values, independent=True) if len(values) == len(metric["values"]) and values else None
     interval = None if found is None or metric["standing"] != "result" else (found.low, found.high)
     return {**metric, "interval": interval if interval and interval[0] is not None else None, "n": len(values)}
@@ -201,7 +207,8 @@ def headline_line(path: Path) -> str | None:
     ends = "n too small for an interval" if low is None else (
         f"[{format_time(low, one['value'], True)}, {format_time(high, one['value'])}], {100 * one['ci']['level']:g} % "
         f"CI {holds_over(one)}")  # fmt: skip
-    return f"{head['series']} median {format_time(one['value'])} {ends}: {one['standing'].split()[0]}"
+    size = f"n {one['n']}, n_eff {one['n_eff']:.4g}"
+    return f"{head['series']} median {format_time(one['value'])} {ends}, {size}: {one['standing'].split()[0]}"
 
 
 def _breakdown(record: Record, series: Mapping[str, Any], claims: Sequence[Mapping[str, Any]]) -> Any:

@@ -183,6 +183,31 @@ def test_interval_of_a_metric_is_the_exact_one_of_its_median(tmp_path):
     assert metric_row(judge(TestAccuracy(), 93.0, [*values, None], Circumstances()).as_dict())["interval"] is None
 
 
+def test_a_metric_that_combines_seeds_in_its_own_way_says_how(tmp_path):
+    """Time to accuracy counts misses (Kaplan and Meier): the remark stands beside the value, and its own interval."""
+    record = finished(tmp_path, seeds=3)
+    told = {
+        **record.summary()["metrics"][0],
+        "name": "time_to_accuracy_97",
+        "unit": "s",
+        "value": 12.0,
+        "low": 10.0,
+        "high": None,
+        "values": [12.0, None, 10.0],
+        "remark": "2 of 3 runs reached it; 95 % interval (Kaplan-Meier)",
+    }
+    missed = {**told, "name": "energy", "unit": "J", "value": None, "low": None, "remark": "no RAPL counter",
+              "details": [{"watts": None}]}  # fmt: skip
+    record.write_summary({**record.summary(), "metrics": [told, missed]})
+    text = write_report(record).read_text(encoding="utf-8")
+    row = re.search(r"<tr><th scope=.row.>time_to_accuracy_97</th>.*?</tr>", text, flags=re.DOTALL)[0]
+    assert "[10, never] s" in row and "2 of 3 runs reached it; 95 % interval (Kaplan-Meier)" in row
+    row = re.search(r"<tr><th scope=.row.>energy</th>.*?</tr>", text, flags=re.DOTALL)[0]
+    assert "not measured" in row and "no RAPL counter" in row and "What is behind energy" in text
+    costs = text[text.index('id="costs"') :].partition("</section>")[0]
+    assert "no RAPL counter" in costs
+
+
 def test_parts_bounds_and_energy_are_shown_only_where_they_were_measured(tmp_path):
     plain = (finished(tmp_path / "plain").path / "report.html").read_text(encoding="utf-8")
     costs = plain[plain.index('id="costs"') :]
@@ -276,7 +301,8 @@ def test_intervals_say_what_they_hold_over(tmp_path, seeds, words, standing):
     head = re.search(r"<p><b>step</b>.*?</p>", text, flags=re.DOTALL)[0]
     assert f"95 % CI {words}: {standing}" in head
     line = headline_line(record.path)
-    assert line.endswith(f", 95 % CI {words}: {standing}") and re.match(r"step median [\d.]+ ms \[", line)
+    assert re.search(rf", 95 % CI {words}, n \d+, n_eff [\d.]+: {standing}$", line)
+    assert re.match(r"step median [\d.]+ ms \[", line)
     if standing == "observation":
         assert "holds within 3 launches only, and they differ: an observation. 6 launches have" in text
 
