@@ -49,8 +49,8 @@ def test_run_leaves_a_complete_record(tmp_path, capsys, backend):
     result = run(tmp_path, backend=backend)
     assert result and result.verdict == "PASSED" and result["test_accuracy"].value > 20
     found = sorted(path.name for path in Path(result.path).iterdir())
-    assert found == ["SHA256SUMS", "checkpoints", "claims.json", "journal.jsonl", "manifest.json", "metrics.jsonl", "report.html",
-                     "rules.json", "samples", "seeds.json", "stats.json", "summary.json"]  # fmt: skip
+    assert found == ["SHA256SUMS", "checkpoints", "claims.json", "journal.jsonl", "manifest.json", "metrics.jsonl",
+                     "report.html", "rules.json", "samples", "seeds.json", "stats.json", "summary.json"]  # fmt: skip
     assert verify(Path(result.path)) == []
     stats = json.loads((Path(result.path) / "stats.json").read_text())["series"]
     assert stats["epoch"]["n"] == stats["validation"]["n"] == 2 and stats["step"]["n"] > 2
