@@ -1,0 +1,82 @@
+"""Figures 13 and 14: frameworks that compute the same, faults that are caught, processes whose clocks differ."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from deep500 import registry
+from deep500.compare.findings import largest, relative
+from deep500.compare.gate import check_equivalence
+from deep500.compare.subject import Candidate
+from deep500.compare.traces import CURVE, curve, trace
+from deep500.errors import Deep500Error
+from tests.benchmarks.measuring.outcome import Options, Outcome, figure
+from tests.compare.networks import batches, candidate, probe
+
+FRAMEWORKS = ("reference", "pytorch", "tensorflow", "jax", "onnxruntime")
+
+
+def _candidates() -> list[Candidate]:
+    found = []
+    for name in FRAMEWORKS:
+        if name == "reference" or importlib.util.find_spec(registry.BACKENDS[name][0]) is not None:
+            found.append(candidate(name))
+    return found
+
+
+def _caught() -> tuple[int, int, list[str]]:
+    """Planted faults that the gate catches and names, as ``tests/test_mutants.py`` has them."""
+    from tests.test_mutants import MUTANTS
+
+    missed = []
+    for name, (plant, check, words) in MUTANTS.items():
+        with pytest.MonkeyPatch.context() as patch:
+            plant(patch)
+            network = probe(dropout="dropout" in name)
+            found = check_equivalence(network, batches(), [candidate("reference"), candidate("pytorch")]).first(
+                "pytorch"
+            )
+        if found is None or found.name != check or words not in found.where:
+            missed.append(name)
+    return len(MUTANTS) - len(missed), len(MUTANTS), missed
+
+
+@figure(13, "the same in several frameworks, in float32", ">= 3 frameworks: forward <= 1e-5, gradients <= 1e-4, "
+        "20-step losses within 1e-3; >= 12 planted faults, all caught")  # fmt: skip
+def frameworks(options: Options) -> Outcome:
+    """Differences from the NumPy reference, relative to its largest value; faults are planted in PyTorch."""
+    network, data, worst, names = probe(), batches(CURVE), np.zeros(3), []
+    judge, *others = _candidates()
+    truth, losses = trace(judge, network, network, data[:4], "loss"), curve(judge, network, data, "loss")["loss"]
+    for other in options.each(others, "figure 13"):
+        try:
+            found = trace(other, network, network, data[:4], "loss", truth)
+            steps = curve(other, network, data, "loss")["loss"]
+        except Deep500Error as error:
+            return Outcome("nothing", False, f"{other.name}: {error}")
+        pairs = [*zip(found.evaluation, truth.evaluation, strict=True), (found.training, truth.training)]
+        forward = max(relative(got[name], want[name]) for got, want in pairs for name in want)
+        size = largest(truth.gradients)  # a bias before a batch normalisation has a gradient of rounding alone
+        gradients = max(relative(found.gradients[name], truth.gradients[name], size) for name in truth.gradients)
+        apart = max(abs(a / b - 1) for a, b in zip(steps, losses, strict=True))
+        worst = np.maximum(worst, [forward, gradients, apart])
+        names.append(other.name)
+    text = f"reference, {', '.join(names)}: forward {worst[0]:.1e}, gradients {worst[1]:.1e}, losses {worst[2]:.1e}"
+    good = len(names) >= 2 and bool((worst <= [1e-5, 1e-4, 1e-3]).all())
+    if "pytorch" not in names:
+        return Outcome(text, None, "the faults are planted in PyTorch, which is not installed")
+    caught, total, missed = _caught()
+    return Outcome(f"{text}; {caught} of {total} faults caught and named", good and caught == total >= 12,
+                   ", ".join(missed))  # fmt: skip
+
+
+@figure(14, "4 MPI processes, one skewed by 200 us", "offset within 20 us, imbalance within 5 %, Kruskal-Wallis flags "
+        "it, pooled summary refused")  # fmt: skip
+def ranks(options: Options) -> Outcome:
+    """Needs clocks that are compared across ranks."""
+    if importlib.util.find_spec("deep500.distributed.clocks") is None:
+        return Outcome("nothing", None, "needs clocks of the distributed level, which it does not have yet")
+    return Outcome("nothing", None, "deep500.distributed.clocks is there, but this figure is not written for it yet")

@@ -1,0 +1,29 @@
+"""Figures 15 and 18: rules that tests hold one by one are counted here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.benchmarks.measuring.outcome import Options, Outcome, figure
+from tests.benchmarks.measuring.suites import run_tests
+
+RULES = "tests/results/test_rules.py"
+COLUMNS = "tests/metrics/test_columns.py"
+
+
+@figure(15, "rules R1-R12 and F1-F12 over 24 bad and 24 good folders", "24 of 24 flagged, 0 of 24 false")
+def rules(options: Options) -> Outcome:
+    """A bad folder counts if its own rule flags it and no other does; a good one if no rule does."""
+    bad = run_tests(RULES, "-k", "breaks_a_rule_is_flagged")
+    good = run_tests(RULES, "-k", "keeps_a_rule_raises_no_alarm")
+    text = f"{bad.passed} of {bad.total} flagged, {len(good.failed)} of {good.total} false"
+    return Outcome(text, bad.passed == bad.total == 24 and good.passed == good.total == 24, bad.why or good.why)
+
+
+@figure(18, "columns of the Deep500 table", "24 of 24, each with a test that fails when it is stubbed")
+def columns(options: Options) -> Outcome:
+    """As the test of the columns counts them."""
+    if not Path(COLUMNS).is_file():
+        return Outcome("nothing", None, f"{COLUMNS} does not exist yet")
+    found = run_tests(COLUMNS)
+    return Outcome(f"{found.passed} of {found.total} tests of the columns pass", found.all_passed, found.why)
