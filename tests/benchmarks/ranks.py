@@ -1,0 +1,56 @@
+"""Four MPI ranks, one of them skewed: is its clock's offset found, and its slowness?
+
+python -m tests.benchmarks.ranks
+
+The last rank's clock is 200 us ahead and its steps, which sleep (four ranks that spin on fewer cores disturb each other
+more than that), take 200 us longer than the others' 800 us. To beat: offsets within 20 us, imbalance within 5 % of
+1.0 / 0.85 - 1, ranks found to differ, and their samples not pooled.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.distributed import ranks
+from tests.distributed import timing_cases as cases
+
+
+def measured(sync: str, summary: str) -> dict[str, Any]:
+    """One launch of four ranks; what rank 0 knows."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "results.json"
+        arguments = {"sync": sync, "summary": summary, "pretend": False, "samples": 100}
+        code, output = ranks.launch(ranks.name_of(cases.skewed), 4, file, arguments)
+        if code:
+            raise SystemExit(output)
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))[0]
+        return found
+
+
+def main() -> None:
+    """Print both figures, by windows and by barriers."""
+    reason = ranks.missing()
+    if reason is not None:
+        raise SystemExit(reason)
+    for sync in ("window", "barrier"):
+        found = measured(sync, "max")
+        if "refused" in found:
+            print(f"{sync}: {found['refused']}")
+            continue
+        truth = [0, 0, 0, cases.SKEW]
+        wrong = max(abs(a - b) for a, b in zip(found["offsets"], truth, strict=True)) / 1e3
+        off = (1 + found["imbalance"]) / (1.0 / 0.85) - 1
+        print(f"{sync}: offsets at most {wrong:.1f} us wrong (bound {max(found['errors']) / 1e3:.1f} us), imbalance "
+              f"{found['imbalance']:.1%}, {off:+.1%} from the truth\n  {found['text']}")  # fmt: skip
+    print("pooled:", measured("window", "pooled").get("refused", "NOT refused"))
+
+
+if __name__ == "__main__":
+    if "--help" in sys.argv:
+        print(__doc__)
+    else:
+        main()
