@@ -5,6 +5,7 @@ from deep500.registry import require
 require("pytorch")
 
 from deep500.frameworks.pytorch.custom import custom_op, custom_op_from_native, desc_from_tensor
+from deep500.frameworks.pytorch.distributed import TorchDistributed
 from deep500.frameworks.pytorch.executor import Executor, from_model, from_onnx
 from deep500.frameworks.pytorch.native import NativeExecutor, from_native
 from deep500.frameworks.pytorch.optimizers import (
@@ -27,6 +28,7 @@ __all__ = [
     "NativeExecutor",
     "NativeOptimizer",
     "RMSPropOptimizer",
+    "TorchDistributed",
     "custom_op",
     "custom_op_from_native",
     "desc_from_tensor",

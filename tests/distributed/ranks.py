@@ -57,14 +57,19 @@ def name_of(case: Callable[..., Any]) -> str:
 def launch(case: str, ranks: int, file: Path, arguments: dict[str, Any], limit: float = LIMIT) -> tuple[int, str]:
     """Run a case; returns mpiexec's exit code and all output. After ``limit`` seconds everything is ended."""
     command = [str(launcher()), "-n", str(ranks), sys.executable, "-m", "tests.distributed.ranks", case, str(file)]
+    return finish([*command, json.dumps(arguments)], environment(ranks, limit), limit)
+
+
+def finish(command: list[str], variables: dict[str, str], limit: float) -> tuple[int, str]:
+    """Run a launcher to its end; returns its exit code and all output. After ``limit`` seconds everything is ended."""
     process = subprocess.Popen(
-        [*command, json.dumps(arguments)], cwd=ROOT, env=environment(ranks, limit), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        command, cwd=ROOT, env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        start_new_session=True,
     )  # fmt: skip
     try:
         output, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        process.terminate()  # mpiexec ends its ranks
+        process.terminate()  # the launcher ends its ranks
         try:
             output, _ = process.communicate(timeout=5)
         except subprocess.TimeoutExpired:

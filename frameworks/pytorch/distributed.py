@@ -1,0 +1,210 @@
+"""`TorchDistributed`: ranks that exchange arrays over ``torch.distributed``, as torchrun starts them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from deep500.distributed.communicator import ANY, Communicator, Pending
+from deep500.distributed.failstop import end_with_all
+from deep500.errors import CommunicationError, InputError
+
+
+class TorchDistributed(Communicator):
+    """The ranks of ``torch.distributed``, whoever started them: torchrun, or a process group that is there already.
+
+    Arrays are wrapped, not copied (read-only ones are). They travel by gloo through host memory; where a group for
+    ``nccl`` is asked for, sums and broadcasts pass through the rank's GPU. It has process groups of its own, so that
+    messages of others (``DistributedDataParallel``) are not taken for its own. Gloo's ring gives every rank the same
+    bits, because each part of a sum is formed on one rank and then handed on.
+
+    A call that takes longer than ``timeout`` raises; a rank that raises, or exits without :meth:`close`, ends with a
+    code that is not 0, whereupon torchrun ends the others. With ``nccl``, torch's own watchdog ends a process that
+    waits for too long. The path by nccl is written after torch's documentation and has been run on no GPU.
+
+    Args:
+        timeout: seconds; ``DEEP500_COMM_TIMEOUT`` or 60 if None.
+        backend: ``gloo``, ``nccl``, or None: nccl where this process sees a GPU for every rank of its machine.
+
+    Raises:
+        CommunicationError: no process group is there and the variables that torchrun sets are not either, or the other
+            ranks do not appear.
+        InputError: another backend.
+
+    Example (``torchrun --nproc-per-node 2 this.py``):
+        >>> def main():
+        ...     comm = TorchDistributed()
+        ...     total = comm.all_reduce(np.ones(3))        # 2, 2, 2 on both ranks
+        ...     comm.close()
+        >>> TorchDistributed.transport
+        'torch'
+    """
+
+    transport = "torch"
+
+    def __init__(self, timeout: float | None = None, backend: str | None = None) -> None:
+        backend = ("nccl" if _gpus_suffice() else "gloo") if backend is None else backend
+        if backend not in ("gloo", "nccl"):
+            raise InputError(f"got backend {backend!r}; expected 'gloo' or 'nccl': choose one")
+        super().__init__(0, 1, timeout)
+        self._made_world = not dist.is_initialized()
+        self.closed = False
+        wait = timedelta(seconds=self.timeout)
+        with _failures("the meeting of all ranks"):
+            if self._made_world:
+                dist.init_process_group("gloo", timeout=max(wait, _MEETING))
+            self._host = dist.new_group(backend="gloo", timeout=wait)
+            self._gpu = dist.new_group(backend="nccl", timeout=wait) if backend == "nccl" else None
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.library = f"torch {torch.__version__}, {backend}"
+        end_with_all(self)
+
+    def close(self) -> None:
+        """Leave in good order: what was sent has arrived, the process groups are gone."""
+        if self.closed:
+            return
+        self._barrier()
+        self.closed = True
+        for group in (self._gpu, self._host):
+            if group is not None:
+                dist.destroy_process_group(group)
+        if self._made_world:
+            dist.destroy_process_group()
+
+    def abort(self, code: int = 1) -> None:
+        """End this process at once; its launcher ends the others, and their calls fail."""
+        os._exit(code or 1)
+
+    # -- sums: values must be of a type that torch adds up ------------------------------------------------------------
+    def _all_reduce(self, array: np.ndarray) -> None:
+        self._start_all_reduce(array).wait()
+
+    def _start_all_reduce(self, array: np.ndarray) -> Pending:
+        tensor = self._staged(_values(array))
+        with _failures("all_reduce"):
+            work = dist.all_reduce(tensor, group=self._collective, async_op=True)
+
+        def wait() -> None:
+            with _failures("all_reduce"):
+                work.wait()
+            _unstage(tensor, _values(array))
+
+        return Pending(wait, work.is_completed)
+
+    def _reduce(self, array: np.ndarray, root: int) -> None:
+        # Gloo leaves partial sums on the other ranks, whose array must stay as it is.
+        tensor = self._staged(_values(array if self.rank == root else array.copy()))
+        with _failures("reduce"):
+            dist.reduce(tensor, root, group=self._collective)
+        if self.rank == root:
+            _unstage(tensor, _values(array))
+
+    # -- copies: bytes are bytes --------------------------------------------------------------------------------------
+    def _broadcast(self, array: np.ndarray, root: int) -> None:
+        tensor = self._staged(_bytes(array))
+        with _failures("broadcast"):
+            dist.broadcast(tensor, root, group=self._collective)
+        _unstage(tensor, _bytes(array))
+
+    def _all_gather(self, array: np.ndarray) -> np.ndarray:
+        found = np.empty((self.size, *array.shape), array.dtype)
+        if array.size:
+            with _failures("all_gather"):
+                dist.all_gather([_bytes(row) for row in found.reshape(self.size, -1)], _bytes(array), group=self._host)
+        return found
+
+    def _barrier(self) -> None:
+        with _failures("barrier"):
+            dist.barrier(group=self._host)
+
+    def _send(self, array: np.ndarray, dest: int, tag: int) -> None:
+        with _failures("send"):
+            dist.send(_message(array), dest, group=self._host, tag=tag)
+
+    def _receive(self, array: np.ndarray, source: int, tag: int) -> int:
+        with _failures("receive"):
+            return int(dist.recv(_message(array), None if source == ANY else source, group=self._host, tag=tag))
+
+    def _exchange(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray]) -> None:
+        if self.rank in incoming:
+            incoming[self.rank][...] = outgoing[self.rank]  # gloo has no line to oneself
+        calls = [
+            dist.P2POp(call, _message(array), peer, group=self._host, tag=_EXCHANGE)
+            for call, arrays in ((dist.irecv, incoming), (dist.isend, outgoing))
+            for peer, array in arrays.items() if peer != self.rank
+        ]  # fmt: skip
+        if calls:
+            with _failures("exchange"):
+                for work in dist.batch_isend_irecv(calls):
+                    work.wait()
+
+    # -- between arrays and tensors -----------------------------------------------------------------------------------
+    @property
+    def _collective(self) -> Any:
+        return self._host if self._gpu is None else self._gpu
+
+    def _staged(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if self._gpu is None else tensor.to(_gpu_of_this_rank())
+
+
+_MEETING = timedelta(seconds=60)
+"""What ranks may take to start: they import at different speeds, however short the time-out is that was asked for."""
+
+_EXCHANGE = 32766  # away from the tags of users, as in MPI
+
+
+def _values(array: np.ndarray) -> torch.Tensor:
+    """The array's memory as a tensor of its dtype."""
+    try:
+        return torch.from_numpy(array)
+    except TypeError as error:
+        raise InputError(
+            f"got {array.dtype} to add up; expected a dtype that torch has too: convert it, say to float64"
+        ) from error
+
+
+def _bytes(array: np.ndarray) -> torch.Tensor:
+    """The array's memory as bytes; a copy where it is read-only, which torch takes for a mistake."""
+    flat = (array if array.flags.writeable else array.copy()).reshape(-1)
+    return torch.from_numpy(flat.view(np.uint8))
+
+
+def _message(array: np.ndarray) -> torch.Tensor:
+    """Bytes to send or to fill; gloo sends no empty message, so one byte stands for it."""
+    return _bytes(array) if array.size else torch.zeros(1, dtype=torch.uint8)
+
+
+def _unstage(tensor: torch.Tensor, host: torch.Tensor) -> None:
+    if tensor.device != host.device:
+        host.copy_(tensor)
+
+
+def _gpu_of_this_rank() -> torch.device:
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+
+
+def _gpus_suffice() -> bool:
+    """Whether this machine has a GPU for each of its ranks; nccl refuses two ranks on one."""
+    return 0 < int(os.environ.get("LOCAL_WORLD_SIZE", "1")) <= torch.cuda.device_count()
+
+
+@contextmanager
+def _failures(what: str) -> Iterator[None]:
+    """torch's errors as ours."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        if isinstance(error, (CommunicationError, InputError)):
+            raise
+        raise CommunicationError(
+            f"got {str(error).splitlines()[0]} from torch.distributed in {what}; expected every rank to take part: "
+            "look for the rank that failed first; for processes of your own start them with torchrun, and raise "
+            "DEEP500_COMM_TIMEOUT if one was only slow"
+        ) from error

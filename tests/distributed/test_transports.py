@@ -1,0 +1,75 @@
+"""One suite for every transport: ranks in threads, over MPI, and over torch.distributed as torchrun starts them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deep500.distributed import Threads
+from tests.conftest import load_backend
+from tests.distributed import ranks, torchrun, transport_cases
+
+LENGTHS = [1, 7, 65_537]
+Run = Callable[..., list[Any]]
+
+
+@pytest.fixture(params=["threads", pytest.param("mpi", marks=pytest.mark.mpi), "torch"])
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    """``run(case, size, **arguments)``: what the case returned on every rank."""
+    if request.param == "threads":
+        return lambda case, size, **arguments: json.loads(
+            json.dumps(Threads(size).run(lambda comm: case(comm, **arguments)))
+        )
+    if request.param == "mpi":
+        return request.getfixturevalue("on_ranks")  # type: ignore[no-any-return]
+    load_backend("pytorch")
+
+    def by_torchrun(case: Callable[..., Any], size: int, **arguments: Any) -> list[Any]:
+        file = tmp_path / "results.json"
+        code, output = torchrun.launch(ranks.name_of(case), size, file, arguments)
+        assert code == 0, f"{case.__name__} on {size} ranks ended with {code}:\n{output}"
+        return json.loads(file.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+    return by_torchrun
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_transport_keeps_its_promises(run: Run, size: int) -> None:
+    found = run(transport_cases.everything, size, lengths=LENGTHS)
+    for rank, one in enumerate(found):
+        assert one["collectives"] == json.loads(json.dumps(transport_cases.expected_collectives(rank, size)))
+        assert one["messages"] == json.loads(json.dumps(transport_cases.expected_messages(rank, size)))
+        assert one["counted"] == transport_cases.COUNTED
+        assert one["overlapping"]
+        assert len(one["bits"]) == 2 * len(LENGTHS) and one["bits"] == found[0]["bits"], "ranks differ in their sums"
+
+
+@pytest.mark.backend("pytorch")
+def test_what_nobody_answers_raises_in_time(tmp_path: Path) -> None:
+    load_backend("pytorch")
+    file = tmp_path / "results.json"
+    code, output = torchrun.launch(ranks.name_of(transport_cases.times_out), 2, file, {})
+    assert code == 0, output
+    found = json.loads(file.read_text(encoding="utf-8"))[0]
+    assert sorted(found) == ["any", "pending", "receive", "sum"]
+    for name, (error, seconds) in found.items():
+        assert "Timed out waiting 1000ms" in error and 0.9 < seconds < 10, (name, error, seconds)
+
+
+@pytest.mark.backend("pytorch")
+@pytest.mark.parametrize("how, says", [
+    ("raise", "[rank 1] ValueError: this rank fails"), ("leave", "[rank 1] left before the others"),
+    ("kill", "Signal 9 (SIGKILL)"), ("hang", "Timed out waiting 4000ms"),
+])  # fmt: skip
+def test_a_rank_that_ends_ends_all(how: str, says: str, tmp_path: Path) -> None:
+    load_backend("pytorch")
+    file = tmp_path / "results.json"
+    code, output = torchrun.launch(ranks.name_of(transport_cases.fails), 2, file, {"how": how}, timeout=4)
+    assert code not in (0, 124) and says in output, output
+    assert not file.exists()
+    if how in ("raise", "leave"):
+        assert next(line for line in output.splitlines() if line.startswith("[rank")).startswith("[rank 1]"), output
