@@ -12,10 +12,18 @@ from typing import Any
 import numpy as np
 
 from deep500.compare.claims import ABOUT, run_claims
-from deep500.compare.runs import HEADLINE, InvalidComparison, RunComparison, SeriesComparison, compare_runs
+from deep500.compare.runs import (
+    HEADLINE,
+    InvalidComparison,
+    RunComparison,
+    SeriesComparison,
+    compare_runs,
+    kept_launches,
+)
 from deep500.errors import ResultsError
 from deep500.measure.comparison import FASTER, MARGIN, SLOWER, UNRESOLVED
-from deep500.measure.quantiles import Estimate, quantile
+from deep500.measure.launches import LAUNCHES, WITHIN, basis, launches_differ, over_launches
+from deep500.measure.quantiles import Estimate
 from deep500.results.claims import plot_claims
 from deep500.results.figures import Figure
 from deep500.results.files import read_json, to_json, write_atomic
@@ -27,6 +35,7 @@ from deep500.results.samples import SampleStore
 from deep500.results.stats import STATS
 
 QUANTILES = tuple(round(0.05 * k, 2) for k in range(1, 20))
+MEDIAN = QUANTILES.index(0.5)
 ENOUGH = 40
 """Series with fewer samples in either run have no plot of quantile differences."""
 
@@ -153,15 +162,12 @@ def _figures(found: RunComparison, other: str) -> list[Figure]:
     stores = [SampleStore(path) for path in (found.first, found.second)]
     stats = [read_json(path / STATS)["series"] for path in (found.first, found.second)] if found.series else []
     for one in found.series[:MOST_PLOTS]:
-        samples = [_kept(store, one.series, stat[one.series]) for store, stat in zip(stores, stats, strict=True)]
-        if min(map(len, samples)) >= ENOUGH and all(values.min() > 0 for values in samples):
+        samples = [
+            kept_launches(store, one.series, stat[one.series]) for store, stat in zip(stores, stats, strict=True)
+        ]
+        if all(sum(map(len, side)) >= ENOUGH and min(launch.min() for launch in side) > 0 for side in samples):
             figures.append(quantile_differences(one.series, *samples))
     return figures
-
-
-def _kept(store: SampleStore, series: str, stat: Mapping[str, Any]) -> np.ndarray:
-    parts = [store.durations(series, one["launch"])[one["cut"]["index"] :] for one in stat["launches"]]
-    return np.concatenate(parts) if parts else np.empty(0)
 
 
 def _ratios(found: RunComparison, other: str) -> Figure:
@@ -186,41 +192,55 @@ def _ratios(found: RunComparison, other: str) -> Figure:
                      f"interval, grey: differences up to {100 * MARGIN:g} %, which do not matter", n, 0.95)  # fmt: skip
 
 
-def quantile_differences(series: str, first: np.ndarray, second: np.ndarray) -> Figure:
+def quantile_differences(series: str, first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> Figure:
     """By how much every quantile of the second differs: a difference of the medians may hide one of the tails.
+
+    The band holds over launches where both runs have enough of them, else within those that were measured; there is
+    none where few launches differ among themselves.
 
     Args:
         series: its name.
-        first, second: positive samples in the order in which they were taken, after the warm-up.
+        first, second: positive samples of every launch in the order in which they were taken, after the warm-up.
     """
-    pairs = [(quantile(first, q, PAIRWISE), quantile(second, q, PAIRWISE)) for q in QUANTILES]
+    differ = [launches_differ(side) for side in (first, second)]
+    found = [[over_launches(side, q, PAIRWISE, p) for side, p in zip((first, second), differ, strict=True)]
+             for q in QUANTILES]  # fmt: skip
+    over = all(one.cluster == LAUNCHES for one in found[MEDIAN])
+    fits = [all(one.standing != "observation" and (one.cluster == LAUNCHES) >= over for one in pair) for pair in found]
+    pairs = [(a.estimate, b.estimate) for a, b in found]
     middle = [100 * (b.value / a.value - 1) for a, b in pairs]
     percent = [100 * q for q in QUANTILES]
-    bands = _bands(pairs)
+    bands = _bands(pairs, fits)
     ends = [end for _, low, high in bands for end in (*low, *high)]
     faster = any(end < 0 for _, _, high in bands for end in high)
     slower = any(end > 0 for _, low, _ in bands for end in low)
     crossing = "cross: some are faster, others slower" if faster and slower else "do not cross"
     plot = Plot(Axis(0, 100, "quantile (%)", whole=True), Axis.around([*middle, *ends, 0.0], "difference (%)"),
-                f"difference of the quantiles of {series}: {middle[0]:+.3g} % at 5 %, {middle[9]:+.3g} % at the "
+                f"difference of the quantiles of {series}: {middle[0]:+.3g} % at 5 %, {middle[MEDIAN]:+.3g} % at the "
                 f"median, {middle[-1]:+.3g} % at 95 %; beyond the intervals they {crossing}")  # fmt: skip
     plot.rule(y=0.0)
     for at, low, high in bands:
         plot.band(at, low, high)
     plot.line(percent, middle)
     plot.points(percent, middle, 0, 5)
+    sizes = [sum(map(len, side)) for side in (first, second)]
+    holds = basis(min(len(first), len(second)), LAUNCHES if over else WITHIN)
+    band = f"band: 95 % intervals {holds}, beyond which quantiles {crossing}" if bands else (
+        f"no band: no interval that could be trusted {holds}")  # fmt: skip
     return Figure.of(f"{series}: is it faster for the quick ones and for the slow ones?", plot,
-                  f"below 0 is faster; n = {first.size} and {second.size}, n_eff of the medians "
-                  f"{pairs[9][0].n_eff:.4g} and {pairs[9][1].n_eff:.4g}; band: 95 % intervals, beyond which quantiles "
-                  f"{crossing}", min(first.size, second.size), 0.95)  # fmt: skip
+                  f"below 0 is faster; n = {sizes[0]} and {sizes[1]}, n_eff of the medians "
+                  f"{pairs[MEDIAN][0].n_eff:.4g} and {pairs[MEDIAN][1].n_eff:.4g}; {band}",
+                  min(sizes), 0.95)  # fmt: skip
 
 
-def _bands(pairs: Sequence[tuple[Estimate, Estimate]]) -> list[tuple[list[float], list[float], list[float]]]:
+def _bands(
+    pairs: Sequence[tuple[Estimate, Estimate]], fits: Sequence[bool]
+) -> list[tuple[list[float], list[float], list[float]]]:
     """Stretches of neighbouring quantiles that have an interval in both runs: where, low and high end, in percent."""
     found: list[tuple[list[float], list[float], list[float]]] = []
     joined = False
-    for q, (a, b) in zip(QUANTILES, pairs, strict=True):
-        if a.low is None or a.high is None or b.low is None or b.high is None or a.low <= 0:
+    for q, (a, b), fit in zip(QUANTILES, pairs, fits, strict=True):
+        if not fit or a.low is None or a.high is None or b.low is None or b.high is None or a.low <= 0:
             joined = False
             continue
         if not joined:

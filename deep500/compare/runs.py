@@ -153,7 +153,7 @@ def _compare_series(
     values: dict[str, list[np.ndarray]] = {}
     bases: dict[str, tuple[str, bool]] = {}
     for name in shared:
-        groups = [_groups(store, name, stat[name]) for store, stat in zip(stores, stats, strict=True)]
+        groups = [kept_launches(store, name, stat[name]) for store, stat in zip(stores, stats, strict=True)]
         each = [one.get(name, {}).get("samples_each") for one in work]
         per_sample = None not in each and each[0] != each[1]
         if per_sample:
@@ -189,10 +189,13 @@ def _that_differ(found: list[LaunchEstimate]) -> str:
     )  # fmt: skip
 
 
-def _groups(store: SampleStore, series: str, stat: Mapping[str, Any]) -> list[np.ndarray]:
-    """Samples of every launch after its warm-up."""
-    cuts = {launch["launch"]: launch["cut"]["index"] for launch in stat["launches"]}
-    return [store.durations(series, launch)[cut:] for launch, cut in cuts.items()]
+def kept_launches(store: SampleStore, series: str, stat: Mapping[str, Any]) -> list[np.ndarray]:
+    """Samples of every launch after its warm-up, as ``stats.json`` has cut it."""
+    found = []
+    for launch in stat["launches"]:
+        samples, cut = store.durations(series, launch["launch"]), launch["cut"]["index"]
+        found.append(samples[cut:] if cut < samples.size else samples)
+    return found
 
 
 def _mann_whitney(a: np.ndarray, b: np.ndarray) -> float | None:

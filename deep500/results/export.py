@@ -76,7 +76,8 @@ def _estimates(path: Path) -> Iterator[dict[str, Any]]:
         for one in found["estimates"]:
             yield {"series": series, "unit": found["unit"], "q": one["q"], "value": one["value"],
                    "low": one["ci"]["low"], "high": one["ci"]["high"], "level": one["ci"]["level"], "n": one["n"],
-                   "n_eff": one["n_eff"], "standing": one["standing"]}  # fmt: skip
+                   "n_eff": one["n_eff"], "standing": one["standing"],
+                   "launches": one.get("launches"), "cluster": one["ci"].get("cluster")}  # fmt: skip
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:

@@ -112,16 +112,16 @@ def test_the_same_run_twice_is_refused(runs):
 def test_quantiles_that_cross_are_said_to():
     """The same samples cross nowhere; with the quick half quicker and the slow half slower, they do."""
     noise = np.random.default_rng(0).uniform(1, 2, 2000)
-    assert "do not cross" in quantile_differences("step", noise, noise).caption
+    assert "do not cross" in quantile_differences("step", [noise], [noise]).caption
     spread = 1.5 + 2 * (noise - 1.5)
-    found = quantile_differences("step", noise, np.random.default_rng(1).permutation(spread))
+    found = quantile_differences("step", [noise], [np.random.default_rng(1).permutation(spread)])
     assert "quantiles cross" in found.caption and found.plot.count(" band") == 1
 
 
 def test_the_band_ends_where_intervals_end():
     """With 45 samples the outer quantiles have no interval: no band is drawn there, and none across a gap."""
     noise = np.random.default_rng(0).uniform(1, 2, 45)
-    found = quantile_differences("step", noise, noise[::-1])
+    found = quantile_differences("step", [noise], [noise[::-1]])
     band = re.search(r'class="c0 band"[^>]* d="([^"]*)"', found.plot)
     at = places(band[1])[:, 0] / 100
     share = (at - LEFT) / (WIDTH - LEFT - RIGHT)
@@ -131,7 +131,7 @@ def test_the_band_ends_where_intervals_end():
 def test_the_band_is_what_both_intervals_allow_together():
     first = np.random.default_rng(0).uniform(1, 2, 400)
     second = np.random.default_rng(1).uniform(0.5, 1, 400)
-    plot = quantile_differences("step", first, second).plot
+    plot = quantile_differences("step", [first], [second]).plot
     low, high = json.loads(unescape(re.search(r'data-axes="(.*?)"', plot)[1]))["y"][:2]
     at = places(re.search(r'class="c0 band"[^>]* d="([^"]*)"', plot)[1])[:, 1] / 100
     ends = low + (HEIGHT - BOTTOM - at) / (HEIGHT - TOP - BOTTOM) * (
@@ -141,3 +141,18 @@ def test_the_band_is_what_both_intervals_allow_together():
     middle = len(ends) // 4  # all 19 quantiles have intervals: the tenth is the median
     assert len(ends) == 38 and ends[middle] == pytest.approx(100 * (b.low / a.high - 1), abs=0.05)
     assert ends[-1 - middle] == pytest.approx(100 * (b.high / a.low - 1), abs=0.05)
+
+
+@pytest.mark.parametrize(("launches", "differ", "words"), [
+    (8, 0.3, "95 % intervals over 8 launches"), (3, 0.0, "95 % intervals within 3 launches"),
+    (3, 0.3, "no band: no interval that could be trusted within 3 launches"),
+])  # fmt: skip
+def test_the_band_says_what_it_holds_over(launches, differ, words):
+    rng = np.random.default_rng(0)
+    sides = [[np.exp(differ * rng.standard_normal()) * rng.uniform(1, 1.1, 60) for _ in range(launches)]
+             for _ in range(2)]  # fmt: skip
+    found = quantile_differences("step", *sides)
+    assert words in found.caption and (" band" in found.plot) is ("no band" not in words)
+    if launches == 8:  # at least as wide as the launches are apart, which all samples together would not show
+        low, high = json.loads(unescape(re.search(r'data-axes="(.*?)"', found.plot)[1]))["y"][:2]
+        assert high - low > 100 * 2 * differ
