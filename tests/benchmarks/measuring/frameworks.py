@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -73,10 +76,34 @@ def frameworks(options: Options) -> Outcome:
                    ", ".join(missed))  # fmt: skip
 
 
+SKEWED_BY, WITHIN_OFFSET, WITHIN_IMBALANCE = 200_000, 20_000, 0.05
+
+
 @figure(14, "4 MPI processes, one skewed by 200 us", "offset within 20 us, imbalance within 5 %, Kruskal-Wallis flags "
         "it, pooled summary refused")  # fmt: skip
 def ranks(options: Options) -> Outcome:
-    """Needs clocks that are compared across ranks."""
-    if importlib.util.find_spec("deep500.distributed.clocks") is None:
+    """The last process's clock is ahead, and says that its steps of .8 ms took .2 ms longer."""
+    if importlib.util.find_spec("tests.distributed.timing_cases") is None:
         return Outcome("nothing", None, "needs clocks of the distributed level, which it does not have yet")
-    return Outcome("nothing", None, "deep500.distributed.clocks is there, but this figure is not written for it yet")
+    from tests.distributed import ranks as driver
+    from tests.distributed import timing_cases as cases
+
+    if (reason := driver.missing()) is not None:
+        return Outcome("nothing", None, reason)
+    with tempfile.TemporaryDirectory() as folder:
+        file, found = Path(folder) / "results.json", []
+        for summary in options.each(("max", "pooled"), "figure 14"):
+            code, output = driver.launch(driver.name_of(cases.skewed), 4, file, {"summary": summary})
+            if code:
+                return Outcome("nothing", False, f"4 processes ended with {code}: {output.strip()[-200:]}")
+            found.append(json.loads(file.read_text())[0])
+    timed, pooled = found
+    true_imbalance = 1.0 / (0.8 + 0.2 / 4) - 1
+    truths = [0, 0, 0, SKEWED_BY]
+    off = max(abs(offset - truth) for offset, truth in zip(timed["offsets"], truths, strict=True))
+    apart, refused = abs(timed["imbalance"] - true_imbalance), "refused" in pooled
+    text = (f"offset off by {off / 1e3:.1f} us (bound stated: {max(timed['errors']) / 1e3:.1f}), imbalance "
+            f"{timed['imbalance']:.3f} of a true {true_imbalance:.3f}, p {timed['rank_p']:.1e}, pooled "
+            f"{'refused' if refused else 'NOT refused'}")  # fmt: skip
+    good = off <= WITHIN_OFFSET and apart <= WITHIN_IMBALANCE and timed["rank_p"] < 0.01 and refused
+    return Outcome(text, good)

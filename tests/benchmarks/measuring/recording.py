@@ -13,6 +13,7 @@ import numpy as np
 
 from deep500.measure import Budget, Plan, Recorder, Recording, measure, region
 from deep500.measure.fingerprint import count_fields, differences, fingerprint, full_environment
+from deep500.measure.means import mean, total_rate
 from tests.benchmarks.measuring.outcome import Options, Outcome, figure
 
 SAMPLES, COUNT, TURNS = 100_000, 2000, 300
@@ -85,14 +86,10 @@ def overhead(options: Options) -> Outcome:
 
 @figure(9, "means by kind of metric", "10, 1, 2.5 Gflop/s: harmonic 2, not 4.5 and not 2.9; over ranks sum / sum")
 def means(options: Options) -> Outcome:
-    """Three equal pieces of work at these rates, through the function that the project offers."""
-    try:
-        from deep500.metrics import combine
-    except ImportError:
-        return Outcome("nothing", None, "deep500.metrics has no function that combines values of several runs")
-    found = combine("rate", [10.0, 1.0, 2.5])
-    ranks = combine("rate", [100.0, 50.0], weights=[1.0, 3.0])
-    return Outcome(f"{found:g} Gflop/s; 100/s for 1 s and 50/s for 3 s: {ranks:g}/s", found == 2.0 and ranks == 62.5)
+    """Three equal pieces of work at these rates, and two ranks that worked for different times."""
+    found, ranks = mean([10.0, 1.0, 2.5], "rate"), total_rate([100, 150], [1.0, 3.0])
+    text = f"{found:g} Gflop/s; 100 per s for 1 s and 50 per s for 3 s: {ranks:g} per s (sum / sum is 62.5)"
+    return Outcome(text, abs(found - 2.0) < 1e-12 and abs(ranks - 62.5) < 1e-12)
 
 
 @figure(11, "record of the machine", ">= 60 fields in < 2 s; same machine twice: same hash; changed threads, package, "
