@@ -11,6 +11,11 @@ from deep500.distributed.compression import SparseAllreduce as SparseAllreduce
 from deep500.distributed.compression import TopK as TopK
 from deep500.distributed.compression import sparse_all_reduce as sparse_all_reduce
 from deep500.distributed.diloco import DiLoCo as DiLoCo
+from deep500.distributed.gossip import ConsistentNeighbors as ConsistentNeighbors
+from deep500.distributed.gossip import InconsistentDecentralized as InconsistentDecentralized
+from deep500.distributed.gossip import matching as matching
+from deep500.distributed.mixing import mixing_matrix as mixing_matrix
+from deep500.distributed.mixing import second_eigenvalue as second_eigenvalue
 from deep500.distributed.optimizer import DistributedOptimizer as DistributedOptimizer
 from deep500.distributed.sharded import ShardedOptimizer as ShardedOptimizer
 from deep500.distributed.synchronous import ConsistentDecentralized as ConsistentDecentralized
