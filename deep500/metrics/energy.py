@@ -118,7 +118,7 @@ class Cost(EnergyUse):
         if joules is None and self.per_kwh is not None:
             self.reason = self.energy.reason
             return None
-        ranks = len(getattr(statistics, "communication", None) or (None,))
+        ranks = len(statistics.communication or (None,))
         time = self.energy.seconds / 3600 * self._price * ranks
         power = 0.0 if joules is None or self.per_kwh is None else joules / 3.6e6 * self.per_kwh
         self.details = {"seconds": self.energy.seconds, "per_hour": self._price, "devices": ranks, "time": time,

@@ -43,6 +43,8 @@ class TrainingStatistics:
         epochs: one record per epoch that was trained, nothing else.
         initial: the validation before the first epoch, if there was one.
         stopped_by: why the run ended before its last epoch, None if it did not.
+        communication: of a distributed run, by rank as text ``payload_bytes``, ``messages``, ``wait_seconds`` and
+            ``step_seconds``; None of one that was not.
 
     Example:
         >>> statistics = TrainingStatistics([EpochRecord(0, train_loss=0.5)])
@@ -53,6 +55,7 @@ class TrainingStatistics:
     epochs: list[EpochRecord] = field(default_factory=list)
     initial: EpochRecord | None = None
     stopped_by: str | None = None
+    communication: dict[str, dict[str, float]] | None = None
 
     def column(self, name: str) -> list[Any]:
         """One field of every epoch: ``statistics.column("test_accuracy")``."""
@@ -75,6 +78,7 @@ class TrainingStatistics:
             [_record(one) for one in content.get("epochs", ())],
             None if initial is None else _record(initial),
             content.get("stopped_by"),
+            content.get("communication"),
         )
 
     def to_json(self) -> str:

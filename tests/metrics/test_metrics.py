@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import deep500.metrics
+import deep500.metrics as d5m
 from deep500.errors import InputError
 from deep500.metrics import (
     Metric,
+    ObservingMetric,
+    ProbingMetric,
     TestAccuracy,
     TestLoss,
     TestMetric,
@@ -56,9 +59,49 @@ def test_metric(metric, name, unit, direction, kind, value, unvalidated):
     assert metric.measure(TrainingStatistics()) is None
 
 
+BASES = (Metric, ObservingMetric, ProbingMetric)
+WATCHING = [  # (metric, name, unit, direction, kind); their values have files of their own
+    (d5m.WallTime(), "wall_time", "s", "lower", "cost"),
+    (d5m.TimingBreakdown(), "timing_breakdown", "s", "lower", "cost"),
+    (d5m.IOShare(), "io_share", "%", "lower", "ratio"),
+    (d5m.CommunicationShare(), "communication_share", "%", "lower", "ratio"),
+    (d5m.StepLatency(0.99), "step_latency_p99", "s", "lower", "cost"),
+    (d5m.InferenceLatency(), "single_stream_p90", "s", "lower", "cost"),
+    (d5m.OfflineThroughput(), "offline_throughput", "samples/s", "higher", "rate"),
+    (d5m.ServerRate(0.1), "server_rate_0.1s", "queries/s", "higher", "rate"),
+    (d5m.PeakMemory(), "peak_memory_host", "B", "lower", "cost"),
+    (d5m.CPUUtilisation(), "cpu_utilisation", "%", "higher", "ratio"),
+    (d5m.GPUUtilisation(), "gpu_utilisation", "%", "higher", "ratio"),
+    (d5m.EnergyUse(), "energy", "J", "lower", "cost"),
+    (d5m.Carbon(400, "made up"), "carbon", "g", "lower", "cost"),
+    (d5m.Cost({"cpu": 1.0}), "cost", "USD", "lower", "cost"),
+    (d5m.Flops("step"), "step_flops", "FLOP/sample", "lower", "count"),
+    (d5m.FlopRate(), "flop_rate", "FLOP/s", "higher", "rate"),
+    (d5m.RoofShare(), "roof_share", "%", "higher", "ratio"),
+    (d5m.CommunicationVolume(), "communication_volume", "B", "lower", "count"),
+    (d5m.Messages(), "messages", "", "lower", "count"),
+    (d5m.LoadImbalance(), "load_imbalance", "%", "lower", "ratio"),
+    (d5m.WaitShare(), "wait_share", "%", "lower", "ratio"),
+    (d5m.ScalingEfficiency(1.0), "strong_scaling_efficiency", "%", "higher", "ratio"),
+    (d5m.TopKAccuracy(3), "top_3_accuracy", "%", "higher", "quality"),
+    (d5m.VarianceOverSeeds(TestLoss()), "variance_of_test_loss", "", "lower", "quality"),
+    (d5m.OutputError(), "output_relative_l2_error", "", "lower", "quality"),
+    (d5m.GradientError(), "gradient_relative_l2_error", "", "lower", "quality"),
+    (d5m.DifferenceMap("x.png"), "difference_map", "", "lower", "quality"),
+    (d5m.DatasetBias(10), "dataset_bias_p", "", "higher", "quality"),
+]
+
+
+@pytest.mark.parametrize(("metric", "name", "unit", "direction", "kind"), WATCHING, ids=str)
+def test_declared(metric, name, unit, direction, kind):
+    assert (metric.name, metric.unit, metric.direction, metric.kind) == (name, unit, direction, kind)
+    assert copy.deepcopy(metric).name == name, "a recipe copies its metrics, one per seed"
+    assert metric.measure(TrainingStatistics()) is None, "without a run nothing is measured"
+
+
 def test_every_metric_has_a_row():
-    named = {c for c in vars(deep500.metrics).values() if isinstance(c, type) and issubclass(c, Metric)}
-    assert named - {Metric} == {type(row[0]) for row in METRICS}
+    named = {c for c in vars(d5m).values() if isinstance(c, type) and issubclass(c, Metric)}
+    assert named - set(BASES) == {type(row[0]) for row in [*METRICS, *WATCHING]}
 
 
 @pytest.mark.parametrize("metric", [row[0] for row in METRICS])

@@ -130,7 +130,7 @@ def test_cost_is_hours_and_energy_times_their_prices(metered, per_kwh, ranks):
     breakdown = deep500.metrics.TimingBreakdown(clock.nanoseconds)
     statistics = watch(cost, breakdown, clock=clock)
     if ranks > 1:
-        statistics.communication = {rank: {} for rank in range(ranks)}
+        statistics.communication = {str(rank): {} for rank in range(ranks)}
     expected = TOTAL / 3600 * 7.2 * ranks + 90 * TOTAL / 3.6e6 * (per_kwh or 0)
     assert cost.measure(statistics) == pytest.approx(expected) and cost.unit == "EUR" and cost.reason == ""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from deep500.devices import CPUDevice, Device
 from deep500.events import Event, Events
 from deep500.training import EpochRecord, TrainingStatistics
@@ -70,3 +72,18 @@ def watch(*metrics: Any, clock: Clock | None = None, device: Device | None = Non
     events.emit(events.after_run, run)
     return TrainingStatistics([EpochRecord(0, train_samples=64 * STEPS, train_seconds=TOTAL - VALIDATION - CHECKPOINT,
                                            test_seconds=VALIDATION)])  # fmt: skip
+
+
+def train(*metrics: Any, network: Any = None, validate: bool = True, classes: int = 4, epochs: int = 2) -> Any:
+    """Train a small network in the reference backend on noise, and give the trainer and its statistics."""
+    import deep500.frameworks.reference as d5fw
+    from deep500.networks import add_loss, create
+    from deep500.training import NumpyDataset, OrderedSampler, Trainer
+
+    rng = np.random.default_rng(0)
+    data = NumpyDataset(rng.random((48, 1, 4, 4), np.float32), "input", np.arange(48) % classes)
+    executor = d5fw.from_model(network or add_loss(create("mlp", shape=(1, 4, 4), classes=classes, hidden=(8,))))
+    optimizer = d5fw.GradientDescent(executor, "loss", lr=0.1)
+    validation = OrderedSampler(data, 10) if validate else None
+    trainer = Trainer(OrderedSampler(data, 16), validation, executor, optimizer)
+    return trainer, trainer.run(epochs, [one for one in metrics if isinstance(one, Event)])
