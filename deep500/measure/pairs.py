@@ -3,7 +3,8 @@
 Running all of A and then all of B is unusable where the speed of a machine drifts (with 5 % drift and no effect, more
 than half of such comparisons find one). Here every round times every function once, in an order drawn anew; the first
 function runs twice, and its two selves are the A/A control: if the control itself finds a difference, that much of
-every other difference is the method's, not the functions'.
+every other difference is the method's, not the functions'. All of it is one launch: another process may lay out its
+memory otherwise, and what that does to either function shows in no number of rounds.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class PairedComparison:
 
     def __str__(self) -> str:
         lines = [str(one) for one in self.comparisons]
-        return "\n".join([*lines, f"A/A control: {self.control}"])
+        basis = "within one launch: in another process it may differ"
+        return "\n".join([*lines, f"A/A control: {self.control}", basis])
 
 
 def compare_functions(

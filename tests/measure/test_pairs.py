@@ -112,3 +112,11 @@ def test_groups_are_scipys_kruskal():
     assert groups_differ({"a": np.ones(5), "b": np.ones(5)}) == 1.0
     with pytest.raises(InputError, match="two groups of five"):
         groups_differ({"a": np.ones(5)})
+
+
+def test_a_comparison_in_one_process_says_so():
+    values = np.linspace(1, 1.1, 12)
+    found = judge_pairs({"a": values, "b": 2 * values}, values)
+    lines = str(found).splitlines()
+    assert lines[0].startswith("a is faster than b") and lines[1].startswith("A/A control: 1 (")
+    assert lines[2].startswith("within one launch")
