@@ -215,7 +215,7 @@ def _breakdown(record: Record, series: Mapping[str, Any], claims: Sequence[Mappi
     """Bars of where the time went: as claimed, or what the recorded steps, epochs and validations add up to."""
     claimed = next((c for c in claims if c.get("type") == "breakdown"), None)
     if claimed is not None:
-        parts = {str(name): float(seconds) for name, seconds in claimed["parts"].items()}
+        parts = {str(name): float(s) for name, s in sorted(claimed["parts"].items(), key=lambda part: -part[1])}
         return bar_figure(parts, "s", "Where did the time go?", f"parts of {format_time(claimed['wall'])}; observation")
     samples = record.samples
     sums = {name: sum(float(samples.durations(name, one["launch"]).sum()) for one in series[name]["launches"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import http.server
 import json
 import os
@@ -15,8 +16,11 @@ import pytest
 
 from deep500.compare.report import render_runs
 from deep500.results import Record
+from deep500.results.claims import write_claims
 from deep500.results.report import render
+from deep500.results.rules import write_rules
 from tests.results.report_cases import HOSTILE, finished
+from tests.results.test_scaling import RANKED, STRONG
 
 MOST_BYTES, MOST_SECONDS = 3_000_000, 20
 SIZES = ("1280,2000", "390,1800")
@@ -45,10 +49,14 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(folder):
-    """A page of two runs, one of them with hostile names."""
+    """A page of two runs, one with a scaling table and ranks, the other with hostile names."""
     rate = {"type": "rate", "name": "gemm", "flops": 1.0, "bound": 2.0}
     runs = [finished(folder / "runs", labels=["stand-in data"], claims=[rate]),
             finished(folder / "runs", scale=0.5, resolved={"recipe": {HOSTILE: 1}}, labels=[HOSTILE])]  # fmt: skip
+    STRONG.write(runs[0].path)
+    RANKED.write(runs[0].path)
+    write_claims(runs[0].path)
+    write_rules(runs[0].path)
     path = folder / "page.html"
     path.write_text(render_runs([run.path for run in runs]), encoding="utf-8")
     return path
@@ -114,6 +122,9 @@ PROBE = """<script>
 addEventListener("load", () => {
   const found = [];
   const svg = document.querySelector("details.series svg.plot");
+  const tooWide = () => [...document.querySelectorAll("main *")].filter((one) => !one.closest(".wide, .scroll, svg")
+    && one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.outerHTML.slice(0, 80));
+  const wide = tooWide();
   document.querySelectorAll("details").forEach((one) => { one.open = true; });
   for (const key of ["", "ArrowRight", "End", "Home"]) {
     if (!key) svg.focus(); else svg.dispatchEvent(new KeyboardEvent("keydown", { key }));
@@ -125,11 +136,14 @@ addEventListener("load", () => {
   svg.dispatchEvent(new KeyboardEvent("keydown", { key: "Home" }));
   found.push(button.getAttribute("aria-pressed"), before.join(" "), ticks().join(" "));
   found.push(svg.parentElement.querySelector("output").textContent);
-  const wide = [...document.querySelectorAll("main *")].filter((one) => !one.closest(".wide, .scroll, svg")
-    && one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.outerHTML.slice(0, 80));
-  document.body.innerHTML = `<pre id="found">${JSON.stringify({ found, wide })}</pre>`;
+  wide.push(...tooWide());
+  parent.postMessage(JSON.stringify({ found, wide, width: innerWidth }), "*");
 });
 </script>"""
+PHONE = """<!doctype html><title>phone</title><pre id="found"></pre>
+<iframe src="probe.html" width="390" height="1800"></iframe>
+<script>addEventListener("message", (event) => { document.querySelector("pre").textContent = event.data; });</script>"""
+"""A frame, since no window of the browser is narrower than 500 pixels."""
 
 
 @needs_browser
@@ -137,9 +151,11 @@ def test_keyboard_tells_values_and_scale_can_be_switched(folder, page):
     """With a probe added and the policy taken away, since the policy lets no script in but the page's own."""
     text = re.sub(r'<meta http-equiv="Content-Security-Policy".*?>', "", page.read_text(encoding="utf-8"))
     (folder / "probe.html").write_text(text.replace("</body>", PROBE + "</body>"), encoding="utf-8")
-    printed, messages = browse(folder, (folder / "probe.html").as_uri(), "--dump-dom", "--window-size=390,1800")
+    (folder / "phone.html").write_text(PHONE, encoding="utf-8")
+    printed, messages = browse(folder, (folder / "phone.html").as_uri(), "--dump-dom", "--virtual-time-budget=5000")
     assert messages == []
-    told = json.loads(re.search(r'<pre id="found">(.*?)</pre>', printed, re.DOTALL)[1])
+    told = json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', printed, re.DOTALL)[1]))
+    assert told["width"] < 390 + 1
     focus, second, last, first, pressed, linear, log, after = told["found"]
     samples = Record.open(sorted((folder / "runs" / "job").iterdir())[0]).samples
     assert focus == first and focus.startswith("sample: 0, ms: ")
