@@ -16,7 +16,17 @@ from deep500.devices import CPUDevice as CPUDevice
 from deep500.devices import Device as Device
 from deep500.devices import DeviceWarning as DeviceWarning
 from deep500.devices import GPUDevice as GPUDevice
+from deep500.distributed import Communicator as Communicator
+from deep500.distributed import ConsistentDecentralized as ConsistentDecentralized
+from deep500.distributed import ConsistentParameterServer as ConsistentParameterServer
+from deep500.distributed import DistributedOptimizer as DistributedOptimizer
+from deep500.distributed import LocalSGD as LocalSGD
+from deep500.distributed import ModelAverage as ModelAverage
+from deep500.distributed import Serial as Serial
+from deep500.distributed import Threads as Threads
+from deep500.distributed import world as world
 from deep500.errors import CacheError as CacheError
+from deep500.errors import CommunicationError as CommunicationError
 from deep500.errors import CompileError as CompileError
 from deep500.errors import DataError as DataError
 from deep500.errors import Deep500Error as Deep500Error

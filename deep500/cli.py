@@ -62,10 +62,12 @@ def _run(parser: argparse.ArgumentParser, argv: list[str]) -> int:
     from deep500.recipe.runner import execute
 
     words = parser.parse_intermixed_args(argv)
+    command = ["-m", "deep500", "run", *argv]
     path = find_recipe(words.recipe)
     del words.recipe
     recipe = load_recipe(path)
-    return execute(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, take_options(words), Source.of(path)).exit_code
+    options, source = take_options(words), Source.of(path)
+    return execute(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, options, source, command).exit_code
 
 
 def _list(_: list[str]) -> int:

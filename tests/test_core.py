@@ -24,11 +24,11 @@ BUILT_IN = {
     "DataError": ValueError, "MissingBackend": ImportError, "MissingDevice": RuntimeError, "RecipeError": ValueError,
     "ResultsError": OSError, "TrainingError": ArithmeticError, "ComparisonError": RuntimeError,
     "CompileError": RuntimeError, "OperatorError": RuntimeError, "EnzymeError": RuntimeError, "CacheError": OSError,
-    "MissingEngine": RuntimeError,
+    "MissingEngine": RuntimeError, "CommunicationError": RuntimeError,
 }  # fmt: skip
 EXIT_CODES = {
     "UnsupportedOperator": 3, "DataError": 3, "MissingBackend": 3, "MissingDevice": 3, "TrainingError": 1,
-    "ComparisonError": 1, "OperatorError": 1, "MissingEngine": 3,
+    "ComparisonError": 1, "OperatorError": 1, "MissingEngine": 3, "CommunicationError": 1,
 }  # fmt: skip
 
 

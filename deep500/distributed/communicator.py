@@ -87,6 +87,7 @@ class Communicator(abc.ABC):
         self.rank, self.size = rank, size
         self.timeout = default_timeout() if timeout is None else timeout
         self.traffic = Traffic()
+        self.at_rest = False  # a rank that ends while the others go on is a failure, unless nobody needs it any more
         self.busy: tuple[str, float] | None = None  # what this rank waits for and since when; read by watchdogs
 
     # -- all ranks together -----------------------------------------------------------------------------------------
@@ -150,9 +151,9 @@ class Communicator(abc.ABC):
             self._barrier()
 
     # -- one to one -------------------------------------------------------------------------------------------------
-    def send(self, array: np.ndarray, dest: int, tag: int = 0) -> None:
-        """Send to one rank; returns when the array may be used again."""
-        with self._counted("send", self._checked(array, written=False)):
+    def send(self, array: np.ndarray, dest: int, tag: int = 0, control: int = 0) -> None:
+        """Send to one rank; returns when the array may be used again. ``control`` of its bytes are bookkeeping."""
+        with self._counted("send", self._checked(array, written=False), control):
             self._send(array, self._peer(dest), tag)
 
     def receive(self, array: np.ndarray, source: int = ANY, tag: int = 0) -> int:
@@ -189,6 +190,16 @@ class Communicator(abc.ABC):
             rows = self._all_gather(padded)
         self.traffic.add("control", 0, data.size)
         return [json.loads(row[:n].tobytes()) for row, n in zip(rows, lengths.tolist(), strict=True)]
+
+    @contextmanager
+    def patience(self, seconds: float) -> Iterator[None]:
+        """Within it nothing waits longer than this, if that is more than the time-out."""
+        before = self.timeout
+        self.timeout = max(before, seconds)
+        try:
+            yield
+        finally:
+            self.timeout = before
 
     def close(self) -> None:  # noqa: B027 - optional
         """Leave in good order; what this rank sent has arrived. The process may end afterwards."""

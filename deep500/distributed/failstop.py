@@ -22,9 +22,12 @@ class Endable(Protocol):
     rank: int
     timeout: float
     busy: tuple[str, float] | None
+    at_rest: bool
 
     @property
     def closed(self) -> bool: ...
+
+    def close(self) -> None: ...
 
     def abort(self, code: int = 1) -> None: ...
 
@@ -45,7 +48,9 @@ def end_with_all(comm: Endable) -> None:
 
 
 def _leave(comm: Endable) -> None:
-    if not comm.closed:
+    if comm.at_rest and not comm.closed:
+        comm.close()
+    elif not comm.closed:
         report(comm.rank, "left before the others; all ranks end. A program that is done calls close() first")
         comm.abort(1)
 

@@ -200,14 +200,16 @@ class DistributedOptimizer(Optimizer):
         if self.comm.size == 1:
             yield
             return
-        names = self._floating()
-        kept = [np.array(array) for array in self.all_arrays()]
-        self.set_all(Buckets.of(kept).mean(self.comm, kept))
+        trainable = {name for name in self._floating() if self.network.parameters[name].trainable}
+        names = [name for name in self._floating() if not (self.consistent and name in trainable)]
+        kept = [np.array(array) for array in self.arrays(self.network.fetch_tensors(names))]
+        means = Buckets.of(kept).mean(self.comm, kept)
+        for name, array in zip(names, means, strict=True):
+            self.network.feed_tensor(name, array)
         yield
-        if not self.consistent:
-            for name, array in zip(names, kept, strict=True):
-                if self.network.parameters[name].trainable:
-                    self.network.feed_tensor(name, array)
+        for name, array in zip(names, kept, strict=True):
+            if name in trainable:
+                self.network.feed_tensor(name, array)
 
     def communication_facts(self) -> dict[str, Any]:
         """What this rank communicated so far: scheme, ranks, and :meth:`Traffic.as_dict`."""

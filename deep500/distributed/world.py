@@ -48,6 +48,11 @@ def world() -> Communicator:
     return _current[0]
 
 
+def current_world() -> Communicator:
+    """:func:`world` if it was made already, else one rank: asking starts nothing."""
+    return _current[0] if _current else Serial()
+
+
 def set_world(comm: Communicator | None) -> None:
     """Make :func:`world` return this communicator; None: make it anew when asked."""
     _current[:] = [] if comm is None else [comm]

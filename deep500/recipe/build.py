@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from deep500.devices import DeviceWarning
+from deep500.distributed import Communicator, Serial
 from deep500.errors import DataError, MissingDevice, RecipeError
 from deep500.networks.executor import GraphExecutor
 from deep500.networks.graph import Network
 from deep500.recipe.names import describe
+from deep500.recipe.ranks import distribute, share
 from deep500.recipe.signatures import accepts, check_call
 from deep500.training.datasets import Dataset, StandInWarning, load_dataset
 from deep500.training.prefetch import Prefetch
@@ -146,8 +148,10 @@ def make_executor(values: Mapping[str, Any], network: Network) -> GraphExecutor:
     return executor
 
 
-def make_sampler(values: Mapping[str, Any], key: str, data: Dataset, seed: int, dry_run: bool) -> Any:
-    """``train_sampler`` or ``validation_sampler`` over its data, with its transformations, working ahead."""
+def make_sampler(
+    values: Mapping[str, Any], key: str, data: Dataset, seed: int, dry_run: bool, comm: Communicator | None = None
+) -> Any:
+    """``train_sampler`` or ``validation_sampler`` over its data: this rank's share, transformed, working ahead."""
     usual: dict[str, Callable[..., Any]] = {"train_sampler": ShuffleSampler, "validation_sampler": OrderedSampler}
     function = values[key] or usual[key]
     args, kwargs = values[f"{key}_args"], dict(values[f"{key}_kwargs"])
@@ -168,7 +172,7 @@ def make_sampler(values: Mapping[str, Any], key: str, data: Dataset, seed: int, 
         sampler.add_transformation(one)
     if dry_run:
         sampler = FirstBatches(sampler, DRY_BATCHES)
-    return Prefetch(sampler)
+    return Prefetch(share(sampler, values, comm or Serial(), training=key == "train_sampler"))
 
 
 class FirstBatches:
@@ -213,11 +217,15 @@ def _takes_loss(function: Callable[..., Any]) -> bool:
     return len(names) > 1 and names[1].kind is not inspect.Parameter.KEYWORD_ONLY
 
 
-def make_parts(values: Mapping[str, Any], data: tuple[Dataset, Dataset], seed: int, dry_run: bool) -> Parts:
+def make_parts(
+    values: Mapping[str, Any], data: tuple[Dataset, Dataset], seed: int, dry_run: bool, comm: Communicator | None = None
+) -> Parts:
     """All objects of one run with one seed; everything that can be wrong is found here, before training."""
     train, test = data
-    train_sampler = make_sampler(values, "train_sampler", train, seed, dry_run)
-    validation_sampler = make_sampler(values, "validation_sampler", test, seed, dry_run)
+    comm = comm or Serial()
+    train_sampler = make_sampler(values, "train_sampler", train, seed, dry_run, comm)
+    validation_sampler = make_sampler(values, "validation_sampler", test, seed, dry_run, comm)
     executor = make_executor(values, make_network(values, train, seed))
     executor.reseed(seed)
-    return Parts(executor, make_optimizer(values, executor), train_sampler, validation_sampler)
+    optimizer = distribute(values, make_optimizer(values, executor), comm)
+    return Parts(executor, optimizer, train_sampler, validation_sampler)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
+from deep500.distributed.world import current_world
 from deep500.errors import Deep500Error
 
 T = TypeVar("T")
@@ -22,7 +23,8 @@ def guarded(action: Callable[[], T]) -> T:
     try:
         return action()
     except Deep500Error as error:
-        sys.stderr.write(f"deep500: error: {' '.join(str(error).splitlines())}\n")
+        sys.stderr.write(f"{_rank()}deep500: error: {' '.join(str(error).splitlines())}\n")
+        _end_other_ranks(error.exit_code)
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt as interrupt:
         sys.stderr.write(f"\ndeep500: {interrupt or 'interrupted'}\n")
@@ -30,3 +32,16 @@ def guarded(action: Callable[[], T]) -> T:
     except BrokenPipeError:  # "| head" has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at exit
         raise SystemExit(1) from None
+
+
+def _rank() -> str:
+    comm = current_world()
+    return f"[rank {comm.rank}] " if comm.size > 1 else ""
+
+
+def _end_other_ranks(code: int) -> None:
+    """What ends one rank ends all: the others would wait for it."""
+    comm = current_world()
+    if comm.size > 1 and not comm.at_rest:
+        sys.stderr.flush()
+        comm.abort(code)

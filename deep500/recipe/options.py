@@ -12,7 +12,8 @@ from typing import NoReturn
 from deep500.errors import RecipeError
 
 RUN_DEFINING = (
-    "framework", "repeat", "budget", "precision", "device", "seed", "dry_run", "strict", "open", "download", "data",
+    "framework", "ranks", "repeat", "budget", "precision", "device", "seed", "dry_run", "strict", "open", "download",
+    "data",
 )  # fmt: skip
 """Options that are part of what is run; ``--resume`` takes them from the manifest."""
 
@@ -26,6 +27,7 @@ class Options:
 
     overrides: list[str]
     framework: str | None = None
+    ranks: int | None = None
     repeat: int | str = 1
     budget: float | None = None
     precision: float | None = None
@@ -71,6 +73,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="change a MUTABLE key, e.g. batch_size=128 optimizer_kwargs.lr=0.05",
     )
     add("--framework", metavar="NAME", help="run on another backend: every object of one is exchanged for its namesake")
+    add(
+        "--ranks",
+        type=_at_least(1),
+        metavar="P",
+        help="train on P processes of this machine (batch_size stays that of "
+        "all together); on a cluster use mpirun, srun or torchrun around the same command instead",
+    )
     add(
         "--repeat",
         type=_repetitions,

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from array import array
+from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any
 
+import numpy as np
+
+from deep500.distributed import Communicator, Serial
 from deep500.events import Event
 from deep500.measure.plan import Plan, Target
 from deep500.results import Record
 from deep500.results.stats import plan_to_json
 
-STEP, EPOCH, VALIDATION = "step", "epoch", "validation"
+STEP, EPOCH, VALIDATION, COMMUNICATION = "step", "epoch", "validation", "communication"
 
 
 def declared_series(batch_size: int | None) -> dict[str, dict[str, Any]]:
@@ -29,25 +33,37 @@ def declared_series(batch_size: int | None) -> dict[str, dict[str, Any]]:
 
 
 class EpochRecorder(Event):
-    """Writes every finished epoch to the disk before the next begins; samples of a seed are one launch."""
+    """Writes every finished epoch to the disk before the next begins; samples of a seed are one launch.
 
-    def __init__(self, record: Record, seed: int, trainer: Any) -> None:
+    On several ranks the time of a step is that of the slowest, and each rank's own times, and how much of them was
+    communication, are series of their own. Rank 0 writes them.
+    """
+
+    def __init__(self, record: Record, seed: int, trainer: Any, comm: Communicator | None = None) -> None:
         self.record, self.seed, self.trainer = record, seed, trainer
-        self._starts, self._durations = array("q"), array("q")
+        self.comm = Serial() if comm is None else comm
+        self._starts, self._durations, self._waits = array("q"), array("q"), array("q")
         self._begin = self._epoch_begin = 0
+        self._before = self._traffic()
+        self._sum = np.zeros(3)
 
     def before_epoch(self, run: Any) -> None:
         """Forget the steps of an epoch that was not finished."""
-        del self._starts[:], self._durations[:]
+        del self._starts[:], self._durations[:], self._waits[:]
+        self._sum = np.zeros(3)
         self._epoch_begin = perf_counter_ns()
 
     def before_batch(self, run: Any) -> None:
         """A step begins."""
+        self._before = self._traffic()
         self._begin = perf_counter_ns()
 
     def after_batch(self, run: Any) -> None:
         """A step ends."""
         self._durations.append(perf_counter_ns() - self._begin)
+        exchanged = self._traffic() - self._before
+        self._waits.append(_nanoseconds(exchanged[2]))
+        self._sum += exchanged
         self._starts.append(self._begin)
 
     def after_epoch(self, run: Any) -> None:
@@ -56,13 +72,45 @@ class EpochRecorder(Event):
         epoch = line.pop("epoch") + 1
         if not line.pop("complete"):
             return
+        durations = np.array(self._durations)
+        if self.comm.size > 1:
+            line["ranks"], durations = self._of_ranks()
+        if self.comm.rank == 0:
+            self._write_samples(line, durations)
+        self.record.add_epoch(self.seed, epoch, line, self.trainer.state())
+
+    def _of_ranks(self) -> tuple[list[dict[str, float]], np.ndarray]:
+        """What each rank communicated in this epoch, and every step's time on the slowest rank."""
+        traffic = dict(zip(("payload_bytes", "messages", "wait_seconds"), self._sum.tolist(), strict=True))
+        each = self.comm.gather_facts({**traffic, "step_seconds": sum(self._durations) / 1e9,
+                                        "steps": len(self._durations)})  # fmt: skip
+        times = self.comm.all_gather(np.array([self._durations, self._waits], np.int64), control=16 * len(self._waits))
+        if self.comm.rank == 0:
+            for rank, (durations, waits) in enumerate(times):
+                self.record.samples.append(f"{STEP}-rank-{rank}", self.seed, self._starts, durations)
+                self.record.samples.append(f"{COMMUNICATION}-rank-{rank}", self.seed, self._starts, waits)
+        return each, times[:, 0].max(axis=0)
+
+    def _traffic(self) -> np.ndarray:
+        traffic = self.comm.traffic
+        return np.array([traffic.payload_bytes, traffic.messages, traffic.seconds])
+
+    def _write_samples(self, line: dict[str, Any], durations: np.ndarray) -> None:
         samples = self.record.samples
-        samples.append(STEP, self.seed, self._starts, self._durations)
+        samples.append(STEP, self.seed, self._starts, durations)
         samples.append(EPOCH, self.seed, [self._epoch_begin], [_nanoseconds(line["train_seconds"])])
         if line["test_seconds"] is not None:
             begin = self._epoch_begin + _nanoseconds(line["train_seconds"])
             samples.append(VALIDATION, self.seed, [begin], [_nanoseconds(line["test_seconds"])])
-        self.record.add_epoch(self.seed, epoch, line, self.trainer.state())
+
+
+def communication_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]] | None:
+    """Per rank the sums over the epochs' lines of what :class:`EpochRecorder` notes; None where one process trained."""
+    each = [line["ranks"] for line in lines if line.get("ranks")]
+    if not each:
+        return None
+    return {str(rank): {name: sum(epoch[rank][name] for epoch in each) for name in each[0][rank]}
+            for rank in range(len(each[0]))}  # fmt: skip
 
 
 def _nanoseconds(seconds: float) -> int:

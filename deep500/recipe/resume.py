@@ -10,9 +10,10 @@ from deep500.errors import ResultsError, TrainingError
 from deep500.recipe.console import Console
 from deep500.recipe.options import Options, parse_options
 from deep500.recipe.plan import Plan, Source
-from deep500.results import MetricResult, RecipeResult, Record, write_report
+from deep500.results import RecipeResult, Record, write_report
 from deep500.results.record import REPORT
 from deep500.results.rules import write_rules
+from deep500.results.verdict import metric_from
 from deep500.results.verify import SUMS, seal, write_stats
 
 
@@ -64,7 +65,7 @@ def finished_before(record: Record, console: Console) -> RecipeResult:
     summary = record.summary() or {}
     if summary.get("status") == "failed":
         raise TrainingError(f"{summary['error']} (in {record.path}, which had ended so before: start a new run)")
-    metrics = [MetricResult(**{k: v for k, v in one.items() if k != "standing"}) for one in summary["metrics"]]
+    metrics = [metric_from(one) for one in summary["metrics"]]
     labels = tuple(summary["labels"])
     if not (record.path / SUMS).exists():  # it was stopped between its last figures and its seal
         write_stats(record.path)

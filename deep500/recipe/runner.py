@@ -6,10 +6,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from deep500.distributed import world
 from deep500.recipe.console import Console
 from deep500.recipe.guard import guarded
 from deep500.recipe.options import Options, parse_options
 from deep500.recipe.plan import Source, make_plan, mutable_lines
+from deep500.recipe.ranks import SilentConsole, check_size, start_ranks
 from deep500.recipe.resume import check_same, find_run, finished_before, options_of
 from deep500.recipe.session import Session
 from deep500.results import UNJUDGED, RecipeResult
@@ -45,7 +47,10 @@ def run_recipe(
     path = caller.get("__file__")
     source = Source.of(path)
     if argv is None and caller.get("__name__") == "__main__" and path is not None:
-        return guarded(lambda: execute(fixed, mutable, metrics, _options(sys.argv[1:], source, caller), source))
+        command = [str(path), *sys.argv[1:]]
+        return guarded(
+            lambda: execute(fixed, mutable, metrics, _options(sys.argv[1:], source, caller), source, command)
+        )
     return execute(fixed, mutable, metrics, _options(argv or (), source, caller), source)
 
 
@@ -54,13 +59,14 @@ def _options(argv: Sequence[str], source: Source, caller: Mapping[str, Any]) -> 
 
 
 def execute(
-    fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Sequence[Any], options: Options, source: Source
-) -> RecipeResult:
-    """Run a recipe with parsed options; see :func:`run_recipe`."""
-    console = Console(options)
+    fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Sequence[Any], options: Options, source: Source,
+    command: Sequence[str] | None = None,
+) -> RecipeResult:  # fmt: skip
+    """Run a recipe with parsed options; see :func:`run_recipe`. ``command`` starts it again, on every rank."""
     record = find_run(options, source) if options.resume is not None else None
     if record is not None:
         options = options_of(record, options)
+    console = Console(options)
     plan = make_plan(fixed, mutable, metrics, options)
     if options.list_mutable:
         for line in mutable_lines(plan, fixed, mutable):
@@ -68,6 +74,15 @@ def execute(
         return RecipeResult(f"{UNJUDGED} (nothing was run)")
     if record is not None:
         check_same(record, plan, source)
-        if record.summary() is not None:
-            return finished_before(record, console)
-    return Session(plan, options, source, console).run(record)
+    start_ranks(options, command)
+    comm = world()
+    check_size(options, comm)
+    if comm.rank != 0:
+        console = SilentConsole(options)
+    comm.at_rest = True
+    if record is not None and record.summary() is not None:
+        return finished_before(record, console)
+    comm.at_rest = False
+    result = Session(plan, options, source, console, comm).run(record)
+    comm.at_rest = True
+    return result

@@ -60,6 +60,11 @@ KEYS: dict[str, Key] = {
     "loss": Key("'cross_entropy' or 'mean_squared_error', for models without a 'loss'", default="cross_entropy"),
     "preprocessing": Key("transformations of training and validation batches", default=(), check=_list),
     "augmentation": Key("transformations of training batches only", default=(), check=_list),
+    "scheme": Key(
+        "how ranks train together: callable(optimizer, comm); d5.ConsistentDecentralized if absent",
+        companions=True,
+        check=_maker,
+    ),
     "schedule": Key("learning-rate schedule"),
     "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient"),
     "gradient_transform": Key("callable on all gradients together, such as global clipping"),

@@ -8,6 +8,7 @@ import datetime
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from deep500.distributed import Communicator, Serial
 from deep500.errors import ResultsError, TrainingError
 from deep500.events import Event
 from deep500.measure.fingerprint import differences, fingerprint, full_environment
@@ -17,7 +18,9 @@ from deep500.recipe.names import describe
 from deep500.recipe.options import Options
 from deep500.recipe.plan import Plan, Source
 from deep500.recipe.plugins import load_custom_ops
-from deep500.recipe.recording import EpochRecorder, declared_series
+from deep500.recipe.rank_times import write_rank_times
+from deep500.recipe.ranks import check_agreement, common_epoch, ranks_facts, record_of_rank, result_of_all
+from deep500.recipe.recording import EpochRecorder, communication_of, declared_series
 from deep500.recipe.repetition import Look
 from deep500.results import (
     FAILED,
@@ -44,9 +47,13 @@ SUMMARY_SCHEMA = "deep500-summary-1"
 class Session:
     """One run of a plan, from data to report."""
 
-    def __init__(self, plan: Plan, options: Options, source: Source, console: Console) -> None:
+    def __init__(
+        self, plan: Plan, options: Options, source: Source, console: Console, comm: Communicator | None = None
+    ) -> None:
         self.plan, self.options, self.source, self.console = plan, options, source, console
+        self.comm = Serial() if comm is None else comm
         self.notes = Notes()
+        self.ranks: dict[str, Any] = {}
         self.seeds = list(plan.seeds)
         self.look: Look | None = None
         self.labels: tuple[str, ...] = ()
@@ -57,21 +64,29 @@ class Session:
         self.custom_ops = load_custom_ops(self.plan.values["custom_ops"], self.source.folder)
         with self.notes.collecting(self.options.strict):
             data = load_data(self.plan.values, self.options.strict, self.options.download, self.options.data)
-            parts = make_parts(self.plan.values, data, self.plan.seeds[0], self.options.dry_run)
+            parts = make_parts(self.plan.values, data, self.plan.seeds[0], self.options.dry_run, self.comm)
+        check_agreement(self.comm, {"recipe": self.plan.resolved, "recipe file": self.source.sha256(),
+                                    "data": _data_facts(data)})  # fmt: skip
         self._label(data)
         for warning in self.notes.warnings:
             self.console.warn(warning)
         resumed = record is not None
-        if record is None:
-            manifest = self._manifest(data, parts)
-            record = Record.create(self.options.out, self.source.name, manifest)
-            ledger.enter(record.path.parent, {"run": record.path.name, "at": _now(), "argv": manifest["argv"],
-                                              "resolved_sha256": full_hash(manifest["resolved"])})  # fmt: skip
+        self.ranks = ranks_facts(self.comm, parts.optimizer)
+        if record is None and self.comm.rank == 0:
+            record = self._new_record(data, parts)
+        record = record_of_rank(record, self.comm)
         with record.held():
             if resumed:
                 self._note_resumption(record, data)
             self.console.say(f"results: {record.path}")
-            return self._work(record, data, parts)
+            return result_of_all(self._work(record, data, parts), self.comm)
+
+    def _new_record(self, data: tuple[Dataset, Dataset], parts: Parts) -> Record:
+        manifest = self._manifest(data, parts)
+        record = Record.create(self.options.out, self.source.name, manifest)
+        ledger.enter(record.path.parent, {"run": record.path.name, "at": _now(), "argv": manifest["argv"],
+                                          "resolved_sha256": full_hash(manifest["resolved"])})  # fmt: skip
+        return record
 
     def _work(self, record: Record, data: tuple[Dataset, Dataset], parts: Parts) -> RecipeResult:
         try:
@@ -83,6 +98,8 @@ class Session:
         except KeyboardInterrupt as interrupt:
             interrupt.args = (f"interrupted; go on with: --resume {record.path}",)
             raise
+        if self.comm.rank != 0:
+            return RecipeResult(FAILED, [], str(record.path))  # rank 0 says what it is
         about = Circumstances(self.options.dry_run, any(half.stand_in for half in data))
         results = [
             judge(metric, target, [per_seed[number] for per_seed in values], about, self._notes(record, metric.name))
@@ -104,8 +121,8 @@ class Session:
         repetition = self.plan.repetition
         judged = [metric.name for metric, target in self.plan.metrics if target is not None]
         while repetition is not None:
-            self.look = repetition.look(record, self.seeds, judged)
-            if self.look.over:
+            self.look = repetition.look(record, self.seeds, judged) if self.comm.rank == 0 else None
+            if self.comm.gather_facts(self.look is not None and self.look.over)[0]:
                 return
             self.seeds.append(self.seeds[-1] + 1)
             record.write_manifest({**record.manifest(), "seeds": self.seeds})
@@ -117,11 +134,11 @@ class Session:
     ) -> list[float | None]:
         """The metrics' values of one seed, trained from its newest checkpoint unless it is finished already."""
         names = [metric.name for metric, _ in self.plan.metrics]
-        found = record.finished_seed(seed)
+        found = self.comm.gather_facts(record.finished_seed(seed) if self.comm.rank == 0 else None)[0]
         if found is None:
             if parts is None:
                 with self.notes.collecting(self.options.strict):
-                    parts = make_parts(self.plan.values, data, seed, self.options.dry_run)
+                    parts = make_parts(self.plan.values, data, seed, self.options.dry_run, self.comm)
             metrics = [copy.deepcopy(metric) for metric, _ in self.plan.metrics]  # seeds share nothing
             statistics = self._train(record, seed, parts, metrics)
             if statistics.stopped_by is not None:
@@ -145,11 +162,13 @@ class Session:
             parts.train_sampler, parts.validation_sampler, parts.executor, parts.optimizer, loss=LOSS,
             label=parts.train_sampler.dataset.label_name, seed=seed,
         )  # fmt: skip
-        state = record.rewind(seed)
+        state = record.rewind(seed, lambda epochs: common_epoch(epochs, self.comm))
         if state is not None:
             trainer.load_state(state)
-        listeners = [EpochRecorder(record, seed, trainer), *self._listeners(seed, metrics)]
-        return trainer.run(self.plan.values["epochs"], listeners)
+        listeners = [EpochRecorder(record, seed, trainer, self.comm), *self._listeners(seed, metrics)]
+        statistics = trainer.run(self.plan.values["epochs"], listeners)
+        statistics.communication = communication_of(record.epochs(seed)) if self.comm.rank == 0 else None
+        return statistics
 
     def _listeners(self, seed: int, metrics: Sequence[Any]) -> list[Event]:
         values = self.plan.values
@@ -173,6 +192,8 @@ class Session:
             "argv": self.options.defining(),
             "data": _data_facts(data),
             "backend": parts.executor.backend,
+            "ranks": self.comm.size,
+            "processes": self.ranks,
             "device": {"asked": describe(asked), "used": str(parts.executor.device)},
             "custom_ops": self.custom_ops,
             "warnings": self.notes.warnings,
@@ -212,6 +233,7 @@ class Session:
             "repetition": self.plan.repetition.summary(self.look) if self.plan.repetition and self.look else None,
             "finished": _now(),
         }
+        write_rank_times(record, self.comm.size, self.seeds, communication_of(record.epochs()))
         write_stats(record.path)
         record.write_summary(summary)
         write_claims(record.path)

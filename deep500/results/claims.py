@@ -128,7 +128,8 @@ def _breakdown(record: Record, manifest: Mapping[str, Any]) -> list[dict[str, An
         spans = [store.load(name, seed) for name in ("epoch", "validation") if (name, seed) in known]
         ends = max(int((span["start_ns"] + span["duration_ns"]).max()) for span in spans if span.size)
         lasted = (ends - int(spans[0]["start_ns"].min())) / 1e9
-        steps, epochs = (float(store.durations(name, seed).sum()) for name in ("step", "epoch"))
+        own = "step-rank-0" if ("step-rank-0", seed) in known else "step"  # "step" is of the slowest rank each time
+        steps, epochs = (float(store.durations(name, seed).sum()) for name in (own, "epoch"))
         validation = sum(float(store.durations("validation", seed).sum()) for _ in spans[1:])
         parts["steps"] += steps
         parts["rest of epochs"] += max(0.0, epochs - steps)

@@ -21,7 +21,7 @@ import datetime
 import hashlib
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,29 +139,41 @@ class Record:
         append_line(self.path / METRICS, {**line, "seed": seed, "epoch": epoch})
         save_checkpoint(self._checkpoints(seed), epoch, state)
 
-    def rewind(self, seed: int) -> dict[str, Any] | None:
-        """Go back to the seed's newest checkpoint that can be read and forget what was recorded after it.
+    def rewind(self, seed: int, choose: Callable[[list[int]], int | None] | None = None) -> dict[str, Any] | None:
+        """Go back to a checkpoint of the seed that can be read and forget what was recorded after it.
+
+        Args:
+            seed: whose.
+            choose: picks one of these epochs, or None for none of them; the newest without it. Ranks choose together.
 
         Returns:
             the checkpoint's ``{"arrays", "values", "epoch"}``, or None if the seed must begin anew.
         """
-        for left_over in self.path.rglob(".*.tmp"):  # of a write that a crash cut short
-            with writing(left_over):
-                left_over.unlink()
-        state: dict[str, Any] | None = None
-        for path in reversed(list_checkpoints(self._checkpoints(seed))):
+        self._clear_left_overs()
+        states: dict[int, dict[str, Any]] = {}
+        for path in list_checkpoints(self._checkpoints(seed)):
             try:
                 state = load_checkpoint(path)
-                break
+                states[state["epoch"]] = state
             except ResultsError:
                 with writing(path):  # damaged: the one before is as good, a few epochs earlier
                     path.unlink()
-        done = 0 if state is None else state["epoch"]
+        epochs = sorted(states)
+        done = (choose(epochs) if choose else max(epochs, default=None)) or 0
+        self.forget_after(seed, done)
+        return states.get(done)
+
+    def _clear_left_overs(self) -> None:
+        for left_over in self.path.rglob(".*.tmp"):  # of a write that a crash cut short
+            with writing(left_over):
+                left_over.unlink()
+
+    def forget_after(self, seed: int, epoch: int) -> None:
+        """Forget what was recorded of a seed after so many epochs."""
         self.samples.trim()
-        self.samples.keep_blocks(seed, done)
-        kept = [line for line in self.epochs() if line["seed"] != seed or line["epoch"] <= done]
+        self.samples.keep_blocks(seed, epoch)
+        kept = [line for line in self.epochs() if line["seed"] != seed or line["epoch"] <= epoch]
         write_atomic(self.path / METRICS, "".join(to_json(line, indent=None) + "\n" for line in kept))
-        return state
 
     def finished_seed(self, seed: int) -> dict[str, float | None] | None:
         """The metrics' values of a seed by name, None if it is not finished."""

@@ -55,6 +55,11 @@ class MetricResult:
         return {**asdict(self), "standing": self.standing}
 
 
+def metric_from(content: Mapping[str, Any]) -> MetricResult:
+    """The inverse of :meth:`MetricResult.as_dict`."""
+    return MetricResult(**{key: value for key, value in content.items() if key != "standing"})
+
+
 @dataclass(frozen=True)
 class Circumstances:
     """What keeps a run, or its quality metrics, from being judged."""
@@ -132,13 +137,16 @@ def repetition_sentence(content: Mapping[str, Any]) -> str:
         'precision reached: 8 seeds until every 95 % interval over seeds was within 5 % (step 3.1 %); 41 of 60 s'
     """
     seeds = f"{content['seeds']} seed{'' if content['seeds'] == 1 else 's'}"
-    widths = ", ".join(f"{name} {'no interval' if one is None else f'{100 * one:.2g} %'}"
-                       for name, one in content["achieved"].items())  # fmt: skip
+    widths = ", ".join(f"{name} {_percent(one)}" for name, one in content["achieved"].items())
     wanted = f"{100 * content['level']:g} % interval over seeds was within {100 * content['precision']:g} % ({widths})"
     spent = f"{content['seconds']:.3g} of {content['budget']:g} s"
     if content["reached"]:
         return f"precision reached: {seeds} until every {wanted}; {spent}"
     return f"precision NOT reached: the budget ended after {seeds}, before every {wanted}; {spent}"
+
+
+def _percent(part: float | None) -> str:
+    return "no interval" if part is None else f"{100 * part:.2g} %" if part < 1 else f"{100 * part:.0f} %"
 
 
 @dataclass(frozen=True)

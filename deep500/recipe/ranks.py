@@ -1,0 +1,190 @@
+"""A recipe on several ranks: start them, see that they run the same, and let rank 0 alone write results."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deep500.distributed import Communicator, ConsistentDecentralized, DistributedOptimizer
+from deep500.distributed.launch import THREADS, launch, started
+from deep500.distributed.sampler import DistributedSampler
+from deep500.errors import CommunicationError, RecipeError
+from deep500.events import Event
+from deep500.measure.environment import describe
+from deep500.recipe.console import Console
+from deep500.recipe.options import Options
+from deep500.results import RecipeResult, Record
+from deep500.results.checkpoint import save_checkpoint
+from deep500.results.verdict import metric_from
+
+WRITING_SECONDS = 600.0
+"""How long the other ranks wait while rank 0 writes its results."""
+
+
+def start_ranks(options: Options, command: Sequence[str] | None) -> None:
+    """Where ``--ranks`` asks for more ranks than this process is one of: start them, wait, and leave with their code.
+
+    Args:
+        options: of the recipe.
+        command: what to start on every rank: a file, or ``-m`` and a module, and arguments; None: there is none.
+
+    Raises:
+        RecipeError: the recipe was called by a program, which cannot be started again on every rank.
+        SystemExit: the ranks have run.
+    """
+    if options.ranks is None or options.ranks == 1 or started():
+        return
+    if command is None:
+        raise RecipeError(
+            f"got --ranks {options.ranks} from within a program; expected a recipe's file or 'deep500 run': start "
+            f"those, or the program itself with mpirun -n {options.ranks}"
+        )
+    sys.stdout.flush()
+    raise SystemExit(launch(options.ranks, command))
+
+
+def check_size(options: Options, comm: Communicator) -> None:
+    """Note in the options how many ranks there are; raises RecipeError unless that is what ``--ranks`` says."""
+    if options.ranks is not None and options.ranks != comm.size:
+        raise RecipeError(
+            f"got --ranks {options.ranks} in a world of {comm.size}; expected the number that the launcher started: "
+            "leave --ranks out, or give both the same"
+        )
+    options.ranks = comm.size if comm.size > 1 else None
+
+
+def check_agreement(comm: Communicator, facts: Mapping[str, Any]) -> None:
+    """Raise CommunicationError naming the first fact in which a rank differs from rank 0.
+
+    Args:
+        facts: what JSON can hold and must be the same everywhere; installed versions are added.
+    """
+    if comm.size == 1:
+        return
+    everywhere = comm.gather_facts({**facts, "versions": describe()["versions"]})
+    for rank, theirs in enumerate(everywhere):
+        for path, expected, got in _differences(everywhere[0], theirs, ""):
+            raise CommunicationError(
+                f"got ranks that do not run the same: {path} is {expected!r} on rank 0, {got!r} on rank {rank}; "
+                "expected the same recipe, options, data and packages on each: install and start the same everywhere"
+            )
+
+
+def _differences(a: Any, b: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in [*a, *(key for key in b if key not in a)]:
+            yield from _differences(a.get(key), b.get(key), f"{path}.{key}" if path else key)
+    elif a != b:
+        yield path, a, b
+
+
+def share(sampler: Any, values: Mapping[str, Any], comm: Communicator, training: bool) -> Any:
+    """This rank's part of a sampler; the sampler itself where there is one rank."""
+    if comm.size == 1:
+        return sampler
+    ranks = list(scheme_of(values).computing_ranks(comm.size)) if training else list(range(comm.size))
+    return DistributedSampler(sampler, ranks.index(comm.rank) if comm.rank in ranks else None, len(ranks))
+
+
+def scheme_of(values: Mapping[str, Any]) -> Any:
+    """The recipe's scheme: what its key says, else ConsistentDecentralized."""
+    return values["scheme"] or ConsistentDecentralized
+
+
+def distribute(values: Mapping[str, Any], optimizer: Any, comm: Communicator) -> Any:
+    """The optimizer in its scheme; itself where there is one rank and the recipe names no scheme.
+
+    Raises:
+        RecipeError: the key makes something else than a DistributedOptimizer.
+        CommunicationError: the scheme needs more ranks.
+    """
+    if comm.size == 1 and values["scheme"] is None:
+        return optimizer
+    made = scheme_of(values)(optimizer, comm, *values["scheme_args"], **values["scheme_kwargs"])
+    if not isinstance(made, DistributedOptimizer):
+        raise RecipeError(
+            f"scheme: got {type(made).__name__}; expected a DistributedOptimizer, such as d5.ConsistentDecentralized"
+        )
+    return made
+
+
+def record_of_rank(record: Record | None, comm: Communicator) -> Record:
+    """The folder that rank 0 writes, as this rank may use it."""
+    path = comm.gather_facts(None if record is None else str(record.path))[0]
+    return RankRecord(Path(path), comm.rank) if comm.rank else Record(Path(path))
+
+
+def common_epoch(epochs: Sequence[int], comm: Communicator) -> int | None:
+    """The newest epoch that every rank has a checkpoint of, None if there is none."""
+    everywhere = comm.gather_facts(list(epochs))
+    return max(set(everywhere[0]).intersection(*everywhere[1:]), default=None)
+
+
+def result_of_all(mine: RecipeResult, comm: Communicator) -> RecipeResult:
+    """Rank 0's result, on every rank, once it is written."""
+    facts = {"verdict": mine.verdict, "path": mine.path, "report": mine.report, "labels": mine.labels,
+             "metrics": [metric.as_dict() for metric in mine.metrics]}  # fmt: skip
+    with comm.patience(WRITING_SECONDS):
+        first = comm.gather_facts(facts)[0]
+    if comm.rank == 0:
+        return mine
+    metrics = [metric_from(one) for one in first["metrics"]]
+    return RecipeResult(first["verdict"], metrics, first["path"], first["report"], tuple(first["labels"]))
+
+
+def ranks_facts(comm: Communicator, optimizer: Any) -> dict[str, Any]:
+    """What a manifest says of the ranks: how many, what moves the bytes, the scheme, and where they run."""
+    known = [name for name in THREADS if name in os.environ]
+    here = {"host": platform.node(), "threads": {name: os.environ[name] for name in known}}
+    scheme = type(optimizer).__name__ if isinstance(optimizer, DistributedOptimizer) else None
+    return {"count": comm.size, "transport": comm.transport, "library": getattr(comm, "library", None),
+            "scheme": scheme, "timeout_s": comm.timeout, "each": comm.gather_facts(here)}  # fmt: skip
+
+
+class RankRecord(Record):
+    """What a rank other than 0 has of the results folder: checkpoints of its own. Nothing else is written."""
+
+    def __init__(self, path: Path, rank: int) -> None:
+        super().__init__(path)
+        self.rank = rank
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Rank 0 holds it."""
+        yield
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Rank 0 does."""
+
+    def finish_seed(self, seed: int, values: Mapping[str, float | None], stopped_by: str | None,
+                    notes: Mapping[str, Mapping[str, Any]] | None = None) -> None:  # fmt: skip
+        """Rank 0 does."""
+
+    def add_epoch(self, seed: int, epoch: int, line: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        """Keep this rank's checkpoint."""
+        save_checkpoint(self._checkpoints(seed), epoch, state)
+
+    def forget_after(self, seed: int, epoch: int) -> None:
+        """Rank 0 does."""
+
+    def _checkpoints(self, seed: int) -> Path:
+        return super()._checkpoints(seed) / f"rank-{self.rank}"
+
+
+class SilentConsole(Console):
+    """The console of the other ranks."""
+
+    def force(self, text: str) -> None:
+        """Rank 0 says it."""
+
+    def warn(self, text: str) -> None:
+        """Rank 0 says it."""
+
+    def progress(self, seed: int, labels: Sequence[str]) -> list[Event]:
+        """Rank 0 shows it."""
+        return []
