@@ -106,10 +106,7 @@ def exact_coverage(n: int, low: int, high: int) -> float:
 
 @pytest.mark.parametrize(("n", "wrong"), [(6, 0.78), (10, 0.89), (20, 0.88), (200, 0.92)])
 def test_ours_are_liblsbs_ranks_with_the_sign_set_right(n, wrong):
-    """liblsb passes a negative z: its "high" is the lower end, and the interval between is too narrow.
-
-    The samples are the ranks themselves; liblsb's own data are not part of this repository.
-    """
+    """liblsb passes a negative z: its "high" is the lower end, the interval between is too narrow. Samples are ranks."""
     z = float(norm.ppf(0.025))  # negative, as there
     high, low = ranks_of(n, z)
     assert exact_coverage(n, low, high) == pytest.approx(wrong, abs=0.006)
@@ -117,3 +114,21 @@ def test_ours_are_liblsbs_ranks_with_the_sign_set_right(n, wrong):
     ours = median_interval(np.arange(1.0, n + 1))
     assert abs(ours.low - max(1, right[0])) <= 1 and abs(ours.high - min(n, right[1])) <= 1
     assert exact_coverage(n, int(ours.low), int(ours.high)) >= 0.95
+
+
+LIBLSB = [  # microseconds: first 20 of R/sample_data/lsb.bh_clampi_HT_1000_1048576_16.r0 in github.com/spcl/liblsb
+    299.278320, 164.743164, 155.402344, 790.330078, 200.138672, 57.629883, 123.633789, 97.230469, 109.882812,
+    269.393555, 46.706055, 32.522461, 22.221680, 39.478516, 255.637695, 69.524414, 56.540039, 102.804688, 88.712891,
+    176.483398,
+]  # fmt: skip
+
+
+def test_liblsbs_sample_data_get_the_corrected_interval():
+    """Its scripts would say 70 to 165: ranks 7 to 14 of 20, which cover 88 %."""
+    ordered, z = np.sort(LIBLSB), float(norm.ppf(0.975))
+    ours = median_interval(LIBLSB)
+    assert (ours.low, ours.high) == (ordered[6 - 1], ordered[15 - 1]) == (57.629883, 176.483398)
+    script = [ordered[rank - 1] for rank in ranks_of(20, -z)][::-1]
+    right = [ordered[rank - 1] for rank in ranks_of(20, z)]
+    assert right[0] <= ours.low < script[0] and script[1] < ours.high <= right[1]
+    assert script == [69.524414, 164.743164] and ranks_of(20, -z) == (14, 7)
