@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deep500 import cli
-from deep500.compare.runs import InvalidComparison, compare_runs
+from deep500.compare.runs import InvalidComparison, _comparable, _mann_whitney, _one, compare_runs
 from deep500.recipe.recording import declared_series
 from deep500.results.samples import SampleStore
 from deep500.results.verify import seal, write_stats
@@ -73,6 +73,29 @@ def test_few_launches_that_differ_are_not_pooled(tmp_path):
     assert step.basis.endswith(", 7 of each are needed")
     alike = compare_runs(make(tmp_path / "c", launches=3), make(tmp_path / "d", 1.5, launches=3, seed=1)).series[0]
     assert (alike.verdict, alike.basis) == ("slower", "within 3 launches")
+
+
+def verdicts(launches, effect, trials=150, spread=0.05):
+    """What is said of runs whose launches lie 5 % apart, by launches and by all samples together."""
+    rng, said = np.random.default_rng(launches), {"by launches": [], "all together": []}
+    for _ in range(trials):
+        levels = np.exp(spread * rng.standard_normal((2, launches, 1))) * np.array([1, 1 + effect])[:, None, None]
+        sides = [list(side) for side in levels * np.exp(0.02 * rng.standard_normal((2, launches, 60)))]
+        values, basis, sound = _comparable(sides)
+        said["by launches"].append(_one("step", values, _mann_whitney(*values), basis, sound, 0.02).verdict)
+        pooled = [np.concatenate(side) for side in sides]
+        said["all together"].append(_one("step", pooled, _mann_whitney(*pooled), "", True, 0.02).verdict)
+    return {how: np.mean([word in ("faster", "slower") for word in words]) for how, words in said.items()}
+
+
+@pytest.mark.parametrize("launches", [3, 8])
+def test_no_false_verdicts_where_launches_differ(launches):
+    false = verdicts(launches, 0.0)
+    assert false["by launches"] <= 0.06 and false["all together"] > 0.5, "the test does not bite"
+
+
+def test_an_effect_larger_than_the_spread_of_launches_is_found():
+    assert verdicts(16, 0.3)["by launches"] >= 0.95
 
 
 def test_few_samples_resolve_nothing(tmp_path):
