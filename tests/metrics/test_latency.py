@@ -66,7 +66,8 @@ def test_warm_up_is_cut_and_drift_is_no_number():
     clock = Clock()
     metric = StepLatency(clock=clock.nanoseconds)
     assert steps(metric, clock, [9.0, 8.0, 7.0, 6.0, 5.0, *flat]) == pytest.approx(np.median(flat), rel=2e-3)
-    assert metric.details["warm_up"] >= 5 and metric.details["low"] < 1 < metric.details["high"]
+    assert metric.details["warm_up"] >= 5 and metric.details["n"] == 505 - metric.details["warm_up"]
+    assert metric.details["low"] < 1 < metric.details["high"]
     metric = StepLatency(clock=clock.nanoseconds)
     assert steps(metric, clock, flat + np.linspace(0, 1, 500)) is None and metric.reason.startswith("no steady state")
     metric = StepLatency(clock=clock.nanoseconds)

@@ -144,6 +144,6 @@ def test_variance_over_seeds_is_of_the_values():
     assert (metric.name, metric.unit, metric.direction) == ("variance_of_test_accuracy", "%²", "lower")
     assert metric.combine([90.0, 92.0, 97.0]).value == pytest.approx(np.var([90, 92, 97], ddof=1))
     assert metric.combine([90.0]).value is None and "--repeat 2" in metric.combine([90.0]).remark
-    assert metric.combine([90.0, None]).value is None
+    assert metric.combine([90.0, None]).value is None and metric.combine([90.0, 91.0, None]).value is None
     with pytest.raises(InputError, match="watches the run"):
         VarianceOverSeeds(WallTime())
