@@ -115,11 +115,10 @@ class ScalingEfficiency(Metric):
 
     def measure(self, statistics: Any) -> float | None:
         """The efficiency; None for a run that was not distributed."""
-        ranks, seconds = getattr(statistics, "communication", None), statistics.total("train_seconds")
-        self.reason = (
-            "" if ranks and seconds else "the run was not distributed" if not ranks else "no time was measured"
-        )
-        if self.reason:
+        ranks, seconds = statistics.communication, statistics.total("train_seconds")
+        self.reason = ""
+        if not ranks or not seconds:
+            self.reason = "no time was measured" if ranks else "the run was not distributed"
             return None
         processes = len(ranks)
         speedup = self.base_seconds / seconds * (processes if self.weak else 1)
