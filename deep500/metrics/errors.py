@@ -28,6 +28,7 @@ class ErrorMetric(abc.ABC):
     name: str
     unit = ""
     direction = "lower"
+    kind = "quality"
 
     def compare(self, outputs: Any, reference: Any) -> float:
         """The error of one array, or of a list of arrays taken together.
@@ -67,7 +68,8 @@ class NormDifference(ErrorMetric):
         return error / size if size else (0.0 if error == 0 else math.inf)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        order = f"{self.order:g}, " if type(self) is NormDifference else ""
+        return f"{type(self).__name__}({order}relative={self.relative})"
 
 
 class L1Error(NormDifference):
