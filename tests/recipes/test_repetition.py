@@ -18,6 +18,7 @@ from deep500.recipe.recording import declared_series
 from deep500.recipe.repetition import Repetition, _is_look
 from deep500.results import Record
 from deep500.results.ledger import NAME
+from deep500.results.verdict import repetition_sentence
 from deep500.results.verify import verify
 from tests.recipes.common import quick
 
@@ -158,3 +159,12 @@ def test_words_that_do_not_fit_are_one_line(words, message):
     with pytest.raises(RecipeError) as caught:
         parse_options(words)
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("achieved", "words"), [
+    ({"a": 0.0123, "b": 0.5}, "(a 1.2 %, b 50 %)"), ({"a": 12.346}, "(a 1235 %)"), ({"a": None}, "(a no interval)"),
+])  # fmt: skip
+def test_the_sentence_says_how_tight_it_is(achieved, words):
+    content = {"seeds": 7, "seconds": 61.234, "budget": 60.0, "level": 0.95, "precision": 0.05, "reached": False}
+    sentence = repetition_sentence({**content, "achieved": achieved})
+    assert words in sentence and sentence.startswith("precision NOT reached") and sentence.endswith("; 61.2 of 60 s")
