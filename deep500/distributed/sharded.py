@@ -88,8 +88,9 @@ class ShardedOptimizer(DistributedOptimizer):
             buckets.put(part, self.samples)
             for bucket in buckets.all:
                 bucket.reduce(self.comm, self.samples, root=rank)
-                bucket.divide()
             if rank == self.comm.rank:
+                for bucket in buckets.all:
+                    bucket.divide()
                 found.update(zip(share, self.tensors(buckets.views()), strict=True))
         return list(found.values())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from deep500.distributed.buckets import BUCKET_BYTES, Buckets
 from deep500.distributed.communicator import Communicator
 from deep500.distributed.optimizer import DistributedOptimizer
+from deep500.distributed.overlap import GradientMean
 from deep500.training.optimizers.base import Optimizer
 
 
@@ -25,21 +26,50 @@ class ConsistentDecentralized(DistributedOptimizer):
     Args:
         base_optimizer, comm: see :class:`~deep500.distributed.optimizer.DistributedOptimizer`.
         bucket_bytes: size of a bucket.
+        overlap: whether buckets travel during the backward pass, where the backend can tell; the result is the same bit
+            by bit. A base optimizer that runs backward more than once in a step needs False.
     """
 
     def __init__(
-        self, base_optimizer: Optimizer, comm: Communicator | None = None, bucket_bytes: int = BUCKET_BYTES
-    ) -> None:
+        self, base_optimizer: Optimizer, comm: Communicator | None = None, bucket_bytes: int = BUCKET_BYTES,
+        overlap: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__(base_optimizer, comm)
-        self.bucket_bytes = bucket_bytes
-        self._buckets: Buckets | None = None
+        self.bucket_bytes = positive("bucket_bytes", bucket_bytes)
+        self.overlap = overlap and self.comm.size > 1
+        self._mean: tuple[tuple[Any, ...], GradientMean, dict[str, int]] | None = None
+        self._watching = False
+
+    def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """One step of the base optimizer with the mean gradient, which is collected from the backward pass on."""
+        if self.overlap:
+            self._gradient_mean(self.base_optimizer.parameter_names())[0].begin(self.samples)
+            if not self._watching:
+                self.overlap = self._watching = self.executor.watch_gradients(self._ready)
+        return super().step(inputs)
 
     def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
         """The weighted mean over ranks."""
-        arrays = self.arrays(gradients)
-        if self._buckets is None or not self._buckets.fits(arrays):
-            self._buckets = Buckets.of(arrays, size=self.bucket_bytes)
-        return self.tensors(self._buckets.mean(self.comm, arrays, self.samples))
+        mean, _ = self._gradient_mean(names)
+        if not mean.active:
+            mean.begin(self.samples)
+        absent, to_numpy = set(mean.absent), self.network.to_numpy
+        arrays = [to_numpy(gradient) if i in absent else None for i, gradient in enumerate(gradients)]
+        return self.tensors(mean.finish(arrays))
+
+    def _ready(self, name: str, gradient: Any) -> None:
+        """The backward pass has this gradient."""
+        if self._mean is not None and self._mean[1].active and name in self._mean[2]:
+            self._mean[1].put(self._mean[2][name], self.network.to_numpy(gradient))
+
+    def _gradient_mean(self, names: Sequence[str]) -> tuple[GradientMean, dict[str, int]]:
+        key = (self.network.version, *names)
+        if self._mean is None or self._mean[0] != key:
+            values = [self.network.parameters[name].value for name in names]
+            shapes, dtypes = [value.shape for value in values], [value.dtype for value in values]
+            mean = GradientMean(self.comm, shapes, dtypes, self.bucket_bytes)
+            self._mean = (key, mean, {name: position for position, name in enumerate(names)})
+        return self._mean[1], self._mean[2]
 
 
 class ConsistentParameterServer(DistributedOptimizer):
@@ -56,7 +86,8 @@ class ConsistentParameterServer(DistributedOptimizer):
         buckets.put(arrays, self.samples)
         for bucket in buckets.all:
             bucket.reduce(self.comm, self.samples, root=0)
-            bucket.divide()
+            if self.comm.rank == 0:  # elsewhere there is no sum, and perhaps no sample to divide by
+                bucket.divide()
         return self.tensors(buckets.views()) if self.comm.rank == 0 else gradients
 
     def mix(self) -> None:

@@ -76,7 +76,14 @@ class Compression(DistributedOptimizer):
         """The sum over ranks of what each sends, and what this rank sent; flat, two arrays other than the values."""
 
     def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
-        """The sum of all ranks' contributions; what this one held back is its residual."""
+        """The sum of all ranks' contributions; what this one held back is its residual.
+
+        Values that are not finite arrive as such, without a warning: the trainer names the step that they come from.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._exchanged(names, gradients)
+
+    def _exchanged(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
         arrays = self.arrays(gradients)
         buckets = self._laid_out(names, arrays)
         buckets.put(arrays, self.share())

@@ -42,7 +42,7 @@ class PowerSGD(Compression):
     ) -> None:
         from deep500.training.samplers import checked_integer
 
-        self.rank, self.seed = positive("rank", rank), checked_integer("seed", seed, 0)
+        self.matrix_rank, self.seed = positive("rank", rank), checked_integer("seed", seed, 0)
         self.q: dict[str, np.ndarray] = {}
         super().__init__(base_optimizer, comm)
 
@@ -69,12 +69,12 @@ class PowerSGD(Compression):
         if tensor.ndim < 2 or not tensor.size:
             return None
         matrix = tensor.reshape(tensor.shape[0], -1)
-        rank = min(self.rank, *matrix.shape)
+        rank = min(self.matrix_rank, *matrix.shape)
         return matrix if sum(matrix.shape) * rank < matrix.size else None
 
     def _first(self, name: str, matrix: np.ndarray) -> np.ndarray:
         rng = np.random.default_rng([self.seed, *name.encode("utf-8")])
-        return rng.standard_normal((matrix.shape[1], min(self.rank, *matrix.shape))).astype(matrix.dtype)
+        return rng.standard_normal((matrix.shape[1], min(self.matrix_rank, *matrix.shape))).astype(matrix.dtype)
 
     def own_state(self) -> dict[str, np.ndarray]:
         return {**super().own_state(), **{f"q/{name}": array.copy() for name, array in self.q.items()}}

@@ -1,0 +1,141 @@
+"""Every row of the table of schemes: right for 1 to 5 ranks with unequal shares, on threads and on MPI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deep500.distributed import ModelAverage, Threads
+from tests.conftest import load_backend
+from tests.distributed.scheme_table import (
+    BY_NAME,
+    QSGD_CHUNK,
+    QSGD_LEVELS,
+    SCHEMES,
+    STEPS,
+    Outcome,
+    Scheme,
+    digest,
+    digest_and_weights,
+    flat,
+    serial,
+    train,
+)
+
+BACKENDS = ["reference", "pytorch", "pytorch native"]
+EACH = pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
+
+
+def run(scheme: Scheme, backend: str, sizes: list[int], seed: int | None = None, **options: Any) -> list[Outcome]:
+    load_backend(backend.removesuffix(" native"))
+    if backend.endswith(" native") and not scheme.native:
+        pytest.skip("takes three-step optimizers only")
+    return Threads(len(sizes), seed).run(lambda comm: train(comm, scheme, backend, sizes, **options))
+
+
+def deviation(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
+    return float(np.abs(flat(one) - flat(other)).max())
+
+
+def mean_gradients(outcomes: list[Outcome], sizes: list[int]) -> list[np.ndarray]:
+    """Per step the mean of what the ranks had before the exchange, by their shares."""
+    return [
+        sum(size / sum(sizes) * flat(one.local[step]) for one, size in zip(outcomes, sizes, strict=True) if size)
+        for step in range(STEPS)
+    ]
+
+
+def check_serial(outcomes: list[Outcome], sizes: list[int], scheme: Scheme, backend: str) -> None:
+    want = serial(sizes, backend)
+    got = outcomes[0].parameters[-1]
+    if len(sizes) == 1 and not outcomes[0].payload[0]:  # nothing was exchanged
+        assert digest(got) == digest(want), "one rank differs from plain training"
+    assert deviation(got, want) < 1e-12
+
+
+def check_average(outcomes: list[Outcome], sizes: list[int], scheme: Scheme, backend: str) -> None:
+    want = run(Scheme("ModelAverage", ModelAverage, "serial", None), backend, sizes)
+    assert digest(outcomes[0].parameters[-1]) == digest(want[0].parameters[-1])
+
+
+def check_conserved(outcomes: list[Outcome], sizes: list[int], scheme: Scheme, backend: str) -> None:
+    means = mean_gradients(outcomes, sizes)
+    applied = [flat(one) for one in outcomes[0].applied]
+    owed = sum(flat(one.residuals) for one in outcomes)
+    assert np.abs(sum(applied) + owed - sum(means)).max() < 1e-13
+    assert min(np.abs(a - m).max() for a, m in zip(applied, means, strict=True)) > 1e-3, "nothing was compressed"
+
+
+def check_bounded(outcomes: list[Outcome], sizes: list[int], scheme: Scheme, backend: str) -> None:
+    for step in range(STEPS):
+        bound, mean, applied = np.zeros(0), np.zeros(0), in_order(outcomes[0].applied[step])
+        for one, size in zip(outcomes, sizes, strict=True):
+            own = size / sum(sizes) * in_order(one.local[step]) if size else np.zeros_like(applied)
+            mean = own + (mean if mean.size else 0)
+            chunks = np.split(own, range(QSGD_CHUNK, own.size, QSGD_CHUNK))
+            bound = np.concatenate([np.full(c.size, np.linalg.norm(c)) for c in chunks]) + (bound if bound.size else 0)
+        error = np.abs(applied - mean)
+        assert (error <= bound / QSGD_LEVELS * (1 + 1e-12)).all()
+        assert error.max() > 1e-3, "nothing was compressed"
+
+
+def in_order(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    return np.concatenate([array.ravel() for array in arrays.values()])
+
+
+def check_outer(outcomes: list[Outcome], sizes: list[int], scheme: Scheme, backend: str) -> None:
+    """Against an oracle in test_diloco.py; here only what all schemes share."""
+
+
+CHECKS: dict[str, Callable[..., None]] = {
+    "serial": check_serial, "average": check_average, "conserved": check_conserved, "bounded": check_bounded,
+    "outer": check_outer,
+}  # fmt: skip
+
+
+@EACH
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_scheme_is_what_it_says(scheme: Scheme, ranks: int, backend: str) -> None:
+    sizes = [rank + 2 for rank in range(ranks)]
+    outcomes = run(scheme, backend, sizes)
+    CHECKS[scheme.check](outcomes, sizes, scheme, backend)
+    assert deviation(outcomes[0].parameters[-1], outcomes[0].parameters[0]) > 1e-3, "the parameters did not move"
+    every = 2 if scheme.check == "outer" else 1
+    for step in range(every - 1, STEPS, every):
+        assert len({digest(one.parameters[step]) for one in outcomes}) == 1, f"replicas differ after step {step}"
+    if scheme.payload is not None:
+        assert {sum(one.payload) for one in outcomes} == {STEPS * scheme.payload(ranks)}
+
+
+@EACH
+def test_rank_without_samples_takes_part(scheme: Scheme) -> None:
+    sizes = [3, 0, 2]
+    outcomes = run(scheme, "reference", sizes)
+    CHECKS[scheme.check](outcomes, sizes, scheme, "reference")
+    assert len({digest(one.parameters[-1]) for one in outcomes}) == 1
+
+
+@EACH
+@pytest.mark.parametrize("backend", ["reference", "pytorch native"])
+def test_resumed_training_has_the_same_bits(scheme: Scheme, backend: str) -> None:
+    sizes = [1, 2, 3]
+    undisturbed = run(scheme, backend, sizes)
+    resumed = run(scheme, backend, sizes, seed=7, resume_at=3)  # and the ranks take turns in another order
+    for one, other in zip(undisturbed, resumed, strict=True):
+        assert [digest(step) for step in one.parameters] == [digest(step) for step in other.parameters]
+        assert digest(one.state) == digest(other.state)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5])
+def test_schemes_on_mpi(ranks: int, on_ranks: Callable[..., list[Any]]) -> None:
+    found = on_ranks(digest_and_weights, ranks, backend="reference")
+    want = Threads(ranks).run(lambda comm: digest_and_weights(comm, "reference"))[0]
+    for name in BY_NAME:
+        assert len({one[name][0] for one in found}) == 1, f"{name}: replicas differ"
+        assert np.abs(np.array(found[0][name][1]) - want[name][1]).max() < 1e-12, name
+        assert found[0][name][2] == want[name][2], name
