@@ -106,7 +106,7 @@ def exact_coverage(n: int, low: int, high: int) -> float:
 
 @pytest.mark.parametrize(("n", "wrong"), [(6, 0.78), (10, 0.89), (20, 0.88), (200, 0.92)])
 def test_ours_are_liblsbs_ranks_with_the_sign_set_right(n, wrong):
-    """liblsb passes a negative z: its "high" is the lower end, the interval between is too narrow. Samples are ranks."""
+    """liblsb passes a negative z: its "high" is the lower end, the interval between too narrow. Samples are ranks."""
     z = float(norm.ppf(0.025))  # negative, as there
     high, low = ranks_of(n, z)
     assert exact_coverage(n, low, high) == pytest.approx(wrong, abs=0.006)

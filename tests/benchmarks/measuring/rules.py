@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.benchmarks.measuring.outcome import Options, Outcome, figure
-from tests.benchmarks.measuring.suites import run_tests
+from tests.benchmarks.measuring.suites import ROOT, run_tests
 
 RULES = "tests/results/test_rules.py"
 COLUMNS = "tests/metrics/test_columns.py"
@@ -23,7 +21,7 @@ def rules(options: Options) -> Outcome:
 @figure(18, "columns of the Deep500 table", "24 of 24, each with a test that fails when it is stubbed")
 def columns(options: Options) -> Outcome:
     """As the test of the columns counts them."""
-    if not Path(COLUMNS).is_file():
+    if not (ROOT / COLUMNS).is_file():
         return Outcome("nothing", None, f"{COLUMNS} does not exist yet")
     found = run_tests(COLUMNS)
     return Outcome(f"{found.passed} of {found.total} tests of the columns pass", found.all_passed, found.why)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
+import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
 
-import pytest
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass
@@ -32,22 +35,24 @@ class Suite:
         """Names of what did not pass."""
         return ", ".join([*self.failed, *(f"skipped: {one}" for one in self.skipped)][:4])
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Called by pytest."""
-        name = report.nodeid.rpartition("::")[2]
-        if report.failed:
-            self.failed.append(name)
-        elif report.skipped:
-            self.skipped.append(name)
-        elif report.when == "call":
-            self.passed += 1
-
 
 def run_tests(*words: str) -> Suite:
-    """Run pytest quietly in this process."""
-    found = Suite()
-    with contextlib.redirect_stdout(io.StringIO()):
-        code = pytest.main(["-q", "-p", "no:randomly", "-p", "no:cacheprovider", *words], plugins=[found])
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        found.failed.append(f"pytest ended with {code!r}")
+    """Run pytest in a process of its own; raises RuntimeError if it cannot run at all."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "junit.xml"
+        quiet = ["-q", "-p", "no:randomly", "-p", "no:cacheprovider", f"--junitxml={file}"]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *quiet, *words], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        if done.returncode not in (0, 1) or not file.exists():
+            raise RuntimeError(f"pytest ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-200:]}")
+        found = Suite()
+        for case in ElementTree.parse(file).iter("testcase"):
+            kinds = {child.tag for child in case}
+            if kinds & {"failure", "error"}:
+                found.failed.append(case.get("name", ""))
+            elif "skipped" in kinds:
+                found.skipped.append(case.get("name", ""))
+            else:
+                found.passed += 1
     return found
