@@ -17,7 +17,7 @@ Requirements of the seam, for whoever writes a backend:
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -140,6 +140,17 @@ class GraphExecutor(abc.ABC):
     @abc.abstractmethod
     def synchronize(self) -> None:
         """Wait until the device has finished what was asked of it."""
+
+    def watch_gradients(self, callback: Callable[[str, Any], None] | None) -> bool:
+        """Call ``callback(parameter, gradient)`` in every later backward pass, as soon as a gradient is complete.
+
+        The gradient is a tensor of the framework, to be read only. Parameters that the loss does not reach are not
+        reported. There is one watcher at a time; None ends it. A backend may call from a thread of its own.
+
+        Returns:
+            whether this backend can tell; False means that nothing will be called.
+        """
+        return False
 
     def peak_memory(self, reset: bool = False) -> int | None:
         """Most bytes that the framework's allocator had handed out on the device since the last reset.

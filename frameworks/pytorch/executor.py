@@ -155,6 +155,8 @@ class Executor(GraphExecutor):
         self._sources: dict[str, Parameter] = {}
         self._compiled: dict[tuple[str, ...], Compiled] = {}
         self._trainable: list[torch.Tensor] = []
+        self._watcher: Callable[[str, Any], None] | None = None
+        self._hooks: list[Any] = []
         self._results: dict[str, torch.Tensor] = {}
         self._version: int | None = None
         self._read_as_constants: set[str] = set()
@@ -187,6 +189,8 @@ class Executor(GraphExecutor):
         self._trainable = [t for t in self.tensors.values() if isinstance(t, torch.nn.Parameter)]
         self.gradients = {gradient_name(n): _Gradient(self.tensors[n]) for n in self.network.trainable()}
         self._compiled, self._version = {}, self.network.version
+        if self._watcher is not None:
+            self.watch_gradients(self._watcher)
 
     def _live(self, name: str, parameter: Parameter) -> torch.Tensor:
         old = self.tensors.get(name)
@@ -341,6 +345,19 @@ class Executor(GraphExecutor):
         if self.torch_device.type == "cuda":
             torch.cuda.synchronize(self.torch_device)
 
+    def watch_gradients(self, callback: Callable[[str, Any], None] | None) -> bool:
+        """Report gradients of the parameters that can have one, by hooks on them (see the base class)."""
+        for handle in self._hooks:
+            handle.remove()
+        self._watcher, self._hooks = callback, []
+        if callback is not None:
+            self._hooks = [
+                tensor.register_post_accumulate_grad_hook(_reporter(callback, name))
+                for name, tensor in self.tensors.items()
+                if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad
+            ]
+        return True
+
     def peak_memory(self, reset: bool = False) -> int | None:
         """Largest sum of tensors on the GPU since the last reset, in bytes; None on the processor."""
         if self.torch_device.type != "cuda":
@@ -349,3 +366,7 @@ class Executor(GraphExecutor):
         if reset:
             torch.cuda.reset_peak_memory_stats(self.torch_device)
         return int(peak)
+
+
+def _reporter(callback: Callable[[str, Any], None], name: str) -> Callable[[torch.Tensor], None]:
+    return lambda parameter: callback(name, parameter.grad)

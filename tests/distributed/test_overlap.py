@@ -1,0 +1,126 @@
+"""Gradients that travel during the backward pass: the same bits, the same order on every rank, and really earlier."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deep500.distributed import ConsistentDecentralized, Serial, Threads
+from deep500.distributed.overlap import GradientMean
+from deep500.errors import InputError
+from tests.conftest import load_backend
+from tests.distributed import overlap_cases, ranks, torchrun
+
+STARTS = ["start 40", "start 91", "start 11", "start 61"]  # b2 w2, w1, b1, b0 w0 backwards, one element more each
+
+
+def check(found: list[list[dict[str, Any]]]) -> None:
+    """``found[rank]`` is what :func:`overlap_cases.both` returned there."""
+    for with_overlap, without in found:
+        assert with_overlap["hash"] == without["hash"] == found[0][0]["hash"]
+        assert all(moved == (name != "chooser") for name, moved in with_overlap["moved"].items())
+        assert with_overlap["payload"] == without["payload"] == 4 * 4 * (39 + 90 + 10 + 60)  # steps, bytes
+        assert with_overlap["seen"] == [*STARTS, "backward", "step"] * 4
+        assert without["seen"] == ["backward", *STARTS, "step"] * 4
+
+
+@pytest.mark.backend("pytorch")
+@pytest.mark.parametrize("optimizer", ["MomentumOptimizer", "AdamOptimizer"])
+def test_overlap_changes_no_bit(optimizer: str) -> None:
+    load_backend("pytorch")
+    check(Threads(3).run(lambda comm: overlap_cases.both(comm, "pytorch", optimizer)))
+
+
+@pytest.mark.mpi
+@pytest.mark.backend("pytorch")
+@pytest.mark.parametrize("size", [2, 3])
+def test_overlap_changes_no_bit_over_mpi(size: int, on_ranks: Callable[..., list[Any]]) -> None:
+    load_backend("pytorch")
+    check(on_ranks(overlap_cases.both, size, backend="pytorch", optimizer="MomentumOptimizer"))
+
+
+@pytest.mark.backend("pytorch")
+@pytest.mark.parametrize("size", [2, 3])
+def test_overlap_changes_no_bit_over_torch_distributed(size: int, tmp_path: Path) -> None:
+    load_backend("pytorch")
+    file, arguments = tmp_path / "results.json", {"backend": "pytorch", "optimizer": "MomentumOptimizer"}
+    code, output = torchrun.launch(ranks.name_of(overlap_cases.both), size, file, arguments)
+    assert code == 0, output
+    check(json.loads(file.read_text(encoding="utf-8")))
+
+
+def test_a_backend_that_cannot_tell_exchanges_at_the_end(backend_name: str) -> None:
+    load_backend(backend_name)
+    found = Threads(2).run(lambda comm: overlap_cases.both(comm, backend_name, "MomentumOptimizer"))
+    assert len({one["hash"] for rank in found for one in rank}) == 1
+    for rank in found:
+        for one in rank:
+            assert [call for call in one["seen"] if call.startswith("start")] == STARTS * 4
+
+
+@pytest.mark.backend("pytorch")
+def test_a_parameter_without_gradient_holds_up_nobody_and_counts_as_0() -> None:
+    load_backend("pytorch")
+
+    def work(comm: Any) -> list[dict[str, Any]]:
+        return [overlap_cases.train(comm, "pytorch", "MomentumOptimizer", one, native=True) for one in (True, False)]
+
+    found = Threads(2).run(work)
+    assert len({one["hash"] for rank in found for one in rank}) == 1
+    assert found[0][0]["moved"] == {"first.weight": True, "first.bias": True, "unused.weight": False,
+                                    "unused.bias": False, "last.weight": True, "last.bias": True}  # fmt: skip
+    assert found[0][0]["seen"][:3] == ["start 9", "start 49", "backward"]  # the last layer's before, the others after
+
+
+@pytest.mark.backend("pytorch")
+def test_one_rank_watches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = load_backend("pytorch")
+    base = module.MomentumOptimizer(module.from_model(overlap_cases.network(), "cpu"), "loss", lr=0.05)
+    monkeypatch.setattr(base.executor, "watch_gradients", lambda callback: pytest.fail("one rank asked for gradients"))
+    before = base.network.state()["w0"]
+    ConsistentDecentralized(base, Serial()).step({"input": np.ones((2, 6), np.float32), "label": np.array([0, 2])})
+    assert (base.network.state()["w0"] != before).any() and base.exchange is None
+
+
+@pytest.mark.backend("pytorch")
+def test_the_watcher_gets_every_gradient_once_also_after_an_edit() -> None:
+    module = load_backend("pytorch")
+    executor = module.from_model(overlap_cases.network(), "cpu")
+    seen: dict[str, list[np.ndarray]] = {}
+    to_numpy = executor.network.to_numpy
+    assert executor.watch_gradients(lambda name, one: seen.setdefault(name, []).append(to_numpy(one).copy()))
+    inputs = {"input": np.ones((2, 6), np.float32), "label": np.array([0, 2])}
+    for edited in (False, True):
+        if edited:
+            executor.network.set_parameter("w0", np.ones((6, 10), np.float32))
+            executor.network.add_output("x2")
+        seen.clear()
+        executor.inference_and_backprop(inputs)
+        pairs = executor.network.gradient("loss")
+        assert sorted(seen) == sorted(name for name, _ in pairs) and len(pairs) == 6
+        for name, gradient in pairs:
+            (got,) = seen[name]
+            np.testing.assert_array_equal(got, to_numpy(executor.network.fetch_tensors([gradient])[0]))
+    assert executor.watch_gradients(None)
+    seen.clear()
+    executor.inference_and_backprop(inputs)
+    assert not seen
+
+
+def test_the_reference_cannot_tell() -> None:
+    executor = load_backend("reference").from_model(overlap_cases.network())
+    assert executor.watch_gradients(lambda name, gradient: None) is False
+
+
+def test_two_gradients_in_one_step_are_refused() -> None:
+    mean = GradientMean(Serial(), [(2,)], [np.dtype("float32")])
+    mean.begin(1.0)
+    mean.put(0, np.ones(2, np.float32))
+    with pytest.raises(InputError, match=r"got two gradients of parameter 0 in one step.*overlap=False"):
+        mean.put(0, np.ones(2, np.float32))
+    assert mean.active and mean.finish([None])[0].tolist() == [1.0, 1.0] and not mean.active
