@@ -12,7 +12,6 @@ import pytest
 import deep500 as d5
 from deep500.measure.bounds import Roofs
 
-
 METRICS = [
     d5.TestAccuracy(),
     d5.TopKAccuracy(3),

@@ -1,0 +1,263 @@
+"""The 24 columns: what fills each of them gives the right answer, and the check notices when it is a stub.
+
+Every column has a check with a known answer, and names the functions or methods that give it. The check is run as it
+is; then each of those is replaced by one that returns None, 0 or 1, and the check has to fail.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import deep500 as d5
+from deep500.errors import RecipeError
+from deep500.measure import bounds
+from deep500.measure.bounds import Roofs, scaling_table
+from deep500.measure.statistics import Interval
+from deep500.metrics import resources
+from deep500.recipe import overrides
+from deep500.recipe.options import parse_options
+from deep500.recipe.plan import Plan, make_plan
+from deep500.training import EpochRecord, TrainingStatistics, datasets
+from tests.metrics.test_communication import RANKS
+from tests.metrics.test_latency import Served
+from tests.metrics.test_resources import Counter, MadeUpGPU
+from tests.metrics.test_work import STEP, watched
+from tests.metrics.watched import STEPS, TAKES, TOTAL, Clock, train, watch
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
+CURVE = TrainingStatistics([EpochRecord(0, 2.0, 30.0, 100, 4.0, 1.5, 40.0, 20, 1.0),
+                            EpochRecord(1, 0.5, 80.0, 100, 2.0, 0.4, 91.0, 20, 1.0),
+                            EpochRecord(2, 0.7, 70.0, 50, 2.0, 0.6, 85.0, 20, 1.0)])  # fmt: skip
+
+
+class Column(NamedTuple):
+    """A column's name, its check, and what the check would miss if it were a stub: (owner, attribute)."""
+
+    name: str
+    check: Callable[[pytest.MonkeyPatch], None]
+    filled_by: tuple[tuple[Any, str], ...]
+
+
+def close(got: Any, want: float, rel: float = 1e-6) -> None:
+    assert got is not None and got == pytest.approx(want, rel=rel)
+
+
+def performance(patch: Any) -> None:
+    statistics = TrainingStatistics([EpochRecord(0, train_samples=400, train_seconds=2.0)])
+    close(watched(d5.FlopRate()).measure(statistics), 200 * STEP)
+    close(watched(d5.RoofShare(Roofs(1000.0 * STEP, 1.0))).measure(statistics), 20)
+
+
+def times(patch: Any) -> None:
+    clock = Clock()
+    wall = d5.WallTime(clock)
+    watch(wall, d5.TimingBreakdown(clock.nanoseconds), clock=clock)
+    close(wall.measure(None), TOTAL)
+    close(d5.TrainingTime().measure(CURVE), 8.0)
+
+
+def cost(patch: Any) -> None:
+    clock, metric = Clock(), d5.Cost({"cpu": 7.2})
+    patch.setattr("deep500.measure.energy.EnergyMeter.__init__.__defaults__", (None, clock, "no counter"))
+    watch(metric, d5.TimingBreakdown(clock.nanoseconds), clock=clock)
+    close(metric.measure(TrainingStatistics()), TOTAL * 7.2 / 3600)
+
+
+def energy(patch: Any) -> None:
+    clock = Clock()
+    patch.setattr("deep500.measure.energy.EnergyMeter.__init__.__defaults__", (None, clock, "no counter"))
+    used, carbon = d5.EnergyUse([Counter(90.0, clock)]), d5.Carbon(400, "a table", [Counter(90.0, clock)])
+    watch(used, carbon, d5.TimingBreakdown(clock.nanoseconds), clock=clock)
+    close(used.measure(None), 90 * TOTAL)
+    close(carbon.measure(None), 90 * TOTAL / 3.6e6 * 400)
+
+
+def utilisation(patch: Any) -> None:
+    patch.setattr(resources, "find_gpu", lambda device: (MadeUpGPU(), ""))
+    clock = Clock()
+    gpu = d5.GPUUtilisation(period=0.01, clock=clock)
+    watch(gpu, clock=clock, device=d5.GPUDevice())
+    close(gpu.measure(None), 50, rel=0.1)
+    cpu = d5.CPUUtilisation()
+    times = SimpleNamespace(perf_counter=clock, process_time=lambda: 0.5 * clock.now)
+    patch.setattr("deep500.measure.memory.time", times)
+    patch.setattr("deep500.measure.memory.os", SimpleNamespace(sched_getaffinity=lambda _: {0, 1}))
+    watch(cpu, clock=clock)
+    close(cpu.measure(None), 25)
+
+
+def memory(patch: Any) -> None:
+    patch.setattr(resources, "find_gpu", lambda device: (MadeUpGPU(), ""))
+    metric = d5.PeakMemory("device")
+    watch(metric, device=d5.GPUDevice())
+    close(metric.measure(None), 1000 * STEPS / 2)
+
+
+def throughput(patch: Any) -> None:
+    close(d5.Throughput().measure(CURVE), 250 / 8)
+    clock = Clock()
+    close(Served(clock, 0.5).measure(d5.OfflineThroughput(32, 1024, clock.nanoseconds)), 64)
+
+
+def breakdown(patch: Any) -> None:
+    clock = Clock()
+    whole, io = d5.TimingBreakdown(clock.nanoseconds), d5.IOShare(clock.nanoseconds)
+    watch(whole, io, clock=clock)
+    close(whole.measure(None), TOTAL)
+    close(whole.details["backward"], STEPS * TAKES["backward"])
+    assert 10 < io.measure(None) < 20
+
+
+def strong_scaling(patch: Any) -> None:
+    run = TrainingStatistics([EpochRecord(0, train_seconds=20.0)], communication=RANKS)
+    close(d5.ScalingEfficiency(45.0).measure(run), 75)
+    rows, serial = scaling_table({p: Interval(0.2 + 0.8 / p, None, None, 1) for p in (1, 2, 4)})
+    close(serial, 0.2)
+    close(rows[-1].efficiency, 1 / (0.2 * 4 + 0.8))
+
+
+def communication(patch: Any) -> None:
+    run = TrainingStatistics(communication=RANKS)
+    close(d5.CommunicationVolume().measure(run), 6000)
+    close(d5.LoadImbalance().measure(run), 12.5)
+
+
+def latency(patch: Any) -> None:
+    clock = Clock()
+    step = d5.StepLatency(clock=clock.nanoseconds)
+    watch(step, clock=clock)
+    close(step.measure(None), sum(TAKES.values()) + 0.004)
+    close(Served(clock, 0.25).measure(d5.InferenceLatency(queries=100, clock=clock.nanoseconds)), 0.25)
+
+
+def accuracy(patch: Any) -> None:
+    close(d5.TestAccuracy(max_acc=True).measure(CURVE), 91)
+    everything = d5.TopKAccuracy(4)
+    _, statistics = train(everything, epochs=1)
+    close(everything.measure(statistics), 100)
+
+
+def plan(*words: str, fixed: Any = ()) -> Plan:
+    values = {"model": "mlp", "dataset": "digits", "epochs": 1, "batch_size": 8, "executor": print, "optimizer": print}
+    values |= dict(fixed)
+    mutable = {"batch_size": values.pop("batch_size")}
+    return make_plan(values, mutable, [], parse_options(list(words)))
+
+
+def closed(patch: Any) -> None:
+    assert plan("batch_size=16").division == "closed"
+    with pytest.raises(RecipeError, match="--open"):
+        plan("epochs=2")
+
+
+def opened(patch: Any) -> None:
+    changed = plan("epochs=2", "--open")
+    assert changed.division == "open" and changed.opened == ["epochs=2"]
+
+
+def infrastructure(patch: Any) -> None:
+    device = {"executor_kwargs": {"device": d5.CPUDevice()}}
+    with pytest.raises(RecipeError, match="--open"):
+        plan("--device", "gpu", fixed=device)
+    assert plan("--device", "gpu", "--open", fixed=device).opened == ["--device gpu"]
+
+
+class Twice(d5.CustomPythonOp):
+    def forward(self, inputs: Any) -> Any:
+        return 2 * inputs[0]
+
+
+def operators(patch: Any) -> None:
+    found = d5.measure_op(Twice(), [np.ones(100)], flop=100, samples=6)
+    close(found.flops.median, 100 / found.forward.median)
+    assert found.forward.n == 6
+
+
+def images(patch: Any) -> None:
+    training, validation = datasets.load_dataset("digits32")
+    assert training.shape == (3, 32, 32) and training.classes == 10 and len(training) + len(validation) == 1797
+
+
+COLUMNS = [
+    Column("performance", performance, ((d5.FlopRate, "measure"), (d5.RoofShare, "measure"))),
+    Column("time", times, ((d5.WallTime, "measure"), (d5.TrainingTime, "measure"))),
+    Column("convergence", lambda _: close(d5.TrainingLoss().measure(CURVE), 0.7), ((d5.TrainingLoss, "measure"),)),
+    Column("accuracy", accuracy, ((d5.TestAccuracy, "measure"), (d5.TopKAccuracy, "measure"))),
+    Column("cost", cost, ((d5.Cost, "measure"),)),
+    Column("energy", energy, ((d5.EnergyUse, "measure"), (d5.Carbon, "measure"))),
+    Column("utilisation", utilisation, ((d5.GPUUtilisation, "measure"), (d5.CPUUtilisation, "measure"))),
+    Column("memory", memory, ((d5.PeakMemory, "measure"),)),
+    Column("throughput", throughput, ((d5.Throughput, "measure"), (d5.OfflineThroughput, "measure"))),
+    Column("breakdown", breakdown, ((d5.TimingBreakdown, "measure"), (d5.IOShare, "measure"))),
+    Column("strong scaling", strong_scaling, ((d5.ScalingEfficiency, "measure"), (bounds, "_serial_share"))),
+    Column("communication and balance", communication,
+           ((d5.CommunicationVolume, "measure"), (d5.LoadImbalance, "measure"))),
+    Column("time to accuracy", lambda _: close(d5.TimeToAccuracy(90).measure(CURVE), 8),
+           ((d5.TimeToAccuracy, "measure"),)),
+    Column("final test accuracy", lambda _: close(d5.TestAccuracy().measure(CURVE), 85),
+           ((d5.TestAccuracy, "measure"),)),
+    Column("latency", latency, ((d5.StepLatency, "measure"), (d5.InferenceLatency, "measure"))),
+    Column("closed contest", closed, ((Plan, "division"), (overrides, "refuse_fixed"))),
+    Column("open contest", opened, ((Plan, "division"),)),
+    Column("fixed infrastructure", infrastructure, ((overrides, "refuse_fixed"),)),
+    Column("operators", operators, ((d5, "measure_op"),)),
+    Column("images", images, ((datasets, "load_dataset"),)),
+]  # fmt: skip
+NOT_THERE = ("object detection", "speech", "text", "reinforcement learning")
+STUBS = [
+    (column, owner, name, value) for column in COLUMNS for owner, name in column.filled_by for value in (None, 0.0, 1.0)
+]
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
+def test_column_is_filled(column, monkeypatch):
+    column.check(monkeypatch)
+
+
+@pytest.mark.parametrize(("column", "owner", "name", "value"), STUBS,
+                         ids=[f"{c.name}-{getattr(o, '__name__', '')}.{n}-{v}" for c, o, n, v in STUBS])  # fmt: skip
+def test_a_stub_is_noticed(column, owner, name, value, monkeypatch):
+    kept = inspect.getattr_static(owner, name)
+    monkeypatch.setattr(
+        owner, name, property(lambda _: value) if isinstance(kept, property) else lambda *_, **__: value
+    )
+    with pytest.raises((AssertionError, TypeError, AttributeError, pytest.fail.Exception)):
+        column.check(monkeypatch)
+
+
+def rows(title: str) -> list[list[str]]:
+    """Cells of the table below a heading of the page."""
+    section = PAGE.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("\n## ")[0]
+    found = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("|")]
+    return found[2:]
+
+
+def test_there_are_24_and_the_page_says_which_are_not_there():
+    told = {name: by for name, by in rows("The 24 columns")}
+    assert list(told) == [column.name for column in COLUMNS] + list(NOT_THERE) and len(told) == 24
+    assert [name for name, by in told.items() if by.startswith("not there")] == list(NOT_THERE)
+    for name, by in told.items():
+        for metric in re.findall(r"`([A-Z]\w+)\(", by):
+            assert hasattr(d5, metric), f"{name}: {metric}"
+
+
+def test_the_page_lists_every_metric_with_its_unit_and_direction():
+    listed = {}
+    for names, unit, better, *_ in rows("All of them"):
+        for name in re.findall(r"`(\w+)\(", names):
+            listed[name] = (unit, better)
+    known = {name: one for name, one in vars(d5).items()
+             if inspect.isclass(one) and issubclass(one, d5.Metric) and one is not d5.Metric}  # fmt: skip
+    assert listed.keys() == known.keys()
+    for name, one in known.items():
+        unit = getattr(one, "unit", "")
+        assert listed[name][1] == one.direction, name
+        assert listed[name][0] == unit or name in ("Cost", "VarianceOverSeeds"), name
