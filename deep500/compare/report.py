@@ -27,6 +27,7 @@ from deep500.measure.quantiles import Estimate
 from deep500.results.claims import plot_claims
 from deep500.results.figures import Figure
 from deep500.results.files import read_json, to_json, write_atomic
+from deep500.results.layout import check_layout
 from deep500.results.record import Record
 from deep500.results.report import metric_row, render, render_views, view
 from deep500.results.report_svg import BOTTOM, TOP, Axis, Plot, place_names, room_for
@@ -67,6 +68,8 @@ def render_runs(folders: Sequence[Path]) -> str:
         ResultsError: a folder is none of a run, or is named twice.
     """
     records = [Record.open(folder) for folder in folders]
+    for folder in folders:
+        check_layout(folder)
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise ResultsError(f"got {', '.join(map(str, folders))}; expected different runs: name each of them once")
     if len(records) == 1:

@@ -14,6 +14,7 @@ from deep500.results.export_mlflow import write_mlflow
 from deep500.results.export_mllog import write_mllog
 from deep500.results.export_tensorboard import write_tensorboard
 from deep500.results.files import read_json, read_lines, write_atomic, writing
+from deep500.results.layout import check_layout
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
 from deep500.results.samples import SampleStore
 from deep500.results.stats import STATS
@@ -44,6 +45,7 @@ def export(path: Path, to: str, out: Path) -> list[Path]:
     if to not in makers:
         raise InputError(f"got format {to!r}; expected one of {', '.join(FORMATS)}")
     read_json(path / SUMMARY)  # an unfinished run is refused before anything is made
+    check_layout(path)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
     return makers[to](path, out)
@@ -125,6 +127,7 @@ def query(folder: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
 
 
 def _collect(path: Path, tables: dict[str, list[dict[str, Any]]]) -> None:
+    check_layout(path)
     manifest, summary, at = read_json(path / MANIFEST), read_json(path / SUMMARY), {"path": str(path)}
     tables["runs"].append({**at, "recipe": manifest.get("recipe"), "verdict": summary.get("verdict"),
                            "started": manifest.get("started"), "backend": manifest.get("backend"),

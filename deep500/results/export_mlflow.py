@@ -35,7 +35,7 @@ def write_mlflow(path: Path, out: Path) -> list[Path]:
     Raises:
         ResultsError: the run cannot be read, or a file cannot be written.
     """
-    manifest, summary = read_json(path / MANIFEST), read_json(path / SUMMARY)
+    manifest, summary, curve = read_json(path / MANIFEST), read_json(path / SUMMARY), read_lines(path / METRICS)
     began = round(1000 * datetime.datetime.fromisoformat(manifest["started"]).timestamp())
     experiment = str(int(hashlib.sha256(manifest["recipe"].encode("utf-8")).hexdigest()[:15], 16))
     folder = out / experiment
@@ -43,7 +43,6 @@ def write_mlflow(path: Path, out: Path) -> list[Path]:
         "artifact_location": folder.resolve().as_uri(), "creation_time": began, "experiment_id": experiment,
         "last_update_time": began, "lifecycle_stage": "active", "name": manifest["recipe"],
     }))  # fmt: skip
-    curve = read_lines(path / METRICS)
     params = {name: _short(value) for name, value in _flat(manifest["resolved"])}
     found = []
     for number, seed in enumerate(manifest["seeds"]):

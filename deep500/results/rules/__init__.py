@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deep500.results.files import to_json, write_atomic
+from deep500.results.layout import check_layout
 from deep500.results.rules import twelve_rules, twelve_ways
 from deep500.results.rules.view import CLAIMS as CLAIMS
 from deep500.results.rules.view import FAIL as FAIL
@@ -46,6 +47,7 @@ def check(path: Path, more: Sequence[dict[str, Any]] = (), only: Collection[str]
         more: claims beyond those in the folder.
         only: ids of the rules; all of them if None.
     """
+    check_layout(path, of_a_run=False)
     run = RunView(path, more=more)
     return {name: rule(run) for name, rule in RULES.items() if only is None or name in only}
 
