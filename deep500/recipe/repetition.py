@@ -1,10 +1,10 @@
 """``--repeat auto``: one seed after the other, until the intervals over seeds are tight or the budget ends.
 
-Judged are the medians over seeds of every metric that has a target, and of the time of a step. They are looked at with
-6, 8, 11, 15, ... seeds, each look 1.3 times as many as the one before: stopping at the first interval that happens to
-be tight, after every seed, would make intervals of "95 %" cover less (93 %, as against 94 %). All that is looked at is
-in the record, and only what belongs to the seeds so far, so that a run that was stopped and resumed takes the same
-turns.
+Judged are every metric that has a target (its median over seeds, or what else it makes of them) and the time of a step.
+They are looked at with 6, 8, 11, 15, ... seeds, each look 1.3 times as many as the one before: stopping at the first
+interval that happens to be tight, after every seed, would make intervals of "95 %" cover less (93 %, as against 94 %).
+All that is looked at is in the record, and only what belongs to the seeds so far, so that a run that was stopped and
+resumed takes the same turns.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from deep500.measure.launches import launches_needed, over_launches
 from deep500.measure.quantiles import quantile
 from deep500.measure.sampling import next_size
+from deep500.metrics import Metric
 from deep500.recipe.recording import STEP
 from deep500.results import Record
 from deep500.results.stats import kept_samples
@@ -37,17 +38,18 @@ class Repetition:
     precision: float = 0.05
     level: float = 0.95
 
-    def look(self, record: Record, seeds: Sequence[int], judged: Sequence[str]) -> Look:
+    def look(self, record: Record, seeds: Sequence[int], judged: Sequence[Metric]) -> Look:
         """What is known after these seeds, all of them finished.
 
         Args:
             record: the run.
             seeds: those finished so far, in the order in which they were trained.
-            judged: names of the metrics whose intervals must be tight.
+            judged: the metrics whose intervals must be tight.
         """
         costs = [_seconds(record, seed) for seed in seeds]
         ended = sum(costs) + max(costs) > self.budget
-        achieved = {name: self._of_metric([_value(record, seed, name) for seed in seeds]) for name in judged}
+        achieved = {metric.name: self._of_metric(metric, [_value(record, seed, metric.name) for seed in seeds], costs)
+                    for metric in judged}  # fmt: skip
         achieved |= self._of_steps(record, seeds)
         tight = bool(achieved) and all(one is not None and one <= self.precision for one in achieved.values())
         over = ended or (tight and _is_look(len(seeds), launches_needed(self.level)))
@@ -57,7 +59,14 @@ class Repetition:
         """What ``summary.json`` holds: wanted and achieved."""
         return {**asdict(self), **{key: value for key, value in asdict(found).items() if key != "over"}}
 
-    def _of_metric(self, values: Sequence[float | None]) -> float | None:
+    def _of_metric(self, metric: Metric, values: Sequence[float | None], lasted: Sequence[float]) -> float | None:
+        """Relative half-width of the interval of what the metric makes of all seeds; None where it has none."""
+        if type(metric).combine is not Metric.combine:  # not the median: a variance, a median of censored times
+            found = metric.combine(values, lasted)
+            if found.value is None or found.low is None or found.high is None:
+                return None
+            width = max(found.high - found.value, found.value - found.low)
+            return _finite(width / abs(found.value) if found.value else math.inf)
         known = [value for value in values if value is not None and math.isfinite(value)]
         if len(known) < len(values):
             return None  # a seed without a value: there is no median over seeds

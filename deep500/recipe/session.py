@@ -119,7 +119,7 @@ class Session:
         """The seeds of the plan; with ``--repeat auto`` one more, until the intervals are tight or the budget ends."""
         yield from self.plan.seeds
         repetition = self.plan.repetition
-        judged = [metric.name for metric, target in self.plan.metrics if target is not None]
+        judged = [metric for metric, target in self.plan.metrics if target is not None]
         while repetition is not None:
             self.look = repetition.look(record, self.seeds, judged) if self.comm.rank == 0 else None
             if self.comm.gather_facts(self.look is not None and self.look.over)[0]:

@@ -11,7 +11,7 @@ import pytest
 
 from deep500.errors import RecipeError
 from deep500.measure.quantiles import quantile
-from deep500.metrics import TestAccuracy, TestLoss, TrainingTime
+from deep500.metrics import Metric, TestAccuracy, TestLoss, TimeToAccuracy, TrainingTime, VarianceOverSeeds
 from deep500.recipe import run_recipe
 from deep500.recipe.options import parse_options
 from deep500.recipe.recording import declared_series
@@ -91,21 +91,30 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_end(tmp_path, finished):
     assert run(tmp_path / "b", "--resume", str(path)).verdict == "PASSED"  # finished: it says the same again
 
 
-def made_up(folder, values, seconds=1.0, step=1e-3):
+class Score(Metric):
+    """A metric whose values are made up."""
+
+    name = "score"
+
+    def measure(self, statistics):
+        raise AssertionError("nothing is measured here")
+
+
+def made_up(folder, values, seconds=1.0, step=1e-3, name="score"):
     """A record of seeds that are finished, each with one value, one epoch and ten steps."""
     record = Record.create(folder, "job", {"resolved": {}, "series": declared_series(8)})
     for seed, value in enumerate(values):
         times = np.full(10, int(step * 1e9 * (1 + 1e-3 * seed)))
         record.samples.append("step", seed, np.cumsum(times), times)
         record.add_epoch(seed, 1, {"train_seconds": seconds, "test_seconds": 0.5}, {"arrays": {}, "values": {}})
-        record.finish_seed(seed, {"score": value}, None)
+        record.finish_seed(seed, {name: value}, None)
     return record
 
 
 def test_it_looks_at_six_and_then_at_ever_more(tmp_path):
     assert [n for n in range(1, 40) if _is_look(n, 6)] == [6, 8, 11, 15, 20, 26, 34]
     record, wanted = made_up(tmp_path, [10.0] * 8), Repetition(1e9)
-    looks = [wanted.look(record, range(n), ["score"]) for n in range(1, 9)]
+    looks = [wanted.look(record, range(n), [Score()]) for n in range(1, 9)]
     assert [one.over for one in looks] == [False] * 5 + [True, False, True]
     assert looks[4].achieved == {"score": None, "step": None} and looks[5].reached
     assert looks[5].achieved["step"] == pytest.approx(0.0025, rel=0.01)
@@ -117,13 +126,26 @@ def test_it_looks_at_six_and_then_at_ever_more(tmp_path):
 ])  # fmt: skip
 def test_every_metric_must_be_tight_and_measured(tmp_path, values, reached):
     record = made_up(tmp_path, values)
-    assert Repetition(1e9).look(record, range(len(values)), ["score"]).reached is reached
+    assert Repetition(1e9).look(record, range(len(values)), [Score()]).reached is reached
+
+
+def test_metrics_that_combine_seeds_in_their_own_way_are_judged_by_that(tmp_path):
+    times = [10.0, 10.1, 10.2, 10.3, 10.4, 10.5, 10.6, 10.7, 10.8, 10.9, 11.0, None]
+    metric = TimeToAccuracy(90)
+    record = made_up(tmp_path / "a", times, seconds=20.0, name=metric.name)
+    combined = metric.combine(times, [20.5] * 12)
+    width = Repetition(1e9).look(record, range(12), [metric]).achieved[metric.name]
+    assert width == pytest.approx(max(combined.high - combined.value, combined.value - combined.low) / combined.value)
+    assert 0 < width < 0.1  # one miss of twelve does not hide the median
+    variance = VarianceOverSeeds(TestAccuracy())
+    record = made_up(tmp_path / "b", [90.0, 91.0, 92.0] * 3, name=variance.name)
+    assert Repetition(1e9).look(record, range(9), [variance]).achieved[variance.name] is None
 
 
 def test_a_seed_that_would_not_fit_is_not_begun(tmp_path):
     record = made_up(tmp_path, [10.0] * 4)
-    assert [Repetition(6.0).look(record, range(n), ["score"]).over for n in (1, 2, 3, 4)] == [False, False, False, True]
-    assert not Repetition(6.0).look(record, range(4), ["score"]).reached
+    assert [Repetition(6.0).look(record, range(n), [Score()]).over for n in (1, 2, 3, 4)] == [False, False, False, True]
+    assert not Repetition(6.0).look(record, range(4), [Score()]).reached
     assert Repetition(6.0).look(record, range(3), []).seconds == 4.5
 
 
