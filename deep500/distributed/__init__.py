@@ -1,5 +1,7 @@
 """Level 3: many processes train one network. Who exchanges arrays: communicators. What they exchange: schemes."""
 
+from deep500.distributed.arrivals import replay as replay
+from deep500.distributed.asynchronous import InconsistentParameterServer as InconsistentParameterServer
 from deep500.distributed.communicator import ANY as ANY
 from deep500.distributed.communicator import Communicator as Communicator
 from deep500.distributed.communicator import Serial as Serial
@@ -18,6 +20,7 @@ from deep500.distributed.mixing import mixing_matrix as mixing_matrix
 from deep500.distributed.mixing import second_eigenvalue as second_eigenvalue
 from deep500.distributed.optimizer import DistributedOptimizer as DistributedOptimizer
 from deep500.distributed.sharded import ShardedOptimizer as ShardedOptimizer
+from deep500.distributed.stale import StaleSynchronous as StaleSynchronous
 from deep500.distributed.synchronous import ConsistentDecentralized as ConsistentDecentralized
 from deep500.distributed.synchronous import ConsistentParameterServer as ConsistentParameterServer
 from deep500.distributed.synchronous import LocalSGD as LocalSGD

@@ -30,8 +30,8 @@ def complete(size: int) -> np.ndarray:
 
 
 def ring(size: int) -> np.ndarray:
-    """The ranks before and after, and oneself, with equal weights: 1/3, with two ranks 1/2 (Lian et al. 2017,
-    arXiv 1705.09056, section 5).
+    """The ranks before and after, and oneself, with equal weights: 1/3, with two ranks 1/2 (as in Lian et al. 2017,
+    arXiv 1705.09056).
 
     Example:
         >>> np.count_nonzero(ring(5), axis=1).tolist()
@@ -60,7 +60,7 @@ def torus(size: int) -> np.ndarray:
 
 def exponential(size: int) -> np.ndarray:
     """The ranks 1, 2, 4, 8, ... before oneself, with equal weights: few neighbours that agree soon (the static
-    exponential graph of Ying et al. 2021, arXiv 2110.13363, equation 5). Not symmetric.
+    exponential graph of Ying et al. 2021, arXiv 2110.13363). Not symmetric in general.
 
     Example:
         >>> np.flatnonzero(exponential(8)[7]).tolist()

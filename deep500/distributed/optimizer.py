@@ -68,6 +68,8 @@ class DistributedOptimizer(Optimizer):
     least_ranks: ClassVar[int] = 1
     consistent: ClassVar[bool] = True
     """Whether all ranks have the same parameters, bit by bit, after every step."""
+    counts_steps: ClassVar[bool] = True
+    """Whether every step is an update of the base optimizer; if not, the scheme counts ``base_optimizer.steps``."""
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None) -> None:
         if not isinstance(base_optimizer, Optimizer):
@@ -291,7 +293,7 @@ def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, An
             outputs = step(self, inputs)
         finally:
             self._within_step = False
-        if self.base_optimizer.steps == before:
+        if self.counts_steps and self.base_optimizer.steps == before:
             self.base_optimizer.steps += 1  # a step that applied the rule itself
         self.steps += 1
         return outputs
