@@ -1,0 +1,71 @@
+"""Run the float64 recipe on ranks as a user does, let a rank fail on purpose, and look at what is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from deep500.results import Record
+from deep500.results.checkpoint import list_checkpoints, load_checkpoint
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPE = Path(__file__).with_name("recipe64.py")
+
+
+@dataclass
+class Job:
+    """What became of a run: exit code, both outputs, seconds."""
+
+    code: int
+    output: str
+    errors: str
+    seconds: float
+
+
+def run(folder: Path, *words: str, limit: float = 60.0, marker: str = "", **variables: str) -> Job:
+    """``python recipe64.py <words>`` in a folder; ``FAIL_RANK`` and its like decide who fails.
+
+    ``marker`` is a word in the environment of every process of the job, by which :func:`survivors` finds them.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "DEEP500_JOB": marker, **variables}
+    begin = perf_counter()
+    done = subprocess.run(
+        [sys.executable, str(RECIPE), *words], cwd=folder, env=environment, timeout=limit, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    return Job(done.returncode, done.stdout, done.stderr, perf_counter() - begin)
+
+
+def survivors(marker: str) -> list[int]:
+    """Processes that still have the marker in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"DEEP500_JOB={marker}".encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:  # it ended, or is not ours
+            continue
+    return found
+
+
+def outcome(folder: Path) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+    """Of the only run in a folder: the arrays of the last checkpoint, and the epochs' lines without times."""
+    (path,) = (folder / "results" / RECIPE.stem).glob("2*")
+    record = Record(path)
+    arrays = load_checkpoint(list_checkpoints(path / "checkpoints" / "seed-0")[-1])["arrays"]
+    timed = ("train_seconds", "test_seconds", "ranks")
+    return arrays, [{k: v for k, v in line.items() if k not in timed} for line in record.epochs()]
+
+
+def summary(folder: Path) -> dict[str, Any] | None:
+    """``summary.json`` of the only run in a folder, None if it has none."""
+    found = list((folder / "results" / RECIPE.stem).glob("2*/summary.json"))
+    return json.loads(found[0].read_text(encoding="utf-8")) if found else None

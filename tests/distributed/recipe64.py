@@ -1,0 +1,66 @@
+"""A recipe in float64 for tests on several ranks: an MLP with dropout-free layers on the first digits, in seconds.
+
+Variables decide what a rank does on purpose: ``FAIL_RANK`` and ``FAIL_STEP`` say who and when, ``FAIL_HOW`` what.
+"""
+
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+import deep500 as d5
+import deep500.frameworks.reference as d5fw
+from deep500.networks import create
+from deep500.networks.dtype import to_dtype
+from recipes.recipe import run_recipe
+
+
+def data():
+    """300 digits to train on, 97 to validate with, in float64."""
+    train, test = d5.load_dataset("digits")
+    halves = ((train, 300), (test, 97))
+    return tuple(
+        d5.NumpyDataset(batch["input"].astype(np.float64), "input", batch["label"])
+        for batch in (one[np.arange(n)] for one, n in halves)
+    )
+
+
+def model(classes, shape, seed):
+    """Two hidden layers, the loss included."""
+    return to_dtype(d5.add_loss(create("mlp", shape=shape, classes=classes, seed=seed, hidden=(16, 16))), "float64")
+
+
+class Fail(d5.Event):
+    """Ends this rank in the way that the variables say."""
+
+    def after_batch(self, run):
+        comm = d5.world()
+        if str(comm.rank) != os.environ.get("FAIL_RANK") or str(run.step) != os.environ.get("FAIL_STEP"):
+            return
+        how = os.environ["FAIL_HOW"]
+        if how == "raise":
+            raise ZeroDivisionError("on purpose")
+        if how == "exit":
+            sys.exit(3)
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "hang":
+            time.sleep(1000)
+
+
+FIXED = {"model": model, "dataset": data, "epochs": 3}
+MUTABLE = {
+    "batch_size": 32,
+    "executor": d5fw.from_model,
+    "optimizer": d5fw.MomentumOptimizer,
+    "optimizer_kwargs": dict(lr=0.1, momentum=0.9),
+    "train_sampler_kwargs": dict(drop_last_batch=False),
+    "scheme": d5.ConsistentDecentralized,
+    "events": [Fail],
+}
+METRICS = [(d5.TestAccuracy(), 10.0), (d5.TestLoss(), None)]
+
+if __name__ == "__main__":
+    run_recipe(FIXED, MUTABLE, METRICS) or sys.exit(1)

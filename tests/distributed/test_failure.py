@@ -1,0 +1,86 @@
+"""One rank fails: all end, soon and loudly; nothing is half written; going on ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from tests.distributed import jobs
+from tests.distributed.ranks import missing
+
+pytestmark = [pytest.mark.mpi, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
+
+SOON = 10.0
+"""Seconds within which all ranks end; the start of the processes, which is not part of it, is measured apart."""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A run on two ranks that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    job = jobs.run(folder, "--ranks", "2")
+    assert job.code == 0, job.errors
+    return folder, job.seconds
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("raise", "[rank 1] ZeroDivisionError: on purpose"),
+        ("exit", "[rank 1] left before the others"),
+        ("kill", "signal 9"),
+        ("hang", "[rank 0] CommunicationError: got no end of "),
+    ],
+)
+def test_one_rank_ends_all(tmp_path, undisturbed, how, said):
+    _, usual = undisturbed
+    job = jobs.run(
+        tmp_path,
+        "--ranks",
+        "2",
+        marker=f"fail-{how}",
+        FAIL_RANK="1",
+        FAIL_STEP="12",
+        FAIL_HOW=how,
+        DEEP500_COMM_TIMEOUT="4",
+    )
+    assert job.code != 0
+    assert said in job.errors + job.output, job.errors + job.output
+    assert job.seconds < 2 * usual + SOON
+    assert jobs.summary(tmp_path) is None, "a run whose rank failed must not look finished"
+    deadline = time.monotonic() + 5
+    while jobs.survivors(f"fail-{how}") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert jobs.survivors(f"fail-{how}") == []
+    if how == "raise":
+        first = next(line for line in job.errors.splitlines() if line.strip())
+        assert first.startswith("[rank 1] Traceback"), job.errors
+
+
+def test_resuming_after_a_killed_rank_ends_bit_by_bit_the_same(tmp_path, undisturbed):
+    folder, _ = undisturbed
+    killed = jobs.run(tmp_path, "--ranks", "2", FAIL_RANK="1", FAIL_STEP="25", FAIL_HOW="kill")
+    assert killed.code != 0
+    done = jobs.run(tmp_path, "--resume")
+    assert done.code == 0, done.errors
+    (arrays, lines), (expected, expected_lines) = jobs.outcome(tmp_path), jobs.outcome(folder)
+    assert arrays.keys() == expected.keys() and len(lines) == 3
+    assert all(np.array_equal(arrays[name], expected[name]) for name in expected)
+    assert lines == expected_lines
+    assert jobs.summary(tmp_path)["metrics"][0]["value"] == jobs.summary(folder)["metrics"][0]["value"]
+
+
+def test_the_number_of_ranks_changes_rounding_only(tmp_path, undisturbed):
+    folder, _ = undisturbed
+    alone = jobs.run(tmp_path)
+    assert alone.code == 0, alone.errors
+    (arrays, lines), (expected, expected_lines) = jobs.outcome(tmp_path), jobs.outcome(folder)
+    moved = 0.0
+    for name in (name for name in arrays if name.startswith("network/")):
+        assert np.abs(arrays[name] - expected[name]).max() < 1e-12
+        moved = max(moved, float(np.abs(arrays[name]).max()))
+    assert moved > 0.1
+    assert [line["test_accuracy"] for line in lines] == [line["test_accuracy"] for line in expected_lines]
+    assert [line["train_samples"] for line in lines] == [300, 300, 300] == [x["train_samples"] for x in expected_lines]
