@@ -231,6 +231,7 @@ class Session:
             "metrics": [metric.as_dict() for metric in result.metrics],
             "seeds": self.seeds,
             "repetition": self.plan.repetition.summary(self.look) if self.plan.repetition and self.look else None,
+            "tuning": ledger.tuning_cost(record.path.parent),
             "finished": _now(),
         }
         write_rank_times(record, self.comm.size, self.seeds, communication_of(record.epochs()))

@@ -46,7 +46,10 @@ def broken_at(entries: Sequence[Mapping[str, Any]]) -> int | None:
 
 
 def tuning_cost(folder: Path) -> dict[str, float]:
-    """Runs begun, runs finished and seconds of training in all, over a recipe's ledger and the runs that it names."""
+    """Runs begun, runs finished and seconds of training in all, over a recipe's ledger and the runs that it names.
+
+    Beside a run that has just ended, and has no summary yet, it tells what it cost to find it, itself included.
+    """
     entries, finished, seconds = read_lines(folder / NAME), 0, 0.0
     for run in {entry["run"] for entry in entries if entry.get("run")}:
         place = folder / run

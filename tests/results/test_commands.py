@@ -53,6 +53,12 @@ def test_report_is_the_one_in_the_folder(run, tmp_path, capsys):
     assert "median of" in text and "Does it hold steady?" in text and "observation" in text
 
 
+def test_a_run_tells_what_all_runs_of_its_recipe_cost(run):
+    tuning = json.loads((run / "summary.json").read_text())["tuning"]
+    curve = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert tuning["runs"] == 1 and tuning["seconds"] == pytest.approx(sum(line["train_seconds"] for line in curve))
+
+
 def test_export_to_csv(run, tmp_path, capsys):
     assert cli.main(["export", str(run), "--to", "csv", "-o", str(tmp_path / "out")]) == 0
     tables = {path.stem: list(csv.DictReader(path.read_text().splitlines())) for path in (tmp_path / "out").iterdir()}

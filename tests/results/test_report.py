@@ -183,6 +183,13 @@ def test_interval_of_a_metric_is_the_exact_one_of_its_median(tmp_path):
     assert metric_row(judge(TestAccuracy(), 93.0, [*values, None], Circumstances()).as_dict())["interval"] is None
 
 
+def test_what_it_cost_to_tune_is_told(tmp_path):
+    record = finished(tmp_path)
+    record.write_summary({**record.summary(), "tuning": {"runs": 3, "finished": 2, "seconds": 75.0}})
+    costs = write_report(record).read_text(encoding="utf-8").partition('id="costs"')[2]
+    assert "3 runs of this recipe in the ledger when it ended, this one included: 75 s of training in all" in costs
+
+
 def test_a_metric_that_combines_seeds_in_its_own_way_says_how(tmp_path):
     """Time to accuracy counts misses (Kaplan and Meier): the remark stands beside the value, and its own interval."""
     record = finished(tmp_path, seeds=3)
@@ -211,14 +218,14 @@ def test_a_metric_that_combines_seeds_in_its_own_way_says_how(tmp_path):
 def test_parts_bounds_and_energy_are_shown_only_where_they_were_measured(tmp_path):
     plain = (finished(tmp_path / "plain").path / "report.html").read_text(encoding="utf-8")
     costs = plain[plain.index('id="costs"') :]
-    assert costs.partition("</section>")[0].count("not measured") == 6 and "Where did the time go?" not in plain
+    assert costs.partition("</section>")[0].count("not measured") == 7 and "Where did the time go?" not in plain
     timed = (finished(tmp_path / "timed", series=("step", "epoch")).path / "report.html").read_text(encoding="utf-8")
     assert "Where did the time go?" in timed and "rest of epochs" in timed
     claims = [{"type": "breakdown", "parts": {"forward": 2.0, "backward": 3.0}, "wall": 5.0},
               {"type": "rate", "name": "matmul", "flops": 2e9, "bound": 8e9}]  # fmt: skip
     full = (finished(tmp_path / "full", claims=claims).path / "report.html").read_text(encoding="utf-8")
     assert "backward 3" in full and "matmul 25" in full and "What share of its bound does each reach?" in full
-    assert full[full.index('id="costs"') :].partition("</section>")[0].count("not measured") == 4
+    assert full[full.index('id="costs"') :].partition("</section>")[0].count("not measured") == 5
 
 
 def test_unfinished_run_has_a_report_that_says_so(record):
