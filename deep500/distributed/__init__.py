@@ -26,5 +26,6 @@ from deep500.distributed.synchronous import ConsistentParameterServer as Consist
 from deep500.distributed.synchronous import LocalSGD as LocalSGD
 from deep500.distributed.synchronous import ModelAverage as ModelAverage
 from deep500.distributed.threads import Threads as Threads
+from deep500.distributed.world import current_world as current_world
 from deep500.distributed.world import set_world as set_world
 from deep500.distributed.world import world as world
