@@ -185,7 +185,10 @@ def _holds(median: Mapping[str, Any], kruskal_p: float | None) -> str:
     if kruskal_p is not None and kruskal_p < DIFFER:
         return (f"the interval of the median holds {over} only, and they differ: an observation. "
                 f"{launches_needed(median['ci']['level'])} launches have an interval over launches")  # fmt: skip
-    return f"the interval of the median holds {over} only"
+    unknown = kruskal_p is None and median.get("launches", 1) > 1
+    return f"the interval of the median holds {over} only" + (
+        "; each has too few samples to tell whether they differ" if unknown else ""
+    )
 
 
 def holds_over(estimate: Mapping[str, Any]) -> str:

@@ -314,6 +314,13 @@ def test_intervals_say_what_they_hold_over(tmp_path, seeds, words, standing):
         assert "holds within 3 launches only, and they differ: an observation. 6 launches have" in text
 
 
+def test_launches_too_short_to_be_told_apart_are_called_so(tmp_path):
+    text = finished(tmp_path, samples=4, seeds=3).path.joinpath("report.html").read_text(encoding="utf-8")
+    assert "holds within 3 launches only; each has too few samples to tell whether they differ" in text
+    text = finished(tmp_path, samples=60, seeds=1).path.joinpath("report.html").read_text(encoding="utf-8")
+    assert "holds within one launch only." in text
+
+
 def test_page_of_statistics_of_an_older_version(tmp_path):
     record = spread_out(tmp_path, 2, 0.95)
     content = (record.path / "stats.json").read_text()
