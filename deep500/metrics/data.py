@@ -33,7 +33,7 @@ class DatasetBias(ObservingMetric):
 
     def after_batch(self, run: Any) -> None:
         """Count the labels of a batch."""
-        labels = np.ravel(np.asarray(run.inputs[run.trainer.label]))
+        labels = np.ravel(run.executor.network.to_numpy(run.inputs[run.trainer.label]))
         if labels.dtype.kind not in "iu" or (labels.size and not 0 <= labels.min() <= labels.max() < self.classes):
             raise InputError(f"got labels {labels[:5]}; expected whole numbers from 0 to {self.classes - 1}")
         self._counts += np.bincount(labels, minlength=self.classes)
