@@ -41,7 +41,7 @@ class Flops(ObservingMetric):
             loss = self.run.optimizer.loss if self.of == "step" else None
             found = self.run.executor.network.flops(loss=loss)
         except Deep500Error as error:
-            self.reason = f"no gradient to count ({error})"
+            self.reason = f"cannot count the operations: {error}"
             return None
         self.details = found.operators
         if found.unknown:

@@ -42,7 +42,7 @@ def test_what_cannot_be_counted_is_named():
     metric = watched(Flops(), network)
     assert metric.measure(STATISTICS) is None and metric.reason == "cannot count own (Foo)"
     step = watched(Flops("step"), network)
-    assert step.measure(STATISTICS) is None and step.reason.startswith("no gradient to count")
+    assert step.measure(STATISTICS) is None and step.reason.startswith("cannot count the operations: ")
     assert Flops().measure(STATISTICS) is None
 
 
@@ -65,3 +65,16 @@ def test_the_roof_of_a_processor_is_measured_and_that_of_a_gpu_is_asked_for(monk
 def test_more_than_the_roof_cannot_be():
     share = watched(RoofShare(Roofs(STEP * 100.0, 1e9)))
     assert share.measure(STATISTICS) is None and "exceed the roof" in share.reason
+
+
+@pytest.mark.backend("pytorch")
+@pytest.mark.parametrize("of", ["forward", "step"])
+def test_a_module_of_the_users_own_is_no_graph_to_count(of):
+    import torch
+
+    import deep500.frameworks.pytorch as d5fw
+
+    metric = Flops(of)
+    executor = d5fw.from_native(torch.nn.Linear(4, 3), torch.zeros(1, 4))
+    metric.before_run(SimpleNamespace(executor=executor, optimizer=SimpleNamespace(loss="loss"), epoch=0))
+    assert metric.measure(STATISTICS) is None and metric.reason.startswith("cannot count")
