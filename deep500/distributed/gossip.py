@@ -29,6 +29,7 @@ class Gossip(DistributedOptimizer):
     """
 
     consistent = False
+    changes_parameters = True
     mix_last = False
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None) -> None:

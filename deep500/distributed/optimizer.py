@@ -68,6 +68,8 @@ class DistributedOptimizer(Optimizer):
     least_ranks: ClassVar[int] = 1
     consistent: ClassVar[bool] = True
     """Whether all ranks have the same parameters, bit by bit, after every step."""
+    changes_parameters: ClassVar[bool] = False
+    """Whether it changes parameters itself; then it refuses a base optimizer that would not notice."""
     counts_steps: ClassVar[bool] = True
     """Whether every step is an update of the base optimizer; if not, the scheme counts ``base_optimizer.steps``."""
 
@@ -82,6 +84,12 @@ class DistributedOptimizer(Optimizer):
             raise CommunicationError(
                 f"got {self.comm.size} rank for {type(self).__name__}; expected at least {self.least_ranks}: start "
                 f"more with --ranks {self.least_ranks}, or train without it"
+            )
+        if self.changes_parameters and self.comm.size > 1 and base_optimizer.keeps_parameters:
+            raise InputError(
+                f"got {type(base_optimizer).__name__} for {type(self).__name__}; expected an optimizer that takes the "
+                "parameters from the network, which this scheme changes: this one keeps them itself. Use a scheme that "
+                "exchanges gradients, such as ConsistentDecentralized, or another optimizer"
             )
         self.base_optimizer, self.rank = base_optimizer, self.comm.rank
         super().__init__(base_optimizer.executor, base_optimizer.loss)

@@ -42,11 +42,16 @@ class ConsistentDecentralized(DistributedOptimizer):
 
     def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """One step of the base optimizer with the mean gradient, which is collected from the backward pass on."""
-        if self.overlap:
-            self._gradient_mean(self.base_optimizer.parameter_names())[0].begin(self.samples)
-            if not self._watching:
-                self.overlap = self._watching = self.executor.watch_gradients(self._ready)
-        return super().step(inputs)
+        if self.overlap and not self._watching:
+            self.overlap = self._watching = self.executor.watch_gradients(self._ready)
+        if not self.overlap:
+            return super().step(inputs)
+        mean, _ = self._gradient_mean(self.base_optimizer.parameter_names())
+        mean.begin(self.samples)
+        try:
+            return super().step(inputs)
+        finally:
+            mean.active = False  # also after an error: gradients of runs outside a step stay here
 
     def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
         """The weighted mean over ranks."""
@@ -79,6 +84,8 @@ class ConsistentParameterServer(DistributedOptimizer):
     Only rank 0 keeps the base optimizer's state. Payload per step and rank: twice the bytes of all parameters.
     """
 
+    changes_parameters = True
+
     def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
         """The weighted mean at rank 0; the other ranks' gradients stay as they are."""
         arrays = self.arrays(gradients)
@@ -105,6 +112,8 @@ class ModelAverage(DistributedOptimizer):
     (Adam). Optimizer states stay local. Payload per step and rank: the bytes of all parameters.
     """
 
+    changes_parameters = True
+
     def mix(self) -> None:
         """Average the parameters."""
         if self.comm.size > 1:
@@ -124,6 +133,7 @@ class LocalSGD(DistributedOptimizer):
     """
 
     consistent = False
+    changes_parameters = True
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, every: int = 8) -> None:
         super().__init__(base_optimizer, comm)

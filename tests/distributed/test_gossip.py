@@ -230,3 +230,23 @@ def test_large_parameters_pass_between_processes(scheme: str, on_ranks: Callable
     else:
         assert sum(one["payload"] for one in found) == 3 * 2 * size  # one of three is left out
     assert all(np.isfinite(one["losses"]).all() for one in found)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "ConsistentNeighbors",
+        "InconsistentDecentralized",
+        "ConsistentParameterServer",
+        "ModelAverage",
+        "LocalSGD",
+        "DiLoCo",
+    ],
+)
+def test_an_optimizer_that_would_not_notice_the_mixing_is_refused(scheme: str) -> None:
+    """AcceleGrad's state holds the parameters, and it writes them over those of the network in every step."""
+    with pytest.raises(InputError, match=f"got AcceleGradOptimizer for {scheme}; expected an optimizer that takes"):
+        run(2, scheme, optimizer="AcceleGradOptimizer")
+    alone = run(1, scheme, optimizer="AcceleGradOptimizer", hyper={"lr": 0.1})[0]["history"][-1]
+    if scheme != "DiLoCo":  # with its outer step it is another optimizer, also alone
+        assert np.array_equal(alone, serial(optimizer="AcceleGradOptimizer", hyper={"lr": 0.1}))

@@ -27,6 +27,7 @@ class AcceleGradOptimizer(ThreeStepOptimizer):
     """
 
     hyperparameters = ("lr", "D", "G", "weight_decay")
+    keeps_parameters = True
     lr: float
     D: float
     G: float

@@ -86,6 +86,8 @@ class Optimizer(abc.ABC):
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ()
+    keeps_parameters: ClassVar[bool] = False
+    """Whether its state holds the parameters too, so that it does not see when someone else changes the network's."""
     rank: int = 0  # number of this process among those that train together
 
     def __init__(
