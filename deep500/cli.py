@@ -16,6 +16,7 @@ import deep500
 from deep500.compare.command import add_options as add_compare_options
 from deep500.compare.command import execute as execute_comparison
 from deep500.compare.report import add_command as add_report_command
+from deep500.compare.simulate import add_command as add_simulate_command
 from deep500.errors import MissingBackend
 from deep500.measure.environment import describe
 from deep500.recipe.guard import guarded
@@ -48,7 +49,7 @@ def _main(argv: list[str]) -> int:
     setup = commands.add_parser("setup", help="bring a part that pip alone cannot install", allow_abbrev=False)
     setup.add_argument("part", choices=["enzyme"], help="enzyme: derives gradients of C++ operators")
     actions: dict[str, Callable[[list[str]], int]] = {"list": _list, "info": _info, "setup": _setup}
-    on_results = {**add_results_commands(commands), **add_report_command(commands)}
+    on_results = {**add_results_commands(commands), **add_report_command(commands), **add_simulate_command(commands)}
     if argv and argv[0] == "run":  # intermixed options and overrides need the sub-parser itself
         return _run(run, argv[1:])
     if argv and argv[0] == "compare":

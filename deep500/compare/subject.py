@@ -16,6 +16,7 @@ from deep500.networks.executor import GraphExecutor
 from deep500.networks.graph import Network
 from deep500.recipe.build import load_data, make_executor, make_network, make_optimizer, make_sampler
 from deep500.recipe.loader import load_recipe
+from deep500.recipe.names import backend_of
 from deep500.recipe.options import Options
 from deep500.recipe.plan import Plan, make_plan
 from deep500.recipe.plugins import load_custom_ops
@@ -68,8 +69,8 @@ class Subject:
     custom_ops: list[dict[str, str]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, setting: Setting, framework: str, data: tuple[Any, Any] | None = None) -> Subject:
-        """Load the recipe for a framework.
+    def of(cls, setting: Setting, framework: str | None, data: tuple[Any, Any] | None = None) -> Subject:
+        """Load the recipe for a framework; None: for its own.
 
         Raises:
             RecipeError, DataError, MissingBackend: as running it would.
@@ -81,7 +82,7 @@ class Subject:
         values = plan.values
         plugins = load_custom_ops(values["custom_ops"], Path(setting.recipe).parent)
         found = load_data(values, False, setting.download, setting.options().data) if data is None else data
-        return cls(framework, plan, found, plugins)
+        return cls(framework or backend_of(values["executor"]) or "custom", plan, found, plugins)
 
     @property
     def seed(self) -> int:

@@ -1,0 +1,91 @@
+"""Scaling tables as text and as one self-contained page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from markupsafe import Markup, escape
+
+from deep500.measure.statistics import Interval
+from deep500.results import report
+from deep500.results.figures import unit_for
+from deep500.results.files import write_atomic
+from deep500.results.report_bounds import scaling_figures
+from deep500.results.scaling import Entry, Scaling
+
+HEAD = ("scheme", "ranks", "batch", "time per step", "95 % interval", "speedup", "efficiency", "quality", "what")
+
+
+def rows(scaling: Scaling, why: Mapping[tuple[str, int], str] | None = None) -> list[tuple[str, ...]]:
+    """The table's cells, the base first; what is not there says why."""
+    base = scaling.base
+    first = ("(base)", str(base.ranks), str(base.global_batch), *_time(base.seconds, base.seconds.median), "1", "100 %",
+             "", base.text)  # fmt: skip
+    found = [first, *(_row(scaling, entry) for entry in scaling.entries)]
+    lacking: dict[str, list[str]] = {}
+    for (name, ranks), reason in (why or {}).items():
+        lacking.setdefault(name, []).append(f"{ranks:,}: {reason}")
+    return found + [(name, "-", "", "", "", "", "", "", "; ".join(reasons)) for name, reasons in lacking.items()]
+
+
+def _row(scaling: Scaling, entry: Entry) -> tuple[str, ...]:
+    share = scaling.efficiency(entry)
+    interval = f"{100 * share.median:.3g} %"
+    if share.low is not None and share.high is not None:
+        interval += f" [{100 * share.low:.3g}, {100 * share.high:.3g}]"
+    quality = "" if entry.quality is None else f"{entry.quality:.4g}"
+    if entry.quality_low is not None:
+        quality += f" [{entry.quality_low:.4g}, ..."
+    return (entry.scheme, f"{entry.ranks:,}", f"{entry.global_batch:,}",
+            *_time(entry.seconds, scaling.base.seconds.median), f"{share.median * entry.ranks:.4g}", interval, quality,
+            entry.kind)  # fmt: skip
+
+
+def _time(seconds: Interval, like: float) -> tuple[str, str]:
+    factor, unit = unit_for(like)
+    ends = "observation" if seconds.low is None or seconds.high is None else (
+        f"{factor * seconds.low:.4g} to {factor * seconds.high:.4g}")  # fmt: skip
+    return f"{factor * seconds.median:.4g} {unit}", ends
+
+
+def text(scaling: Scaling, why: Mapping[tuple[str, int], str] | None = None) -> str:
+    """The table with aligned columns, its bounds below."""
+    cells = [HEAD, *rows(scaling, why)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(HEAD) - 1)]
+    lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]).rstrip() for row in cells]
+    factor, unit = unit_for(scaling.base.seconds.median)
+    for bound in scaling.bounds:
+        points = ", ".join(f"{n:,}: {factor * s:.3g}" for n, s in zip(bound.ranks, bound.seconds, strict=True))
+        lines.append(f"bound: {bound.name}: {points} ({unit} by ranks)")
+    return "\n".join([f"{scaling.mode} scaling", *lines])
+
+
+def write_page(
+    path: Path, title: str, about: Sequence[str], tables: Sequence[tuple[Scaling, Mapping[tuple[str, int], str]]]
+) -> Path:
+    """One page with plots and tables; it loads nothing from anywhere. Raises ResultsError if it cannot be written."""
+    folder = Path(report.__file__).parent
+    style, script = ((folder / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    body = [Markup("<h1>{}</h1>").format(title), *(Markup("<p>{}</p>").format(line) for line in about)]
+    for scaling, why in tables:
+        body.append(Markup("<section><h2>{}</h2>").format(f"{scaling.mode} scaling"))
+        for figure in scaling_figures(scaling):
+            body.append(Markup("<figure><h3>{}</h3>{}<figcaption>{}</figcaption></figure>").format(
+                figure.question, Markup(figure.plot), figure.caption))  # fmt: skip
+        body.append(_table(rows(scaling, why)))
+        body.append(Markup("</section>"))
+    write_atomic(path, str(Markup(
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{}</title>'
+        '<meta name="viewport" content="width=device-width"><style>{}</style></head><body><main>{}</main>'
+        "<script>{}</script></body></html>\n"
+    ).format(title, Markup(style), Markup("\n").join(body), Markup(script))))  # fmt: skip
+    return path
+
+
+def _table(cells: Sequence[Sequence[str]]) -> Markup:
+    head = Markup("").join(Markup('<th scope="col">{}</th>').format(name) for name in HEAD)
+    lines = [Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(escape(c)) for c in row))
+             for row in cells]  # fmt: skip
+    return Markup('<div class="wide"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>').format(
+        head, Markup("\n").join(lines))  # fmt: skip
