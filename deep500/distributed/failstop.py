@@ -59,8 +59,10 @@ def report(rank: int, text: str) -> None:
     """Write lines to stderr in one go, each with the rank in front."""
     lines = "".join(f"[rank {rank}] {line}\n" for line in text.rstrip().splitlines())
     sys.stdout.flush()
-    sys.stderr.write(lines)
-    sys.stderr.flush()
+    # torch.distributed hooks in before us and collects what hooks write, which an abort would lose.
+    stream = sys.__stderr__ or sys.stderr
+    stream.write(lines)
+    stream.flush()
 
 
 class Watchdog:

@@ -73,3 +73,11 @@ def test_a_rank_that_ends_ends_all(how: str, says: str, tmp_path: Path) -> None:
     assert not file.exists()
     if how in ("raise", "leave"):
         assert next(line for line in output.splitlines() if line.startswith("[rank")).startswith("[rank 1]"), output
+
+
+@pytest.mark.mpi
+@pytest.mark.backend("pytorch")
+def test_a_traceback_reaches_the_user_past_the_hook_of_torch(on_ranks: Run, tmp_path: Path) -> None:
+    load_backend("pytorch")
+    with pytest.raises(AssertionError, match=r"(?s)ended with.*\[rank 0\] ValueError: this rank fails"):
+        on_ranks(transport_cases.fails_beside_torch, 2, store=str(tmp_path / "store"))

@@ -160,6 +160,16 @@ def fails(comm: Communicator, how: str) -> None:
     comm.barrier()
 
 
+def fails_beside_torch(comm: Communicator, store: str) -> None:
+    """Rank 0 raises in a program that uses MPI and torch.distributed, which hooks into uncaught exceptions too."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=comm.rank, world_size=comm.size)
+    if comm.rank == 0:
+        raise ValueError("this rank fails")
+    comm.barrier()
+
+
 def times_out(comm: Communicator) -> dict[str, list[Any]]:
     """What calls that nobody answers raise on rank 0, and after how many seconds; each on a communicator of its own."""
     found: dict[str, list[Any]] = {}
