@@ -97,12 +97,13 @@ def test_the_watcher_gets_every_gradient_once_also_after_an_edit() -> None:
     inputs = {"input": np.ones((2, 6), np.float32), "label": np.array([0, 2])}
     for edited in (False, True):
         if edited:
-            executor.network.set_parameter("w0", np.ones((6, 10), np.float32))
-            executor.network.add_output("x2")
+            executor.network.add_parameter("slope", np.full(9, 0.5, np.float32))
+            tanh = next(node.name for node in executor.network.nodes if node.op_type == "Tanh")
+            executor.network.replace(tanh, "PRelu", ["y1", "slope"])
         seen.clear()
         executor.inference_and_backprop(inputs)
         pairs = executor.network.gradient("loss")
-        assert sorted(seen) == sorted(name for name, _ in pairs) and len(pairs) == 6
+        assert sorted(seen) == sorted(name for name, _ in pairs) and len(pairs) == 6 + edited
         for name, gradient in pairs:
             (got,) = seen[name]
             np.testing.assert_array_equal(got, to_numpy(executor.network.fetch_tensors([gradient])[0]))
@@ -110,6 +111,29 @@ def test_the_watcher_gets_every_gradient_once_also_after_an_edit() -> None:
     seen.clear()
     executor.inference_and_backprop(inputs)
     assert not seen
+
+
+@pytest.mark.backend("pytorch")
+def test_runs_outside_a_step_send_nothing_also_after_a_failed_step() -> None:
+    module = load_backend("pytorch")
+
+    def work(comm: Any) -> list[int]:
+        base = module.MomentumOptimizer(module.from_model(overlap_cases.network(), "cpu"))
+        scheme = ConsistentDecentralized(base, comm)
+        good = {"input": np.ones((2, 6), np.float32), "label": np.array([0, 2])}
+        sent = []
+        scheme.step(good)
+        sent.append(comm.traffic.messages)
+        with pytest.raises(InputError, match=r"index out of range|out of bounds"):
+            scheme.step({**good, "label": np.array([0, 7])})
+        for _ in range(2):
+            scheme.executor.inference_and_backprop(good)
+        sent.append(comm.traffic.messages)
+        scheme.step(good)
+        return [*sent, comm.traffic.messages]
+
+    (first, second, third), other = Threads(2).run(work)
+    assert first == second == third - 1 and other == [first, second, third]
 
 
 def test_the_reference_cannot_tell() -> None:

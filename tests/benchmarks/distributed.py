@@ -1,0 +1,225 @@
+"""What communication costs: ``python -m tests.benchmarks.distributed [--rounds N] [--only sum,step,alone,schemes]``.
+
+Two ranks with one thread each, which exchange by our MPI communicator and by PyTorch's gloo in the same two processes.
+Variants take turns in random order, the same on both ranks; a sample is the time of the slower rank, each round gives
+one pair. The baseline against itself shows what the method cannot resolve. Parts:
+
+* ``sum``: all-reduce of 25 MB float32.
+* ``step``: ``ConsistentDecentralized`` against DistributedDataParallel on the same module, with fused momentum SGD and
+  without its broadcast of running statistics (we exchange them before an evaluation only); ResNet-20, global batch 64.
+* ``alone``: a step of the wrapped optimizer on one rank against the same optimizer's own.
+* ``schemes``: every scheme's 8 steps against DistributedDataParallel's, and the bytes that it sends per step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import deep500.frameworks.pytorch as d5fw
+from deep500 import distributed
+from deep500.distributed import Communicator, ConsistentDecentralized, DistributedOptimizer, Serial
+from deep500.distributed.mpi import MPI
+from deep500.errors import Deep500Error
+from deep500.measure.statistics import paired_ratio
+from deep500.networks import add_loss, create
+from tests.distributed import ranks
+
+BATCH, LR, MOMENTUM, STEPS = 64, 0.01, 0.9, 8
+BARS = {"sum": 1.0, "step": 1.05, "alone": 1.01}
+NEED = {"TopK": {"ratio": 0.01}}
+"""Arguments of schemes that have no default."""
+Work = Callable[[], object]
+
+
+def in_turns(comm: Communicator, variants: Mapping[str, Work], rounds: int, warm_up: int = 3) -> dict[str, np.ndarray]:
+    """Seconds of each variant in each round, on the slower rank; a failure of ours on a rank ends the whole job."""
+    order, names = random.Random(0), list(variants)
+    times = {name: np.empty(rounds) for name in names}
+    for i in range(-warm_up, rounds):
+        for name in order.sample(names, len(names)):
+            comm.barrier()
+            begin = time.perf_counter()
+            variants[name]()
+            elapsed = np.array([time.perf_counter() - begin])
+            times[name][max(i, 0)] = comm.all_gather(elapsed).max()  # warm-up rounds are overwritten
+    return times
+
+
+def show(comm: Communicator, part: str, times: Mapping[str, np.ndarray], baseline: str) -> None:
+    """Medians of paired ratios; the bar is that of the part's first variant."""
+    if comm.rank:
+        return
+    milliseconds = 1e3 * float(np.median(times[baseline]))
+    print(f"\n{part}: {baseline} {milliseconds:.3g} ms (median of {len(times[baseline])})", flush=True)
+    for number, (name, samples) in enumerate(times.items()):
+        if name == baseline:
+            continue
+        ratio = paired_ratio(samples, times[baseline])
+        interval = "no interval, too few rounds" if ratio.low is None else f"{ratio.low:.3f} to {ratio.high:.3f}"
+        verdict = ""
+        if number == 0 and part in BARS:
+            verdict = f"  bar {BARS[part]:.2f}: {'met' if ratio.median <= BARS[part] else 'MISSED'}"
+        print(f"  {name:32} {ratio.median:.3f} ({interval}){verdict}", flush=True)
+
+
+def sums(comm: Communicator, rounds: int) -> None:
+    """All-reduce of 25 MB."""
+    array, tensor = np.zeros(6_250_000, np.float32), torch.zeros(6_250_000)
+    other = d5fw.TorchDistributed(backend="gloo")
+    variants: dict[str, Work] = {
+        "MPI": lambda: comm.all_reduce(array),
+        "MPI, started and waited for": lambda: comm.start_all_reduce(array).wait(),
+        "TorchDistributed (gloo)": lambda: other.all_reduce(array), "gloo again": lambda: dist.all_reduce(tensor),
+        "gloo": lambda: dist.all_reduce(tensor),
+    }  # fmt: skip
+    show(comm, "sum", in_turns(comm, variants, rounds), "gloo")
+    other.close()
+
+
+def batch_of(size: int, seed: int) -> dict[str, torch.Tensor]:
+    """Noise in CIFAR's shape."""
+    rng = np.random.default_rng(seed)
+    images = rng.standard_normal((size, 3, 32, 32)).astype(np.float32)
+    return {"input": torch.from_numpy(images), "label": torch.from_numpy(rng.integers(0, 10, size))}
+
+
+def our_optimizer() -> d5fw.MomentumOptimizer:
+    """ResNet-20 with momentum."""
+    return d5fw.MomentumOptimizer(d5fw.from_model(add_loss(create("resnet", depth=20))), "loss", LR, MOMENTUM)
+
+
+def ddp_step(inputs: Mapping[str, torch.Tensor]) -> Work:
+    """The same module under DistributedDataParallel."""
+    executor = our_optimizer().executor
+    place, arguments = list(executor.network.outputs).index("loss"), [inputs[name] for name in executor.network.inputs]
+    kind = torch.nn.parallel.DistributedDataParallel
+    old = "forward_sync_buffers" not in inspect.signature(kind).parameters
+    model = kind(executor.module, **{"broadcast_buffers" if old else "forward_sync_buffers": False})
+    optimizer = torch.optim.SGD(model.parameters(), LR, MOMENTUM, fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(*arguments)[place].backward()
+        optimizer.step()
+
+    return step
+
+
+def steps(comm: Communicator, rounds: int) -> None:
+    """A training step."""
+    inputs = batch_of(BATCH // comm.size, comm.rank)
+    ours = {overlap: ConsistentDecentralized(our_optimizer(), comm, overlap=overlap) for overlap in (True, False)}
+    over_gloo = ConsistentDecentralized(our_optimizer(), other := d5fw.TorchDistributed(backend="gloo"))
+    variants: dict[str, Work] = {
+        "ConsistentDecentralized": lambda: ours[True].step(inputs), "without overlap": lambda: ours[False].step(inputs),
+        "over TorchDistributed (gloo)": lambda: over_gloo.step(inputs), "DDP again": ddp_step(inputs),
+        "DDP": ddp_step(inputs),
+    }  # fmt: skip
+    show(comm, "step", in_turns(comm, variants, rounds), "DDP")
+    other.close()
+
+
+def alone(rounds: int) -> None:
+    """One process, the same optimizer with and without wrapper, so that only the wrapper differs."""
+    inputs, base = batch_of(8, 0), our_optimizer()
+    wrapped = ConsistentDecentralized(base, Serial())
+    variants: dict[str, Work] = {"wrapped": lambda: wrapped.step(inputs), "bare again": lambda: base.step(inputs),
+                                 "bare": lambda: base.step(inputs)}  # fmt: skip
+    show(Serial(), "alone", in_turns(Serial(), variants, rounds), "bare")
+
+
+def scheme_names() -> list[str]:
+    """Every scheme that is exported, but not the classes that schemes derive from."""
+    types = {name: kind for name, kind in vars(distributed).items() if isinstance(kind, type)}
+    found = [name for name, kind in types.items() if issubclass(kind, DistributedOptimizer)]
+    return sorted(set(found) - {"DistributedOptimizer", "Compression"})
+
+
+def block_of(step: Work) -> Work:
+    """Several steps."""
+    return lambda: [step() for _ in range(STEPS)]
+
+
+def schemes(comm: Communicator, rounds: int, names: list[str]) -> None:
+    """Schemes with their defaults; blocks of steps, for some exchange only now and then."""
+    ddp = ddp_step(batch_of(BATCH // comm.size, comm.rank))
+    for name in names:
+        kind = getattr(distributed, name)
+        workers = list(kind.computing_ranks(comm.size))
+        tensors = batch_of(BATCH // len(workers) if comm.rank in workers else 0, comm.rank)
+        inputs = {key: tensor.numpy() for key, tensor in tensors.items()}
+        try:
+            scheme = kind(our_optimizer(), comm, **NEED.get(name, {}))
+        except Deep500Error as error:
+            if comm.rank == 0:
+                print(f"\nschemes: {name}: not measured: {error}", flush=True)
+            continue
+        variants = {name: block_of(partial(scheme.step, inputs)), "DDP": block_of(ddp)}
+        for _ in range(STEPS):
+            scheme.step(inputs)
+        before = comm.traffic.payload_bytes
+        for _ in range(STEPS):
+            scheme.step(inputs)
+        each = comm.all_gather(np.array([(comm.traffic.payload_bytes - before) / STEPS]))
+        times = in_turns(comm, variants, rounds, warm_up=0)
+        show(comm, f"schemes, {STEPS} steps", times, "DDP")
+        if comm.rank == 0:
+            who = "" if len(workers) == comm.size else f"; {len(workers)} of {comm.size} ranks compute"
+            print(
+                f"  {'bytes per step':32} {', '.join(f'{one:,.0f}' for one in each.ravel())} by rank{who}", flush=True
+            )
+
+
+def work(folder: str, parts: list[str], rounds: int, names: list[str]) -> None:
+    """One of the ranks."""
+    torch.set_num_threads(1)
+    comm = MPI()
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=comm.rank, world_size=comm.size)
+    if "sum" in parts:
+        sums(comm, rounds)
+    if "step" in parts:
+        steps(comm, rounds)
+    if "schemes" in parts:
+        schemes(comm, max(rounds // 4, 3), names)
+    dist.destroy_process_group()
+    comm.close()
+
+
+def main() -> None:
+    """Start the ranks, wait, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--only", default="sum,step,alone,schemes")
+    parser.add_argument("--schemes", default=",".join(scheme_names()), help="all of them: %(default)s")
+    parser.add_argument("--rank-folder", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    parts = options.only.split(",")
+    if options.rank_folder:
+        work(options.rank_folder, parts, options.rounds, options.schemes.split(","))
+        return
+    if "alone" in parts:
+        torch.set_num_threads(1)
+        alone(2 * options.rounds)
+    if set(parts) - {"alone"}:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [str(ranks.launcher()), "-n", "2", sys.executable, "-m", "tests.benchmarks.distributed",
+                       "--rounds", str(options.rounds), "--only", options.only,
+                       "--schemes", options.schemes, "--rank-folder", folder]  # fmt: skip
+            code = subprocess.run(command, cwd=ranks.ROOT, env=ranks.environment(2, 300), check=False).returncode
+        sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
