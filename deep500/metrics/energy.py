@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,9 @@ class EnergyUse(ObservingMetric):
         self._given = sources
         self._meter: EnergyMeter | None = None
         self.energy = Energy(None, 0.0, (), "not measured yet")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> EnergyUse:
+        return copy.copy(self)  # a recipe copies metrics per seed; a counter is the machine's, and may be a C pointer
 
     def before_run(self, run: Any) -> None:
         """Read the counters."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from types import SimpleNamespace
 
@@ -169,6 +170,19 @@ def test_a_run_shorter_than_the_counters_period_is_refused(metered):
     statistics = watch(energy, cost, clock=clock)
     for metric in (energy, cost):
         assert metric.measure(statistics) is None and "shorter than 10 steps of the counter" in metric.reason
+
+
+def test_counters_are_not_copied_with_the_metric(metered):
+    clock, _ = metered
+
+    class Pointer(Counter):
+        def __deepcopy__(self, memo):
+            raise ValueError("ctypes objects containing pointers cannot be pickled")
+
+    first, second = (copy.deepcopy(EnergyUse([Pointer(50.0, clock)])) for _ in range(2))
+    breakdown = deep500.metrics.TimingBreakdown(clock.nanoseconds)
+    watch(first, breakdown, clock=clock)
+    assert first.measure(None) == pytest.approx(50 * TOTAL) and second.measure(None) is None
 
 
 def test_idle_gpus_are_not_the_runs(one_gpu, monkeypatch):
