@@ -82,6 +82,19 @@ def test_exact_where_the_sum_has_the_rank(rank: int, ranks: int) -> None:
         assert np.abs(lower.exchange_gradients(["p"], [matrix])[0] - matrix).max() > 1e-2
 
 
+def test_what_a_rank_owes_is_missing_from_its_own_gradient() -> None:
+    """Not from the mean: then its difference from the others would add up over the steps."""
+
+    def work(comm: Any) -> tuple[np.ndarray, np.ndarray]:
+        scheme = make(comm, rank=2)
+        scheme.samples = 1
+        got = scheme.exchange_gradients(["p"], [np.random.default_rng(comm.rank).normal(size=(12, 16))])[0]
+        return np.linalg.svd(got)[0][:, :2], scheme.residuals["p"]
+
+    for basis, owed in Threads(3).run(work):
+        assert np.abs(basis.T @ owed).max() < 1e-14 < np.abs(owed).max()
+
+
 def test_warm_start_finds_the_best_approximation() -> None:
     """Of a constant gradient without feedback, the subspace iteration converges to the singular vectors."""
     matrix = RNG.normal(size=(12, 16))

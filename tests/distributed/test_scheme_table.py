@@ -111,6 +111,17 @@ def test_scheme_is_what_it_says(scheme: Scheme, ranks: int, backend: str) -> Non
         assert {sum(one.payload) for one in outcomes} == {STEPS * scheme.payload(ranks)}
 
 
+@pytest.mark.parametrize("name", ["ConsistentParameterServer", "DiLoCo-2", "ShardedOptimizer", "TopK", "PowerSGD"])
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "onnxruntime"])
+def test_schemes_take_tensors_of_every_backend(name: str, backend: str) -> None:
+    """One scheme for each way in which tensors pass: gradients, parameters, shares of both."""
+    scheme, sizes = BY_NAME[name], [2, 3]
+    backend += " native" * scheme.native
+    outcomes = run(scheme, backend, sizes)
+    CHECKS[scheme.check](outcomes, sizes, scheme, backend)
+    assert digest(outcomes[0].parameters[-1]) == digest(outcomes[1].parameters[-1])
+
+
 @EACH
 def test_rank_without_samples_takes_part(scheme: Scheme) -> None:
     sizes = [3, 0, 2]

@@ -17,8 +17,9 @@ class PowerSGD(Compression):
 
     Every parameter with two or more dimensions is a matrix ``M`` (n, m), its first dimension against all others. One
     step of subspace iteration, started from the last step's Q: ``P <- orthonormal(sum_p M_p Q)``; ``Q <- sum_p M_p^T
-    P``; every rank gets ``P Q^T`` for ``sum_p M_p`` and feeds back ``M_p - P Q^T / ranks``, as PyTorch's
-    ``powerSGD_hook`` does. Exact where the sum has no more than ``rank`` singular values other than 0. Vectors, and
+    P``; every rank gets ``P Q^T`` for ``sum_p M_p`` and feeds back ``M_p - P P^T M_p``, what is missing of its own.
+    (PyTorch's ``powerSGD_hook`` feeds back ``M_p - P Q^T / ranks``: the sum over ranks is the same, on which alone the
+    results depend.) Exact where the sum has no more than ``rank`` singular values other than 0. Vectors, and
     matrices that the factors would not make smaller, are summed as they are.
 
     The orthonormalisation runs on every rank, so ranks have the same bits where they have the same LAPACK.
@@ -55,14 +56,13 @@ class PowerSGD(Compression):
         whole = {name: tensor for name, tensor in flat.tensors.items() if name not in matrices}
         first = _summed(self.comm, [*(m @ self.q[n] for n, m in matrices.items()), *whole.values()])
         bases = dict(zip(matrices, (np.linalg.qr(p)[0] for p in first[: len(matrices)]), strict=True))
-        second = _summed(self.comm, [matrix.T @ bases[name] for name, matrix in matrices.items()])
-        self.q.update(zip(matrices, second, strict=True))
+        own = {name: matrix.T @ bases[name] for name, matrix in matrices.items()}
+        self.q.update(zip(own, _summed(self.comm, list(own.values())), strict=True))
         sums = dict(zip(whole, first[len(matrices) :], strict=True))
         total, sent = [], []
         for name, tensor in flat.tensors.items():
-            product = bases[name] @ self.q[name].T if name in matrices else sums[name]
-            total.append(product.ravel())
-            sent.append(total[-1] / self.comm.size if name in matrices else tensor.ravel())
+            total.append(sums[name].ravel() if name in sums else (bases[name] @ self.q[name].T).ravel())
+            sent.append(tensor.ravel() if name in sums else (bases[name] @ own[name].T).ravel())
         return np.concatenate(total), np.concatenate(sent)
 
     def _matrix(self, tensor: np.ndarray) -> np.ndarray | None:
