@@ -36,6 +36,13 @@ class MPI(Communicator):
     """The ranks of an MPI communicator; collectives are MPI's own, in place.
 
     A rank that raises, exits without :meth:`close`, or waits for longer than ``timeout`` ends all ranks (MPI_Abort).
+    The watchdog that does this needs MPI_THREAD_MULTIPLE, mpi4py's default. Measured with MPICH 5.0 on 2 ranks of one
+    machine, that makes an all-reduce of 4 kB cost 20 to 30 us more than MPI_THREAD_SERIALIZED, and nothing at 1 MB and
+    25 MB. Non-blocking all-reduces of 25 MB take 0.96 (0.85 to 1.18) of the blocking one's time, in four pieces 1.01
+    (0.92 to 1.16); they progress while somebody asks (``poll``) or waits.
+
+    Tensors of a GPU pass through host memory, whether or not the MPI library is CUDA-aware; that path has been run on
+    no GPU.
 
     Args:
         comm: an mpi4py communicator, duplicated so that nobody else's messages are taken for ours; the world if None.

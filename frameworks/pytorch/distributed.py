@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from deep500.distributed.communicator import ANY, Communicator, Pending
 from deep500.distributed.failstop import end_with_all
@@ -55,7 +56,7 @@ class TorchDistributed(Communicator):
             raise InputError(f"got backend {backend!r}; expected 'gloo' or 'nccl': choose one")
         super().__init__(0, 1, timeout)
         self._made_world = not dist.is_initialized()
-        self.closed = False
+        self.closed, self._usual = False, self.timeout
         wait = timedelta(seconds=self.timeout)
         with _failures("the meeting of all ranks"):
             if self._made_world:
@@ -65,6 +66,21 @@ class TorchDistributed(Communicator):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.library = f"torch {torch.__version__}, {backend}"
         end_with_all(self)
+
+    @contextmanager
+    def patience(self, seconds: float) -> Iterator[None]:
+        """Within it nothing waits longer than this, if that is more than the time-out."""
+        with super().patience(seconds):
+            self._limit(self.timeout)
+            try:
+                yield
+            finally:
+                self._limit(self._usual)
+
+    def _limit(self, seconds: float) -> None:
+        for group in (self._host, self._gpu):
+            if group is not None:
+                _set_pg_timeout(timedelta(seconds=seconds), group)
 
     def close(self) -> None:
         """Leave in good order: what was sent has arrived, the process groups are gone."""

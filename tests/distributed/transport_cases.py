@@ -175,6 +175,10 @@ def times_out(comm: Communicator) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for name in ("receive", "any", "sum", "pending"):
         other = type(comm)(timeout=1.0)
+        with other.patience(20.0):
+            if comm.rank > 0:
+                time.sleep(2.0)
+            other.barrier()
         begin = time.perf_counter()
         try:
             if comm.rank == 0:
