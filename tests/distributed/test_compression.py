@@ -178,8 +178,15 @@ def test_bad_options_are_refused(kind: Any, options: dict[str, Any], words: str)
 
 def test_k_above_the_number_of_elements_is_refused() -> None:
     scheme = make(TopK, k=16)
+    scheme.samples = 1
     with pytest.raises(InputError, match="got k=16 for 15 elements; expected at most 15"):
         scheme.exchange_gradients(NAMES, random_gradients(RNG))
+
+
+def test_exchange_outside_of_a_step_is_refused() -> None:
+    """Every share would be 0, and every gradient gone."""
+    with pytest.raises(InputError, match="got no samples on any rank; expected a batch"):
+        make(SignSGD).exchange_gradients(NAMES, random_gradients(RNG))
 
 
 def test_state_of_another_network_is_refused() -> None:

@@ -27,6 +27,7 @@ import numpy as np
 from deep500.distributed.buckets import Bucket, Buckets
 from deep500.distributed.communicator import Communicator
 from deep500.distributed.optimizer import DistributedOptimizer
+from deep500.errors import InputError
 from deep500.training.optimizers.base import Optimizer
 
 ONE_FLAT = 2**62
@@ -60,7 +61,7 @@ class Compression(DistributedOptimizer):
         residuals: what this rank still owes, by parameter; float32 for narrower parameters. Part of the state.
 
     Raises:
-        InputError: a gradient that is not of a floating-point dtype.
+        InputError: a gradient that is not of a floating-point dtype, or no samples on any rank.
     """
 
     error_feedback: ClassVar[bool] = True
@@ -99,9 +100,11 @@ class Compression(DistributedOptimizer):
         return self.tensors(buckets.views())
 
     def share(self) -> float:
-        """This rank's part of the samples of all ranks; 0 where nobody has any."""
+        """This rank's part of the samples of all ranks; raises InputError where nobody has any."""
         total = self.comm.all_reduce(np.array([self.samples], np.float64), control=8).item()
-        return self.samples / total if total else 0.0
+        if not total:
+            raise InputError("got no samples on any rank; expected a batch: call step(inputs), which counts them")
+        return self.samples / total
 
     def _laid_out(self, names: Sequence[str], arrays: Sequence[np.ndarray]) -> Buckets:
         if self._layout is None or self._layout[0] != list(names) or not self._layout[1].fits(arrays):
@@ -122,6 +125,16 @@ class Encoded(Compression):
     """Base of the compressions whose contribution is one message; all ranks get all messages and add them up in order.
 
     Payload per step and rank: the bytes of its message. (A rank receives those of all others: P - 1 times that.)
+
+    Example (half precision, whose rounding errors are made up for later):
+        >>> class Half(Encoded):
+        ...     def encode(self, flat): return as_bytes(flat.values.astype(np.float16))
+        ...     def add(self, message, flat, into): into += message.view(np.float16)
+        >>> flat, into = Flat(0, np.array([1 / 3, 2.0]), {}), np.zeros(2)
+        >>> message = Half.encode(None, flat)
+        >>> Half.add(None, message, flat, into)
+        >>> message.size, [float(round(one, 5)) for one in into]
+        (4, [0.33325, 2.0])
     """
 
     def combine(self, flat: Flat) -> tuple[np.ndarray, np.ndarray]:
