@@ -58,6 +58,10 @@ def is_closed(key: str, fixed: Mapping[str, Any], mutable: Mapping[str, Any]) ->
     return base in fixed or (base not in mutable and base not in FREE)
 
 
+NAMED = ("scheme", "train_sampler", "validation_sampler")
+"""Keys that a recipe may leave out and whose value is a callable: what is typed for them is a name."""
+
+
 def refuse_fixed(what: str, key: str, fixed: Mapping[str, Any], mutable: Mapping[str, Any], is_open: bool) -> bool:
     """Whether ``what`` opens the run; raises RecipeError if it does and ``--open`` was not given."""
     if not is_closed(key, fixed, mutable):
@@ -86,7 +90,7 @@ def apply(values: dict[str, Any], override: Override, resolve_name: Callable[[st
     key, path = override.key, override.path
     if not path:
         old = values.get(key, KEYS[key].default if key in KEYS else None)
-        if callable(old):
+        if callable(old) or (old is None and key in NAMED):
             values[key] = resolve_name(key, override.text, old)
         else:
             values[key] = convert(str(override), override.text, old)
