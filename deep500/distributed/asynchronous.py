@@ -180,9 +180,7 @@ class InconsistentParameterServer(DistributedOptimizer):
         """Run once on made-up samples: optimizers replace the gradients of a run, so there has to be one."""
         if self._gradients_of != self.network.version:
             with self._same_statistics():
-                # two, because some frameworks refuse to normalise a batch of one
-                made_up = {name: np.zeros((2, *np.shape(value)[1:]), value.dtype) for name, value in inputs.items()}
-                self.executor.inference_and_backprop(made_up, self.loss)
+                self.executor.inference_and_backprop(self.made_up(inputs), self.loss)
             self._gradients_of = self.network.version
 
     @contextmanager

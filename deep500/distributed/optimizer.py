@@ -159,6 +159,11 @@ class DistributedOptimizer(Optimizer):
         for name, array in zip(self._floating(), arrays, strict=True):
             self.network.feed_tensor(name, array)
 
+    def made_up(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Zeros like the inputs, two samples of them: some frameworks refuse to normalise a batch of one."""
+        arrays = {n: v if isinstance(v, np.ndarray) else self.network.to_numpy(v) for n, v in inputs.items()}
+        return {name: np.zeros((2, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
+
     def _floating(self) -> list[str]:
         return [name for name, p in self.network.parameters.items() if p.value.dtype.kind not in "biuOSU"]
 
@@ -188,11 +193,10 @@ class DistributedOptimizer(Optimizer):
             events.emit(events.after_communication, self)
 
     def _step_without_samples(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Take part with weight 0: run on one made-up sample, whose gradient nobody gets, and forget its statistics."""
-        made_up = {n: np.zeros((1, *np.shape(value)[1:]), value.dtype) for n, value in inputs.items()}
+        """Take part with weight 0: run on made-up samples, whose gradient nobody gets, and forget their statistics."""
         statistics = [n for n in self._floating() if not self.network.parameters[n].trainable]
         before = [np.array(one) for one in self.arrays(self.network.fetch_tensors(statistics))]
-        self.base_optimizer.step(made_up)
+        self.base_optimizer.step(self.made_up(inputs))
         for name, array in zip(statistics, before, strict=True):
             self.network.feed_tensor(name, array)
         return {}

@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,12 +35,15 @@ from deep500.distributed.mpi import MPI
 from deep500.errors import Deep500Error
 from deep500.measure.statistics import paired_ratio
 from deep500.networks import add_loss, create
+from deep500.training.optimizers import MomentumOptimizer, Optimizer
 from tests.distributed import ranks
 
 BATCH, LR, MOMENTUM, STEPS = 64, 0.01, 0.9, 8
 BARS = {"sum": 1.0, "step": 1.05, "alone": 1.01}
 NEED = {"TopK": {"ratio": 0.01}}
 """Arguments of schemes that have no default."""
+THREE_STEP = ("ShardedOptimizer",)
+"""Schemes that want an optimizer in three steps."""
 Work = Callable[[], object]
 
 
@@ -95,9 +99,9 @@ def batch_of(size: int, seed: int) -> dict[str, torch.Tensor]:
     return {"input": torch.from_numpy(images), "label": torch.from_numpy(rng.integers(0, 10, size))}
 
 
-def our_optimizer() -> d5fw.MomentumOptimizer:
+def our_optimizer(kind: type[Optimizer] = d5fw.MomentumOptimizer) -> Any:
     """ResNet-20 with momentum."""
-    return d5fw.MomentumOptimizer(d5fw.from_model(add_loss(create("resnet", depth=20))), "loss", LR, MOMENTUM)
+    return kind(d5fw.from_model(add_loss(create("resnet", depth=20))), "loss", lr=LR, momentum=MOMENTUM)
 
 
 def ddp_step(inputs: Mapping[str, torch.Tensor]) -> Work:
@@ -158,10 +162,10 @@ def schemes(comm: Communicator, rounds: int, names: list[str]) -> None:
     for name in names:
         kind = getattr(distributed, name)
         workers = list(kind.computing_ranks(comm.size))
-        tensors = batch_of(BATCH // len(workers) if comm.rank in workers else 0, comm.rank)
-        inputs = {key: tensor.numpy() for key, tensor in tensors.items()}
+        inputs = batch_of(BATCH // len(workers) if comm.rank in workers else 0, comm.rank)
         try:
-            scheme = kind(our_optimizer(), comm, **NEED.get(name, {}))
+            base = our_optimizer(MomentumOptimizer if name in THREE_STEP else d5fw.MomentumOptimizer)
+            scheme = kind(base, comm, **NEED.get(name, {}))
         except Deep500Error as error:
             if comm.rank == 0:
                 print(f"\nschemes: {name}: not measured: {error}", flush=True)

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deep500 import distributed
 from deep500.distributed import ConsistentDecentralized, Serial, Threads
 from deep500.distributed.overlap import GradientMean
 from deep500.errors import InputError
+from deep500.networks import Network, add_loss
 from tests.conftest import load_backend
 from tests.distributed import overlap_cases, ranks, torchrun
 
@@ -134,6 +136,31 @@ def test_runs_outside_a_step_send_nothing_also_after_a_failed_step() -> None:
 
     (first, second, third), other = Threads(2).run(work)
     assert first == second == third - 1 and other == [first, second, third]
+
+
+@pytest.mark.backend("pytorch")
+@pytest.mark.parametrize("scheme", ["ConsistentDecentralized", "InconsistentParameterServer"])
+def test_a_rank_without_samples_takes_tensors_of_the_framework_too(scheme: str) -> None:
+    module = load_backend("pytorch")
+    torch = pytest.importorskip("torch")
+
+    def work(comm: Any) -> bool:
+        net = Network("normalised")
+        net.add_input("input", ("N", 3, 1, 1))
+        for name, value in (("scale", np.ones(3)), ("shift", np.zeros(3)), ("mean", np.zeros(3)), ("var", np.ones(3))):
+            net.add_parameter(name, value.astype(np.float32), trainable=name in ("scale", "shift"))
+        net.add_node("BatchNormalization", ["input", "scale", "shift", "mean", "var"], ["normal"])
+        net.add_node("Flatten", ["normal"], ["y"])
+        net.add_output("y")
+        base = module.MomentumOptimizer(module.from_model(add_loss(net), "cpu"), "loss", lr=0.1)
+        samples = 4 * comm.rank
+        images = torch.randn(samples, 3, 1, 1, generator=torch.Generator().manual_seed(comm.rank))
+        labels = torch.arange(samples) % 3
+        getattr(distributed, scheme)(base, comm).step({"input": images, "label": labels})
+        return bool((base.network.state()["shift"] != 0).any())
+
+    # On a parameter server the workers hear of an update when they ask for the next parameters.
+    assert Threads(2).run(work) == [True, scheme == "ConsistentDecentralized"]
 
 
 def test_the_reference_cannot_tell() -> None:

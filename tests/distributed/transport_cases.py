@@ -83,7 +83,7 @@ def messages(comm: Communicator) -> dict[str, Any]:
             box = np.zeros(1, np.int64)
             comm.receive(box, 0, tag=5)
             ordered.append(int(box[0]))
-    sources = {}
+    sources: dict[int, list[Any]] = {}
     if rank == 0:
         for _ in range(size - 1):
             box = np.zeros(2)
@@ -93,6 +93,10 @@ def messages(comm: Communicator) -> dict[str, Any]:
         fixed = np.full(2, rank, np.float64)
         fixed.flags.writeable = False
         comm.send(fixed, 0, tag=6)
+        if rank == size - 1:
+            comm.send(np.zeros(0), 0, tag=7)
+    if rank == 0:
+        sources[comm.receive(np.zeros(0), ANY, tag=7)].append("and nothing")
     mine = np.full(3, rank, np.float32)
     boxes = {peer: np.zeros(3, np.float32) for peer in {before, rank, after}}
     comm.exchange(dict.fromkeys(boxes, mine), boxes)
@@ -106,7 +110,7 @@ def expected_messages(rank: int, size: int) -> dict[str, Any]:
     """What every rank gets."""
     return {
         "ordered": [0, 1, 2, 3] if rank == 1 else [],
-        "sources": [[one, [one, one]] for one in range(1, size)] if rank == 0 else [],
+        "sources": [[one, [one, one] + ["and nothing"] * (one == size - 1)] for one in range(1, size) if rank == 0],
         "neighbours": {str(one): [one] * 3 for one in sorted({(rank - 1) % size, rank, (rank + 1) % size})},
     }
 
