@@ -43,7 +43,7 @@ def launch(ranks: int, command: Sequence[str], program: str | None = None) -> in
     """
     check_installed()
     words = [program or find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "mpi4py", *command]
-    process = subprocess.Popen(words, env=environment(ranks, os.environ))
+    process = subprocess.Popen(words, env=environment(ranks, os.environ), preexec_fn=_end_with_parent)  # noqa: PLW1509
     try:
         code = process.wait()
     except BaseException:
@@ -54,6 +54,14 @@ def launch(ranks: int, command: Sequence[str], program: str | None = None) -> in
             process.kill()
         raise
     return code if code >= 0 else 128 - code
+
+
+def _end_with_parent() -> None:
+    """In the child: get SIGTERM when the process that started it is gone, however it went (on Linux)."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def environment(ranks: int, given: Mapping[str, str], cores: int | None = None) -> dict[str, str]:

@@ -35,13 +35,20 @@ def run(folder: Path, *words: str, limit: float = 60.0, marker: str = "", **vari
 
     ``marker`` is a word in the environment of every process of the job, by which :func:`survivors` finds them.
     """
+    started = perf_counter()
+    job = begin(folder, *words, marker=marker, **variables)
+    try:
+        output, errors = job.communicate(timeout=limit)
+    finally:
+        job.kill()
+    return Job(job.returncode, output, errors, perf_counter() - started)
+
+
+def begin(folder: Path, *words: str, marker: str = "", **variables: str) -> subprocess.Popen[str]:
+    """Like :func:`run`, without waiting."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "DEEP500_JOB": marker, **variables}
-    begin = perf_counter()
-    done = subprocess.run(
-        [sys.executable, str(RECIPE), *words], cwd=folder, env=environment, timeout=limit, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-    return Job(done.returncode, done.stdout, done.stderr, perf_counter() - begin)
+    return subprocess.Popen([sys.executable, str(RECIPE), *words], cwd=folder, env=environment, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
 
 
 def survivors(marker: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import numpy as np
@@ -84,3 +85,22 @@ def test_the_number_of_ranks_changes_rounding_only(tmp_path, undisturbed):
     assert moved > 0.1
     assert [line["test_accuracy"] for line in lines] == [line["test_accuracy"] for line in expected_lines]
     assert [line["train_samples"] for line in lines] == [300, 300, 300] == [x["train_samples"] for x in expected_lines]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent is gone")
+def test_no_rank_outlives_the_process_that_started_them(tmp_path):
+    job = jobs.begin(tmp_path, "--ranks", "2", marker="orphan", FAIL_RANK="1", FAIL_STEP="3", FAIL_HOW="hang")
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("results/*/2*/manifest.json")) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert len(jobs.survivors("orphan")) >= 3
+    finally:
+        job.kill()
+        job.wait()
+        for pipe in (job.stdout, job.stderr):
+            pipe.close()
+    deadline = time.monotonic() + SOON
+    while jobs.survivors("orphan") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert jobs.survivors("orphan") == []
