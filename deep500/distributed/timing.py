@@ -124,7 +124,7 @@ def parallel(
         >>> from deep500.distributed import Serial
         >>> from deep500.measure.plan import Budget
         >>> plan = Plan(budget=Budget(max_n=40, max_s=1.0))
-        >>> found = parallel(lambda: sum(range(1000)), plan, Serial())
+        >>> found = parallel(lambda: sum(range(1000)), plan, Serial(), sync="barrier")
         >>> found.seconds.shape[1], found.rank_p
         (1, None)
     """

@@ -21,6 +21,7 @@ def to_dtype(network: Network, dtype: str, source: str = "float32") -> Network:
     are those of the original, rounded if the new precision is lower.
 
     Example:
+        >>> from deep500.networks.zoo import create
         >>> to_dtype(create("mlp"), "float64").descriptors()["output"].dtype
         'float64'
     """

@@ -49,6 +49,7 @@ class Network(Rewiring):
     """An editable graph of ONNX operators.
 
     Example:
+        >>> import numpy as np
         >>> net = Network("tiny")
         >>> net.add_input("x", ("N", 3))
         >>> net.add_parameter("w", np.ones((3, 2), "float32"))

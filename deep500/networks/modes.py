@@ -29,6 +29,7 @@ def training_network(network: Network) -> tuple[Network, dict[str, str]]:
         must replace it after the step.
 
     Example:
+        >>> from deep500.networks.zoo import create
         >>> train, updates = training_network(create("resnet", depth=20))
         >>> updates["bn1.running_mean"]
         'bn1.running_mean.new'

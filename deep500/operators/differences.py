@@ -65,8 +65,8 @@ def epsilon(dtype: Any) -> float:
     """Distance from 1 to the next number of a floating dtype, those that NumPy does not know included.
 
     Example:
-        >>> epsilon("float32") == np.finfo("float32").eps
-        True
+        >>> epsilon("float32")
+        1.1920928955078125e-07
     """
     step, one = 1.0, np.ones((), dtype)
     while np.asarray(1.0 + step / 2).astype(one.dtype) != one:

@@ -49,7 +49,7 @@ def from_native(
         InputError: another number of names than of example inputs, or a model that does not return one tensor.
 
     Example:
-        >>> import keras
+        >>> import keras, numpy as np
         >>> executor = from_native(keras.layers.Dense(3, name="dense"), np.zeros((1, 4), "float32"))
         >>> out = executor.inference({"input": np.ones((2, 4), "float32")}, outputs=["output"])
         >>> tuple(out["output"].shape), executor.network.get_params()
