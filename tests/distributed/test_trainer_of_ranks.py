@@ -88,11 +88,11 @@ def test_the_server_has_the_mean_statistics_of_the_workers(scheme: str, keywords
         executor = module.from_model(network(), "cpu")
         one = getattr(distributed, scheme)(module.GradientDescent(executor, "loss", 0.0), comm, **keywords)
         one.step({name: value[:0] if comm.rank == 0 else value for name, value in data(9, comm.rank)[:].items()})
-        before = executor.network.state()["mean"]
+        before = executor.network.state()
         one.agree()
-        return [before, executor.network.state()["mean"]]
+        return [before["mean"], executor.network.state()["mean"], before["variance"]]
 
     server, first, second = Threads(3).run(statistics_of_workers)
-    assert (server[0] == 0).all() and np.abs(first[0] - second[0]).max() > 1e-3
+    assert (server[0] == 0).all() and (server[2] == 1).all() and np.abs(first[0] - second[0]).max() > 1e-3
     for one in (server, first, second):
         np.testing.assert_allclose(one[1], (first[0] + second[0]) / 2, rtol=1e-6)
