@@ -11,7 +11,7 @@ from deep500.measure.launches import groups_differ
 from deep500.measure.quantiles import quantile
 from deep500.measure.statistics import Interval
 from deep500.results import Record
-from deep500.results.ranks import Rank, Ranks
+from deep500.results.ranks import Rank, Ranks, of_rank
 from deep500.results.stats import kept_samples
 
 FEWEST = 5
@@ -38,7 +38,7 @@ def write_rank_times(record: Record, count: int, seeds: Sequence[int], communica
     known = set(record.samples.names())
 
     def steady(series: str, rank: int) -> np.ndarray:
-        name = f"{series}-rank-{rank}"
+        name = of_rank(series, rank)
         parts = [record.samples.durations(name, seed)[cut:] for seed, cut in begin.items() if (name, seed) in known]
         return np.concatenate(parts) if parts else np.empty(0)
 

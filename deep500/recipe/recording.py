@@ -14,6 +14,7 @@ from deep500.distributed import Communicator, Serial
 from deep500.events import Event
 from deep500.measure.plan import Plan, Target
 from deep500.results import Record
+from deep500.results.ranks import of_rank
 from deep500.results.stats import plan_to_json
 
 STEP, EPOCH, VALIDATION, COMMUNICATION = "step", "epoch", "validation", "communication"
@@ -87,8 +88,8 @@ class EpochRecorder(Event):
         times = self.comm.all_gather(np.array([self._durations, self._waits], np.int64), control=16 * len(self._waits))
         if self.comm.rank == 0:
             for rank, (durations, waits) in enumerate(times):
-                self.record.samples.append(f"{STEP}-rank-{rank}", self.seed, self._starts, durations)
-                self.record.samples.append(f"{COMMUNICATION}-rank-{rank}", self.seed, self._starts, waits)
+                self.record.samples.append(of_rank(STEP, rank), self.seed, self._starts, durations)
+                self.record.samples.append(of_rank(COMMUNICATION, rank), self.seed, self._starts, waits)
         return each, times[:, 0].max(axis=0)
 
     def _traffic(self) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any
 
 from deep500.results.figures import Figure
 from deep500.results.files import read_json, to_json, write_atomic
+from deep500.results.ranks import of_rank
 from deep500.results.record import Record, full_hash
 from deep500.results.report import view
 from deep500.results.rules import CLAIMS
@@ -128,7 +129,8 @@ def _breakdown(record: Record, manifest: Mapping[str, Any]) -> list[dict[str, An
         spans = [store.load(name, seed) for name in ("epoch", "validation") if (name, seed) in known]
         ends = max(int((span["start_ns"] + span["duration_ns"]).max()) for span in spans if span.size)
         lasted = (ends - int(spans[0]["start_ns"].min())) / 1e9
-        own = "step-rank-0" if ("step-rank-0", seed) in known else "step"  # "step" is of the slowest rank each time
+        mine = of_rank("step", 0)
+        own = mine if (mine, seed) in known else "step"  # which is of the slowest rank each time
         steps, epochs = (float(store.durations(name, seed).sum()) for name in (own, "epoch"))
         validation = sum(float(store.durations("validation", seed).sum()) for _ in spans[1:])
         parts["steps"] += steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +13,21 @@ from deep500.measure.statistics import Interval
 from deep500.results.files import read_json, to_json, write_atomic
 
 RANKS, RANKS_SCHEMA = "ranks.json", "deep500-ranks-1"
+
+
+def of_rank(series: str, rank: int) -> str:
+    """The name of one rank's own series: ``step-rank-3``."""
+    return f"{series}-rank-{rank}"
+
+
+def is_of_rank(name: str) -> bool:
+    """Whether a series is one rank's own; reports sum those up in one table.
+
+    Example:
+        >>> is_of_rank(of_rank("step", 3)), is_of_rank("step")
+        (True, False)
+    """
+    return re.search(r"-rank-\d+$", name) is not None
 
 
 @dataclass(frozen=True)

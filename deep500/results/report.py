@@ -18,7 +18,7 @@ from deep500.measure.launches import DIFFER, LAUNCHES, basis, launches_needed
 from deep500.measure.quantiles import quantile
 from deep500.results.figures import series_figures, unit_for
 from deep500.results.files import read_json, to_json, write_atomic
-from deep500.results.ranks import Ranks
+from deep500.results.ranks import Ranks, is_of_rank
 from deep500.results.record import REPORT, Record
 from deep500.results.report_bounds import ranks_figure, roofline_figure, scaling_figures, scaling_rows
 from deep500.results.report_curves import bar_figure, columns, curve_figures, is_number
@@ -79,7 +79,7 @@ def view(record: Record, name: str = "") -> dict[str, Any]:
     manifest, epochs = record.manifest(), record.epochs()
     summary = record.summary() or UNFINISHED
     rules = _content(record, RULES_FILE, "rules")
-    series = _content(record, STATS, "series")
+    series = {name: stat for name, stat in _content(record, STATS, "series").items() if not is_of_rank(name)}
     claims = _content(record, CLAIMS, "claims") or []
     scaling, ranks = Scaling.read(record.path), Ranks.read(record.path)
     word = summary["verdict"].split()[0]
