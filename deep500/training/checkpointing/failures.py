@@ -1,0 +1,57 @@
+"""What goes wrong with checkpointing plans, as errors with the number that helps."""
+
+from __future__ import annotations
+
+from deep500.errors import Deep500Error
+
+
+class PlanError(Deep500Error, ValueError):
+    """A plan, a profile or a tree of regions is malformed, or belongs to something else."""
+
+
+class BudgetError(PlanError):
+    """No plan fits a memory budget.
+
+    Attributes:
+        smallest: the smallest budget in bytes that the method can meet.
+    """
+
+    def __init__(self, message: str, smallest: int) -> None:
+        super().__init__(message)
+        self.smallest = smallest
+
+
+def check_budget(budget: float | int) -> None:
+    """Raise PlanError unless a budget is a positive number of bytes, or a share in (0, 1].
+
+    Example:
+        >>> check_budget(0.5)
+        >>> check_budget(1000)
+    """
+    is_number = isinstance(budget, (int, float)) and not isinstance(budget, bool)
+    if not is_number or not budget > 0 or (isinstance(budget, float) and budget > 1):
+        raise PlanError(
+            f"got budget {budget!r}; expected bytes (an int above 0) or a share of the peak without checkpoints "
+            "(a float above 0, up to 1): give one of them"
+        )
+
+
+def budget_bytes(budget: float | int, full_peak: int) -> int:
+    """A budget in bytes; a float is a share of ``full_peak``, the peak without checkpoints, rounded down.
+
+    Example:
+        >>> budget_bytes(0.5, 1001), budget_bytes(700, 1001)
+        (500, 700)
+    """
+    check_budget(budget)
+    return int(budget * full_peak) if isinstance(budget, float) else int(budget)
+
+
+def unreachable(budget: int, smallest: int, full_peak: int, method: str) -> BudgetError:
+    """The error for a budget below the smallest peak that a method can reach."""
+    share = smallest / full_peak if full_peak else 1.0
+    return BudgetError(
+        f"got a budget of {budget} bytes; expected at least {smallest} ({share:.3f} of the {full_peak} bytes without "
+        f"checkpoints), the smallest peak of {method}: raise the budget to that",
+        smallest,
+    )
