@@ -30,7 +30,7 @@ def round_(rig: Rig, scheme: Scheme, ranks: int, job: dict[str, Any], machine: M
     share = -(-job["global_batch"] // answer["workers"])
     compute = Compute({share: np.array(answer["compute"])}, rig, steps=100)
     predicted, _ = step_seconds(compute, rig, scheme, ranks, job["global_batch"], machine)
-    return float(np.median(answer["seconds"])), predicted.median
+    return float(np.mean(answer["seconds"])), predicted.median
 
 
 def main() -> None:
@@ -52,10 +52,9 @@ def main() -> None:
     for ranks in map(int, words.ranks.split(",")):
         for scheme in parse_schemes(words.schemes):
             pairs = np.array([round_(rig, scheme, ranks, job, machine) for _ in range(words.rounds)])
-            errors = pairs[:, 1] / pairs[:, 0] - 1
-            print(f"{scheme!s:28} {ranks} ranks: measured {1e3 * np.median(pairs[:, 0]):8.3f} ms, predicted "
-                  f"{1e3 * np.median(pairs[:, 1]):8.3f} ms, error {np.median(errors):+.0%} "
-                  f"({errors.min():+.0%} to {errors.max():+.0%})", flush=True)  # fmt: skip
+            errors, (real, guess) = pairs[:, 1] / pairs[:, 0] - 1, 1e3 * np.median(pairs, axis=0)
+            print(f"{scheme!s:28} {ranks} ranks: measured {real:8.3f} ms, predicted {guess:8.3f} ms, error "
+                  f"{np.median(errors):+.0%} ({errors.min():+.0%} to {errors.max():+.0%})", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":
