@@ -14,7 +14,7 @@ class DatasetBias(ObservingMetric):
     """How sure one can be that training drew some classes more often than others: the p value of the chi-square test.
 
     1 is what a sampler gives that draws every sample of a balanced data set once; below 0.05 the classes were not drawn
-    equally. ``details`` counts them.
+    equally. ``details`` counts them. On several ranks their counts are added up, so all ranks measure it together.
 
     Args:
         classes: how many there are.
@@ -42,10 +42,11 @@ class DatasetBias(ObservingMetric):
         """The p value; None if no label was seen."""
         if not self.observed():
             return None
-        if not self._counts.any():
+        counts = self.run.optimizer.totals(self._counts.astype(np.float64))
+        if not counts.any():
             self.reason = "no label was seen"
             return None
         from scipy.stats import chisquare
 
-        self.details = {str(number): int(count) for number, count in enumerate(self._counts)}
-        return float(chisquare(self._counts).pvalue)
+        self.details = {str(number): int(count) for number, count in enumerate(counts)}
+        return float(chisquare(counts).pvalue)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from statistics import variance
 from typing import Any, ClassVar
 
+import numpy as np
+
 from deep500.errors import InputError
 from deep500.events import Event
 from deep500.metrics.base import Combined, Direction, Kind, Metric
@@ -73,7 +75,8 @@ class TrainingLoss(_FieldMetric):
 class TopKAccuracy(ProbingMetric):
     """Percent of validation samples whose label is among the k highest scores of the trained network.
 
-    It runs the network over the validation data once more, after the run.
+    It runs the network over the validation data once more, after the run. On several ranks each counts its share and
+    the counts are added up, so all ranks measure it together.
 
     Args:
         k: how many.
@@ -93,24 +96,33 @@ class TopKAccuracy(ProbingMetric):
         """The accuracy; None without validation data, or where scores are not (samples, classes >= k)."""
         if not self.ready():
             return None
-        trainer, executor = self.run.trainer, self.run.executor
+        trainer = self.run.trainer
         if trainer.validation_sampler is None or trainer.network_output is None:
             self.reason = "the run had no validation data, or a network without class scores"
-        elif statistics.communication is not None:
-            self.reason = "the run was distributed, and every rank validates its share only"
-        if self.reason:
             return None
-        right, seen = 0.0, 0
-        for batch in self.batches():
-            tensor = executor.inference(batch, [trainer.network_output])[trainer.network_output]
-            scores, labels = (executor.network.to_numpy(one) for one in (tensor, batch[trainer.label]))
-            try:
-                right += top_k_accuracy(scores, labels, self.k) * len(labels)
-            except InputError as error:
-                self.reason = str(error)
-                return None
-            seen += len(labels)
-        return right / seen if seen else None
+        counts = np.array(self._counted(trainer.network_output, trainer.label), np.float64)
+        right, seen, refused = self.run.optimizer.totals(counts).tolist()
+        if refused:  # all ranks refuse then: whoever left before the sum would let the others wait
+            self.reason = self.reason or f"the scores of other ranks ({refused:.0f}) cannot be judged"
+            return None
+        return 100.0 * right / seen if seen else None
+
+    def _counted(self, output: str, label: str) -> tuple[int, int, bool]:
+        """Of this rank's share: samples with the label among the k, all samples, and whether it cannot be told."""
+        right, seen, executor = 0, 0, self.run.executor
+        with self.run.optimizer.evaluation():
+            for batch in self.batches():
+                labels = executor.network.to_numpy(batch[label])
+                if not labels.size:  # a rank may have no share of a small batch
+                    continue
+                scores = executor.network.to_numpy(executor.inference(batch, [output])[output])
+                try:
+                    right += round(top_k_accuracy(scores, labels, self.k) / 100 * len(labels))
+                except InputError as error:
+                    self.reason = str(error)
+                    return right, seen, True
+                seen += len(labels)
+        return right, seen, False
 
 
 class VarianceOverSeeds(Metric):
