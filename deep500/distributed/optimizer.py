@@ -193,7 +193,12 @@ class DistributedOptimizer(Optimizer):
             events.emit(events.after_communication, self)
 
     def _step_without_samples(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Take part with weight 0: run on made-up samples, whose gradient nobody gets, and forget their statistics."""
+        """Take part with weight 0: run on made-up samples, whose gradient nobody gets, and forget their statistics.
+
+        A scheme that exchanges no gradients has none for this rank then, which makes no update.
+        """
+        if self.base_optimizer.exchange is None:
+            return {}
         statistics = [n for n in self._floating() if not self.network.parameters[n].trainable]
         before = [np.array(one) for one in self.arrays(self.network.fetch_tensors(statistics))]
         self.base_optimizer.step(self.made_up(inputs))
