@@ -2,6 +2,8 @@
 
 from deep500.distributed.arrivals import replay as replay
 from deep500.distributed.asynchronous import InconsistentParameterServer as InconsistentParameterServer
+from deep500.distributed.clocks import Clock as Clock
+from deep500.distributed.clocks import synchronise as synchronise
 from deep500.distributed.communicator import ANY as ANY
 from deep500.distributed.communicator import Communicator as Communicator
 from deep500.distributed.communicator import Serial as Serial
@@ -18,6 +20,7 @@ from deep500.distributed.gossip import InconsistentDecentralized as Inconsistent
 from deep500.distributed.gossip import matching as matching
 from deep500.distributed.mixing import mixing_matrix as mixing_matrix
 from deep500.distributed.mixing import second_eigenvalue as second_eigenvalue
+from deep500.distributed.model import Interconnect as Interconnect
 from deep500.distributed.optimizer import DistributedOptimizer as DistributedOptimizer
 from deep500.distributed.sharded import ShardedOptimizer as ShardedOptimizer
 from deep500.distributed.stale import StaleSynchronous as StaleSynchronous
@@ -26,6 +29,8 @@ from deep500.distributed.synchronous import ConsistentParameterServer as Consist
 from deep500.distributed.synchronous import LocalSGD as LocalSGD
 from deep500.distributed.synchronous import ModelAverage as ModelAverage
 from deep500.distributed.threads import Threads as Threads
+from deep500.distributed.timing import ParallelTiming as ParallelTiming
+from deep500.distributed.timing import parallel as parallel
 from deep500.distributed.world import current_world as current_world
 from deep500.distributed.world import set_world as set_world
 from deep500.distributed.world import world as world
