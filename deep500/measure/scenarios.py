@@ -9,7 +9,8 @@ scenario            queries                                                     
 ``offline``         all samples are there at once                                        samples per second
 ==================  ===================================================================  ==========================
 
-A query's latency counts from its *arrival*: the time that it waits behind others is part of it.
+A query's latency counts from its *arrival*: the time that it waits behind others is part of it. A clock that goes
+backwards, or stands still where time must pass, is an InputError.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from deep500.measure.sampling import Clock
 
 Answer = Callable[[int], object]
 """Runs one query of that many samples to its end."""
+READINGS = 1_000_000
+"""How often `server` reads the clock for what a sleep left over: 50 ms or more, several ticks of a coarse clock."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,12 @@ class Served:
     samples: int
     seconds: float
     rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.seconds > 0:
+            raise InputError(
+                f"got {self.seconds} s for {self.samples} samples; expected time to pass: use a finer clock"
+            )
 
     @property
     def throughput(self) -> float:
@@ -78,6 +87,7 @@ def multi_stream(answer: Answer, queries: int, samples: int = 8, clock: Clock = 
 def offline(answer: Answer, samples: int, batch: int, clock: Clock = time.perf_counter_ns) -> Served:
     """All samples at once, answered in batches; a sample's latency is the time until its batch is done."""
     _positive(samples=samples, batch=batch)
+    clock = _forward(clock)
     begin, latencies = clock(), np.empty(samples)
     for first in range(0, samples, batch):
         size = min(batch, samples - first)
@@ -101,13 +111,17 @@ def server(
     """
     _positive(queries=queries, rate=rate)
     arrivals = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, queries))
+    clock = _forward(clock)
     latencies, begin = np.empty(queries), clock()
     for i, arrival in enumerate(arrivals):
         early = arrival - (clock() - begin) / 1e9
         if early > 0:
             sleep(early)
-            while (clock() - begin) / 1e9 < arrival:  # sleeping may end a little early
-                pass
+            for _ in range(READINGS):  # sleeping may end a little early
+                if (clock() - begin) / 1e9 >= arrival:
+                    break
+            else:
+                raise InputError("got a clock that stands still; expected one that runs while sleep() waits: pass both")
         answer(1)
         latencies[i] = (clock() - begin) / 1e9 - arrival
     return Served("server", latencies, queries, float(arrivals[-1] + latencies[-1] - arrivals[0]), rate)
@@ -143,12 +157,28 @@ def largest_rate(serve: Callable[[float], Served], bound: float, low: float, hig
 
 def _stream(name: str, answer: Answer, queries: int, samples: int, clock: Clock) -> Served:
     _positive(queries=queries, samples=samples)
+    clock = _forward(clock)
     latencies, begin, previous = np.empty(queries), clock(), clock()
     for i in range(queries):
         answer(samples)
         now = clock()
         latencies[i], previous = (now - previous) / 1e9, now
     return Served(name, latencies, queries * samples, (previous - begin) / 1e9)
+
+
+def _forward(clock: Clock) -> Clock:
+    """The same clock, which raises InputError where it goes backwards."""
+    last = clock()
+
+    def read() -> int:
+        nonlocal last
+        now = clock()
+        if now < last:
+            raise InputError(f"got {now - last} ns from the clock; expected time to go forward: use a monotonic clock")
+        last = now
+        return now
+
+    return read
 
 
 def _positive(**numbers: float) -> None:

@@ -61,6 +61,22 @@ def test_the_largest_rate_within_a_bound():
     assert largest_rate(serve, bound=0.001, low=1, high=1000) is None
 
 
+@pytest.mark.parametrize(
+    "scenario", [lambda clock: single_stream(at_once, 5, clock), lambda clock: offline(at_once, 9, 3, clock),
+                 lambda clock: server(at_once, 5, 100, clock=clock, sleep=at_once)],
+)  # fmt: skip
+def test_a_clock_that_stands_still_or_goes_backwards_is_one_error(scenario):
+    with pytest.raises(InputError, match=r"clock that stands still|0.0 s for [59] samples"):
+        scenario(lambda: 7)
+    readings = iter([10, 20, 30, *range(29, 0, -1)])
+    with pytest.raises(InputError, match="-1 ns from the clock"):
+        scenario(lambda: next(readings))
+
+
+def at_once(_):
+    """A query that is answered at once."""
+
+
 def test_impossible_numbers_are_refused():
     with pytest.raises(InputError, match="rate=0"):
         server(print, 10, 0)
