@@ -1,7 +1,13 @@
 """Checkpointing: recompute what a budget of memory does not let us keep, where a profile says that it costs least."""
 
+from deep500.training.checkpointing.baselines import everything as everything
+from deep500.training.checkpointing.baselines import greedy as greedy
+from deep500.training.checkpointing.baselines import pareto as pareto
 from deep500.training.checkpointing.failures import BudgetError as BudgetError
 from deep500.training.checkpointing.failures import PlanError as PlanError
+from deep500.training.checkpointing.nested import Placement as Placement
+from deep500.training.checkpointing.nested import optimal_placement as optimal_placement
+from deep500.training.checkpointing.nested import smallest_placement as smallest_placement
 from deep500.training.checkpointing.profiler import Profiler as Profiler
 from deep500.training.checkpointing.profiler import Saving as Saving
 from deep500.training.checkpointing.profiler import groups as groups
