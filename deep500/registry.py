@@ -8,9 +8,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 
-from deep500.errors import MissingBackend, nearest
+from deep500.errors import InputError, MissingBackend, nearest
 
 BACKENDS = {  # backend: (the module it needs, the extra that installs it)
     "reference": ("numpy", "reference"),
@@ -35,13 +36,28 @@ def is_installed(name: str) -> bool:
 def require(name: str) -> None:
     """Raise :class:`MissingBackend` with the line that installs it unless a built-in backend's framework is there.
 
-    The first statement of every backend's ``__init__``, so that ``import deep500.frameworks.X`` tells the cure too.
+    Also raises InputError where :func:`check_folder` does. The first statement of every backend's ``__init__``, so that
+    ``import deep500.frameworks.X`` tells the cure too.
     """
     if not is_installed(name):
         needed, extra = BACKENDS[name]
         raise MissingBackend(
             f"backend {name!r}: got no package {needed!r}; expected it installed: pip install 'deep500[{extra}]'"
         )
+    check_folder()
+
+
+def check_folder() -> None:
+    """Raise InputError where this process works in a folder that was deleted.
+
+    There paths have no meaning, and libraries of a framework end the process (oneMKL, which PyTorch loads).
+    """
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise InputError(
+            "got a working folder that was deleted; expected one that exists: change to another with cd"
+        ) from None
 
 
 def load_backend(name: str) -> ModuleType:

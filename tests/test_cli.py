@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -86,6 +88,47 @@ def test_a_backend_that_is_not_installed_says_how_to_install_it(recipe, monkeypa
     assert "pip install 'deep500[absent]'" in error_line(capsys)
     assert cli.main(["list"]) == 0
     assert "pip install 'deep500[absent]'" in capsys.readouterr().out
+
+
+SCRIPT = """\
+import deep500.frameworks.reference as d5fw
+from deep500.recipe import run_recipe
+FIXED = {"model": "mlp", "dataset": "digits", "epochs": 1}
+MUTABLE = {"batch_size": 64, "executor": d5fw.from_model, "optimizer": d5fw.GradientDescent}
+METRICS = []
+if __name__ == "__main__":
+    run_recipe(FIXED, MUTABLE, METRICS)
+"""
+
+
+def in_a_deleted_folder(folder, *words):
+    """Run Python in a folder that is deleted before it starts."""
+    gone = folder / "gone"
+    gone.mkdir()
+    root = str(Path(__file__).resolve().parents[1])
+    return subprocess.run(
+        ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", sys.executable, *map(str, words)],
+        cwd=gone, env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a folder in use cannot be deleted, or keeps its name")
+def test_a_deleted_working_folder_is_one_error(tmp_path):
+    path = tmp_path / "job.py"
+    path.write_text(SCRIPT)
+    for words in ([path], ["-m", "deep500", "run", path], ["-m", "deep500", "list"]):
+        done = in_a_deleted_folder(tmp_path, *words)
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("deep500: error: got a working folder that was deleted; expected") and "cd" in line
+        assert done.returncode == 2 and not done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a folder in use cannot be deleted, or keeps its name")
+@pytest.mark.backend("pytorch")
+def test_a_framework_is_not_imported_in_a_deleted_folder(tmp_path):
+    """oneMKL, which PyTorch loads, would end the process with words about a file that is there."""
+    done = in_a_deleted_folder(tmp_path, "-c", "import deep500.frameworks.pytorch")
+    assert done.stderr.splitlines()[-1].startswith("deep500.errors.InputError: got a working folder that was deleted")
 
 
 def test_interrupt(recipe, monkeypatch, capsys):

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from deep500.distributed.world import current_world
 from deep500.errors import Deep500Error
+from deep500.registry import check_folder
 
 T = TypeVar("T")
 INTERRUPTED = 130
@@ -21,6 +22,7 @@ def guarded(action: Callable[[], T]) -> T:
     Anything else is a defect of ours and keeps its traceback.
     """
     try:
+        check_folder()
         return action()
     except Deep500Error as error:
         sys.stderr.write(f"{_rank()}deep500: error: {' '.join(str(error).splitlines())}\n")
