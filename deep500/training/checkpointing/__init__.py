@@ -3,6 +3,11 @@
 from deep500.training.checkpointing.baselines import everything as everything
 from deep500.training.checkpointing.baselines import greedy as greedy
 from deep500.training.checkpointing.baselines import pareto as pareto
+from deep500.training.checkpointing.chain import Keep as Keep
+from deep500.training.checkpointing.chain import Mode as Mode
+from deep500.training.checkpointing.chain import Recompute as Recompute
+from deep500.training.checkpointing.chain import Stage as Stage
+from deep500.training.checkpointing.chain import simulate_chain as simulate_chain
 from deep500.training.checkpointing.failures import BudgetError as BudgetError
 from deep500.training.checkpointing.failures import PlanError as PlanError
 from deep500.training.checkpointing.nested import Placement as Placement
@@ -12,6 +17,14 @@ from deep500.training.checkpointing.profiler import Profiler as Profiler
 from deep500.training.checkpointing.profiler import Saving as Saving
 from deep500.training.checkpointing.profiler import groups as groups
 from deep500.training.checkpointing.profiler import profile as profile
+from deep500.training.checkpointing.revolve import revolve as revolve
+from deep500.training.checkpointing.revolve import revolve_steps as revolve_steps
+from deep500.training.checkpointing.rotor import ChainPlacement as ChainPlacement
+from deep500.training.checkpointing.rotor import keep_all as keep_all
+from deep500.training.checkpointing.rotor import optimal_chain as optimal_chain
+from deep500.training.checkpointing.rotor import smallest_chain as smallest_chain
+from deep500.training.checkpointing.segments import every_stage as every_stage
+from deep500.training.checkpointing.segments import segmented as segmented
 from deep500.training.checkpointing.sweep import Event as Event
 from deep500.training.checkpointing.sweep import Outcome as Outcome
 from deep500.training.checkpointing.sweep import simulate as simulate
