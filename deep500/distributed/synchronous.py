@@ -108,7 +108,7 @@ class ConsistentParameterServer(DistributedOptimizer):
 class ModelAverage(DistributedOptimizer):
     """Every rank updates with its own gradient, then ``w <- sum_p n_p w_p / sum_p n_p``.
 
-    Equal to the serial run for update rules that are linear in the gradient, different for the others (Adam). Rules with
+    Equal to the serial run for update rules that are linear in the gradient, different for others (Adam). Rules with
     a memory (momentum) are equal only where the shares ``n_p / sum_p n_p`` are the same in every step: each rank keeps
     the sum of its own gradients, which every average weights by the share of its own step. A smaller last batch of an
     epoch can change the shares (``drop_last_batch=True`` avoids it); SGD without momentum is equal all the same.
@@ -128,7 +128,7 @@ class ModelAverage(DistributedOptimizer):
 class LocalSGD(DistributedOptimizer):
     """``every`` local steps, then the parameters are averaged (Stich 2019, arXiv 1805.09767; McMahan et al. 2017).
 
-    ``every=1`` is :class:`ModelAverage`, equal to the serial run where that is; with more local steps no update rule is,
+    ``every=1`` is :class:`ModelAverage`, equal to the serial run where that is; with more local steps no rule is,
     because the ranks' gradients are of different parameters. Payload per rank: the bytes of all parameters every
     ``every`` steps.
 
