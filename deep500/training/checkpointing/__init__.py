@@ -13,6 +13,10 @@ from deep500.training.checkpointing.failures import PlanError as PlanError
 from deep500.training.checkpointing.nested import Placement as Placement
 from deep500.training.checkpointing.nested import optimal_placement as optimal_placement
 from deep500.training.checkpointing.nested import smallest_placement as smallest_placement
+from deep500.training.checkpointing.plan_file import CheckpointingPlan as CheckpointingPlan
+from deep500.training.checkpointing.plan_file import PlannedRegion as PlannedRegion
+from deep500.training.checkpointing.plan_file import load_plan as load_plan
+from deep500.training.checkpointing.plan_file import structure_hash as structure_hash
 from deep500.training.checkpointing.profiler import Profiler as Profiler
 from deep500.training.checkpointing.profiler import Saving as Saving
 from deep500.training.checkpointing.profiler import groups as groups

@@ -1,0 +1,83 @@
+"""Plan files: what comes back, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deep500.networks import Network, add_loss, create
+from deep500.training.checkpointing.failures import PlanError
+from deep500.training.checkpointing.plan_file import CheckpointingPlan, PlannedRegion, load_plan, structure_hash
+
+
+def network(classes: int = 3) -> Network:
+    return add_loss(create("mlp", shape=(4,), classes=classes))
+
+
+def plan(net: Network) -> CheckpointingPlan:
+    regions = (PlannedRegion("fc1", "fc1", ("fc1", "relu1")),)
+    return CheckpointingPlan(structure_hash(net), 8, "loss", "reference", regions, 100, 90, 1.5, 0.25, "s", "optimal")
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    written = plan(network())
+    read = load_plan(written.save(tmp_path / "plan.json"))
+    assert read == written
+    read.check(network(), 8, "reference")
+    read.check(network(), 8)
+
+
+@pytest.mark.parametrize(
+    ("net", "batch", "backend", "message"),
+    [
+        (network(4), 8, None, "expected .*, for which the plan was made"),
+        (network(), 9, None, "batch size 9; expected 8"),
+        (network(), 8, "jax", "expected 'reference', whose profile"),
+    ],
+)
+def test_made_for_something_else(net: Network, batch: int, backend: str | None, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        plan(network()).check(net, batch, backend)
+
+
+def test_hash_is_of_the_structure() -> None:
+    """Weights may differ, wiring and attributes may not."""
+    net = network()
+    trained = net.copy()
+    for name in trained.trainable():
+        trained.set_parameter(name, trained.parameters[name].value + 1)
+    assert structure_hash(trained) == structure_hash(net)
+    changed = net.copy()
+    changed.replace(next(n.name for n in net.nodes if n.op_type == "Relu"), "Tanh")
+    assert structure_hash(changed) != structure_hash(net)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "x"}, {"version": 99}, {"batch": "8"}, {"batch": True}, {"regions": [{"name": "a"}]},
+        {"regions": [1]}, {"predicted_time": None},
+    ],
+)  # fmt: skip
+def test_damaged_files(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = plan(network()).save(tmp_path / "plan.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(PlanError, match=r"plan\.json"):
+        load_plan(path)
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    with pytest.raises(PlanError, match="cannot be read"):
+        load_plan(path)
+    path.write_text("{")
+    with pytest.raises(PlanError, match="cannot be read"):
+        load_plan(path)
+    data = json.loads(plan(network()).save(path).read_text())
+    del data["budget"]
+    path.write_text(json.dumps(data))
+    with pytest.raises(PlanError, match="without 'budget'"):
+        load_plan(path)
