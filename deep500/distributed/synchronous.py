@@ -27,7 +27,8 @@ class ConsistentDecentralized(DistributedOptimizer):
         base_optimizer, comm: see :class:`~deep500.distributed.optimizer.DistributedOptimizer`.
         bucket_bytes: size of a bucket.
         overlap: whether buckets travel during the backward pass, where the backend can tell; the result is the same bit
-            by bit. A base optimizer that runs backward more than once in a step needs False.
+            by bit. One bucket alone never does. A base optimizer that runs backward more than once in a step needs
+            False.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class ConsistentDecentralized(DistributedOptimizer):
 
     def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """One step of the base optimizer with the mean gradient, which is collected from the backward pass on."""
-        if self.overlap and not self._watching:
-            self.overlap = self._watching = self.executor.watch_gradients(self._ready)
         if not self.overlap:
             return super().step(inputs)
         mean, _ = self._gradient_mean(self.base_optimizer.parameter_names())
+        if len(mean.buckets.all) == 1:  # it is full with the last gradient: watching would only cost
+            return super().step(inputs)
+        if not self._watching:
+            self.overlap = self._watching = self.executor.watch_gradients(self._ready)
         mean.begin(self.samples)
         try:
             return super().step(inputs)
