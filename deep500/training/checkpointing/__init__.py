@@ -21,6 +21,8 @@ from deep500.training.checkpointing.profiler import Profiler as Profiler
 from deep500.training.checkpointing.profiler import Saving as Saving
 from deep500.training.checkpointing.profiler import groups as groups
 from deep500.training.checkpointing.profiler import profile as profile
+from deep500.training.checkpointing.regions import NetworkRegions as NetworkRegions
+from deep500.training.checkpointing.regions import find_regions as find_regions
 from deep500.training.checkpointing.revolve import revolve as revolve
 from deep500.training.checkpointing.revolve import revolve_steps as revolve_steps
 from deep500.training.checkpointing.rotor import ChainPlacement as ChainPlacement
