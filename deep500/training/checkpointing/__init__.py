@@ -17,10 +17,15 @@ from deep500.training.checkpointing.plan_file import CheckpointingPlan as Checkp
 from deep500.training.checkpointing.plan_file import PlannedRegion as PlannedRegion
 from deep500.training.checkpointing.plan_file import load_plan as load_plan
 from deep500.training.checkpointing.plan_file import structure_hash as structure_hash
+from deep500.training.checkpointing.planning import held as held
+from deep500.training.checkpointing.planning import plan_network as plan_network
+from deep500.training.checkpointing.planning import planned_step as planned_step
 from deep500.training.checkpointing.profiler import Profiler as Profiler
 from deep500.training.checkpointing.profiler import Saving as Saving
 from deep500.training.checkpointing.profiler import groups as groups
 from deep500.training.checkpointing.profiler import profile as profile
+from deep500.training.checkpointing.recompute import Recomputing as Recomputing
+from deep500.training.checkpointing.recompute import recomputing as recomputing
 from deep500.training.checkpointing.regions import NetworkRegions as NetworkRegions
 from deep500.training.checkpointing.regions import find_regions as find_regions
 from deep500.training.checkpointing.revolve import revolve as revolve

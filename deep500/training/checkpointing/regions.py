@@ -30,6 +30,7 @@ class NetworkRegions:
         step: the step, for one batch size.
         root: the tree; bytes are exact, times as ``time_unit`` says.
         nodes: the forward nodes of each region, by its name.
+        times: of each node, by the first value that it writes.
         kept: why what some nodes write is kept wherever they are, by node.
         time_unit: ``"s"``, or ``"FLOP"`` where counted operations stand in for times.
     """
@@ -37,6 +38,7 @@ class NetworkRegions:
     step: Step
     root: Region
     nodes: dict[str, tuple[Node, ...]]
+    times: Mapping[str, float]
     kept: dict[str, str] = field(default_factory=dict)
     time_unit: str = "FLOP"
 
@@ -90,7 +92,7 @@ def find_regions(network: Network, batch: int, loss: str = "loss", crossing: int
     root = Region("network", (0,) * (len(children) + 1), children, candidate=False)
     nodes = {stretch.name: stretch.nodes for outer in stretches for stretch in _walk(outer)}
     kept = {node.name: why for node in step.forward if (why := impurity(node))}
-    return NetworkRegions(step, root, nodes, kept, "FLOP" if times is None else "s")
+    return NetworkRegions(step, root, nodes, costs.times, kept, "FLOP" if times is None else "s")
 
 
 def _walk(stretch: Stretch) -> Iterable[Stretch]:

@@ -1,0 +1,172 @@
+"""A training step in which regions run again: the gradient network with duplicates of their nodes.
+
+For executors that run nodes in the network's order and free every value after its last reader. A value that is
+*internal* to a checkpointed region is not kept for the backward nodes: these read a duplicate, which is computed where
+it is first read, from what the regions before hold. What a region hands on, and what its impure nodes wrote (random
+numbers), is kept and never computed again, so results are bit-identical, and running statistics are updated once.
+
+With regions inside regions there is one version of a value per level: a run of the outer region gives what the inner
+one hands on, and the inner one's own values are computed once more when they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from deep500.networks.graph import Network
+from deep500.networks.node import Node
+from deep500.training.checkpointing.failures import PlanError
+from deep500.training.checkpointing.purity import impurity
+from deep500.training.checkpointing.step import Step
+
+Level = tuple[int, ...]
+"""Indices of checkpointed regions, outermost first, whose run a value belongs to; () is the forward pass."""
+
+
+class Recomputing(NamedTuple):
+    """A step in which regions run again.
+
+    Attributes:
+        network: with the same outputs as the step's; its order of nodes matters.
+        repeated: the forward nodes that run again, once for every time.
+    """
+
+    network: Network
+    repeated: tuple[Node, ...]
+
+
+def recomputing(step: Step, regions: Sequence[Collection[str]]) -> Recomputing:
+    """The network of a step with some regions running again.
+
+    Args:
+        step: stays as it is.
+        regions: for each of them the values that its nodes write; any two are nested or disjoint.
+
+    Raises:
+        PlanError: unknown values, or regions that overlap.
+
+    Example:
+        >>> import numpy as np
+        >>> from deep500.training.checkpointing.step import training_step
+        >>> net = Network(); net.add_input("x", (4,)); net.add_parameter("w", np.ones(4, "float32"))
+        >>> net.add_node("Mul", ["x", "w"], ["a"]); net.add_node("Exp", ["a"], ["b"])
+        >>> net.add_node("Tanh", ["b"], ["c"])
+        >>> net.add_node("ReduceSum", ["c"], ["loss"], keepdims=0)
+        >>> again = recomputing(training_step(net, 1), [{"a", "b", "c"}])
+        >>> [str(node).split("  #")[0] for node in again.network.nodes if node.name.startswith("again/")]
+        ['again/0/a = Mul(x, w)', 'again/0/b = Exp(again/0/a)']
+    """
+    return _Rewriter(step, [frozenset(values) for values in regions]).run()
+
+
+class _Rewriter:
+    """Adds nodes to a network of its own, in order."""
+
+    def __init__(self, step: Step, regions: list[frozenset[str]]) -> None:
+        self.step = step
+        self.owner = {value: node for node in step.forward for value in node.writes}
+        self.regions = _ordered(regions, self.owner)
+        self.homes = self._homes()
+        self.versions: dict[tuple[str, Level], str] = {}
+        self.repeated: list[Node] = []
+        self.network = Network(step.network.name)
+        for name, described in step.network.inputs.items():
+            self.network.add_input(name, described.shape, described.dtype or "float32")
+        for name, parameter in step.network.parameters.items():
+            self.network.add_parameter(name, parameter.value, parameter.trainable)
+
+    def run(self) -> Recomputing:
+        backward = {node.name for node in self.step.backward}
+        for node in self.step.network.nodes:
+            if node.name not in backward:
+                self._add(node, {})
+        for node in self.step.backward:
+            names = {value: self._version(value, self.homes.get(value, ())) for value in node.reads}
+            self._add(node, names)
+        for name in self.step.network.outputs:
+            self.network.add_output(name)
+        return Recomputing(self.network, tuple(self.repeated))
+
+    def _homes(self) -> dict[str, Level]:
+        """For each value the regions that it is internal to, outermost first."""
+        pinned = {v for node in self.step.forward if impurity(node) for v in node.writes}
+        pinned |= {*self.step.network.outputs, self.step.loss}
+        readers: dict[str, list[Node]] = {}  # those of running statistics read before any reversal, and do not count
+        for node in self.step.forward:
+            for value in node.reads:
+                readers.setdefault(value, []).append(node)
+        found: dict[str, list[int]] = {}
+        for i, region in enumerate(self.regions):
+            for value in region - pinned:
+                if all(region.issuperset(node.writes) for node in readers.get(value, ())):
+                    found.setdefault(value, []).append(i)
+        return {value: tuple(levels) for value, levels in found.items()}
+
+    def _version(self, value: str, level: Level) -> str:
+        """The name of a value as the runs of ``level`` give it."""
+        if not level:
+            return value
+        if (value, level) not in self.versions:
+            self._run_again(self.owner[value], level)
+        return self.versions[value, level]
+
+    def _run_again(self, node: Node, level: Level) -> None:
+        """Add a duplicate of a node, after those of the nodes that it reads from (a loop, as chains may be long)."""
+        waiting = [node]
+        while waiting:
+            current = waiting[-1]
+            missing = [
+                self.owner[value]
+                for value in current.reads
+                if (there := self._level(value, level)) and (value, there) not in self.versions
+            ]
+            lower = [n for n in missing if self._level(n.writes[0], level) == level]
+            if lower:
+                waiting.extend(lower)
+                continue
+            waiting.pop()
+            if (current.writes[0], level) in self.versions:
+                continue
+            names = {value: self._version(value, self._level(value, level)) for value in current.reads}
+            prefix = f"again/{'/'.join(map(str, level))}/"
+            outputs = {value: self.network.fresh_name(prefix + value) for value in current.writes}
+            self._add(current, {**names, **outputs}, prefix)
+            self.repeated.append(current)
+            self.versions.update({(value, level): name for value, name in outputs.items()})
+
+    def _level(self, value: str, level: Level) -> Level:
+        """The part of a level whose regions a value is internal to: where a run at this level finds it."""
+        home = self.homes.get(value, ())
+        count = next(
+            (i for i, (a, b) in enumerate(zip(home, level, strict=False)) if a != b), min(len(home), len(level))
+        )
+        return level[:count]
+
+    def _add(self, node: Node, names: Mapping[str, str], prefix: str = "") -> None:
+        if node.captured and any(names.get(value, value) != value for value in node.captured):
+            raise PlanError(
+                f"got node {node.name!r} ({node.op_type}), whose sub-graph captures values that run again; expected "
+                "none: leave the region around it out of the plan"
+            )
+        inputs, outputs = ([names.get(v, v) for v in side] for side in (node.inputs, node.outputs))
+        name = self.network.fresh_name(prefix + node.name) if prefix else node.name
+        self.network.add_node(node.op_type, inputs, outputs, name=name, domain=node.domain, **node.attributes)
+
+
+def _ordered(regions: list[frozenset[str]], owner: Mapping[str, Node]) -> list[frozenset[str]]:
+    """Outer regions before those in them."""
+    for region in regions:
+        if unknown := sorted(region - owner.keys()):
+            raise PlanError(
+                f"got values {unknown[:4]} in a region; expected some that the forward pass writes: plan again for "
+                "this network"
+            )
+    ordered = sorted(regions, key=len, reverse=True)
+    for i, outer in enumerate(ordered):
+        for inner in ordered[i + 1 :]:
+            if outer & inner and not inner < outer:
+                raise PlanError(
+                    f"got regions that overlap in {sorted(outer & inner)[:4]}; expected nested or disjoint ones"
+                )
+    return ordered
