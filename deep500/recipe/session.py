@@ -154,7 +154,7 @@ class Session:
         """What the record knows of a metric besides its values, seed by seed."""
         return [
             SeedNotes(**record.seed_notes(seed).get(metric, {}), lasted=_lasted(record.epochs(seed)))
-            for seed in self.plan.seeds
+            for seed in self.seeds
         ]
 
     def _train(self, record: Record, seed: int, parts: Parts, metrics: Sequence[Any]) -> TrainingStatistics:

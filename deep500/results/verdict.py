@@ -8,6 +8,9 @@ from typing import Any
 
 from deep500.measure.statistics import MINIMUM_SAMPLES
 
+MOST_REASONS = 3
+"""So many of the seeds' reasons stand in a remark."""
+
 PASSED, FAILED, UNJUDGED = "PASSED", "FAILED", "UNJUDGED"
 
 
@@ -102,8 +105,9 @@ def judge(
     """
     combined = metric.combine(values, [note.lasted for note in notes])
     value = combined.value
-    why = dict.fromkeys(note.reason for note in notes if note.reason)
-    remark = "; ".join([*([combined.remark] if combined.remark else []), *(why if value is None else [])])
+    why = list(dict.fromkeys(note.reason for note in notes if note.reason)) if value is None else []
+    more = [f"and {len(why) - MOST_REASONS} reasons more"] if len(why) > MOST_REASONS else []
+    remark = "; ".join([*([combined.remark] if combined.remark else []), *why[:MOST_REASONS], *more])
     reasons = (
         (about.dry_run, "dry run"),
         (target is None, "no target"),

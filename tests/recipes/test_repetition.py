@@ -62,6 +62,13 @@ def test_seeds_are_trained_until_the_intervals_are_tight(tmp_path, capsys):
     assert manifest(result)["argv"] == ["--repeat", "auto", "--budget", "300.0", "--precision", "0.5", "--seed", "3"]
 
 
+def test_every_seed_counts_for_a_metric_over_seeds(tmp_path):
+    metrics = [(TestAccuracy(), 20.0), (TimeToAccuracy(99.9), None)]
+    result = run_recipe(*quick("reference", metrics=metrics),
+                        argv=["--out", str(tmp_path), "--repeat", "auto", "--budget", "300", "--precision", "0.5"])  # fmt: skip
+    assert "0 of 6 runs reached it" in result["time_to_accuracy_99.9"].remark
+
+
 def test_a_budget_that_ends_first_is_told(tmp_path, capsys):
     result = run(tmp_path, "--repeat", "auto", "--budget", "1e-6")
     found = summary(result)["repetition"]

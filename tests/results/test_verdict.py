@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deep500.metrics import TestAccuracy, TestLoss, Throughput, TrainingTime
-from deep500.results.verdict import Circumstances, RecipeResult, judge, overall
+from deep500.results.verdict import Circumstances, RecipeResult, SeedNotes, judge, overall
 
 NAN = float("nan")
 HIGHER, LOWER, TIME, RATE = TestAccuracy(), TestLoss(), TrainingTime(), Throughput()
@@ -52,3 +52,9 @@ def test_overall_and_truth():
     assert RecipeResult("PASSED", [passed])["test_accuracy"] is passed
     with pytest.raises(KeyError):
         RecipeResult("PASSED", [passed])["test_loss"]
+
+
+def test_many_reasons_are_cut_short():
+    notes = [SeedNotes(f"best was {n} %") for n in (1, 2, 3, 4, 5, 5)]
+    remark = judge(HIGHER, 90.0, [None] * 6, Circumstances(), notes).remark
+    assert remark == "best was 1 %; best was 2 %; best was 3 %; and 2 reasons more"
