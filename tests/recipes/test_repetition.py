@@ -64,8 +64,8 @@ def test_seeds_are_trained_until_the_intervals_are_tight(tmp_path, capsys):
 
 def test_every_seed_counts_for_a_metric_over_seeds(tmp_path):
     metrics = [(TestAccuracy(), 20.0), (TimeToAccuracy(99.9), None)]
-    result = run_recipe(*quick("reference", metrics=metrics),
-                        argv=["--out", str(tmp_path), "--repeat", "auto", "--budget", "300", "--precision", "0.5"])  # fmt: skip
+    words = ["--out", str(tmp_path), "--repeat", "auto", "--budget", "300", "--precision", "0.5"]
+    result = run_recipe(*quick("reference", metrics=metrics), argv=words)
     assert "0 of 6 runs reached it" in result["time_to_accuracy_99.9"].remark
 
 
