@@ -1,7 +1,8 @@
 """Constants that the axioms speak of, by value: ones, identity matrix, pooling kernel, identity kernel.
 
 ``shape`` is the constant's own shape, taken from what consumes it. A pooling kernel is (c, 1, h, w) with 1 / (h w)
-everywhere, for a convolution with c groups; an identity kernel is (c, c, h, w) with odd h and w and one at its centre.
+everywhere, for a convolution with c groups; an identity kernel is (c, c / g, h, w) with odd h and w: its convolution
+with g groups returns the image.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ def _pool_kernel(shape: Shape) -> Array:
 
 
 def _identity_kernel(shape: Shape) -> Array:
-    fits = len(shape) == 4 and shape[0] == shape[1] and shape[2] % 2 == 1 == shape[3] % 2
-    require(fits, "identity_kernel", shape, "(c, c, h, w) with odd h and w")
+    fits = len(shape) == 4 and shape[0] % shape[1] == 0 and shape[2] % 2 == 1 == shape[3] % 2
+    require(fits, "identity_kernel", shape, "(c, c / groups, h, w) with odd h and w")
     kernel = np.zeros(shape)
-    kernel[:, :, shape[2] // 2, shape[3] // 2] = np.eye(shape[0])
+    outputs = np.arange(shape[0])
+    kernel[outputs, outputs % shape[1], shape[2] // 2, shape[3] // 2] = 1.0
     return kernel
 
 

@@ -1,0 +1,158 @@
+"""The axioms, as data: two patterns of the provers' language, and what must hold of sizes.
+
+Numbers are those of the list in Jia et al., TASO (SOSP 2019); names without a number are consequences that a prover
+needs spelled out, or what explicit groups and cuts make true. Letters in a pattern are variables: of terms, or of
+parameters. ``where`` says what a cut or a group count is that one side does not name: ``p = size x 1``, the size of
+``x`` along axis 1. Groups are explicit everywhere, so that conditions such as "one group" are part of the pattern.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ONE = 4097  # the size 1 in both environments, as `encoding.pack` writes it
+WINDOW = '"3,3" "1,1" "1,1,1,1"'
+
+
+@dataclass(frozen=True)
+class Axiom:
+    """Two equal patterns.
+
+    Attributes:
+        name: number and words; unique.
+        left, right: patterns of the provers' language.
+        where: definitions ``name = size term axis`` or ``name = (+ a b)`` of parameters, and conditions ``same a b``.
+    """
+
+    name: str
+    left: str
+    right: str
+    where: tuple[str, ...] = ()
+
+
+def _matrix() -> list[Axiom]:
+    return [
+        Axiom("19 sum of products", "(add (matmul x y) (matmul z w))", "(matmul (concat 1 p x z) (concat 0 p y w))",
+              ("p = size x 1",)),
+        Axiom("24 matmul associative", "(matmul x (matmul y z))", "(matmul (matmul x y) z)"),
+        Axiom("27 matmul columns", "(matmul x (concat 1 p y z))", "(concat 1 p (matmul x y) (matmul x z))"),
+        Axiom("28 matmul sum", "(matmul x (add y z))", "(add (matmul x y) (matmul x z))"),
+        Axiom("matmul rows", "(matmul (concat 0 p x y) z)", "(concat 0 p (matmul x z) (matmul y z))"),
+        Axiom("sum matmul", "(matmul (add x y) z)", "(add (matmul x z) (matmul y z))"),
+        Axiom("29 transpose twice", '(transpose "1,0" (transpose "1,0" x))', "x"),
+        Axiom("30 transpose of product", '(transpose "1,0" (matmul x y))',
+              '(matmul (transpose "1,0" y) (transpose "1,0" x))'),
+        Axiom("31 transpose rows", '(transpose "1,0" (concat 0 p x y))',
+              '(concat 1 p (transpose "1,0" x) (transpose "1,0" y))'),
+        Axiom("transpose columns", '(transpose "1,0" (concat 1 p x y))',
+              '(concat 0 p (transpose "1,0" x) (transpose "1,0" y))'),
+        Axiom("33 transpose sum", '(transpose "1,0" (add x y))', '(add (transpose "1,0" x) (transpose "1,0" y))'),
+        Axiom("34 transpose product", '(transpose "1,0" (mul x y))', '(mul (transpose "1,0" x) (transpose "1,0" y))'),
+        Axiom("40 matmul identity", "(matmul x (identity q))", "x"),
+        Axiom("identity matmul", "(matmul (identity q) x)", "x"),
+        Axiom("identity transposed", '(transpose "1,0" (identity q))', "(identity q)"),
+    ]  # fmt: skip
+
+
+def _elementwise() -> list[Axiom]:
+    return [
+        Axiom("0 add associative", "(add x (add y z))", "(add (add x y) z)"),
+        Axiom("1 add commutative", "(add x y)", "(add y x)"),
+        Axiom("2 mul associative", "(mul x (mul y z))", "(mul (mul x y) z)"),
+        Axiom("3 mul commutative", "(mul x y)", "(mul y x)"),
+        Axiom("4 distributive", "(mul (add x y) z)", "(add (mul x z) (mul y z))"),
+        Axiom("5 scale associative", "(scale (scale x y) w)", "(scale x (scale y w))"),
+        Axiom("scales commute", "(scale (scale x y) w)", "(scale (scale x w) y)"),
+        Axiom("6 scale sum", "(scale (add x y) w)", "(add (scale x w) (scale y w))"),
+        Axiom("7 scale product", "(scale (mul x y) w)", "(mul x (scale y w))"),
+        Axiom("8 scale transpose", '(scale (transpose "1,0" x) w)', '(transpose "1,0" (scale x w))'),
+        Axiom("9 scale matmul right", "(scale (matmul x y) w)", "(matmul x (scale y w))"),
+        Axiom("scale matmul left", "(scale (matmul x y) w)", "(matmul (scale x w) y)"),
+        Axiom("10 scale concat", "(scale (concat a p x y) w)", "(concat a p (scale x w) (scale y w))"),
+        Axiom("14 unary concat", "(unary f (concat a p x y))", "(concat a p (unary f x) (unary f y))"),
+        Axiom("15 unary transpose", '(unary f (transpose "1,0" x))', '(transpose "1,0" (unary f x))'),
+        Axiom("41 times one", "(mul x (ones q))", "x"),
+    ]
+
+
+def _layout() -> list[Axiom]:
+    return [
+        Axiom("20 concat sums", "(concat a p (add x y) (add z w))", "(add (concat a p x z) (concat a p y w))",
+              ("p = size x a",)),
+        Axiom("21 concat products", "(concat a p (mul x y) (mul z w))", "(mul (concat a p x z) (concat a p y w))"),
+        Axiom("25 first part", "(split 0 a p (concat a p x y))", "x"),
+        Axiom("26 second part", "(split 1 a p (concat a p x y))", "y"),
+        Axiom("32 concat exchange", "(concat 0 p (concat 1 q x y) (concat 1 q z w))",
+              "(concat 1 q (concat 0 p x z) (concat 0 p y w))"),
+        Axiom("concat associative", "(concat a p (concat a q x y) z)", "(concat a q x (concat a r y z))",
+              ("r = size y a", "p = (+ q r)")),
+    ]  # fmt: skip
+
+
+def _conv(image: str, kernel: str, groups: str = "g") -> str:
+    return f"(conv k s d e {groups} {image} {kernel})"
+
+
+def _convolution() -> list[Axiom]:
+    one = str(ONE)
+    return [
+        Axiom("11 conv moves scale", _conv("(scale x w)", "y"), _conv("x", "(scale y w)")),
+        Axiom("12 scale conv", f"(scale {_conv('x', 'y')} w)", _conv("(scale x w)", "y")),
+        Axiom("16 conv kernels sum", _conv("x", "(add y z)"), f"(add {_conv('x', 'y')} {_conv('x', 'z')})"),
+        Axiom("17 conv images sum", _conv("(add x y)", "z"), f"(add {_conv('x', 'z')} {_conv('y', 'z')})"),
+        Axiom("18 sum of convs", f"(add {_conv('x', 'y', one)} {_conv('z', 'w', one)})",
+              _conv("(concat 1 p x z)", "(concat 1 p y w)", one), ("p = size x 1",)),
+        Axiom("22 conv batch", f"(concat 0 p {_conv('x', 'z')} {_conv('y', 'z')})", _conv("(concat 0 p x y)", "z")),
+        Axiom("23 conv outputs", f"(concat 1 p {_conv('x', 'y', one)} {_conv('x', 'z', one)})",
+              _conv("x", "(concat 0 p y z)", one)),
+        Axiom("conv groups side by side", f"(concat 1 p {_conv('x', 'y')} {_conv('z', 'w')})",
+              _conv("(concat 1 q x z)", "(concat 0 p y w)", "h"),
+              ("q = size x 1", "m = size y 0", "m = size w 0", "n = size y 1", "n = size w 1", "h = (+ g g)")),
+    ]  # fmt: skip
+
+
+def _kernels() -> list[Axiom]:
+    found = [
+        Axiom("38 pooling as conv", '(conv "3,3" "1,1" "1,1,1,1" "1,1" g x (pool_kernel q))',
+              f'(avgpool {WINDOW} "True" x)'),
+        Axiom("39 identity kernel", '(conv "3,3" "1,1" "1,1,1,1" "1,1" g x (identity_kernel q))', "x"),
+    ]  # fmt: skip
+    for source, pads in (("1,3", "0,1,0,1"), ("3,1", "1,0,1,0")):
+        enlarge = f'enlarge "{source}" "3,3"'
+        found += [
+            Axiom(f"43 enlarge {source}", f'(conv "{source}" "1,1" "{pads}" "1,1" g x y)',
+                  f'(conv "3,3" "1,1" "1,1,1,1" "1,1" g x ({enlarge} y))'),
+            Axiom(f"enlarge sum {source}", f"({enlarge} (add x y))", f"(add ({enlarge} x) ({enlarge} y))"),
+            Axiom(f"enlarge product {source}", f"({enlarge} (mul x y))", f"(mul ({enlarge} x) ({enlarge} y))"),
+            Axiom(f"enlarge scale {source}", f"({enlarge} (scale x w))", f"(scale ({enlarge} x) w)"),
+            Axiom(f"enlarge outputs {source}", f"({enlarge} (concat 0 p x y))",
+                  f"(concat 0 p ({enlarge} x) ({enlarge} y))"),
+            Axiom(f"enlarge channels {source}", f"({enlarge} (concat 1 p x y))",
+                  f"(concat 1 p ({enlarge} x) ({enlarge} y))"),
+            Axiom(f"enlarge relu {source}", f'({enlarge} (unary "relu" x))', f'(unary "relu" ({enlarge} x))'),
+        ]  # fmt: skip
+    return found
+
+
+def _pooling() -> list[Axiom]:
+    average, maximum = f"avgpool {WINDOW} c", f"maxpool {WINDOW}"
+    return [
+        Axiom("35 average channels", f"({average} (concat 1 p x y))", f"(concat 1 p ({average} x) ({average} y))"),
+        Axiom("average batch", f"({average} (concat 0 p x y))", f"(concat 0 p ({average} x) ({average} y))"),
+        Axiom("average sum", f"({average} (add x y))", f"(add ({average} x) ({average} y))"),
+        Axiom("average scale", f"({average} (scale x w))", f"(scale ({average} x) w)"),
+        Axiom("36 maximum batch", f"({maximum} (concat 0 p x y))", f"(concat 0 p ({maximum} x) ({maximum} y))"),
+        Axiom("37 maximum channels", f"({maximum} (concat 1 p x y))", f"(concat 1 p ({maximum} x) ({maximum} y))"),
+        Axiom("42 average of identity", f'(avgpool {WINDOW} "True" (identity_kernel q))', "(pool_kernel q)",
+              ("n = size (identity_kernel q) 1", f"n = {ONE}")),
+    ]  # fmt: skip
+
+
+def axioms() -> list[Axiom]:
+    """All axioms.
+
+    Example:
+        >>> next(one for one in axioms() if one.name.startswith("24")).right
+        '(matmul (matmul x y) z)'
+    """
+    return [*_matrix(), *_elementwise(), *_layout(), *_convolution(), *_kernels(), *_pooling()]

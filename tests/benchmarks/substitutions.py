@@ -1,0 +1,156 @@
+"""Generation and proof of substitutions: counts after every stage, CPU seconds, memory, and a peer's rules implied.
+
+python -m tests.benchmarks.substitutions
+python -m tests.benchmarks.substitutions --depth 2 --peer PATH/peer-substitutions.jsonl --rules /tmp/rules.jsonl
+
+``--peer`` names a list of another generator's rules, one JSON object a line (source, target, outputs, provable); it is
+only compared with: a rule of it is implied if equality saturation proves it from our proved rules alone. Without it
+the coverage is "not measured".
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from deep500.networks.substitutions.generate import generate
+from deep500.networks.substitutions.menu import conv_parameters, size
+from deep500.networks.substitutions.patterns import rule_rewrites
+from deep500.networks.substitutions.rules import Rule, write
+from deep500.networks.substitutions.saturation import saturate
+from deep500.networks.substitutions.specification import ShapeMismatch
+from deep500.networks.substitutions.terms import SYMBOLS, Expression, Sizes, Term, Variable, make, term_type
+
+KINDS = "xxxwwwiiiaaadddeeegs"  # of the peer's variables 1 to 20
+CONSTANT_SHAPES = {
+    "constant_pool": ("pool_kernel", ("c", 1, 3, 3)),
+    "constant_iconv": ("identity_kernel", ("c", "c", 3, 3)),
+    "constant_imm": ("identity", ("k", "k")),
+    "constant_one": ("ones", ("b", "c", "h", "v")),
+}
+PLAIN = {"matmul": "matmul", "ew_add": "add", "ew_mul": "mul", "mul": "scale", "relu": "relu"}
+WINDOW = {"kernel": (3, 3), "strides": (1, 1), "pads": (1, 1, 1, 1)}
+
+
+def variable(number: int) -> Variable:
+    """A peer's variable in our kinds."""
+    kind = KINDS[number - 1]
+    return Variable(kind, number - KINDS.index(kind))
+
+
+def cut(term: Expression, axis: int) -> Any:
+    """Where the peer splits: its operators carry the position of the last concatenation along."""
+    if isinstance(term, Variable):
+        raise ShapeMismatch(f"got a split of {term}; expected a concatenation inside; nothing to do")
+    if term.op == "concat" and dict(term.parameters)["axis"] == axis:
+        return size(tuple(shape[axis] for shape in term_type(term.inputs[0])))
+    if term.op == "transpose":
+        return cut(term.inputs[0], 1 - axis)
+    if term.op == "matmul":
+        return cut(term.inputs[axis], axis)
+    if term.op == "conv":
+        return cut(term.inputs[axis], 0)
+    try:
+        return cut(term.inputs[0], axis)
+    except ShapeMismatch:
+        return cut(term.inputs[-1], axis)
+
+
+def translate(op: dict[str, Any], inputs: list[Expression], output: int) -> Term:
+    """One operator of the peer in our language; a fused activation becomes an operator of its own."""
+    name, parameters = op["op"], op["params"]
+    if name in PLAIN:
+        return make(PLAIN[name], *inputs)
+    if name in CONSTANT_SHAPES:
+        ours, shape = CONSTANT_SHAPES[name]
+        return make(ours, shape=tuple(Sizes(SYMBOLS[one]) if isinstance(one, str) else one for one in shape))
+    if name == "concat":
+        return make("concat", *inputs, axis=parameters["axis"])
+    if name == "split":
+        return make("split", *inputs, output=output, axis=parameters["axis"], cut=cut(inputs[0], parameters["axis"]))
+    if name == "transpose":
+        return make("transpose", *inputs, perm=(1, 0))
+    if name == "enlarge":
+        source = term_type(inputs[0])[0][2:]
+        return make("enlarge", *inputs, source=source, target=(3, 3))
+    if name.startswith("pool2d"):
+        extra = {"count_padding": True} if name.endswith("avg") else {}
+        return make("avgpool" if extra else "maxpool", *inputs, **WINDOW, **extra)
+    groups = size(tuple(a[1] // b[1] for a, b in zip(*map(term_type, inputs), strict=True)))
+    found = make("conv", *inputs, **conv_parameters((parameters["kernel_h"], parameters["kernel_w"]), groups))
+    return make("relu", found) if parameters["acti"] == 2 else found
+
+
+def side(operations: list[dict[str, Any]], outputs: list[list[int]]) -> list[Expression]:
+    """The terms of some outputs of a list of operators."""
+    built: list[tuple[dict[str, Any], list[Expression]]] = []
+
+    def term(index: int, output: int) -> Expression:
+        return translate(*built[index], output)
+
+    for op in operations:
+        inputs = [variable(one["var"]) if isinstance(one, dict) else term(*one) for one in op["inputs"]]
+        built.append((op, inputs))
+    found = [term(*one) for one in outputs]
+    for one in found:
+        term_type(one)
+    return found
+
+
+def coverage(path: Path, rules: list[Rule], iterations: int, batch: int) -> None:
+    """Print how many of the peer's rules ours imply, of the provable and of the others."""
+    goals, owner, provable, foreign = [], [], {}, []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        peer = json.loads(line)
+        provable[peer["id"]] = peer["provable"]
+        try:
+            sides = [
+                side(peer[name], [pair[n] for pair in peer["outputs"]]) for n, name in ((0, "source"), (1, "target"))
+            ]
+        except ShapeMismatch:
+            foreign.append(peer["id"])
+            continue
+        goals += list(zip(*sides, strict=True))
+        owner += [peer["id"]] * len(sides[0])
+    rewrites, start, proved = rule_rewrites(rules), time.process_time(), []
+    for first in range(0, len(goals), batch):
+        proved += saturate(goals[first : first + batch], rewrites, iterations)
+    missed = {one for one, iteration in zip(owner, proved, strict=True) if iteration is None} | set(foreign)
+    for wanted in (True, False):
+        ids = [one for one, flag in provable.items() if flag is wanted]
+        implied = [one for one in ids if one not in missed]
+        print(f"peer's {'provable' if wanted else 'unprovable'} rules implied: {len(implied)} of {len(ids)}")
+        print(f"  {'missed' if wanted else 'implied'}: {sorted(set(ids) - set(implied)) if wanted else implied}")
+    print(f"not of one shape in our environments: {foreign}; CPU {time.process_time() - start:.2f} s")
+
+
+def main() -> None:
+    """Generate, and print what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--depth", type=int, default=3, help="greatest number of operators of a side")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--peer", type=Path, help="another generator's rules, to compare with")
+    parser.add_argument("--rules", type=Path, help="where to write the rules")
+    arguments = parser.parse_args()
+    start = time.process_time()
+    found = generate(arguments.depth, arguments.seed)
+    seconds, memory = time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    for stage, count in found.counts.items():
+        print(f"{stage:22} {count:10,}")
+    verdicts = Counter(rule.verdict for rule in found.open)
+    print(f"not proved: {dict(verdicts)}; CPU {seconds:.2f} s; peak memory {memory:.0f} MB")
+    if arguments.rules:
+        write([*found.rules, *found.multiple], arguments.rules)
+    if arguments.peer:
+        coverage(arguments.peer, found.rules, iterations=4, batch=1000)
+    else:
+        print("peer's rules implied: not measured (no --peer)")
+
+
+if __name__ == "__main__":
+    main()
