@@ -28,6 +28,8 @@ from deep500.training.checkpointing.recompute import Recomputing as Recomputing
 from deep500.training.checkpointing.recompute import recomputing as recomputing
 from deep500.training.checkpointing.regions import NetworkRegions as NetworkRegions
 from deep500.training.checkpointing.regions import find_regions as find_regions
+from deep500.training.checkpointing.report import ProfileReport as ProfileReport
+from deep500.training.checkpointing.report import profile_report as profile_report
 from deep500.training.checkpointing.revolve import revolve as revolve
 from deep500.training.checkpointing.revolve import revolve_steps as revolve_steps
 from deep500.training.checkpointing.rotor import ChainPlacement as ChainPlacement

@@ -118,3 +118,24 @@ def test_times_must_be_complete(resnet: NetworkRegions) -> None:
     times = {node.writes[0]: 2.0 for node in (*step.forward, *step.backward)}
     found = find_regions(net, batch=2, times=times)
     assert (found.time_unit, found.root.step_time) == ("s", 2.0 * len(times))
+
+
+def test_scopes_and_outputs_by_hand() -> None:
+    """A scope that everything shares is no level; what a region hands on is in its tape though no gradient reads it."""
+    net = Network("scopes")
+    net.add_input("x", ("N", 6))
+    net.add_parameter("w", np.ones(6, "float32"))
+    value = "x"
+    for part in ("net.a.0", "net.a.1", "net.b.0", "net.b.1"):
+        net.add_node("Mul", [value, "w"], [f"{part}.product"])
+        net.add_node("Tanh", [f"{part}.product"], [f"{part}.tanh"])
+        net.add_node("Add", [f"{part}.tanh", "w"], [f"{part}.sum"])  # its gradient reads nothing, nor does Neg's
+        net.add_node("Neg", [f"{part}.sum"], [f"{part}.out"])
+        value = f"{part}.out"
+    net.add_node("Neg", [value], ["net.b.1.end"])
+    net.add_node("ReduceMean", ["net.b.1.end"], ["net.b.1.loss"], keepdims=0)
+    found = find_regions(net, batch=2, loss="net.b.1.loss")
+    assert [region.name for region in found.root.children] == ["net.a", "net.b"]
+    assert [len(region.children) for region in found.root.children] == [2, 2]
+    first = found.root.children[0].children[0]
+    assert (first.full_tape, first.snapshot) == (2 * 2 * 6 * 4, 2 * 6 * 4)

@@ -1,0 +1,122 @@
+"""The figures of checkpointing: profiles and placements against trying, plans against rivals, steps that run again.
+
+python -m tests.benchmarks.checkpointing
+python -m tests.benchmarks.checkpointing --only profiler nested
+
+Printed is one line per figure with its bar. Networks here are planned with counted operations in the place of measured
+times, and run on the reference backend; their times are the reference's, as ratios of alternating runs. Bytes are held
+by arrays between nodes; views count once, which the prediction does not know.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from deep500.frameworks.reference.compiler import Plan
+from deep500.frameworks.reference.operators.table import Random
+from deep500.networks import add_loss, create
+from deep500.training.checkpointing.baselines import greedy
+from deep500.training.checkpointing.failures import BudgetError
+from deep500.training.checkpointing.nested import optimal_placement
+from deep500.training.checkpointing.planning import held, plan_network, planned_step
+from deep500.training.checkpointing.rotor import optimal_chain
+from deep500.training.checkpointing.segments import segmented
+from deep500.training.checkpointing.sweep import simulate
+from tests.training.checkpointing.chains import random_chain, unit_chain
+from tests.training.checkpointing.test_recompute import inputs_of, run
+from tests.training.checkpointing.trees import best_by_trying, mismatches, random_tree
+
+
+def profiler() -> None:
+    for label, places in (("own", None), ("shared", 8)):
+        for kept in (False, True):
+            found = [mismatches(random_tree(seed, 4 + seed % 27, places=places), kept) for seed in range(210)]
+            print(f"profiler, {label} locations, snapshots {'kept' if kept else 'dropped'}: "
+                  f"{sum(w for _, w in found)} mismatches of {sum(t for t, _ in found)} (bar: 0)")  # fmt: skip
+
+
+def nested() -> None:
+    wrong = solved = 0
+    for seed in range(60):
+        root = random_tree(seed, 6 + seed % 5, places=5 if seed % 3 == 0 else None, transient=seed % 2 == 0)
+        for share in (0.4, 0.6, 0.8):
+            budget = int(share * simulate(root, ()).peak)
+            for kept in (False, True):
+                try:
+                    got = optimal_placement(root, budget, snapshot_kept=kept).outcome.extra
+                except BudgetError:
+                    got = None
+                wrong += got != best_by_trying(root, budget, kept)
+                solved += 1
+    print(f"placements on 60 trees that differ from the best of all: {wrong} of {solved} (bar: 0)")
+    ratios, slowest = [], 0.0
+    for seed in range(3):
+        root = random_tree(seed, 150)
+        for share in (0.3, 0.5, 0.7):
+            begin = time.perf_counter()
+            best = optimal_placement(root, share)
+            slowest = max(slowest, time.perf_counter() - begin)
+            ratios.append(greedy(root, share).outcome.extra / best.outcome.extra)
+    print(f"150 regions, budgets 30, 50, 70 %: at most {slowest:.1f} s (bar: 30 s)")
+    print(f"recomputed by the greedy guide, over the optimum: {min(ratios):.2f} to {max(ratios):.2f}, "
+          f"mean {statistics.mean(ratios):.2f} (bars: never below 1, mean 1.10)")  # fmt: skip
+
+
+def chains() -> None:
+    plan = optimal_chain(unit_chain(100), 11)
+    print(f"mixed schedule, 100 steps and 10 slots: {plan.outcome.time:.0f} forward steps (published: 237)")
+    least, root = [], []
+    for seed in range(20):
+        chain = random_chain(seed, 20)
+        rivals = [segmented(chain, count).outcome for count in range(2, 21)]
+        smallest, square = min(rivals, key=lambda o: o.peak), min(rivals[2:4], key=lambda o: o.peak)
+        for found, rival in ((least, smallest), (root, square)):
+            found.append(optimal_chain(chain, rival.peak, slots=10**9).outcome.extra / rival.extra)
+    print(f"added time over 4 or 5 equal segments of 20 random stages, by the model, at equal peak: median "
+          f"{statistics.median(root):.2f}; over the segments with the least peak: {statistics.median(least):.2f} "
+          "(bar, on a measured chain: 0.65)")  # fmt: skip
+
+
+def steps() -> None:
+    for name, options, batch, share in (
+        ("resnet", {"depth": 20}, 32, 0.6), ("resnet", {"depth": 44}, 16, 0.4), ("transformer", {}, 32, 0.6),
+    ):  # fmt: skip
+        net = add_loss(create(name, **options))
+        plan = plan_network(net, share, batch)
+        step, again = planned_step(net, plan)
+        inputs = inputs_of(net, batch)
+        (want, full), (got, less) = run(step.network, inputs), run(again.network, inputs)
+        same = all(np.array_equal(want[k], got[k]) for k in want)
+        compiled = [Plan(n, n.outputs, Random(0)) for n in (step.network, again.network)]
+        times: list[list[float]] = [[], []]
+        for _ in range(5):
+            for found, one in zip(times, compiled, strict=True):
+                begin = time.process_time()
+                one.run(inputs)
+                found.append(time.process_time() - begin)
+        base = plan.predicted_time - plan.predicted_extra
+        print(f"{name} {options}, batch {batch}, budget {share}: {len(plan.regions)} regions, bits "
+              f"{'equal' if same else 'DIFFER'}")  # fmt: skip
+        print(f"    peak: predicted {plan.predicted_peak / held(step.network):.3f} of that without, held "
+              f"{less / full:.3f}; held over predicted {less / plan.predicted_peak:.4f}")  # fmt: skip
+        print(f"    step: {min(times[1]) / min(times[0]):.3f} of that without, by operations "
+              f"{plan.predicted_time / base:.3f}")  # fmt: skip
+
+
+FIGURES: dict[str, Callable[[], None]] = {"profiler": profiler, "nested": nested, "chains": chains, "steps": steps}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=FIGURES, default=list(FIGURES), help="which figures")
+    for name in parser.parse_args().only:
+        FIGURES[name]()
+
+
+if __name__ == "__main__":
+    main()
