@@ -127,10 +127,9 @@ def test_scopes_and_outputs_by_hand() -> None:
     net.add_parameter("w", np.ones(6, "float32"))
     value = "x"
     for part in ("net.a.0", "net.a.1", "net.b.0", "net.b.1"):
-        net.add_node("Mul", [value, "w"], [f"{part}.product"])
-        net.add_node("Tanh", [f"{part}.product"], [f"{part}.tanh"])
-        net.add_node("Add", [f"{part}.tanh", "w"], [f"{part}.sum"])  # its gradient reads nothing, nor does Neg's
-        net.add_node("Neg", [f"{part}.sum"], [f"{part}.out"])
+        net.add_node("Sub", [value, "w"], [f"{part}.difference"])  # its gradient reads nothing, nor does that of Neg
+        net.add_node("Tanh", [f"{part}.difference"], [f"{part}.tanh"])
+        net.add_node("Neg", [f"{part}.tanh"], [f"{part}.out"])
         value = f"{part}.out"
     net.add_node("Neg", [value], ["net.b.1.end"])
     net.add_node("ReduceMean", ["net.b.1.end"], ["net.b.1.loss"], keepdims=0)
