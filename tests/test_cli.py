@@ -11,6 +11,7 @@ import pytest
 
 from deep500 import cli, registry
 from deep500.recipe import loader
+from deep500.recipe.guard import guarded
 
 HEAD = """\
 '''A quick one.'''
@@ -140,6 +141,17 @@ def test_interrupt(recipe, monkeypatch, capsys):
     assert cli.main(["run", path]) == 130
     err = capsys.readouterr().err.strip()
     assert err.startswith("deep500: interrupted; go on with: --resume ") and len(err.splitlines()) == 1
+
+
+def test_interrupt_while_the_ranks_run(capsys):
+    """The process that started them has no results folder to name."""
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as left:
+        guarded(interrupted)
+    assert left.value.code == 130 and capsys.readouterr().err == "\ndeep500: interrupted\n"
 
 
 def test_list_names_everything(capsys):

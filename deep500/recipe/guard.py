@@ -29,7 +29,8 @@ def guarded(action: Callable[[], T]) -> T:
         _end_other_ranks(error.exit_code)
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt as interrupt:
-        sys.stderr.write(f"\ndeep500: {interrupt or 'interrupted'}\n")
+        sys.stderr.write(f"\n{_rank()}deep500: {str(interrupt) or 'interrupted'}\n")
+        _end_other_ranks(INTERRUPTED)
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:  # "| head" has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at exit

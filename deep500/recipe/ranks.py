@@ -8,6 +8,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 from deep500.distributed import Communicator, ConsistentDecentralized, DistributedOptimizer
@@ -24,6 +25,9 @@ from deep500.results.verdict import metric_from
 
 WRITING_SECONDS = 600.0
 """How long the other ranks wait while rank 0 writes its results."""
+
+FAILING_SECONDS = 5.0
+"""How long a rank whose training failed waits for rank 0 to say so in the results."""
 
 
 def start_ranks(options: Options, command: Sequence[str] | None) -> None:
@@ -135,6 +139,16 @@ def result_of_all(mine: RecipeResult, comm: Communicator) -> RecipeResult:
         return mine
     metrics = [metric_from(one) for one in first["metrics"]]
     return RecipeResult(first["verdict"], metrics, first["path"], first["report"], tuple(first["labels"]))
+
+
+def yield_to_rank_0(record: Record, comm: Communicator) -> None:
+    """On another rank, whose training failed: let rank 0, if it failed as well, write what happened. It then ends all.
+
+    Returns where rank 0 does not begin to; the failure is of this rank alone then, and leaves the run unfinished.
+    """
+    begin, patience = monotonic(), min(FAILING_SECONDS, comm.timeout / 2)
+    while monotonic() - begin < (patience if record.summary() is None else WRITING_SECONDS):
+        sleep(0.05)
 
 
 def ranks_facts(comm: Communicator, optimizer: Any) -> dict[str, Any]:

@@ -19,7 +19,14 @@ from deep500.recipe.options import Options
 from deep500.recipe.plan import Plan, Source
 from deep500.recipe.plugins import load_custom_ops
 from deep500.recipe.rank_times import write_rank_times
-from deep500.recipe.ranks import check_agreement, common_epoch, ranks_facts, record_of_rank, result_of_all
+from deep500.recipe.ranks import (
+    check_agreement,
+    common_epoch,
+    ranks_facts,
+    record_of_rank,
+    result_of_all,
+    yield_to_rank_0,
+)
 from deep500.recipe.recording import EpochRecorder, communication_of, declared_series
 from deep500.recipe.repetition import Look
 from deep500.results import (
@@ -93,6 +100,9 @@ class Session:
             values = [self._values_of(record, seed, data, parts if seed == self.plan.seeds[0] else None)
                       for seed in self._seeds(record)]  # fmt: skip
         except TrainingError as error:
+            if self.comm.rank != 0:
+                yield_to_rank_0(record, self.comm)
+                raise
             self._finish(record, RecipeResult(FAILED, [], str(record.path), labels=self.labels), error)
             raise TrainingError(f"{error}; the last good checkpoint and a report are in {record.path}") from error
         except KeyboardInterrupt as interrupt:

@@ -42,6 +42,10 @@ class Fail(d5.Event):
         how = os.environ["FAIL_HOW"]
         if how == "raise":
             raise ZeroDivisionError("on purpose")
+        if how == "training":
+            raise d5.TrainingError("bad samples")
+        if how == "interrupt":
+            raise KeyboardInterrupt
         if how == "exit":
             sys.exit(3)
         if how == "kill":

@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from deep500.results.verify import verify
 from tests.distributed import jobs
 from tests.distributed.ranks import missing
 
@@ -30,6 +31,8 @@ def undisturbed(tmp_path_factory):
     ("how", "said"),
     [
         ("raise", "[rank 1] ZeroDivisionError: on purpose"),
+        ("training", "[rank 1] deep500: error: bad samples"),
+        ("interrupt", "[rank 1] deep500: interrupted; go on with: --resume "),
         ("exit", "[rank 1] left before the others"),
         ("kill", "signal 9"),
         ("hang", "[rank 0] CommunicationError: got no end of "),
@@ -49,6 +52,7 @@ def test_one_rank_ends_all(tmp_path, undisturbed, how, said):
     )
     assert job.code != 0
     assert said in job.errors + job.output, job.errors + job.output
+    assert how == "exit" or "left before the others" not in job.errors, job.errors
     assert job.seconds < 2 * usual + SOON
     assert jobs.summary(tmp_path) is None, "a run whose rank failed must not look finished"
     deadline = time.monotonic() + 5
@@ -58,6 +62,15 @@ def test_one_rank_ends_all(tmp_path, undisturbed, how, said):
     if how == "raise":
         first = next(line for line in job.errors.splitlines() if line.strip())
         assert first.startswith("[rank 1] Traceback"), job.errors
+
+
+def test_ranks_that_all_diverge_leave_one_report(tmp_path):
+    """Rank 0 writes it; the others neither write nor end rank 0 before it is there."""
+    job = jobs.run(tmp_path, "--ranks", "3", "optimizer_kwargs.lr=1e200")
+    assert job.code != 0 and "expected a finite number" in job.errors, job.errors
+    assert jobs.summary(tmp_path)["status"] == "failed"
+    (path,) = (tmp_path / "results" / jobs.RECIPE.stem).glob("2*")
+    assert verify(path) == [] and (path / "report.html").exists()
 
 
 def test_resuming_after_a_killed_rank_ends_bit_by_bit_the_same(tmp_path, undisturbed):
