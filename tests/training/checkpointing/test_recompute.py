@@ -224,3 +224,20 @@ def test_the_planner_asks_for_less_until_it_fits(monkeypatch: pytest.MonkeyPatch
     plan = plan_network(net, 0.8, batch=8)
     assert 0 < plan.predicted_peak <= plan.budget == honest.budget
     assert plan.method == "optimal"
+
+
+def test_every_backend_runs_the_rewritten_step(backend: Any, tmp_path: Path) -> None:
+    """One plan file: its network gives what the step without a plan gives, statistics included, wherever it runs.
+
+    Only results are compared: a framework that reorders or merges equal nodes need not save memory by it.
+    """
+    net, batch = unet(), 8
+    path = plan_network(net, 0.9, batch).save(tmp_path / "plan.json")
+    step, again = planned_step(net, load_plan(path))
+    inputs = inputs_of(net, batch)
+    want = backend.Executor(step.network).inference(inputs)
+    got = backend.Executor(again.network).inference(inputs)
+    assert len(again.repeated) > 0 and want.keys() == got.keys() and "down.0.mean.new" in want
+    for name in want:
+        assert_close(got[name], want[name], "gradient", f"{name} on {backend.__name__}")
+    assert np.any(np.asarray(got["down.0.weight.grad"]))
