@@ -89,24 +89,28 @@ def _layout() -> list[Axiom]:
     ]  # fmt: skip
 
 
-def _conv(image: str, kernel: str, groups: str = "g") -> str:
-    return f"(conv k s d e {groups} {image} {kernel})"
+def _conv(image: str, kernel: str, groups: str = "g", strides: str = "s") -> str:
+    return f"(conv k {strides} d e {groups} {image} {kernel})"
 
 
 def _convolution() -> list[Axiom]:
-    one = str(ONE)
+    # Where two images meet, strides are 1: only then do outputs of one size mean images of one size.
+    one, step = str(ONE), '"1,1"'
     return [
         Axiom("11 conv moves scale", _conv("(scale x w)", "y"), _conv("x", "(scale y w)")),
         Axiom("12 scale conv", f"(scale {_conv('x', 'y')} w)", _conv("(scale x w)", "y")),
         Axiom("16 conv kernels sum", _conv("x", "(add y z)"), f"(add {_conv('x', 'y')} {_conv('x', 'z')})"),
-        Axiom("17 conv images sum", _conv("(add x y)", "z"), f"(add {_conv('x', 'z')} {_conv('y', 'z')})"),
-        Axiom("18 sum of convs", f"(add {_conv('x', 'y', one)} {_conv('z', 'w', one)})",
-              _conv("(concat 1 p x z)", "(concat 1 p y w)", one), ("p = size x 1",)),
-        Axiom("22 conv batch", f"(concat 0 p {_conv('x', 'z')} {_conv('y', 'z')})", _conv("(concat 0 p x y)", "z")),
+        Axiom("17 conv images sum", _conv("(add x y)", "z", strides=step),
+              f"(add {_conv('x', 'z', strides=step)} {_conv('y', 'z', strides=step)})"),
+        Axiom("18 sum of convs", f"(add {_conv('x', 'y', one, step)} {_conv('z', 'w', one, step)})",
+              _conv("(concat 1 p x z)", "(concat 1 p y w)", one, step), ("p = size x 1",)),
+        Axiom("22 conv batch", f"(concat 0 p {_conv('x', 'z', strides=step)} {_conv('y', 'z', strides=step)})",
+              _conv("(concat 0 p x y)", "z", strides=step)),
         Axiom("23 conv outputs", f"(concat 1 p {_conv('x', 'y', one)} {_conv('x', 'z', one)})",
               _conv("x", "(concat 0 p y z)", one)),
-        Axiom("conv groups side by side", f"(concat 1 p {_conv('x', 'y')} {_conv('z', 'w')})",
-              _conv("(concat 1 q x z)", "(concat 0 p y w)", "h"),
+        Axiom("conv groups side by side",
+              f"(concat 1 p {_conv('x', 'y', strides=step)} {_conv('z', 'w', strides=step)})",
+              _conv("(concat 1 q x z)", "(concat 0 p y w)", "h", step),
               ("q = size x 1", "m = size y 0", "m = size w 0", "n = size y 1", "n = size w 1", "h = (+ g g)")),
     ]  # fmt: skip
 
@@ -114,7 +118,7 @@ def _convolution() -> list[Axiom]:
 def _kernels() -> list[Axiom]:
     found = [
         Axiom("38 pooling as conv", '(conv "3,3" "1,1" "1,1,1,1" "1,1" g x (pool_kernel q))',
-              f'(avgpool {WINDOW} "True" x)'),
+              f'(avgpool {WINDOW} "True" x)', ("g = size (pool_kernel q) 0",)),
         Axiom("39 identity kernel", '(conv "3,3" "1,1" "1,1,1,1" "1,1" g x (identity_kernel q))', "x"),
     ]  # fmt: skip
     for source, pads in (("1,3", "0,1,0,1"), ("3,1", "1,0,1,0")):

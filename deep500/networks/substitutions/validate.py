@@ -1,0 +1,240 @@
+"""Validation of the axioms: both sides evaluated modulo a prime, for many shapes.
+
+An axiom is wrong if for some sizes the sides differ, or if one side fits together and the other does not, although its
+conditions hold. Shapes are drawn from small pools, so that sizes agree often enough to fit. Values are random residues:
+two different polynomials of degree d agree with probability at most d / prime (Schwartz-Zippel).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deep500.networks.substitutions.arithmetic import PRIMES, Array, Prime
+from deep500.networks.substitutions.axioms import Axiom
+from deep500.networks.substitutions.encoding import pack
+from deep500.networks.substitutions.saturation import direction
+from deep500.networks.substitutions.specification import Shape, ShapeMismatch, operator
+
+Pattern = Any  # a word, or a list whose first element is an operator
+RANKED = {"matmul": 2, "transpose": 2, "identity": 2, "conv": 4, "enlarge": 4, "avgpool": 4, "maxpool": 4}
+KERNELS = ((1, 1), (3, 3), (1, 3), (3, 1))
+
+
+def parse(text: str) -> Pattern:
+    """A pattern as nested lists.
+
+    Example:
+        >>> parse('(conv "3,3" g x (add y z))')
+        ['conv', '"3,3"', 'g', 'x', ['add', 'y', 'z']]
+    """
+    stack: list[list[Pattern]] = [[]]
+    for word in re.findall(r'\(|\)|"[^"]*"|[^\s()]+', text):
+        if word == "(":
+            stack.append([])
+        elif word == ")":
+            done = stack.pop()
+            stack[-1].append(done)
+        else:
+            stack[-1].append(word)
+    return stack[0][0]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Sizes for which an axiom is wrong.
+
+    Attributes:
+        shapes: variable -> shape (or value, for parameters).
+        what: how the sides differ.
+    """
+
+    shapes: dict[str, Any]
+    what: str
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What validating one axiom found.
+
+    Attributes:
+        tried: choices of sizes drawn.
+        legal: choices for which a side fits together and the conditions hold.
+        failure: the first that fails; None if none does.
+    """
+
+    tried: int
+    legal: int
+    failure: Failure | None
+
+
+class _Sides:
+    """Evaluation of both sides of one axiom for one choice of sizes; binds cuts as concatenations show them."""
+
+    def __init__(self, values: Mapping[str, Array], parameters: Mapping[str, Any], numbers: Prime) -> None:
+        self.values, self.numbers = values, numbers
+        self.bound: dict[str, Any] = dict(parameters)
+
+    def parameter(self, word: str, name: str) -> Any:
+        if word.startswith('"'):
+            parts = word.strip('"').split(",")
+            if parts[0] in ("True", "False"):
+                return parts[0] == "True"
+            return tuple(int(one) for one in parts) if name != "function" else parts[0]
+        if word.lstrip("-").isdigit():
+            return 1 if int(word) == pack(1) else int(word)
+        if word not in self.bound:
+            raise ShapeMismatch(f"got no value for {word}; expected one from a condition; add it to the axiom")
+        return self.bound[word]
+
+    def evaluate(self, pattern: Pattern) -> Array:
+        if isinstance(pattern, str):
+            return self.values[pattern]
+        op, *words = pattern
+        if op == "unary":
+            return operator(self.parameter(words[0], "function")).evaluate(self.numbers, [self.evaluate(words[1])], {})[
+                0
+            ]
+        names = ["output"] * (op == "split") + list(operator(op).parameters) + ["cut"] * (op == "concat")
+        inputs = [self.evaluate(one) for one in words[len(names) :]]
+        if op == "concat":
+            self._cut(words[1], inputs[0].shape[1:], self.parameter(words[0], "axis"))
+        known = {name: self.parameter(word, name) for name, word in zip(names, words, strict=False)}
+        if op == "concat":
+            del known["cut"]
+        output = known.pop("output", 0)
+        operator(op).infer([one.shape[1:] for one in inputs], known)
+        return operator(op).evaluate(self.numbers, inputs, known)[output]
+
+    def _cut(self, word: str, shape: Shape, axis: int) -> None:
+        if axis >= len(shape):
+            raise ShapeMismatch(f"got axis {axis} of {shape}; expected one that it has; draw another")
+        if word in self.bound and self.bound[word] != shape[axis]:
+            raise ShapeMismatch(f"got a cut at {shape[axis]}; expected {self.bound[word]}; sizes differ")
+        self.bound[word] = shape[axis]
+
+    def conditions(self, where: tuple[str, ...]) -> bool:
+        """Bind the definitions; False where a bound name has another value."""
+        for line in where:
+            name, body = (part.strip() for part in line.split("=", 1))
+            value = self._define(body)
+            if value is None:
+                continue
+            if self.bound.setdefault(name, value) != value:
+                return False
+        return True
+
+    def _define(self, body: str) -> Any:
+        if body.startswith("size"):
+            pattern = parse(f"({body})")
+            shape = self.evaluate(pattern[1]).shape[1:]
+            axis = self.parameter(pattern[2], "axis")
+            return shape[axis] if axis < len(shape) else None
+        if body.startswith("("):
+            _, *words = parse(body)
+            return sum(self.bound[word] for word in words) if all(word in self.bound for word in words) else None
+        return self.parameter(body, "size")
+
+
+class _Draw:
+    """Sizes and parameters of one trial."""
+
+    def __init__(self, axiom: Axiom, generator: np.random.Generator) -> None:
+        self.generator = generator
+        self.patterns = [parse(axiom.left), parse(axiom.right)]
+        found = [RANKED[op] for op in RANKED if f"({op} " in axiom.left + axiom.right]
+        self.rank = found[0] if found else int(generator.choice([2, 4]))
+        self.pool = generator.integers(1, 6, 2)
+        self.kernel = KERNELS[generator.integers(len(KERNELS))]
+        groups = int(generator.integers(1, 4))
+        size = self.size()
+        self.parameters: dict[str, Any] = {
+            "k": self.kernel,
+            "s": ((1, 1), (2, 1))[generator.integers(2)], "e": ((1, 1), (2, 2))[generator.integers(2)],
+            "d": ((0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 1, 2))[generator.integers(3)], "g": groups,
+            "a": int(generator.integers(self.rank)), "c": bool(generator.integers(2)),
+            "f": ("relu", "sigmoid", "tanh", "gelu")[generator.integers(4)],
+        }  # fmt: skip
+        self.shapes: dict[str, Shape] = {}
+        for pattern in self.patterns:
+            self._shape(pattern, self.rank, None)
+        text = axiom.left + axiom.right
+        per_group = size // groups if size % groups == 0 and "(identity_kernel" in text else 1
+        kernel = (size, 1 if "(pool_kernel" in text else per_group, 3, 3)
+        if "_kernel q" in text or "(identity q" in text:
+            self.parameters["q"] = kernel if "_kernel q" in text else (size, size)
+        if "(ones" in text:
+            self.parameters["q"] = self.shapes["x"]
+
+    def size(self) -> int:
+        return int(self.pool[self.generator.integers(2)])
+
+    def _shape(self, pattern: Pattern, rank: int, kernel: tuple[int, ...] | None) -> None:
+        """Draw a shape for every variable of a pattern; ``kernel`` is that of convolution kernels."""
+        if isinstance(pattern, str):
+            tail = kernel or tuple(self.size() for _ in range(2))
+            shape = (self.size(), self.size(), *tail)[:rank]
+            self.shapes.setdefault(pattern, shape)
+            return
+        op, *words = pattern
+        count = len(operator(op).parameters) + (op in ("split", "concat")) if op != "unary" else 1
+        given, inputs = words[:count], words[count:]
+        for position, one in enumerate(inputs):
+            inner = kernel
+            if op == "conv" and position == 1:
+                inner = self.kernel if given[0] == "k" else tuple(int(n) for n in given[0].strip('"').split(","))
+            if op == "enlarge":
+                inner = tuple(int(n) for n in given[0].strip('"').split(","))
+            self._shape(one, 0 if op == "scale" and position == 1 else rank, inner)
+
+
+def _directions(axiom: Axiom) -> Iterator[tuple[str, str]]:
+    for left, right in ((axiom.left, axiom.right), (axiom.right, axiom.left)):
+        if direction(left, right, axiom.where):
+            yield left, right
+
+
+def validate(axiom: Axiom, seed: int = 0, trials: int = 20_000, legal: int = 50) -> Validation:
+    """Evaluate both sides of an axiom for random sizes, until ``legal`` choices fit or ``trials`` are drawn.
+
+    Example:
+        >>> found = validate(Axiom("wrong", "(matmul x y)", "(matmul y x)"))
+        >>> found.failure is None
+        False
+    """
+    generator, fitting, tried = np.random.default_rng(seed), 0, 0
+    while tried < trials and fitting < legal:
+        tried += 1
+        draw = _Draw(axiom, generator)
+        numbers = Prime(PRIMES[tried % len(PRIMES)])
+        values = {
+            name: generator.integers(0, numbers.prime, (1, *shape)).astype(np.float64)
+            for name, shape in draw.shapes.items()
+        }
+        for left, right in _directions(axiom):
+            what = _compare(_Sides(values, draw.parameters, numbers), left, right, axiom.where)
+            fitting += what is not None
+            if what:
+                return Validation(tried, fitting, Failure({**draw.shapes, **draw.parameters}, what))
+    return Validation(tried, fitting, None)
+
+
+def _compare(sides: _Sides, left: str, right: str, where: tuple[str, ...]) -> str | None:
+    """None: does not apply; empty: equal; else how the sides differ."""
+    try:
+        first = sides.evaluate(parse(left))
+        if not sides.conditions(where):
+            return None
+    except (ShapeMismatch, IndexError):
+        return None
+    try:
+        second = sides.evaluate(parse(right))
+    except ShapeMismatch as problem:
+        return f"{right} does not fit together: {problem}"
+    if first.shape != second.shape:
+        return f"shapes {first.shape[1:]} and {second.shape[1:]}"
+    return "" if np.array_equal(first, second) else f"{int((first != second).sum())} of {first.size} elements differ"
