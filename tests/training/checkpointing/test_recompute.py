@@ -30,12 +30,13 @@ def unet() -> Network:
     net.add_input("x", ("N", 2, 8, 8))
     rng = np.random.default_rng(0)
 
-    def block(name: str, value: str, width: int, to: int) -> str:
+    def block(name: str, source: str, width: int, to: int) -> str:
         net.add_parameter(f"{name}.weight", rng.standard_normal((to, width, 3, 3)).astype("float32") / 4)
-        net.add_node("Conv", [value, f"{name}.weight"], [f"{name}.conv"], pads=[1, 1, 1, 1])
-        for part, start in (("scale", 1), ("bias", 0), ("mean", 0), ("var", 1)):
+        net.add_node("Conv", [source, f"{name}.weight"], [f"{name}.conv"], pads=[1, 1, 1, 1])
+        for part, start in (("scale", 1.0), ("bias", 0.0), ("mean", 0.0), ("var", 1.0)):
             trainable = part in ("scale", "bias")
-            net.add_parameter(f"{name}.{part}", np.full(to, start, "float32"), trainable=trainable)
+            value = start + len(net.parameters) / 100  # ONNX Runtime merges equal initializers, then writes into one
+            net.add_parameter(f"{name}.{part}", np.full(to, value, "float32"), trainable=trainable)
         statistics = [f"{name}.{part}" for part in ("scale", "bias", "mean", "var")]
         net.add_node("BatchNormalization", [f"{name}.conv", *statistics], [f"{name}.norm"])
         net.add_node("Relu", [f"{name}.norm"], [f"{name}.relu"])
