@@ -65,7 +65,7 @@ class RunComparison:
     """Two runs: what differs, how their times and their metrics compare.
 
     Attributes:
-        changed: what differs in recipe, data and environment, by dotted name.
+        changed: what differs in recipe, data, number of ranks and environment, by dotted name.
         series: one comparison per series of times.
         metrics: per metric its values in both runs.
     """
@@ -119,8 +119,10 @@ def compare_runs(first: Path, second: Path, margin: float = MARGIN) -> RunCompar
     names = [manifest.get("recipe") for manifest in manifests]
     if names[0] != names[1]:
         raise InvalidComparison(f"got runs of {names[0]!r} and {names[1]!r}; expected two of one recipe: choose others")
-    keys = ("resolved", "data", "seeds", "backend", "device", "environment")
-    changed = differences(*({key: _stable(manifest.get(key)) for key in keys} for manifest in manifests))
+    keys = ("resolved", "data", "seeds", "backend", "device", "ranks", "environment")
+    facts = [{**{key: _stable(manifest.get(key)) for key in keys}, "processes": _of_processes(manifest)}
+             for manifest in manifests]  # fmt: skip
+    changed = differences(*facts)
     stores = [SampleStore(path) for path in (first, second)]
     work = [manifest.get("series", {}) for manifest in manifests]
     found = _compare_series(first, second, stores, work, margin)
@@ -129,6 +131,11 @@ def compare_runs(first: Path, second: Path, margin: float = MARGIN) -> RunCompar
     ]
     both = {name: (metrics[0][name], metrics[1][name]) for name in metrics[0] if name in metrics[1]}
     return RunComparison(first, second, changed, found, both)
+
+
+def _of_processes(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    known = manifest.get("processes") or {}
+    return {name: known.get(name) for name in ("transport", "library", "scheme")}
 
 
 def _stable(value: Any) -> Any:

@@ -14,12 +14,13 @@ from deep500.results.samples import SampleStore
 from deep500.results.verify import seal, write_stats
 
 
-def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", each=64, spread=0.0, **resolved):
+def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", each=64, spread=0.0, ranks=1, **resolved):
     folder.mkdir()
     resolved = {"recipe": {"batch_size": 64, **resolved}}
     environment = {"cpu": "made up", "volatile": {"pid": seed}}
     manifest = {"schema": "deep500-results-1", "recipe": recipe, "resolved": resolved,
-                "series": declared_series(each), "environment": environment}  # fmt: skip
+                "series": declared_series(each), "environment": environment, "ranks": ranks,
+                "processes": {"scheme": None if ranks == 1 else "ModelAverage", "each": [seed]}}  # fmt: skip
     (folder / "manifest.json").write_text(json.dumps(manifest))
     metric = {"name": "test_accuracy", "value": 97.0}
     (folder / "summary.json").write_text(json.dumps({"metrics": [metric]}))
@@ -48,6 +49,11 @@ def test_what_differed_and_whether_it_mattered(tmp_path, factor, verdict, code, 
     assert step.basis == ("over 8 launches" if launches == 8 else "within one launch")
     text = str(found)
     assert text.index("batch_size: 64 -> 32") < text.index(verdict) and "test_accuracy: 97.0 -> 97.0" in text
+
+
+def test_the_number_of_ranks_is_a_difference(tmp_path):
+    found = compare_runs(make(tmp_path / "a"), make(tmp_path / "b", ranks=2, seed=1))
+    assert found.changed == {"ranks": (1, 2), "processes.scheme": (None, "ModelAverage")}
 
 
 def test_steps_of_different_batches_are_compared_by_sample(tmp_path):
