@@ -158,5 +158,18 @@ def test_unknown_operator_names_the_nearest() -> None:
         operator("matmull")
 
 
+def test_merged_groups_convolve_to_the_same() -> None:
+    """Four groups, and two groups of the merged kernel; likewise an identity kernel of two groups."""
+    image, kernel = _arrays([(2, 8, 4, 4), (8, 2, 3, 3)])
+    parameters = {**CONV, "kernel": (3, 3), "pads": (1, 1, 1, 1)}
+    (merged,) = operator("merge_groups").evaluate(Real(), [kernel], {"groups": 4, "factor": 2})
+    (expected,) = operator("conv").evaluate(Real(), [image, kernel], {**parameters, "groups": 4})
+    (found,) = operator("conv").evaluate(Real(), [image, merged], {**parameters, "groups": 2})
+    np.testing.assert_array_equal(found, expected)
+    (identity,) = operator("identity_kernel").evaluate(Real(), [], {"shape": (8, 4, 3, 3)})
+    (same,) = operator("conv").evaluate(Real(), [image, identity], {**parameters, "groups": 2})
+    np.testing.assert_array_equal(same, image)
+
+
 def test_hash_is_stable_and_sees_every_specification() -> None:
     assert specification_hash() == specification_hash() and len(specification_hash()) == 16
