@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator
 
 from deep500.networks.substitutions.rules import Rule
 from deep500.networks.substitutions.specification import operator
-from deep500.networks.substitutions.terms import KINDS, Expression, Variable
+from deep500.networks.substitutions.terms import KINDS, Expression, Variable, term_type
 
 
 def _walk(term: Expression) -> Iterator[tuple[Hashable, Hashable]]:
@@ -25,6 +25,9 @@ def _walk(term: Expression) -> Iterator[tuple[Hashable, Hashable]]:
         if name in shaped:
             # one group is a condition, not a size like others
             yield (name, value == 1 and name == "groups"), value
+    if term.op == "concat":  # square operands hide that cuts on two axes need not be equal
+        axis = dict(term.parameters)["axis"]
+        yield "cut", tuple(shape[axis] for shape in term_type(term.inputs[0]))
     for one in term.inputs:
         yield from _walk(one)
 

@@ -144,6 +144,16 @@ def test_rules_of_one_skeleton_that_say_other_things_both_stay() -> None:
     assert general(pair) == pair
 
 
+def test_square_operands_do_not_stand_for_all() -> None:
+    """With square matrices first both cuts have one size; the rule with other matrices first says more."""
+    pair = []
+    for a, b, c, d in ((W, V, X, Y), (X, Y, W, V)):
+        rows = make("concat", make("concat", a, b, axis=1), make("concat", c, d, axis=1), axis=0)
+        columns = make("concat", make("concat", a, c, axis=0), make("concat", b, d, axis=0), axis=1)
+        pair.append(_rule(rows, columns))
+    assert general(pair) == pair[1:]
+
+
 def test_sides_share_no_operator() -> None:
     """What is the same on both sides is a variable of a more general rule."""
     rules = Candidates(Enumeration(3, 0, {"w": 2})).rules
