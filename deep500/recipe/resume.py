@@ -50,6 +50,16 @@ def check_same(record: Record, plan: Plan, source: Source) -> None:
         )
 
 
+def check_ranks(record: Record, count: int) -> None:
+    """Raise ResultsError unless there are as many ranks as the run began with: each goes on from its own checkpoint."""
+    began = record.manifest().get("ranks", 1)
+    if began != count:
+        raise ResultsError(
+            f"{record.path}: got {count} rank{'s' * (count != 1)}; expected {began}, which the run began with; start "
+            "as many, or start a new run"
+        )
+
+
 def _differences(old: Any, new: Any, path: str = "") -> list[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         return [

@@ -12,7 +12,7 @@ from deep500.recipe.guard import guarded
 from deep500.recipe.options import Options, parse_options
 from deep500.recipe.plan import Source, make_plan, mutable_lines
 from deep500.recipe.ranks import SilentConsole, check_size, start_ranks
-from deep500.recipe.resume import check_same, find_run, finished_before, options_of
+from deep500.recipe.resume import check_ranks, check_same, find_run, finished_before, options_of
 from deep500.recipe.session import Session
 from deep500.results import UNJUDGED, RecipeResult
 
@@ -82,6 +82,8 @@ def execute(
     comm.at_rest = True
     if record is not None and record.summary() is not None:
         return finished_before(record, console)
+    if record is not None:
+        check_ranks(record, comm.size)
     comm.at_rest = False
     result = Session(plan, options, source, console, comm).run(record)
     comm.at_rest = True
