@@ -143,7 +143,7 @@ class _Turns:
         for thread in threads:
             while thread.is_alive() and self.failure is None:
                 thread.join(self.timeout)
-                if thread.is_alive() and self.progress == seen and self.failure is None:
+                if thread.is_alive() and self.progress == seen and self.waiting and self.failure is None:
                     self.fail(self.running, CommunicationError(
                         f"got rank {self.running} computing for more than {self.timeout:g} s while others wait; "
                         "expected it to communicate: it hangs, or the time-out is too short"

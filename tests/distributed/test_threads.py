@@ -108,6 +108,16 @@ def test_a_rank_that_computes_for_ever_is_named():
         Threads(2, timeout=0.2).run(work)
 
 
+def test_a_rank_for_which_nobody_waits_may_compute_for_long():
+    def work(comm):
+        if comm.rank == comm.size - 1:  # the others have ended
+            time.sleep(0.7)
+        return comm.rank
+
+    assert Threads(2, timeout=0.2).run(work) == [0, 1]
+    assert Threads(1, timeout=0.2).run(work) == [0]
+
+
 def test_the_first_failure_is_raised_with_its_rank():
     def work(comm):
         comm.barrier()
