@@ -11,6 +11,7 @@ from deep500.recipe.console import Console
 from deep500.recipe.options import Options, parse_options
 from deep500.recipe.plan import Plan, Source
 from deep500.results import RecipeResult, Record, write_report
+from deep500.results.claims import write_claims
 from deep500.results.record import REPORT
 from deep500.results.rules import write_rules
 from deep500.results.verdict import metric_from
@@ -70,15 +71,22 @@ def _differences(old: Any, new: Any, path: str = "") -> list[str]:
     return [] if old == new else [path or "everything"]
 
 
-def finished_before(record: Record, console: Console) -> RecipeResult:
-    """The result of a run that needs no resuming; raises TrainingError if it had failed."""
+def finished_before(record: Record, console: Console, writes: bool = True) -> RecipeResult:
+    """The result of a run that needs no resuming; raises TrainingError if it had failed.
+
+    Args:
+        record: the run.
+        console: says so.
+        writes: whether to complete a report that was not; of several ranks one does.
+    """
     summary = record.summary() or {}
     if summary.get("status") == "failed":
         raise TrainingError(f"{summary['error']} (in {record.path}, which had ended so before: start a new run)")
     metrics = [metric_from(one) for one in summary["metrics"]]
     labels = tuple(summary["labels"])
-    if not (record.path / SUMS).exists():  # it was stopped between its last figures and its seal
+    if writes and not (record.path / SUMS).exists():  # it was stopped between its last figures and its seal
         write_stats(record.path)
+        write_claims(record.path)
         write_rules(record.path)
         write_report(record)
         seal(record.path)

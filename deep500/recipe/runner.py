@@ -81,7 +81,7 @@ def execute(
         console = SilentConsole(options)
     comm.at_rest = True
     if record is not None and record.summary() is not None:
-        return finished_before(record, console)
+        return finished_before(record, console, writes=comm.rank == 0)
     if record is not None:
         check_ranks(record, comm.size)
     comm.at_rest = False

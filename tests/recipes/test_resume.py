@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deep500.distributed import Threads, set_world
+from deep500.distributed import Serial, Threads, set_world
 from deep500.errors import ResultsError, TrainingError
 from deep500.recipe import run_recipe
 from deep500.results import Record
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint
+from deep500.results.verify import verify
 from tests.recipes.common import quick
 
 SCRIPT = '''
@@ -188,6 +189,25 @@ def test_resume_refuses_another_number_of_ranks(tmp_path, unfinished):
     with pytest.raises(ResultsError, match="got 2 ranks; expected 1, which the run began with"):
         Threads(2).run(resume)
     assert unfinished.epochs() == before and unfinished.summary() is None
+
+
+def test_a_run_that_was_stopped_before_its_seal_is_completed_by_rank_0_alone(tmp_path, unfinished):
+    run(tmp_path, "--resume")
+    path, words = unfinished.path, ("--resume", str(unfinished.path))
+    for name in ("claims.json", "SHA256SUMS", "report.html"):
+        (path / name).unlink()
+
+    class Second(Serial):
+        rank = property(lambda self: 1, lambda self, value: None)
+
+    set_world(Second())
+    try:
+        run(tmp_path, *words)
+    finally:
+        set_world(None)
+    assert not (path / "SHA256SUMS").exists() and not (path / "report.html").exists()
+    run(tmp_path, *words)
+    assert verify(path) == [] and (path / "claims.json").exists() and (path / "report.html").exists()
 
 
 def test_resume_of_something_else(tmp_path):
