@@ -225,10 +225,12 @@ class DistributedOptimizer(Optimizer):
         means = Buckets.of(kept).mean(self.comm, kept)
         for name, array in zip(names, means, strict=True):
             self.network.feed_tensor(name, array)
-        yield
-        for name, array in zip(names, kept, strict=True):
-            if name in trainable:
-                self.network.feed_tensor(name, array)
+        try:
+            yield
+        finally:
+            for name, array in zip(names, kept, strict=True):
+                if name in trainable:
+                    self.network.feed_tensor(name, array)
 
     def communication_facts(self) -> dict[str, Any]:
         """What this rank communicated so far: scheme, ranks, and :meth:`Traffic.as_dict`."""
@@ -294,7 +296,13 @@ class DistributedOptimizer(Optimizer):
         base = {name: array for name, array in state.items() if not name.startswith("scheme")}
         self.base_optimizer.load_state_dict(base)
         self.steps = int(state.get("scheme.steps", self.base_optimizer.steps))
-        self.load_own_state(own)
+        try:
+            self.load_own_state(own)
+        except KeyError as error:
+            raise InputError(
+                f"got a state without {error.args[0]!r}; expected that of {type(self).__name__}: load the state of the "
+                "same scheme"
+            ) from error
 
 
 def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:

@@ -20,7 +20,8 @@ from deep500.measure.environment import describe
 from deep500.recipe.console import Console
 from deep500.recipe.options import Options
 from deep500.results import RecipeResult, Record
-from deep500.results.checkpoint import save_checkpoint
+from deep500.results.checkpoint import list_checkpoints, save_checkpoint
+from deep500.results.files import writing
 from deep500.results.verdict import metric_from
 
 WRITING_SECONDS = 600.0
@@ -117,6 +118,17 @@ def distribute(values: Mapping[str, Any], optimizer: Any, comm: Communicator) ->
     return made
 
 
+@contextlib.contextmanager
+def one_after_the_other(comm: Communicator, wanted: bool) -> Iterator[None]:
+    """Let rank 0 go first where that is wanted: it downloads, the others find the files."""
+    with comm.patience(WRITING_SECONDS):
+        if wanted and comm.rank != 0:
+            comm.barrier()
+        yield
+        if wanted and comm.rank == 0:
+            comm.barrier()
+
+
 def record_of_rank(record: Record | None, comm: Communicator) -> Record:
     """The folder that rank 0 writes, as this rank may use it."""
     path = comm.gather_facts(None if record is None else str(record.path))[0]
@@ -184,7 +196,11 @@ class RankRecord(Record):
         save_checkpoint(self._checkpoints(seed), epoch, state)
 
     def forget_after(self, seed: int, epoch: int) -> None:
-        """Rank 0 does."""
+        """Remove this rank's later checkpoints: of an asynchronous run they are of another course than what follows."""
+        for path in list_checkpoints(self._checkpoints(seed)):
+            if int(path.stem.removeprefix("epoch-")) > epoch:
+                with writing(path):
+                    path.unlink()
 
     def _checkpoints(self, seed: int) -> Path:
         return super()._checkpoints(seed) / f"rank-{self.rank}"

@@ -22,6 +22,7 @@ from deep500.recipe.rank_times import write_rank_times
 from deep500.recipe.ranks import (
     check_agreement,
     common_epoch,
+    one_after_the_other,
     ranks_facts,
     record_of_rank,
     result_of_all,
@@ -70,7 +71,8 @@ class Session:
         """Train every seed that is not finished yet, judge, report."""
         self.custom_ops = load_custom_ops(self.plan.values["custom_ops"], self.source.folder)
         with self.notes.collecting(self.options.strict):
-            data = load_data(self.plan.values, self.options.strict, self.options.download, self.options.data)
+            with one_after_the_other(self.comm, self.options.download):
+                data = load_data(self.plan.values, self.options.strict, self.options.download, self.options.data)
             parts = make_parts(self.plan.values, data, self.plan.seeds[0], self.options.dry_run, self.comm)
         check_agreement(self.comm, {"recipe": self.plan.resolved, "recipe file": self.source.sha256(),
                                     "data": _data_facts(data)})  # fmt: skip

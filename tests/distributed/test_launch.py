@@ -13,7 +13,7 @@ from deep500.distributed import Communicator, Serial, Threads, current_world, la
 from deep500.distributed.world import transport_of
 from deep500.errors import CommunicationError, MissingBackend, RecipeError
 from deep500.recipe.options import parse_options
-from deep500.recipe.ranks import check_agreement, check_size, common_epoch, start_ranks
+from deep500.recipe.ranks import RankRecord, check_agreement, check_size, common_epoch, one_after_the_other, start_ranks
 from tests.distributed import jobs
 from tests.distributed.ranks import ROOT, missing
 
@@ -149,3 +149,22 @@ def test_gradients_have_a_mean():
         Buckets.of([np.zeros(3, np.int64)])
     empty = Threads(2).run(lambda comm: Buckets.of([np.zeros((0, 3))]).mean(comm, [np.zeros((0, 3))])[0].shape)
     assert empty == [(0, 3), (0, 3)]
+
+
+def test_rank_0_downloads_first():
+    order = []
+
+    def work(comm):
+        with one_after_the_other(comm, True):
+            order.append(comm.rank)
+
+    Threads(3, seed=4).run(work)
+    assert order[0] == 0 and sorted(order) == [0, 1, 2]
+
+
+def test_a_rank_forgets_checkpoints_of_another_course(tmp_path):
+    record = RankRecord(tmp_path, 1)
+    for epoch in (1, 2):
+        record.add_epoch(0, epoch, {}, {"arrays": {"a": np.zeros(1)}, "values": {}})
+    assert record.rewind(0, lambda epochs: 1)["epoch"] == 1
+    assert [path.stem for path in (tmp_path / "checkpoints/seed-0/rank-1").iterdir()] == ["epoch-1"]

@@ -141,3 +141,23 @@ def test_communication_is_heard_and_counted():
 
     size = sum(array.nbytes for array in values(make("reference")).values())
     assert Threads(2).run(work) == [(1, "ConsistentDecentralized", size)] * 2
+
+
+def test_a_state_of_another_scheme_is_refused():
+    mine = ModelAverage(d5.MomentumOptimizer(make("reference")), Serial()).state_dict()
+    with pytest.raises(InputError, match="got a state without 'seen'; expected that of LocalSGD"):
+        d5.LocalSGD(d5.MomentumOptimizer(make("reference")), Serial()).load_state_dict(mine)
+
+
+def test_a_validation_that_fails_leaves_ranks_their_own_parameters():
+    def work(comm):
+        executor = make("reference")
+        scheme = d5.LocalSGD(d5.GradientDescent(executor, lr=0.5), comm, every=9)
+        scheme.step({"input": X[comm.rank :: comm.size], "label": Y[comm.rank :: comm.size]})
+        before = values(executor)
+        with pytest.raises(ZeroDivisionError), scheme.evaluation():
+            assert any(not np.array_equal(one, before[name]) for name, one in values(executor).items())
+            raise ZeroDivisionError
+        return all(np.array_equal(one, before[name]) for name, one in values(executor).items())
+
+    assert Threads(2).run(work) == [True, True]
