@@ -20,6 +20,13 @@ from deep500.errors import CommunicationError, MissingBackend
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 """Variables that say how many threads a rank computes with."""
 
+_TETHER = (
+    "import ctypes, os, signal, sys; "
+    "ctypes.CDLL(None).prctl(1, signal.SIGTERM); "  # PR_SET_PDEATHSIG: end with the process that started this one
+    "os.execvp(sys.argv[1], sys.argv[1:])"
+)
+"""Runs before mpiexec in its process. (A ``preexec_fn`` would fork this one, whose threads do not survive that.)"""
+
 
 def started() -> bool:
     """Whether a launcher started this process as one of several ranks."""
@@ -43,7 +50,9 @@ def launch(ranks: int, command: Sequence[str], program: str | None = None) -> in
     """
     check_installed()
     words = [program or find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "mpi4py", *command]
-    process = subprocess.Popen(words, env=environment(ranks, os.environ), preexec_fn=_end_with_parent)  # noqa: PLW1509
+    if sys.platform == "linux":
+        words = [sys.executable, "-I", "-S", "-c", _TETHER, *words]
+    process = subprocess.Popen(words, env=environment(ranks, os.environ))
     try:
         code = process.wait()
     except BaseException:
@@ -54,14 +63,6 @@ def launch(ranks: int, command: Sequence[str], program: str | None = None) -> in
             process.kill()
         raise
     return code if code >= 0 else 128 - code
-
-
-def _end_with_parent() -> None:
-    """In the child: get SIGTERM when the process that started it is gone, however it went (on Linux)."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def environment(ranks: int, given: Mapping[str, str], cores: int | None = None) -> dict[str, str]:

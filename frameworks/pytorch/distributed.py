@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -93,6 +94,8 @@ class TorchDistributed(Communicator):
                 dist.destroy_process_group(group)
         if self._made_world:
             dist.destroy_process_group()
+        self._host = self._gpu = None
+        gc.collect()  # a group that is held until the interpreter ends aborts it: its threads cannot be joined then
 
     def abort(self, code: int = 1) -> None:
         """End this process at once; its launcher ends the others, and their calls fail."""

@@ -6,6 +6,7 @@ begins with ``first_factors(APPROXIMATION)``.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,7 @@ def main(rank: int, ranks: int, folder: Path, approximation: int, steps: int) ->
         found.append(hook.powerSGD_hook(state, bucket).wait().numpy().copy())
     np.save(folder / f"result{rank}.npy", np.stack(found))
     dist.destroy_process_group()
+    os._exit(0)  # the hook's closures hold the group until the interpreter ends, where its threads cannot be joined
 
 
 if __name__ == "__main__":

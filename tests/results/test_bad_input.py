@@ -6,7 +6,6 @@ import argparse
 import errno
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -148,12 +147,12 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_file(command, run, tmp_path,
 
 def test_a_limit_of_the_system_is_one_line(run, tmp_path):
     """A real refusal of the system: a process that may write no file larger than a kilobyte."""
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
-
-    done = subprocess.run([sys.executable, "-m", "deep500", "report", str(run), "-o", str(tmp_path / "page.html")],
-                          capture_output=True, text=True, check=False, timeout=120, preexec_fn=limit,
+    limited = (
+        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)); "
+        "sys.argv[0] = 'deep500'; runpy.run_module('deep500', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", limited, "report", str(run), "-o", str(tmp_path / "page.html")],
+                          capture_output=True, text=True, check=False, timeout=120,
                           cwd=Path(cli.__file__).parent.parent)  # fmt: skip
     assert done.returncode == 2 and one_line(argparse.Namespace(err=done.stderr), "page.html")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results"]
