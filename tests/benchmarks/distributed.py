@@ -31,6 +31,7 @@ import torch.distributed as dist
 import deep500.frameworks.pytorch as d5fw
 from deep500 import distributed
 from deep500.distributed import Communicator, ConsistentDecentralized, DistributedOptimizer, Serial
+from deep500.distributed.launch import find_mpiexec
 from deep500.distributed.mpi import MPI
 from deep500.errors import Deep500Error
 from deep500.measure.statistics import paired_ratio
@@ -220,7 +221,7 @@ def main() -> None:
         alone(2 * options.rounds)
     if set(parts) - {"alone"}:
         with tempfile.TemporaryDirectory() as folder:
-            command = [str(ranks.launcher()), "-n", "2", sys.executable, "-m", "tests.benchmarks.distributed",
+            command = [find_mpiexec(), "-n", "2", sys.executable, "-m", "tests.benchmarks.distributed",
                        "--rounds", str(options.rounds), "--only", options.only,
                        "--schemes", options.schemes, "--rank-folder", folder]  # fmt: skip
             code = subprocess.run(command, cwd=ranks.ROOT, env=ranks.environment(2, 300), check=False).returncode

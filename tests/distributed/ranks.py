@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from deep500.distributed import launch as launch_module
 from deep500.distributed import world
+from deep500.errors import Deep500Error
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 60.0
@@ -28,25 +28,18 @@ LIMIT = 60.0
 
 def missing() -> str | None:
     """Why no case can run here; None if they can."""
-    if find_spec("mpi4py") is None:
-        return "mpi4py is not installed: pip install 'deep500[mpi]'"
-    return "there is no mpiexec beside Python or on the PATH" if launcher() is None else None
-
-
-def launcher() -> str | None:
-    """The mpiexec beside this Python, else the one on the PATH."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    return str(beside) if beside.exists() else shutil.which("mpiexec")
+    try:
+        launch_module.check_installed()
+        launch_module.find_mpiexec()
+    except Deep500Error as error:
+        return str(error)
+    return None
 
 
 def environment(ranks: int, limit: float) -> dict[str, str]:
-    """One environment for every MPI: as root, with more ranks than cores, one thread each, the suite's variables."""
-    return {
-        **os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        "OMP_NUM_THREADS": "1", "DEEP500_WORLD_SIZE": str(ranks), "DEEP500_TRANSPORT": "mpi",
-        "DEEP500_COMM_TIMEOUT": str(0.4 * limit),
-    }  # fmt: skip
+    """What our launcher sets, with one thread each and a time-out well before the limit."""
+    ours = {"OMP_NUM_THREADS": "1", "DEEP500_COMM_TIMEOUT": str(0.4 * limit)}
+    return {**launch_module.environment(ranks, os.environ), **ours}
 
 
 def name_of(case: Callable[..., Any]) -> str:
@@ -56,7 +49,16 @@ def name_of(case: Callable[..., Any]) -> str:
 
 def launch(case: str, ranks: int, file: Path, arguments: dict[str, Any], limit: float = LIMIT) -> tuple[int, str]:
     """Run a case; returns mpiexec's exit code and all output. After ``limit`` seconds everything is ended."""
-    command = [str(launcher()), "-n", str(ranks), sys.executable, "-m", "tests.distributed.ranks", case, str(file)]
+    command = [
+        launch_module.find_mpiexec(),
+        "-n",
+        str(ranks),
+        sys.executable,
+        "-m",
+        "tests.distributed.ranks",
+        case,
+        str(file),
+    ]
     return finish([*command, json.dumps(arguments)], environment(ranks, limit), limit)
 
 
