@@ -44,8 +44,14 @@ def options(threads: int | None = None) -> ort.SessionOptions:
 def open_session(
     model: onnx.ModelProto, settings: ort.SessionOptions, providers: Sequence[Any] = ("CPUExecutionProvider",)
 ) -> ort.InferenceSession:
-    """A session; raises one of :data:`BUILD_ERRORS`."""
-    return ort.InferenceSession(model.SerializeToString(), settings, providers=list(providers))
+    """A session; raises one of :data:`BUILD_ERRORS`.
+
+    Equal constants stay apart: BatchNormalization in training mode writes its new statistics into the old ones' memory,
+    and whoever shared that would read them.
+    """
+    return ort.InferenceSession(
+        model.SerializeToString(), settings, providers=list(providers), disabled_optimizers=["ConstantSharing"]
+    )
 
 
 @cache

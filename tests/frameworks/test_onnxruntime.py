@@ -258,3 +258,25 @@ def test_native_sessions_run_and_do_not_train(ort: Any) -> None:
         executor.network.add_output("output")
     with pytest.raises(UnsupportedOperator, match="InferenceSession"):
         ort.from_native(net)
+
+
+def test_equal_initial_statistics_stay_apart():
+    """BatchNormalization in training mode writes into its statistics, which ONNX Runtime would share where equal."""
+    network = Network("two normalizations")
+    network.add_input("x", (4, 3))
+    value = "x"
+    for layer in range(2):
+        for name, start in (("scale", 1.0), ("bias", 0.0), ("mean", 0.0), ("var", 1.0)):
+            network.add_parameter(f"{name}{layer}", np.full(3, start, np.float32), trainable=name in ("scale", "bias"))
+        reads = [value, *(f"{name}{layer}" for name in ("scale", "bias", "mean", "var"))]
+        network.add_node("BatchNormalization", reads, [f"y{layer}", f"m{layer}", f"v{layer}"], training_mode=1)
+        value = f"square{layer}"
+        network.add_node("Mul", [f"y{layer}", f"y{layer}"], [value])
+    for name in ("square1", "m0", "v0", "m1", "v1"):
+        network.add_output(name)
+    x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    ours, expected = (load_backend(name).from_model(network) for name in ("onnxruntime", "reference"))
+    for _ in range(2):
+        found, wanted = ours.inference({"x": x}), expected.inference({"x": x})
+    for name, array in wanted.items():
+        np.testing.assert_allclose(np.asarray(found[name]), array, rtol=1e-5, atol=1e-6, err_msg=name)
