@@ -121,7 +121,7 @@ class Communicator(abc.ABC):
         return array
 
     def all_gather(self, array: np.ndarray, control: int = 0) -> np.ndarray:
-        """The arrays of all ranks, stacked: (size, *shape)."""
+        """The arrays of all ranks, stacked: shape ``(size, *shape)``."""
         with self._counted("all_gather", self._checked(array, written=False), control):
             return self._all_gather(array)
 
