@@ -24,6 +24,7 @@ COUNTS = [  # model, arguments, trainable parameters, source
     ("resnet", dict(depth=110), 1_730_714, "He et al. 2015: 1.7M"),
     ("resnet", dict(depth=110, shortcut="A"), 1_727_962, "He et al. 2015: 1.7M"),
     ("resnet50", dict(classes=1000), 25_557_032, "torchvision's resnet50"),
+    ("mixed_resnet", dict(), 2_786_602, "by hand: see test_mixed_resnet_by_hand"),
     ("wide_resnet", dict(), 36_479_194, "Zagoruyko & Komodakis 2016: 36.5M"),
     ("wide_resnet", dict(depth=16, widen_factor=4), 2_748_890, "Zagoruyko & Komodakis 2016: 2.7M"),
     ("vgg16", dict(), 14_728_266, "the usual CIFAR form: 13 convolutions with bias and batch normalization, one fc"),
@@ -44,6 +45,7 @@ SMALL: list[tuple[str, dict[str, Any]]] = [  # every model, cheap to run
     ("resnet", dict(depth=8)),
     ("resnet", dict(depth=14, shortcut="A", shape=(1, 9, 11))),
     ("resnet50", dict(shape=(3, 32, 32))),
+    ("mixed_resnet", dict(width=4, blocks=(1, 2, 1, 2), shape=(3, 16, 16))),
     ("wide_resnet", dict(depth=10, widen_factor=2)),
     ("vgg16", dict()),
     ("transformer", dict(shape=(12,), vocabulary=50, width=16)),
@@ -71,6 +73,26 @@ def logits(network: Network, x: np.ndarray) -> np.ndarray:
 def test_parameter_counts_are_the_published_ones(case: Any) -> None:
     name, options, expected, source = case
     assert count(d5nt.create(name, **options)) == expected, source
+
+
+def test_mixed_resnet_by_hand() -> None:
+    """Its weights, block by block: 3x3 of 32; 1x1, 3x3, 1x1 of 32 to 128; 3x3 of 128; 1x1, 3x3, 1x1 of 128 to 512."""
+
+    def bottleneck(before: int, mid: int) -> int:
+        return before * mid + 9 * mid * mid + 4 * mid * mid + 2 * (mid + mid + 4 * mid)
+
+    basic = [2 * (9 * n * n + 2 * n) for n in (32, 128)]
+    shortcuts = [before * after + 2 * after for before, after in ((32, 128), (128, 128), (128, 512))]
+    stem, head = 27 * 32 + 64, 512 * 10 + 10
+    blocks = 4 * basic[0] + bottleneck(32, 32) + 4 * bottleneck(128, 32) + 4 * basic[1]
+    blocks += bottleneck(128, 128) + 4 * bottleneck(512, 128)
+    network = d5nt.create("mixed_resnet")
+    assert count(network) == stem + blocks + sum(shortcuts) + head
+    described = network.descriptors()
+    shapes = [
+        described[f"layer{g}.{b}.relu{2 if g in (1, 3) else 3}"].shape for g, b in ((1, 3), (2, 4), (3, 3), (4, 4))
+    ]
+    assert shapes == [("N", 32, 64, 64), ("N", 128, 32, 32), ("N", 128, 16, 16), ("N", 512, 8, 8)]
 
 
 def test_every_model_is_tested() -> None:
@@ -114,6 +136,8 @@ MISTAKES = [
     (("resnet",), dict(depth=21), r"got resnet depth 21; expected 6n \+ 2"),
     (("wide_resnet",), dict(depth=20), r"expected 6n \+ 4"),
     (("resnet",), dict(shortcut="C"), r"expected 'A' or 'B'"),
+    (("mixed_resnet",), dict(blocks=(1, 2, 3)), r"got mixed_resnet blocks \(1, 2, 3\); expected four"),
+    (("mixed_resnet",), dict(blocks=(1, 0, 1, 1)), "expected four numbers of at least 1"),
     (("mlp",), dict(batch=0), "got batch 0"),
     (("mlp",), dict(classes=0), "got classes 0"),
     (("mlp",), dict(shape=(3, 0)), "got shape 0"),

@@ -14,7 +14,7 @@ from deep500.networks.graph import Network
 from deep500.networks.zoo.builder import Builder
 from deep500.networks.zoo.convolutional import lenet, simple_cnn, vgg16
 from deep500.networks.zoo.perceptron import mlp
-from deep500.networks.zoo.residual import resnet, resnet50, wide_resnet
+from deep500.networks.zoo.residual import mixed_resnet, resnet, resnet50, wide_resnet
 from deep500.networks.zoo.sequence import lstm, transformer
 
 MODELS: dict[str, tuple[Callable[..., Network], tuple[int, ...]]] = {  # name: (builder, sample shape by default)
@@ -23,6 +23,7 @@ MODELS: dict[str, tuple[Callable[..., Network], tuple[int, ...]]] = {  # name: (
     "simple_cnn": (simple_cnn, (1, 28, 28)),
     "resnet": (resnet, (3, 32, 32)),
     "resnet50": (resnet50, (3, 224, 224)),
+    "mixed_resnet": (mixed_resnet, (3, 64, 64)),
     "wide_resnet": (wide_resnet, (3, 32, 32)),
     "vgg16": (vgg16, (3, 32, 32)),
     "transformer": (transformer, (32,)),

@@ -1,4 +1,4 @@
-"""`resnet` (the CIFAR family), `resnet50` (ImageNet) and `wide_resnet`.
+"""`resnet` (the CIFAR family), `resnet50` (ImageNet), `mixed_resnet` and `wide_resnet`.
 
 Convolutions have no bias. Initialisation: convolutions Kaiming-normal by fan-out, batch normalization 1 and 0, the last
 layer PyTorch's default of ``nn.Linear`` (torchvision's choices).
@@ -101,6 +101,32 @@ def resnet50(build: Builder, classes: int) -> Network:
     for group, (channels, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3)), 1):
         for block in range(blocks):
             x = _bottleneck(build, x, f"layer{group}.{block}", channels, 2 if group > 1 and block == 0 else 1)
+    return build.classify(build.global_average(x), "fc", classes)
+
+
+# -- both kinds of blocks in one chain --------------------------------------------------------------------------------
+def mixed_resnet(build: Builder, classes: int, *, width: int = 32,
+                 blocks: tuple[int, int, int, int] = (4, 5, 4, 5)) -> Network:  # fmt: skip
+    """A chain of blocks that differ in bytes and operations: two groups of basic blocks, two of bottlenecks, in turn.
+
+    Between blocks there is one activation: ``width`` channels in full resolution, 4 ``width`` in half and in a quarter,
+    16 ``width`` in an eighth. With stem and head the usual sizes give 20 blocks and 2,786,602 parameters, whose costs
+    per byte differ widely; that makes it the network on which plans for checkpoints are compared.
+
+    Args:
+        width: channels of the first group.
+        blocks: of basic, bottleneck, basic and bottleneck blocks; each at least 1.
+    """
+    if len(blocks) != 4 or min(blocks) < 1:
+        raise NetworkError(f"got mixed_resnet blocks {blocks}; expected four numbers of at least 1: give (1, 1, 1, 1)")
+    x = build.relu(build.batch_norm(_conv(build, "input", "conv1", width, 3), "bn1"), "relu1")
+    for group, count in enumerate(blocks, 1):
+        for block in range(count):
+            name, stride = f"layer{group}.{block}", 2 if group > 1 and block == 0 else 1
+            if group in (1, 3):
+                x = _basic_block(build, x, name, width if group == 1 else 4 * width, stride, "B")
+            else:
+                x = _bottleneck(build, x, name, width if group == 2 else 4 * width, stride)
     return build.classify(build.global_average(x), "fc", classes)
 
 
