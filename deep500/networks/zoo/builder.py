@@ -21,6 +21,12 @@ from deep500.errors import NetworkError
 from deep500.networks.graph import Network
 
 Init = str | float
+Pair = int | tuple[int, int]
+"""A size that is the same for height and width, or one of each."""
+
+
+def _pair(size: Pair) -> tuple[int, int]:
+    return size if isinstance(size, tuple) else (size, size)
 
 
 class Builder:
@@ -73,48 +79,68 @@ class Builder:
         return names
 
     # -- layers -----------------------------------------------------------------------------------------------------
-    def conv(self, x: str, name: str, channels: int, kernel: int, stride: int = 1, padding: int = 0,
-             bias: bool = True, init: Init = "uniform") -> str:  # fmt: skip
-        """Square 2-D convolution."""
+    def conv(self, x: str, name: str, channels: int, kernel: Pair, stride: int = 1, padding: Pair = 0,
+             bias: bool = True, init: Init = "uniform", groups: int = 1) -> str:  # fmt: skip
+        """2-D convolution; kernel and padding are sides of a square or (height, width)."""
         before, *spatial = self.shapes[x]
+        if before % groups or channels % groups:
+            raise NetworkError(
+                f"layer {name!r}: got {before} channels to {channels} in {groups} groups; expected multiples of the "
+                "groups: choose other widths"
+            )
         shape = (channels, *self.window(name, spatial, kernel, stride, padding))
-        names = self.weights(name, (channels, before, kernel, kernel), bias, init)
-        return self.node("Conv", [x, *names], name, shape, kernel_shape=[kernel] * 2, strides=[stride] * 2,
-                         pads=[padding] * 4)  # fmt: skip
+        names = self.weights(name, (channels, before // groups, *_pair(kernel)), bias, init)
+        grouped = {"group": groups} if groups > 1 else {}
+        return self.node("Conv", [x, *names], name, shape, kernel_shape=list(_pair(kernel)), strides=[stride] * 2,
+                         pads=list(_pair(padding)) * 2, **grouped)  # fmt: skip
 
     def max_pool(self, x: str, name: str, kernel: int, stride: int | None = None, padding: int = 0) -> str:
         """Square 2-D maximum pooling; the stride is the kernel unless given."""
-        stride = stride or kernel
+        return self._pool("MaxPool", x, name, kernel, stride or kernel, padding)
+
+    def average_pool(self, x: str, name: str, kernel: int, stride: int = 1, padding: int = 0,
+                     count_padding: bool = False) -> str:  # fmt: skip
+        """Square 2-D average pooling, over the pixels of the image alone unless padding counts."""
+        counted = {"count_include_pad": 1} if count_padding else {}
+        return self._pool("AveragePool", x, name, kernel, stride, padding, **counted)
+
+    def _pool(self, op_type: str, x: str, name: str, kernel: int, stride: int, padding: int, **more: int) -> str:
         channels, *spatial = self.shapes[x]
         shape = (channels, *self.window(name, spatial, kernel, stride, padding))
-        return self.node("MaxPool", [x], name, shape, kernel_shape=[kernel] * 2, strides=[stride] * 2,
-                         pads=[padding] * 4)  # fmt: skip
+        return self.node(op_type, [x], name, shape, kernel_shape=[kernel] * 2, strides=[stride] * 2,
+                         pads=[padding] * 4, **more)  # fmt: skip
 
     @staticmethod
-    def window(name: str, spatial: Sequence[int], kernel: int, stride: int, padding: int) -> tuple[int, ...]:
+    def window(name: str, spatial: Sequence[int], kernel: Pair, stride: int, padding: Pair) -> tuple[int, ...]:
         """Spatial size after a sliding window; NetworkError where the image is too small for it."""
-        if len(spatial) != 2 or any(size + 2 * padding < kernel for size in spatial):
+        least = [k - 2 * p for k, p in zip(_pair(kernel), _pair(padding), strict=True)]
+        if len(spatial) != 2 or any(size < smallest for size, smallest in zip(spatial, least, strict=True)):
             raise NetworkError(
                 f"layer {name!r}: got an image of {'x'.join(map(str, spatial)) or 'no size'}; expected at least "
-                f"{kernel - 2 * padding}x{kernel - 2 * padding} here: give a larger shape=(channels, height, width)"
+                f"{'x'.join(map(str, least))} here: give a larger shape=(channels, height, width)"
             )
-        return tuple((size + 2 * padding - kernel) // stride + 1 for size in spatial)
+        return tuple((size - smallest) // stride + 1 for size, smallest in zip(spatial, least, strict=True))
 
-    def batch_norm(self, x: str, name: str) -> str:
-        """Batch normalization, epsilon 1e-5; scale 1, bias 0, running mean 0 and variance 1 at first."""
+    def concat(self, parts: Sequence[str], name: str) -> str:
+        """The channels of one part after those of the other."""
+        shapes = [self.shapes[part] for part in parts]
+        return self.node("Concat", parts, name, (sum(s[0] for s in shapes), *shapes[0][1:]), axis=1)
+
+    def batch_norm(self, x: str, name: str, epsilon: float = 1e-5) -> str:
+        """Batch normalization; scale 1, bias 0, running mean 0 and variance 1 at first."""
         size = self.shapes[x][0]
         start = {"weight": 1.0, "bias": 0.0, "running_mean": 0.0, "running_var": 1.0}
         names = [
             self.parameter(f"{name}.{part}", np.full(size, value), trainable=not part.startswith("running"))
             for part, value in start.items()
         ]
-        return self.node("BatchNormalization", [x, *names], name, self.shapes[x], epsilon=1e-5, momentum=0.9)
+        return self.node("BatchNormalization", [x, *names], name, self.shapes[x], epsilon=epsilon, momentum=0.9)
 
-    def layer_norm(self, x: str, name: str) -> str:
-        """Layer normalization over the last axis, epsilon 1e-5; scale 1, bias 0 at first."""
+    def layer_norm(self, x: str, name: str, epsilon: float = 1e-5) -> str:
+        """Layer normalization over the last axis; scale 1, bias 0 at first."""
         size = self.shapes[x][-1]
         names = [self.parameter(f"{name}.weight", np.ones(size)), self.parameter(f"{name}.bias", np.zeros(size))]
-        return self.node("LayerNormalization", [x, *names], name, self.shapes[x], axis=-1, epsilon=1e-5)
+        return self.node("LayerNormalization", [x, *names], name, self.shapes[x], axis=-1, epsilon=epsilon)
 
     def relu(self, x: str, name: str) -> str:
         """max(x, 0)."""
