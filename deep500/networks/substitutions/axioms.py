@@ -121,11 +121,11 @@ def _kernels() -> list[Axiom]:
               f'(avgpool {WINDOW} "True" x)', ("g = size (pool_kernel q) 0",)),
         Axiom("39 identity kernel", '(conv "3,3" "1,1" "1,1,1,1" "1,1" g x (identity_kernel q))', "x"),
     ]  # fmt: skip
-    for source, pads in (("1,3", "0,1,0,1"), ("3,1", "1,0,1,0")):
+    for source, pads in (("1,1", "0,0,0,0"), ("1,3", "0,1,0,1"), ("3,1", "1,0,1,0")):
         enlarge = f'enlarge "{source}" "3,3"'
         found += [
-            Axiom(f"43 enlarge {source}", f'(conv "{source}" "1,1" "{pads}" "1,1" g x y)',
-                  f'(conv "3,3" "1,1" "1,1,1,1" "1,1" g x ({enlarge} y))'),
+            Axiom(f"43 enlarge {source}", f'(conv "{source}" s "{pads}" "1,1" g x y)',
+                  f'(conv "3,3" s "1,1,1,1" "1,1" g x ({enlarge} y))'),
             Axiom(f"enlarge sum {source}", f"({enlarge} (add x y))", f"(add ({enlarge} x) ({enlarge} y))"),
             Axiom(f"enlarge product {source}", f"({enlarge} (mul x y))", f"(mul ({enlarge} x) ({enlarge} y))"),
             Axiom(f"enlarge scale {source}", f"({enlarge} (scale x w))", f"(scale ({enlarge} x) w)"),
@@ -133,6 +133,7 @@ def _kernels() -> list[Axiom]:
                   f"(concat 0 p ({enlarge} x) ({enlarge} y))"),
             Axiom(f"enlarge channels {source}", f"({enlarge} (concat 1 p x y))",
                   f"(concat 1 p ({enlarge} x) ({enlarge} y))"),
+            Axiom(f"enlarge gain {source}", f"({enlarge} (gain 0 x b))", f"(gain 0 ({enlarge} x) b)"),
             Axiom(f"enlarge relu {source}", f'({enlarge} (unary "relu" x))', f'(unary "relu" ({enlarge} x))'),
         ]  # fmt: skip
     return found
@@ -152,6 +153,35 @@ def _pooling() -> list[Axiom]:
     ]  # fmt: skip
 
 
+def _channelwise() -> list[Axiom]:
+    found = [
+        Axiom("bias of sum", "(add (bias a x b) y)", "(bias a (add x y) b)"),
+        Axiom("gain of sum", "(gain a (add x y) b)", "(add (gain a x b) (gain a y b))"),
+        Axiom("gain of product", "(mul (gain a x b) y)", "(gain a (mul x y) b)"),
+        Axiom("bias twice", "(bias a (bias a x b) c)", "(bias a x (add b c))"),
+        Axiom("gain twice", "(gain a (gain a x b) c)", "(gain a x (mul b c))"),
+        Axiom("gain of bias", "(gain a (bias a x b) c)", "(bias a (gain a x c) (mul b c))"),
+        Axiom("scale of bias", "(scale (bias a x b) w)", "(bias a (scale x w) (scale b w))"),
+        Axiom("scale of gain", "(scale (gain a x b) w)", "(gain a (scale x w) b)"),
+        Axiom("gain by scaled", "(gain a x (scale b w))", "(scale (gain a x b) w)"),
+        Axiom("gain of columns", "(gain 1 (matmul x y) b)", "(matmul x (gain 1 y b))"),
+        Axiom("gain of rows", "(gain 0 (matmul x y) b)", "(matmul (gain 0 x b) y)"),
+        Axiom("gain between", "(matmul (gain 1 x b) y)", "(matmul x (gain 0 y b))"),
+        Axiom("gain of outputs", f"(gain 1 {_conv('x', 'y')} b)", _conv("x", "(gain 0 y b)")),
+        Axiom("gain of channels", _conv("(gain 1 x b)", "y", str(ONE)), _conv("x", "(gain 1 y b)", str(ONE))),
+    ]
+    for op in ("bias", "gain"):
+        found += [
+            Axiom(f"{op} along", f"(concat a p ({op} a x b) ({op} a y c))",
+                  f"({op} a (concat a p x y) (concat 0 p b c))", ("p = size x a", "p = size b 0")),
+            Axiom(f"{op} across rows", f"(concat 0 p ({op} 1 x b) ({op} 1 y b))", f"({op} 1 (concat 0 p x y) b)"),
+            Axiom(f"{op} across columns", f"(concat 1 p ({op} 0 x b) ({op} 0 y b))", f"({op} 0 (concat 1 p x y) b)"),
+            Axiom(f"{op} of transpose", f'(transpose "1,0" ({op} 0 x b))', f'({op} 1 (transpose "1,0" x) b)'),
+            Axiom(f"{op} of transposed", f'(transpose "1,0" ({op} 1 x b))', f'({op} 0 (transpose "1,0" x) b)'),
+        ]  # fmt: skip
+    return found
+
+
 def axioms() -> list[Axiom]:
     """All axioms.
 
@@ -159,4 +189,4 @@ def axioms() -> list[Axiom]:
         >>> next(one for one in axioms() if one.name.startswith("24")).right
         '(matmul (matmul x y) z)'
     """
-    return [*_matrix(), *_elementwise(), *_layout(), *_convolution(), *_kernels(), *_pooling()]
+    return [*_matrix(), *_elementwise(), *_layout(), *_convolution(), *_kernels(), *_pooling(), *_channelwise()]

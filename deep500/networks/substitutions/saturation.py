@@ -19,7 +19,7 @@ Goal = tuple[Expression, Expression]
 
 LANGUAGE = """
 (datatype T (V String)
-  (matmul T T) (add T T) (mul T T) (scale T T) (shift T T) (unary String T)
+  (matmul T T) (add T T) (mul T T) (scale T T) (shift T T) (bias i64 T T) (gain i64 T T) (unary String T)
   (concat i64 i64 T T) (split i64 i64 i64 T) (transpose String T) (reshape String T)
   (conv String String String String i64 T T) (enlarge String String T) (merge_groups i64 i64 T)
   (avgpool String String String String T) (maxpool String String String T) (batchnorm String T T T T T)
@@ -35,6 +35,8 @@ LANGUAGE = """
 (rule ((= e (add x y)) (= n (size x a))) ((set (size e a) n)) :ruleset sizes)
 (rule ((= e (mul x y)) (= n (size x a))) ((set (size e a) n)) :ruleset sizes)
 (rule ((= e (scale x y)) (= n (size x a))) ((set (size e a) n)) :ruleset sizes)
+(rule ((= e (bias b x y)) (= n (size x a))) ((set (size e a) n)) :ruleset sizes)
+(rule ((= e (gain b x y)) (= n (size x a))) ((set (size e a) n)) :ruleset sizes)
 (rule ((= e (matmul x y)) (= n (size x 0)) (= m (size y 1))) ((set (size e 0) n) (set (size e 1) m)) :ruleset sizes)
 (rule ((= e (transpose "1,0" x)) (= n (size x 0)) (= m (size x 1))) ((set (size e 1) n) (set (size e 0) m))
   :ruleset sizes)

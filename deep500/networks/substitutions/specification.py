@@ -22,7 +22,7 @@ from deep500.networks.substitutions.arithmetic import Arithmetic, Array
 Shape = tuple[int, ...]
 Parameters = Mapping[str, Any]
 OPSET = 20  # the lowest whose operators the ONNX forms use (Gelu)
-MODULES = ("matrix", "elementwise", "layout", "convolution", "pooling", "normalization", "constants")
+MODULES = ("matrix", "elementwise", "channelwise", "layout", "convolution", "pooling", "normalization", "constants")
 
 
 class ShapeMismatch(NetworkError):

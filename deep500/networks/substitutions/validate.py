@@ -189,7 +189,8 @@ class _Draw:
                 inner = self.kernel if given[0] == "k" else tuple(int(n) for n in given[0].strip('"').split(","))
             if op == "enlarge":
                 inner = tuple(int(n) for n in given[0].strip('"').split(","))
-            self._shape(one, 0 if op == "scale" and position == 1 else rank, inner)
+            whole = position == 0 or op not in ("scale", "bias", "gain")
+            self._shape(one, rank if whole else int(op != "scale"), inner)
 
 
 def _directions(axiom: Axiom) -> Iterator[tuple[str, str]]:

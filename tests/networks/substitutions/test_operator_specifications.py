@@ -26,6 +26,9 @@ CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("mul", [(2, 3, 2, 2), (2, 3, 2, 2)], {}),
     ("shift", [(2, 3), ()], {}),
     ("scale", [(2, 3, 1, 2), ()], {}),
+    ("bias", [(2, 3, 1, 2), (3,)], {"axis": 1}),
+    ("bias", [(2, 3), (3,)], {"axis": 1}),
+    ("gain", [(2, 3, 1, 2), (2,)], {"axis": 0}),
     ("relu", [(3, 4)], {}),
     ("sigmoid", [(3, 4)], {}),
     ("tanh", [(3, 4)], {}),
@@ -52,8 +55,8 @@ CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("pool_kernel", [], {"shape": (4, 1, 3, 3)}),
     ("identity_kernel", [], {"shape": (2, 2, 3, 1)}),
 ]  # fmt: skip
-LINEAR = ("matmul", "add", "mul", "shift", "scale", "concat", "split", "transpose", "reshape", "conv", "enlarge",
-          "merge_groups", "ones", "identity", "identity_kernel")  # fmt: skip
+LINEAR = ("matmul", "add", "mul", "shift", "scale", "bias", "gain", "concat", "split", "transpose", "reshape", "conv",
+          "enlarge", "merge_groups", "ones", "identity", "identity_kernel")  # fmt: skip
 
 
 def _arrays(shapes: list[tuple[int, ...]], seed: int = 0) -> list[np.ndarray]:
