@@ -25,6 +25,7 @@ ZOO: dict[str, tuple[str, dict[str, Any]]] = {
     "resnet8-A": ("resnet", {"depth": 8, "shortcut": "A", "shape": (3, 16, 16)}),
     "resnet50": ("resnet50", {"shape": (3, 32, 32)}),
     "wide_resnet": ("wide_resnet", {"depth": 10, "widen_factor": 2, "shape": (3, 16, 16)}),
+    "unet": ("unet", {"width": 4, "levels": 2, "shape": (3, 8, 12)}),
     "vgg16": ("vgg16", {"shape": (3, 32, 32)}),
     "transformer": ("transformer", {}),
     "lstm": ("lstm", {}),

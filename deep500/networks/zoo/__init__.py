@@ -13,9 +13,11 @@ from deep500.errors import NetworkError, nearest
 from deep500.networks.graph import Network
 from deep500.networks.zoo.builder import Builder
 from deep500.networks.zoo.convolutional import lenet, simple_cnn, vgg16
+from deep500.networks.zoo.nested import nested_resnet
 from deep500.networks.zoo.perceptron import mlp
 from deep500.networks.zoo.residual import mixed_resnet, resnet, resnet50, wide_resnet
 from deep500.networks.zoo.sequence import lstm, transformer
+from deep500.networks.zoo.unet import unet
 
 MODELS: dict[str, tuple[Callable[..., Network], tuple[int, ...]]] = {  # name: (builder, sample shape by default)
     "mlp": (mlp, (3, 32, 32)),
@@ -24,8 +26,10 @@ MODELS: dict[str, tuple[Callable[..., Network], tuple[int, ...]]] = {  # name: (
     "resnet": (resnet, (3, 32, 32)),
     "resnet50": (resnet50, (3, 224, 224)),
     "mixed_resnet": (mixed_resnet, (3, 64, 64)),
+    "nested_resnet": (nested_resnet, (3, 32, 32)),
     "wide_resnet": (wide_resnet, (3, 32, 32)),
     "vgg16": (vgg16, (3, 32, 32)),
+    "unet": (unet, (3, 32, 32)),
     "transformer": (transformer, (32,)),
     "lstm": (lstm, (28, 28)),
 }
