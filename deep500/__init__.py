@@ -36,6 +36,7 @@ from deep500.distributed import StaleSynchronous as StaleSynchronous
 from deep500.distributed import Threads as Threads
 from deep500.distributed import TopK as TopK
 from deep500.distributed import world as world
+from deep500.errors import BudgetError as BudgetError
 from deep500.errors import CacheError as CacheError
 from deep500.errors import CommunicationError as CommunicationError
 from deep500.errors import CompileError as CompileError
@@ -48,6 +49,7 @@ from deep500.errors import MissingDevice as MissingDevice
 from deep500.errors import MissingEngine as MissingEngine
 from deep500.errors import NetworkError as NetworkError
 from deep500.errors import OperatorError as OperatorError
+from deep500.errors import PlanError as PlanError
 from deep500.errors import RecipeError as RecipeError
 from deep500.errors import ResultsError as ResultsError
 from deep500.errors import TrainingError as TrainingError

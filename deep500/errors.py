@@ -72,6 +72,22 @@ class TrainingError(Deep500Error, ArithmeticError):
     exit_code = 1
 
 
+class PlanError(Deep500Error, ValueError):
+    """A checkpointing plan, a profile or a tree of regions is malformed, or belongs to something else."""
+
+
+class BudgetError(PlanError):
+    """No checkpointing plan fits a memory budget.
+
+    Attributes:
+        smallest: the smallest budget in bytes that can be met; None where that is not known.
+    """
+
+    def __init__(self, message: str, smallest: int | None = None) -> None:
+        super().__init__(message)
+        self.smallest = smallest
+
+
 class CommunicationError(Deep500Error, RuntimeError):
     """Ranks cannot exchange what a scheme asks for: one is missing, stuck, failed, or does something else."""
 

@@ -25,6 +25,7 @@ BUILT_IN = {
     "ResultsError": OSError, "TrainingError": ArithmeticError, "ComparisonError": RuntimeError,
     "CompileError": RuntimeError, "OperatorError": RuntimeError, "EnzymeError": RuntimeError, "CacheError": OSError,
     "MissingEngine": RuntimeError, "CommunicationError": RuntimeError,
+    "PlanError": ValueError, "BudgetError": ValueError,
 }  # fmt: skip
 EXIT_CODES = {
     "UnsupportedOperator": 3, "DataError": 3, "MissingBackend": 3, "MissingDevice": 3, "TrainingError": 1,

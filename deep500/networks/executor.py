@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from deep500.devices import Device, to_device
-from deep500.errors import InputError, NetworkError, nearest
+from deep500.errors import InputError, NetworkError, PlanError, UnsupportedOperator, nearest
 from deep500.events import SILENT, Events
 from deep500.networks.graph import Network
 from deep500.tensors import TensorDescriptor, numpy_dtype
@@ -94,6 +94,34 @@ class BoundNetwork(Network):
             self._parameters[name].value = value
 
 
+class RecomputedRegion(Protocol):
+    """A part of the forward pass that runs again: its name, and the values that its nodes write."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def values(self) -> tuple[str, ...]: ...
+
+
+class Recomputation(Protocol):
+    """What an executor needs of a checkpointing plan; :mod:`deep500.training.checkpointing` makes them.
+
+    Attributes:
+        regions: those that run again in the backward pass instead of being kept, outermost first.
+        batch: the number of samples for which the plan holds.
+        loss: the scalar that is differentiated.
+    """
+
+    @property
+    def regions(self) -> Sequence[RecomputedRegion]: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def loss(self) -> str: ...
+    def check(self, network: Network, batch: int) -> None:
+        """Raise PlanError unless the plan was made for this network and batch size."""
+
+
 class GraphExecutor(abc.ABC):
     """A network compiled for a device. Every backend's ``Executor`` derives from it.
 
@@ -102,10 +130,12 @@ class GraphExecutor(abc.ABC):
         device: where it runs.
         events: who listens to ``forward``, ``backward``, ... (:data:`deep500.events.SILENT` by default).
         backend: name of the backend, as :func:`deep500.registry.load_backend` takes it.
+        checkpointing: the plan under which training runs compute values again; see :meth:`set_checkpointing`.
     """
 
     backend: str = "?"
     network: BoundNetwork
+    checkpointing: Recomputation | None = None
 
     def __init__(self, device: Device | str | None = None) -> None:
         self.device = to_device(device)
@@ -132,6 +162,57 @@ class GraphExecutor(abc.ABC):
 
         Returns the network's outputs and the loss; gradients are fetched by name from ``network.fetch_tensors``.
         """
+
+    def set_checkpointing(self, plan: Recomputation | None) -> None:
+        """Compute values of the forward pass again in the backward pass, as a plan says, instead of keeping them.
+
+        Outputs, gradients, running statistics and random draws stay those of the run without a plan; inference never
+        changes. Training calls must have the plan's batch size and loss, others are a PlanError.
+
+        Args:
+            plan: from :func:`deep500.plan_checkpointing` or a plan file; None ends it.
+
+        Raises:
+            PlanError: the plan was made for another network.
+            UnsupportedOperator: this backend cannot follow plans.
+
+        Example:
+            >>> import deep500.frameworks.reference as d5ref
+            >>> from deep500.networks import add_loss, create
+            >>> from deep500.training.checkpointing import plan_network
+            >>> executor = d5ref.from_model(add_loss(create("resnet", depth=8)))
+            >>> executor.set_checkpointing(plan_network(executor.network, 0.9, batch=2))
+            >>> len(executor.checkpointing.regions) > 0
+            True
+        """
+        if plan is not None:
+            plan.check(self.network, plan.batch)
+        if plan is not self.checkpointing:
+            self._forget_training()
+            self.checkpointing = plan
+
+    def _forget_training(self) -> None:
+        """Drop compiled training runs, so that the next one follows ``self.checkpointing``; backends implement it."""
+        raise UnsupportedOperator(
+            f"got a checkpointing plan for backend {self.backend!r}; expected a backend that computes values again: "
+            "use 'reference', or leave the plan out"
+        )
+
+    def _check_planned(self, inputs: Mapping[str, Any], loss: str) -> None:
+        """Raise PlanError unless a training call is the one that the plan was made for; backends call it first."""
+        plan = self.checkpointing
+        if plan is None:
+            return
+        if loss != plan.loss:
+            raise PlanError(f"got loss {loss!r}; expected {plan.loss!r}, for which the checkpointing plan was made")
+        for name, described in self.network.inputs.items():
+            shape = getattr(inputs.get(name), "shape", ())
+            for want, size in zip(described.shape or (), shape, strict=False):
+                if isinstance(want, str) and size != plan.batch:  # with_batch gives all symbols this size
+                    raise PlanError(
+                        f"input {name!r}: got {size} for {want!r}; expected {plan.batch}, the batch size for which the "
+                        "checkpointing plan was made: plan again, or end it with set_checkpointing(None)"
+                    )
 
     @abc.abstractmethod
     def reseed(self, seed: int) -> None:

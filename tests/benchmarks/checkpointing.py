@@ -17,11 +17,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from deep500.errors import BudgetError
 from deep500.frameworks.reference.compiler import Plan
 from deep500.frameworks.reference.operators.table import Random
 from deep500.networks import add_loss, create
 from deep500.training.checkpointing.baselines import greedy
-from deep500.training.checkpointing.failures import BudgetError
 from deep500.training.checkpointing.nested import optimal_placement
 from deep500.training.checkpointing.planning import held, plan_network, planned_step
 from deep500.training.checkpointing.rotor import optimal_chain

@@ -1,5 +1,7 @@
 """Checkpointing: recompute what a budget of memory does not let us keep, where a profile says that it costs least."""
 
+from deep500.errors import BudgetError as BudgetError
+from deep500.errors import PlanError as PlanError
 from deep500.training.checkpointing.baselines import everything as everything
 from deep500.training.checkpointing.baselines import greedy as greedy
 from deep500.training.checkpointing.baselines import pareto as pareto
@@ -8,8 +10,6 @@ from deep500.training.checkpointing.chain import Mode as Mode
 from deep500.training.checkpointing.chain import Recompute as Recompute
 from deep500.training.checkpointing.chain import Stage as Stage
 from deep500.training.checkpointing.chain import simulate_chain as simulate_chain
-from deep500.training.checkpointing.failures import BudgetError as BudgetError
-from deep500.training.checkpointing.failures import PlanError as PlanError
 from deep500.training.checkpointing.nested import Placement as Placement
 from deep500.training.checkpointing.nested import optimal_placement as optimal_placement
 from deep500.training.checkpointing.nested import smallest_placement as smallest_placement

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from deep500.training.checkpointing.failures import PlanError, budget_bytes, unreachable
+from deep500.errors import PlanError
+from deep500.training.checkpointing.failures import budget_bytes, unreachable
 from deep500.training.checkpointing.nested import Placement, optimal_placement, smallest_placement
 from deep500.training.checkpointing.profiler import groups, profile
 from deep500.training.checkpointing.sweep import simulate

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from deep500.training.checkpointing.failures import PlanError
+from deep500.errors import PlanError
 from deep500.training.checkpointing.sweep import Outcome
 
 

@@ -1,24 +1,8 @@
-"""What goes wrong with checkpointing plans, as errors with the number that helps."""
+"""Budgets that cannot be, as errors with the number that helps."""
 
 from __future__ import annotations
 
-from deep500.errors import Deep500Error
-
-
-class PlanError(Deep500Error, ValueError):
-    """A plan, a profile or a tree of regions is malformed, or belongs to something else."""
-
-
-class BudgetError(PlanError):
-    """No plan fits a memory budget.
-
-    Attributes:
-        smallest: the smallest budget in bytes that the method can meet.
-    """
-
-    def __init__(self, message: str, smallest: int) -> None:
-        super().__init__(message)
-        self.smallest = smallest
+from deep500.errors import BudgetError, PlanError
 
 
 def check_budget(budget: float | int) -> None:

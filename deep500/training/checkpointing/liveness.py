@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from deep500.errors import PlanError
 from deep500.networks.graph import Network
 from deep500.networks.node import Node
 from deep500.tensors import TensorDescriptor, numpy_dtype
-from deep500.training.checkpointing.failures import PlanError
 
 
 def with_batch(network: Network, batch: int) -> Network:

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from deep500.training.checkpointing.failures import PlanError, budget_bytes, unreachable
+from deep500.errors import PlanError
+from deep500.training.checkpointing.failures import budget_bytes, unreachable
 from deep500.training.checkpointing.sweep import Outcome, simulate
 from deep500.training.checkpointing.tree import Region, locations
 
@@ -57,7 +58,7 @@ def optimal_placement(root: Region, budget: float | int, *, snapshot_kept: bool 
         (('inner',), ())
         >>> optimal_placement(root, 30)
         Traceback (most recent call last):
-        deep500.training.checkpointing.failures.BudgetError: got a budget of 30 bytes; expected at least 50 (0.714 ...
+        deep500.errors.BudgetError: got a budget of 30 bytes; expected at least 50 (0.714 ...
     """
     full = simulate(root, ())
     limit = budget_bytes(budget, full.peak)

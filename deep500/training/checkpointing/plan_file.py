@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from deep500.errors import PlanError
 from deep500.networks.graph import Network
 from deep500.networks.protos import node_proto
-from deep500.training.checkpointing.failures import PlanError
 
 FORMAT = "deep500-checkpointing-plan"
 VERSION = 1

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from deep500.errors import BudgetError
+from deep500.networks.executor import Recomputation
 from deep500.networks.graph import Network
-from deep500.training.checkpointing.failures import BudgetError, budget_bytes, unreachable
+from deep500.training.checkpointing.failures import budget_bytes, unreachable
 from deep500.training.checkpointing.liveness import live_bytes, value_bytes
 from deep500.training.checkpointing.nested import Placement, optimal_placement, smallest_placement
 from deep500.training.checkpointing.plan_file import CheckpointingPlan, PlannedRegion, structure_hash
@@ -58,7 +60,7 @@ def plan_network(network: Network, budget: float | int, batch: int, loss: str = 
     )  # fmt: skip
 
 
-def planned_step(network: Network, plan: CheckpointingPlan) -> tuple[Step, Recomputing]:
+def planned_step(network: Network, plan: Recomputation) -> tuple[Step, Recomputing]:
     """The training step of a network, without and with the plan.
 
     Raises:

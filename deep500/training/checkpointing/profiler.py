@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from deep500.training.checkpointing.failures import PlanError
+from deep500.errors import PlanError
 from deep500.training.checkpointing.sweep import Event, simulate
 from deep500.training.checkpointing.tree import Region
 

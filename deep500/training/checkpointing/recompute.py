@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from deep500.errors import PlanError
 from deep500.networks.graph import Network
 from deep500.networks.node import Node
-from deep500.training.checkpointing.failures import PlanError
 from deep500.training.checkpointing.purity import impurity
 from deep500.training.checkpointing.step import Step
 

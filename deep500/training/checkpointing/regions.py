@@ -11,10 +11,10 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from deep500.errors import PlanError
 from deep500.networks.flops import count_flops
 from deep500.networks.graph import Network
 from deep500.networks.node import Node
-from deep500.training.checkpointing.failures import PlanError
 from deep500.training.checkpointing.liveness import live_bytes
 from deep500.training.checkpointing.purity import impurity
 from deep500.training.checkpointing.segmenter import Stretch, live_out, segment

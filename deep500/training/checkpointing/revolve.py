@@ -12,7 +12,7 @@ from functools import cache
 from math import comb
 from typing import NamedTuple
 
-from deep500.training.checkpointing.failures import PlanError
+from deep500.errors import PlanError
 
 
 class Action(NamedTuple):

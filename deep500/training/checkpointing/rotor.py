@@ -20,8 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from deep500.errors import PlanError
 from deep500.training.checkpointing.chain import ChainPlan, Keep, Recompute, Stage, simulate_chain
-from deep500.training.checkpointing.failures import PlanError, budget_bytes, unreachable
+from deep500.training.checkpointing.failures import budget_bytes, unreachable
 from deep500.training.checkpointing.sweep import Outcome
 
 

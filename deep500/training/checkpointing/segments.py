@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import isqrt
 
+from deep500.errors import PlanError
 from deep500.training.checkpointing.chain import Keep, Recompute, Stage, simulate_chain
-from deep500.training.checkpointing.failures import PlanError
 from deep500.training.checkpointing.rotor import ChainPlacement, keep_all
 
 

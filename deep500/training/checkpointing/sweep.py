@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import NamedTuple, TypeAlias
 
-from deep500.errors import nearest
-from deep500.training.checkpointing.failures import PlanError
+from deep500.errors import PlanError, nearest
 from deep500.training.checkpointing.tree import Region, locations
 
 

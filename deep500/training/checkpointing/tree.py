@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from deep500.training.checkpointing.failures import PlanError
+from deep500.errors import PlanError
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from deep500.errors import BudgetError, PlanError
 from deep500.training.checkpointing.chain import Keep, Mode, Recompute, Stage, simulate_chain
-from deep500.training.checkpointing.failures import BudgetError, PlanError
 from deep500.training.checkpointing.revolve import revolve, revolve_steps
 from deep500.training.checkpointing.rotor import keep_all, optimal_chain, smallest_chain
 from deep500.training.checkpointing.segments import every_stage, segmented

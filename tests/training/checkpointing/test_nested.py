@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from deep500.errors import BudgetError, PlanError
 from deep500.training.checkpointing.baselines import everything, greedy, pareto
-from deep500.training.checkpointing.failures import BudgetError, PlanError
 from deep500.training.checkpointing.nested import optimal_placement, smallest_placement
 from deep500.training.checkpointing.sweep import simulate
 from deep500.training.checkpointing.tree import Region

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from deep500.errors import PlanError
 from deep500.networks import Network, add_loss, create
-from deep500.training.checkpointing.failures import PlanError
 from deep500.training.checkpointing.plan_file import CheckpointingPlan, PlannedRegion, load_plan, structure_hash
 
 

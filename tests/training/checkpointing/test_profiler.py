@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deep500.training.checkpointing.failures import PlanError
+from deep500.errors import PlanError
 from deep500.training.checkpointing.profiler import Profiler, profile
 from deep500.training.checkpointing.sweep import Event, simulate
 from deep500.training.checkpointing.tree import Region, locations

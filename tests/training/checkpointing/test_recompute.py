@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deep500.errors import Deep500Error
+from deep500.errors import BudgetError, Deep500Error, PlanError
 from deep500.frameworks.reference import Executor
 from deep500.frameworks.reference.compiler import Plan
 from deep500.frameworks.reference.operators.table import Random
 from deep500.networks import Network, add_loss, create
-from deep500.training.checkpointing.failures import BudgetError, PlanError
 from deep500.training.checkpointing.plan_file import load_plan
 from deep500.training.checkpointing.planning import held, plan_network, planned_step
 from deep500.training.checkpointing.recompute import recomputing

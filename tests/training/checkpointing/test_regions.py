@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from deep500.errors import PlanError
 from deep500.networks import Network, add_loss, create
-from deep500.training.checkpointing.failures import PlanError
 from deep500.training.checkpointing.liveness import live_bytes, value_bytes, with_batch
 from deep500.training.checkpointing.regions import NetworkRegions, find_regions
 from deep500.training.checkpointing.sweep import simulate
