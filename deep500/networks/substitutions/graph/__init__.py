@@ -1,0 +1,1 @@
+"""Networks in the rule language: what the optimizer rewrites, prices and writes back."""
