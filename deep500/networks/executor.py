@@ -240,6 +240,17 @@ class GraphExecutor(abc.ABC):
         """
         return None
 
+    def step_memory(self, inputs: Mapping[str, Any], loss: str = "loss") -> int | None:
+        """Most bytes of tensors that one training step holds at once, beyond those held before; runs such a step.
+
+        Gradients of parameters count, as they are made anew in every step; inputs and parameters do not. Running
+        statistics are updated and random numbers drawn as in any step.
+
+        Returns:
+            bytes by the allocator's own count, exactly; None where it does not tell (not measured).
+        """
+        return None
+
 
 class InputCheck:
     """Checks the inputs of one compiled function; made once, called at every step.

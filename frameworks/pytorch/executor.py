@@ -19,6 +19,7 @@ from deep500.errors import InputError, NetworkError, nearest
 from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute_names, compile_program
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.pytorch.failures import failure
+from deep500.frameworks.pytorch.memory import footprint
 from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss, gradient_name
 from deep500.networks.graph import Network, Parameter
 from deep500.networks.program import from_network
@@ -366,6 +367,13 @@ class Executor(GraphExecutor):
         if reset:
             torch.cuda.reset_peak_memory_stats(self.torch_device)
         return int(peak)
+
+    def step_memory(self, inputs: Mapping[str, Any], loss: str = "loss") -> int:
+        """By the allocator's own events, also on the processor (see the base class)."""
+        self._results = {}
+        for parameter in self._trainable:
+            parameter.grad = None
+        return footprint(lambda: self.inference_and_backprop(inputs, loss), self.torch_device).peak
 
 
 def _reporter(callback: Callable[[str, Any], None], name: str) -> Callable[[torch.Tensor], None]:
