@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from deep500.networks.substitutions.graph.simplify import simplified
 from deep500.networks.substitutions.specification import Shape, ShapeMismatch, operator, require
 
 INPUT, CONSTANT, OPAQUE = "input", "constant", "opaque"
@@ -57,6 +58,7 @@ class Store:
     Attributes:
         nodes: in the order in which they were made.
         arrays: the constant leaves' values, by node.
+        digests: of every node: what it computes, whatever store it is in.
 
     Example:
         >>> store = Store()
@@ -69,6 +71,7 @@ class Store:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.arrays: dict[int, np.ndarray[Any, Any]] = {}
+        self.digests: list[str] = []
         self._known: dict[Any, int] = {}
 
     # -- making nodes -----------------------------------------------------------------------------------------------
@@ -91,7 +94,7 @@ class Store:
         return self._node(Node(OPAQUE, parameters, tuple(inputs), tuple(shapes), tuple(dtypes), constant))
 
     def add(self, op: str, *inputs: Value, **parameters: Any) -> tuple[Value, ...]:
-        """Apply an operator; its outputs.
+        """Apply an operator, or find what does the same with less (`simplify`); its outputs.
 
         Raises:
             ShapeMismatch: shapes, parameters or dtypes that do not fit.
@@ -101,6 +104,9 @@ class Store:
         dtypes = {self.dtype(one) for one in inputs}
         require(len(dtypes) <= 1, op, sorted(dtypes), "inputs of one dtype")
         dtype = dtypes.pop() if dtypes else parameters.get("dtype", "float32")
+        found = simplified(self, op, inputs, parameters)
+        if found is not None:
+            return found
         if spec.commutative and inputs[0] > inputs[1]:
             inputs = (inputs[1], inputs[0])
         constant = all(self.nodes[one.node].constant for one in inputs)
@@ -116,7 +122,15 @@ class Store:
         if number is None:
             number = self._known[key] = len(self.nodes)
             self.nodes.append(node)
+            self.digests.append(self._digest(node))
         return tuple(Value(number, output) for output in range(len(node.shapes)))
+
+    def _digest(self, node: Node) -> str:
+        read = [f"{self.digests[one.node]}.{one.output}" for one in node.inputs]
+        if node.op not in (INPUT, CONSTANT, OPAQUE) and operator(node.op).commutative:
+            read.sort()
+        text = repr((node.op, node.parameters, node.shapes, node.dtypes, read))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     # -- asking -----------------------------------------------------------------------------------------------------
     def node(self, value: Value) -> Node:
