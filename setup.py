@@ -56,7 +56,8 @@ EXTRAS = {
     "cpp": ["ziglang>=0.13"],
     "stats": ["statsmodels>=0.14"],  # quantile regression
     "tensorboard": ["tensorboardX>=2.6"],  # writes its files; to look at them: tensorboard itself
-    "substitutions": ['egglog>=13,<14; python_version >= "3.11"'],  # proves rewrite rules; exists from Python 3.11 on
+    # two provers of rewrite rules; egglog exists from Python 3.11 on
+    "substitutions": ['egglog>=13,<14; python_version >= "3.11"', "z3-solver>=4.13"],
     "enzyme": ["ziglang==0.17.0", "intel-openmp==2026.2.0"],  # as tried together; the engine: deep500 setup enzyme
     "test": [
         "pytest>=8",

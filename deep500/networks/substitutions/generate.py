@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deep500.networks.substitutions.candidates import Candidates
 from deep500.networks.substitutions.enumerate import Enumeration
@@ -63,7 +63,8 @@ def generate(depth: int = 3, seed: int = 0, counts: dict[str, int] | None = None
         MissingEngine: egglog, which proves, is not installed.
     """
     candidates = Candidates(Enumeration(depth, seed, counts))
-    decided, pairs = prove(candidates.rules, seed), prove(candidates.multiple, seed)
+    single, double = ([replace(rule, seed=seed) for rule in rules] for rules in (candidates.rules, candidates.multiple))
+    decided, pairs = prove(single, seed), prove(double, seed)
     proved = [rule for rule in decided if rule.verdict == "proved"]
     kept = minimal(proved)
     multiple = [rule for rule in pairs if rule.verdict == "proved"]

@@ -1,17 +1,20 @@
-"""Verdicts: proved by equality saturation from the axioms, refuted by a counterexample, or unknown.
+"""Verdicts: proved from the axioms, by equality saturation or else by Z3; refuted by a counterexample; or unknown.
 
-Unknown is an answer: a rule may hold and the axioms not say so. Only proved rules may be applied.
+Unknown is an answer: a rule may hold and the axioms not say so, or a prover may have met its limit. A limit never
+refutes. Only proved rules may be applied.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 
 from deep500.networks.substitutions.axioms import axioms
 from deep500.networks.substitutions.refute import counterexample
 from deep500.networks.substitutions.rules import Rule
 from deep500.networks.substitutions.saturation import rewrites, saturate
+from deep500.networks.substitutions.solver import Attempt, Solver
 
 # (goals per e-graph, iterations): what two rounds leave open gets an e-graph of its own, which can grow longer
 STAGES = ((1000, 2), (1000, 4))
@@ -40,23 +43,57 @@ def implied(rules: Sequence[Rule], by: Sequence[str], stages: Sequence[tuple[int
     return [n not in missing for n in range(len(rules))]
 
 
-def prove(rules: Sequence[Rule], seed: int = 0, stages: Sequence[tuple[int, int]] = STAGES) -> list[Rule]:
-    """The rules with their verdicts.
+def attempts(rules: Sequence[Rule], solver: Solver, limit: int) -> list[Attempt]:
+    """What Z3 makes of every rule: proved if all outputs are; seconds are those of all outputs tried.
+
+    Args:
+        rules: what is to be proved.
+        solver: holds the axioms.
+        limit: Z3's resource units per output.
+    """
+    found = []
+    for rule in rules:
+        seconds, last = 0.0, Attempt(True, 0.0)
+        for goal in zip(rule.source, rule.target, strict=True):
+            last = solver.prove(goal, limit)
+            seconds += last.seconds
+            if not last.proved:
+                break
+        found.append(dataclasses.replace(last, seconds=seconds))
+    return found
+
+
+def prove(
+    rules: Sequence[Rule], seed: int = 0, stages: Sequence[tuple[int, int]] = STAGES, limit: int = 0
+) -> list[Rule]:
+    """The rules with their verdicts, provers and proof times (`Rule.seconds`).
 
     Args:
         rules: candidates; their own verdicts are ignored.
         seed: of the values that try to refute what is not proved.
         stages: see `implied`.
+        limit: Z3's resource units per output for what equality saturation leaves open and nothing refutes; 0: no Z3.
 
     Raises:
-        MissingEngine: egglog is not installed.
+        MissingEngine: egglog, or Z3 if asked for, is not installed.
     """
-    found = []
-    for rule, holds in zip(rules, implied(rules, rewrites(axioms()), stages), strict=True):
-        if holds:
-            found.append(dataclasses.replace(rule, verdict="proved", prover="egglog"))
-        elif counterexample(rule, seed) is not None:
-            found.append(dataclasses.replace(rule, verdict="refuted", prover="finite field"))
-        else:
-            found.append(dataclasses.replace(rule, verdict="unknown", prover=None))
+    start = time.process_time()
+    known = implied(rules, rewrites(axioms()), stages)
+    share = (time.process_time() - start) / max(1, len(rules))
+    found = [_verdict(rule, "proved", "egglog", share) if ok else rule for rule, ok in zip(rules, known, strict=True)]
+    unproved = [n for n, ok in enumerate(known) if not ok]
+    for n in unproved:
+        start = time.process_time()
+        refuted = counterexample(rules[n], seed) is not None
+        seconds = time.process_time() - start
+        found[n] = _verdict(rules[n], "refuted", "finite field", seconds) if refuted else _verdict(rules[n], "unknown")
+    unknown = [n for n in unproved if found[n].verdict == "unknown"]
+    if limit and unknown:
+        for n, attempt in zip(unknown, attempts([rules[n] for n in unknown], Solver(), limit), strict=True):
+            if attempt.proved:
+                found[n] = _verdict(rules[n], "proved", "z3", attempt.seconds)
     return found
+
+
+def _verdict(rule: Rule, verdict: str, prover: str | None = None, seconds: float | None = None) -> Rule:
+    return dataclasses.replace(rule, verdict=verdict, prover=prover, seconds=seconds)

@@ -1,7 +1,16 @@
 """Rewrite rules: two lists of expressions, equal output by output, with what is known about them.
 
 One JSON line per rule. A rule's ``id`` is a hash of its canonical form, so it is the same whatever run found it. The
-line also holds the hash of the operator specifications: read under others, the file is stale and refused.
+line also holds the hash of the operator specifications: read under others, the file is stale and refused. Fields:
+
+- ``id``; ``source`` and ``target``: one expression per output; ``specification``: the hash.
+- ``variables``: kind -> shape of its variables in symbols; equal symbols are equal sizes. A size of an expression,
+  ``{"sizes": [..]}``, has one value per shape environment (`terms.SYMBOLS`).
+- ``conditions``: what must hold of sizes beyond that; ``seed``: of the enumeration that found the rule.
+- ``verdict``, ``prover``: who gave the verdict (``egglog``, ``z3``, ``finite field``), null for unknown.
+
+Proof times differ from run to run, so they are in a file of their own (`write_times`): a rule file depends on nothing
+but seed, depth, specifications and axioms, and is the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -41,6 +50,8 @@ class Rule:
         verdict: ``"proved"``, ``"refuted"`` or ``"unknown"``.
         prover: what gave the verdict; None before one tried.
         conditions: what must hold of the sizes for the rule to apply.
+        seed: of the enumeration that found it; None if it comes from elsewhere.
+        seconds: CPU seconds until the verdict (of a batch: its share); no part of the rule or of its file.
     """
 
     source: tuple[Expression, ...]
@@ -48,6 +59,8 @@ class Rule:
     verdict: str = "unknown"
     prover: str | None = None
     conditions: tuple[str, ...] = ()
+    seed: int | None = None
+    seconds: float | None = dataclasses.field(default=None, compare=False)
 
     @functools.cached_property
     def id(self) -> str:
@@ -121,6 +134,7 @@ def to_line(rule: Rule) -> str:
             "verdict": rule.verdict,
             "prover": rule.prover,
             "conditions": list(rule.conditions),
+            "seed": rule.seed,
             "specification": specification_hash(),
         },
         sort_keys=True,
@@ -136,7 +150,7 @@ def from_line(line: str, where: str = "line") -> Rule:
     try:
         found = json.loads(line)
         sides = [tuple(_decode(one) for one in found[name]) for name in ("source", "target")]
-        rule = Rule(sides[0], sides[1], found["verdict"], found["prover"], tuple(found["conditions"]))
+        rule = Rule(sides[0], sides[1], found["verdict"], found["prover"], tuple(found["conditions"]), found["seed"])
         identity, specification = found["id"], found["specification"]
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as problem:
         raise DataError(
@@ -157,6 +171,12 @@ def from_line(line: str, where: str = "line") -> Rule:
 def write(rules: Iterable[Rule], path: str | Path) -> None:
     """Write rules, one JSON line each."""
     Path(path).write_text("".join(to_line(rule) + "\n" for rule in rules), encoding="utf-8")
+
+
+def write_times(rules: Iterable[Rule], path: str | Path) -> None:
+    """Write the proof times that are known as one JSON object: id -> CPU seconds."""
+    known = {rule.id: round(rule.seconds, 6) for rule in rules if rule.seconds is not None}
+    Path(path).write_text(json.dumps(known, indent=0, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def read(path: str | Path, proved_only: bool = True) -> list[Rule]:

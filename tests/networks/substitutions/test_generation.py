@@ -17,7 +17,7 @@ from deep500.networks.substitutions.enumerate import Enumeration
 from deep500.networks.substitutions.instances import general
 from deep500.networks.substitutions.menu import conv_parameters
 from deep500.networks.substitutions.refute import counterexample, instantiate
-from deep500.networks.substitutions.rules import Rule, canonical, from_line, read, to_line, write
+from deep500.networks.substitutions.rules import Rule, canonical, from_line, read, to_line, write, write_times
 from deep500.networks.substitutions.terms import (
     KINDS,
     SYMBOLS,
@@ -171,6 +171,18 @@ def test_rules_survive_their_file(tmp_path: Path, small: Candidates) -> None:
     write([*decided, *small.rules[5:9]], path)
     assert read(path) == decided
     assert read(path, proved_only=False) == [*decided, *small.rules[5:9]]
+
+
+def test_a_file_is_the_same_bytes_whatever_the_proofs_took(tmp_path: Path, small: Candidates) -> None:
+    files = []
+    for seconds in (0.25, 1.5):
+        rules = [dataclasses.replace(rule, seed=3, seconds=seconds) for rule in small.rules[:4]]
+        write(rules, tmp_path / "rules.jsonl")
+        write_times(rules, tmp_path / "times.json")
+        files.append((tmp_path / "rules.jsonl").read_bytes())
+        assert json.loads((tmp_path / "times.json").read_text()) == {rule.id: seconds for rule in rules}
+    assert files[0] == files[1]
+    assert [rule.seed for rule in read(tmp_path / "rules.jsonl", proved_only=False)] == [3] * 4
 
 
 def _altered(rule: Rule, **changes: object) -> str:
