@@ -55,10 +55,15 @@ def _split(store: Store, inputs: Values, parameters: Parameters) -> Values | Non
 
 
 def _concat(store: Store, inputs: Values, parameters: Parameters) -> Values | None:
-    left, right = inputs
-    node = store.node(left)
-    halves = left.node == right.node and (left.output, right.output) == (0, 1) and node.op == "split"
-    return (node.inputs[0],) if halves and node.parameter("axis") == parameters["axis"] else None
+    """Nested to the left, so that equal concatenations are one; neighbours that were cut apart grow together."""
+    axis = parameters["axis"]
+    left, right = (parts(store, one, axis) for one in inputs)
+    first, second = left[-1], right[0]
+    node = store.node(first)
+    halves = first.node == second.node and (first.output, second.output) == (0, 1) and node.op == "split"
+    if halves and node.parameter("axis") == axis:
+        return (joined(store, [*left[:-1], node.inputs[0], *right[1:]], axis),)
+    return (joined(store, [*left, *right], axis),) if len(right) > 1 else None
 
 
 def _transpose(store: Store, inputs: Values, parameters: Parameters) -> Values | None:
