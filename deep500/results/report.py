@@ -16,11 +16,13 @@ from typing import Any
 
 from deep500.measure.launches import DIFFER, LAUNCHES, basis, launches_needed
 from deep500.measure.quantiles import quantile
+from deep500.results.checkpointing import CheckpointingRecord
 from deep500.results.figures import series_figures, unit_for
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.ranks import Ranks, is_of_rank
 from deep500.results.record import REPORT, Record
 from deep500.results.report_bounds import ranks_figure, roofline_figure, scaling_figures, scaling_rows
+from deep500.results.report_checkpointing import checkpointing_view
 from deep500.results.report_curves import bar_figure, columns, curve_figures, is_number
 from deep500.results.rules import CLAIMS, FAIL, NOT_APPLICABLE, PASS, RULES, RULES_FILE
 from deep500.results.scaling import Scaling
@@ -55,6 +57,11 @@ def render_views(views: Sequence[Mapping[str, Any]], comparison: Mapping[str, An
         views: one :func:`view` per run.
         comparison: what the template needs for the comparison of the first run with the others; None without one.
     """
+    return render_template("report.html.j2", views=views, comparison=comparison, several=len(views) > 1)
+
+
+def render_template(name: str, **content: Any) -> str:
+    """One of this folder's pages as text: all is escaped, and no script can run but the page's own."""
     from jinja2 import Environment, FileSystemLoader
     from markupsafe import Markup
 
@@ -69,9 +76,7 @@ def render_views(views: Sequence[Mapping[str, Any]], comparison: Mapping[str, An
     script = (Path(__file__).parent / "report.js").read_text(encoding="utf-8")
     # the page's own policy lets this script run and no other, whatever a name in a manifest may hold
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-    return environment.get_template("report.html.j2").render(
-        views=views, comparison=comparison, several=len(views) > 1, script=Markup(script), script_sha256=digest
-    )
+    return environment.get_template(name).render(script=Markup(script), script_sha256=digest, **content)
 
 
 def view(record: Record, name: str = "") -> dict[str, Any]:
@@ -111,6 +116,7 @@ def view(record: Record, name: str = "") -> dict[str, Any]:
         "scaling_figures": scaling_figures(scaling),
         "ranks": ranks,
         "ranks_figure": ranks_figure(ranks),
+        "checkpointing": checkpointing_view(CheckpointingRecord.read(record.path)),
         "rerun": rerun(manifest),
     }  # fmt: skip
 

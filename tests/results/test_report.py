@@ -92,7 +92,7 @@ def check_accessible(text):
     assert all("aria-label" in nav for nav in page.all("nav")) and page.all("html") == [{"lang": "en"}]
     assert page.headings[0] == 1 and page.headings.count(1) == 1
     assert all(after <= before + 1 for before, after in zip(page.headings, page.headings[1:], strict=False))
-    assert all(cell.get("scope") in ("row", "col") for cell in page.all("th"))
+    assert all(cell.get("scope") in ("row", "col", "rowgroup") for cell in page.all("th"))
     plots = [svg for svg in page.all("svg") if svg.get("class") == "plot"]
     assert len(plots) == len(page.all("figure")) == len(page.all("figcaption"))
     assert all(svg["role"] == "img" and len(svg["aria-label"]) > 30 for svg in plots)

@@ -20,6 +20,7 @@ from deep500.results.claims import write_claims
 from deep500.results.report import render
 from deep500.results.rules import write_rules
 from tests.results.report_cases import HOSTILE, finished
+from tests.results.test_checkpointing import measured as planned
 from tests.results.test_scaling import RANKED, STRONG
 
 MOST_BYTES, MOST_SECONDS = 3_000_000, 20
@@ -49,12 +50,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(folder):
-    """A page of two runs, one with a scaling table and ranks, the other with hostile names."""
+    """A page of two runs, one with a scaling table, ranks and a plan for memory, the other with hostile names."""
     rate = {"type": "rate", "name": "gemm", "flops": 1.0, "bound": 2.0}
     runs = [finished(folder / "runs", labels=["stand-in data"], claims=[rate]),
             finished(folder / "runs", scale=0.5, resolved={"recipe": {HOSTILE: 1}}, labels=[HOSTILE])]  # fmt: skip
     STRONG.write(runs[0].path)
     RANKED.write(runs[0].path)
+    planned().write(runs[0].path)
     write_claims(runs[0].path)
     write_rules(runs[0].path)
     path = folder / "page.html"

@@ -1,0 +1,198 @@
+"""``checkpointing.json``: what a plan for recomputation promised and what was measured, for tables and the report.
+
+It lies in a results folder (schema ``deep500-checkpointing-1``), is written by :meth:`CheckpointingRecord.write`, and
+holds the regions, the profile, memory over time with and without the plan, and plans beside each other. Bytes are whole
+numbers, times are in ``time_unit``; what was not measured is null, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from deep500.errors import ResultsError
+from deep500.measure.statistics import Interval
+from deep500.results.files import read_json, to_json, write_atomic
+from deep500.results.ranks import from_entry, to_entry
+from deep500.training.checkpointing import (
+    CheckpointingPlan,
+    NetworkRegions,
+    ProfileReport,
+    Region,
+    locations,
+    profile_report,
+    recomputing,
+)  # fmt: skip
+from deep500.training.checkpointing.curve import MemoryCurve, memory_curve
+from deep500.training.checkpointing.report import Line
+
+CHECKPOINTING, CHECKPOINTING_SCHEMA = "checkpointing.json", "deep500-checkpointing-1"
+
+
+@dataclass(frozen=True)
+class RegionRow:
+    """A region as a row of a tree.
+
+    Attributes:
+        name, depth: of the region; those nested in it follow, one deeper.
+        tape, snapshot: bytes that it records, and that it keeps if it is checkpointed.
+        time: of one run, in the record's unit.
+        location: its static location, and how many regions share it.
+        candidate, planned: whether it may be checkpointed, and is.
+    """
+
+    name: str
+    depth: int
+    tape: int
+    snapshot: int
+    time: float
+    location: str
+    shared: int
+    candidate: bool
+    planned: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to spend memory and time, predicted and measured.
+
+    Attributes:
+        label: ``"no checkpoints"``, ``"planned, 50 %"``, ...
+        family: short, for legends: ``"none"``, ``"planned"``, ``"greedy"``, ...
+        regions: how many run again; None where the way has no regions.
+        predicted_peak, predicted_time: None where it cannot be predicted.
+        measured_peak, measured_time: None: not measured. Seconds, over steps that took turns with the others'.
+        ratio: measured time over that without checkpoints, step by step in pairs.
+        note: what a reader must know of it.
+    """
+
+    label: str
+    family: str
+    regions: int | None = None
+    predicted_peak: int | None = None
+    predicted_time: float | None = None
+    measured_peak: int | None = None
+    measured_time: Interval | None = None
+    ratio: Interval | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class CheckpointingRecord:
+    """All that a page says about checkpointing one network.
+
+    Attributes:
+        network, batch, backend: what ran, and where; ``"none"`` if nothing did.
+        time_unit: of predictions, ``"s"`` or ``"FLOP"``.
+        budget: bytes that the plan may hold.
+        profile: of a step with every candidate checkpointed.
+        regions: the tree.
+        curves: memory over time, by label; that without the plan first.
+        choices: that without checkpoints first.
+        kept: why what some nodes write is kept wherever they are, by node.
+    """
+
+    network: str
+    batch: int
+    backend: str
+    time_unit: str
+    budget: int
+    profile: ProfileReport
+    regions: tuple[RegionRow, ...]
+    curves: tuple[tuple[str, MemoryCurve], ...]
+    choices: tuple[Choice, ...]
+    kept: tuple[tuple[str, str], ...] = ()
+
+    def write(self, folder: Path) -> Path:
+        """Write ``checkpointing.json`` into a results folder; raises ResultsError."""
+        content = {"schema": CHECKPOINTING_SCHEMA, **asdict(self), "choices": [_to_json(c) for c in self.choices]}
+        content["curves"] = [{"label": label, **curve._asdict()} for label, curve in self.curves]
+        write_atomic(folder / CHECKPOINTING, to_json(content) + "\n")
+        return folder / CHECKPOINTING
+
+    @classmethod
+    def read(cls, folder: Path) -> CheckpointingRecord | None:
+        """From a results folder, None where there is none; raises ResultsError for a file that is not one of ours."""
+        path = folder / CHECKPOINTING
+        if not path.exists():
+            return None
+        content = read_json(path)
+        if content.pop("schema", None) != CHECKPOINTING_SCHEMA:
+            raise ResultsError(f"{path}: got another schema than {CHECKPOINTING_SCHEMA!r}; expected it: make it anew")
+        try:
+            report = content.pop("profile")
+            report["lines"] = tuple(Line(**line) for line in report["lines"])
+            curves = tuple((one.pop("label"), _curve(**one)) for one in content.pop("curves"))
+            return cls(
+                profile=ProfileReport(**report), curves=curves,
+                regions=tuple(RegionRow(**row) for row in content.pop("regions")),
+                choices=tuple(_from_json(one) for one in content.pop("choices")),
+                kept=tuple((node, why) for node, why in content.pop("kept")), **content,
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError) as error:
+            raise ResultsError(
+                f"{path}: got a file that lacks or adds {error}; expected {CHECKPOINTING_SCHEMA}"
+            ) from error
+
+
+def _to_json(choice: Choice) -> dict[str, Any]:
+    times = {name: getattr(choice, name) for name in ("measured_time", "ratio")}
+    return {**asdict(choice), **{name: None if t is None else to_entry(t) for name, t in times.items()}}
+
+
+def _from_json(content: dict[str, Any]) -> Choice:
+    times = {name: content[name] and from_entry(content[name]) for name in ("measured_time", "ratio")}
+    return Choice(**{**content, **times})
+
+
+def _curve(at: Sequence[float], held: Sequence[int], turn: float | None) -> MemoryCurve:
+    return MemoryCurve(tuple(at), tuple(held), turn)
+
+
+def record_of(found: NetworkRegions, plan: CheckpointingPlan, backend: str = "none",
+              choices: Sequence[Choice] = ()) -> CheckpointingRecord:  # fmt: skip
+    """What regions and a plan for them say, before or after anything ran.
+
+    Args:
+        found: the regions, with the times that the plan rests on.
+        plan: made for them.
+        backend: where steps were measured; ``"none"`` if nothing ran.
+        choices: what was measured; the plan and the step without it, as predicted, if there are none.
+
+    Example:
+        >>> from deep500.networks import add_loss, create
+        >>> from deep500.training.checkpointing import find_regions, plan_network
+        >>> network = add_loss(create("resnet", depth=8))
+        >>> record = record_of(find_regions(network, batch=2), plan_network(network, 0.9, batch=2))
+        >>> [choice.label for choice in record.choices], record.choices[0].measured_peak
+        (['no checkpoints', 'planned'], None)
+    """
+    again = recomputing(found.step, [region.values for region in plan.regions])
+    without, planned = memory_curve(found), memory_curve(found, again)
+    base = plan.predicted_time - plan.predicted_extra
+    if not choices:
+        count = len(plan.regions)
+        choices = (
+            Choice("no checkpoints", "none", 0, without.peak, base),
+            Choice("planned", "planned", count, plan.predicted_peak, plan.predicted_time),
+        )
+    report = profile_report(found.root, locations(found.root), time_unit=found.time_unit)
+    return CheckpointingRecord(
+        found.step.network.name, plan.batch, backend, found.time_unit, plan.budget, report, tuple(_rows(found, plan)),
+        (("no checkpoints", without), ("planned", planned)), tuple(choices), tuple(found.kept.items()),
+    )  # fmt: skip
+
+
+def _rows(found: NetworkRegions, plan: CheckpointingPlan) -> Iterator[RegionRow]:
+    places, names = locations(found.root), {region.name for region in plan.regions}
+
+    def walk(region: Region, depth: int) -> Iterator[RegionRow]:
+        shared = len(places.get(region.place, ()))
+        yield RegionRow(region.name, depth, region.full_tape, region.snapshot, region.total_time, region.place, shared,
+                        shared > 0, region.name in names)  # fmt: skip
+        for child in region.children:
+            yield from walk(child, depth + 1)
+
+    yield from walk(found.root, 0)

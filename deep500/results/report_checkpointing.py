@@ -1,0 +1,172 @@
+"""What the report shows of checkpointing: memory over time, ways beside each other, profile, tree of regions."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from deep500.measure.statistics import Interval
+from deep500.results.checkpointing import CheckpointingRecord, Choice
+from deep500.results.figures import Figure, unit_for
+from deep500.results.report_svg import Axis, Plot
+from deep500.training.checkpointing.report import HEADINGS
+
+BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+WORK = ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP"))
+PREDICTED, MEASURED = 4, 8
+"""Sizes of points."""
+
+
+def scale(value: float, unit: str) -> tuple[float, str]:
+    """The factor and the name under which a number of bytes (``"B"``), operations or seconds is short.
+
+    Example:
+        >>> scale(187_254_892, "B"), scale(0.002, "s")
+        ((1e-06, 'MB'), (1000.0, 'ms'))
+    """
+    if unit == "s":
+        return unit_for(value)
+    sizes = BYTES if unit == "B" else WORK
+    return next((1 / size, name) for size, name in sizes if abs(value) >= size or size == 1.0)
+
+
+def amount(value: float | None, unit: str) -> str:
+    """A number with its unit, ``not measured`` for None.
+
+    Example:
+        >>> amount(187_254_892, "B"), amount(1.29e10, "FLOP"), amount(None, "s")
+        ('187.3 MB', '12.9 GFLOP', 'not measured')
+    """
+    if value is None:
+        return "not measured"
+    factor, name = scale(value, unit)
+    return f"{factor * value:.4g} {name}"
+
+
+def checkpointing_view(record: CheckpointingRecord | None) -> dict[str, Any] | None:
+    """What the template needs; None where nothing was planned."""
+    if record is None:
+        return None
+    groups = [(HEADINGS[name], list(lines)) for name, lines in groupby(record.profile.lines, lambda line: line.group)]
+    unit = record.time_unit
+    return {
+        "record": record,
+        "sentence": sentence(record),
+        "figures": [one for one in (memory_figure(record), front_figure(record)) if one is not None],
+        "rows": [choice_row(choice, record.choices[0], unit) for choice in record.choices],
+        "groups": [(heading, [[line.place, f"{line.instances}", amount(line.time, unit), signed(line.memory),
+                               amount(line.peak, "B"), amount(line.step, unit)] for line in lines])
+                   for heading, lines in groups],
+        "profile": f"{amount(record.profile.peak, 'B')} at most, {amount(record.profile.step, unit)}",
+        "tree": [(row, amount(row.tape, "B"), amount(row.snapshot, "B"), amount(row.time, unit))
+                 for row in record.regions],
+    }  # fmt: skip
+
+
+def signed(size: int) -> str:
+    """A change in bytes.
+
+    Example:
+        >>> signed(-1500), signed(0)
+        ('-1.5 kB', '0 B')
+    """
+    return ("+" if size > 0 else "") + amount(size, "B")
+
+
+def sentence(record: CheckpointingRecord) -> str:
+    """The plan in one sentence."""
+    full, planned = (curve.peak for _, curve in record.curves[:2])
+    again = sum(row.planned for row in record.regions)
+    all_of_them = sum(row.candidate for row in record.regions)
+    text = (f"{record.network}, batch {record.batch}: a step holds {amount(full, 'B')} without checkpoints and "
+            f"{amount(planned, 'B')} ({_share(planned, full)}) with the plan, by the graph; {again} of {all_of_them} "
+            f"candidate regions run again, within {amount(record.budget, 'B')}.")  # fmt: skip
+    if record.time_unit != "s":
+        text += " Nothing was timed for the plan: counted operations stand in for times."
+    return text
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.3g} %"
+
+
+def choice_row(choice: Choice, base: Choice, unit: str) -> list[str]:
+    """Cells: regions, predicted and measured peak, their ratio, predicted and measured time, note."""
+    off = ""
+    if choice.predicted_peak and choice.measured_peak is not None:
+        off = f"{100 * (choice.measured_peak / choice.predicted_peak - 1):+.2f} %"
+    return [
+        choice.label,
+        "" if choice.regions is None else str(choice.regions),
+        _of(choice.predicted_peak, base.predicted_peak, "not predicted"),
+        _of(choice.measured_peak, base.measured_peak, "not measured"),
+        off,
+        "not predicted" if choice.predicted_time is None or not base.predicted_time
+        else f"{choice.predicted_time / base.predicted_time:.3f}",
+        "not measured" if choice.ratio is None else _interval(choice.ratio),
+        "not measured" if choice.measured_time is None else amount(choice.measured_time.median, "s"),
+        choice.note,
+    ]  # fmt: skip
+
+
+def _of(part: int | None, whole: int | None, absent: str) -> str:
+    return absent if part is None else amount(part, "B") + (f" ({_share(part, whole)})" if whole else "")
+
+
+def _interval(ratio: Interval) -> str:
+    middle, low, high = ratio
+    return f"{middle:.3f}" + ("" if low is None else f" [{low:.3f}, {high:.3f}]")
+
+
+def memory_figure(record: CheckpointingRecord) -> Figure:
+    """Bytes held over one step, without and with the plan; dashed: the budget."""
+    curves = [curve for _, curve in record.curves]
+    across, unit = scale(max(curve.at[-1] for curve in curves), record.time_unit)
+    up, size = scale(max(curve.peak for curve in curves), "B")
+    name = f"time within the step ({unit})" if record.time_unit == "s" else f"work done within the step ({unit})"
+    peaks = ", ".join(f"{label} {amount(curve.peak, 'B')}" for label, curve in record.curves)
+    plot = Plot(Axis(0, 1.02 * across * max(c.at[-1] for c in curves), name),
+                Axis(0, 1.08 * up * max(c.peak for c in curves), f"held ({size})"),
+                f"memory over one step; highest: {peaks}")  # fmt: skip
+    for colour, curve in enumerate(curves):
+        at, held = across * np.array(curve.at), up * np.array([*curve.held, curve.held[-1]])
+        plot.line(at, held, colour, stairs=True)
+    plot.rule(y=up * record.budget)
+    plot.legend([label for label, _ in record.curves])
+    turn = curves[0].turn
+    caption = f"highest: {peaks}; dashed: budget {amount(record.budget, 'B')}; predicted from the graph, node by node"
+    caption += "" if turn is None else f"; without checkpoints the backward pass begins at {across * turn:.3g} {unit}"
+    return Figure.of("When is how much memory held?", plot, caption, len(curves[0].held))
+
+
+def front_figure(record: CheckpointingRecord) -> Figure | None:
+    """Time over memory, relative to the step without checkpoints; None where there is nothing to compare."""
+    base, families = record.choices[0], list(dict.fromkeys(choice.family for choice in record.choices[1:]))
+    places = [(colour, *place) for colour, family in enumerate(families) for choice in record.choices[1:]
+              if choice.family == family for place in _places(choice, base)]  # fmt: skip
+    if len(record.choices) < 3 or not places:
+        return None
+    x, y = ([1.0 if i == 2 else 100.0, *(place[i] for place in places)] for i in (1, 2))
+    plot = Plot(Axis.around(x, "peak memory (% of that without checkpoints)"), Axis.around(y, "time per step (ratio)"),
+                f"time over memory of {len(record.choices) - 1} ways to checkpoint")  # fmt: skip
+    plot.rule(y=1.0)
+    for colour, at, ratio, kind in places:
+        plot.points([at], [ratio], colour, kind)
+    plot.legend(families)
+    measured = [c.ratio.n for c in record.choices[1:] if c.ratio is not None]
+    caption = "small: predicted" + ("; large: measured" if measured else "; nothing was measured")
+    return Figure.of("What does less memory cost?", plot, caption, min(measured, default=1))
+
+
+def _places(choice: Choice, base: Choice) -> list[tuple[float, float, int]]:
+    """Where a choice stands: as predicted, and as measured."""
+    found = []
+    if choice.predicted_peak is not None and choice.predicted_time is not None:
+        if base.predicted_peak and base.predicted_time:
+            at = (100 * choice.predicted_peak / base.predicted_peak, choice.predicted_time / base.predicted_time)
+            found.append((*at, PREDICTED))
+    if choice.measured_peak is not None and base.measured_peak and choice.ratio is not None:
+        found.append((100 * choice.measured_peak / base.measured_peak, choice.ratio.median, MEASURED))
+    return found
