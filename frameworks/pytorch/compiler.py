@@ -89,7 +89,7 @@ def compile_program(
     writer = _Writer(program, tensors, device)
     writer.write()
     module = NetworkModule(writer.root, writer.graph, "Network")
-    module.meta.update(program=program, consulted=writer.consulted, places=writer.places)
+    module.meta.update(program=program, consulted=writer.consulted, places=writer.places, sources=writer.sources)
     return module
 
 
@@ -160,6 +160,7 @@ class _Writer:
         self.env: dict[str, Any] = {}
         self.host: set[str] = set()
         self.places: dict[str, str] = {}  # names in the code -> the network's node that they come from
+        self.sources: dict[str, str] = {}  # names in the code -> the name of the node that they come from
         self.consulted: set[str] = set()  # parameters whose values may stand in the code
         self.folded: dict[str, np.ndarray] = dict(program.constants)
         self.taken = {*dir(fx.GraphModule), "training", "graph", *program.attributes.values()}
@@ -188,8 +189,9 @@ class _Writer:
                 else:
                     self.call(node)
             place = f"node {node.name!r} ({f'{node.domain}.' if node.domain else ''}{node.op_type})"
-            new = islice(reversed(self.graph.nodes), len(self.graph.nodes) - written)
-            self.places.update((line.name, place) for line in new)
+            new = [line.name for line in islice(reversed(self.graph.nodes), len(self.graph.nodes) - written)]
+            self.places.update(dict.fromkeys(new, place))
+            self.sources.update(dict.fromkeys(new, node.name))
         results = [self.on_device(name) for name in self.program.outputs]
         self.graph.output(results[0] if len(results) == 1 else tuple(results))
 

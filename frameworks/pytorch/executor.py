@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from deep500.devices import Device, fall_back, to_device
-from deep500.errors import InputError, NetworkError, nearest
+from deep500.errors import InputError, NetworkError, UnsupportedOperator, nearest
 from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute_names, compile_program
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.pytorch.failures import failure
@@ -24,10 +24,14 @@ from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, f
 from deep500.networks.graph import Network, Parameter
 from deep500.networks.program import from_network
 
+RECOMPUTE = ("checkpoint", "explicit")
+"""Ways to follow a checkpointing plan; see :func:`from_model`."""
+
 
 def from_model(
-    network: Network, device: Device | str | None = None, compile: bool = False, strict: bool = False
-) -> Executor:
+    network: Network, device: Device | str | None = None, compile: bool = False, strict: bool = False,
+    recompute: str = "checkpoint",
+) -> Executor:  # fmt: skip
     """An executor for a network.
 
     Args:
@@ -35,9 +39,13 @@ def from_model(
         device: the processor if None; without a GPU, a ``GPUDevice`` falls back to it with a warning.
         compile: pass the module through ``torch.compile`` (seconds per input shape; needs a C++ compiler on the CPU).
         strict: raise MissingDevice instead of falling back.
+        recompute: how a checkpointing plan is followed, if one is set: ``"checkpoint"`` by non-reentrant
+            ``torch.utils.checkpoint``, ``"explicit"`` by a tape of our own, whose memory is what the plan predicts and
+            which takes less time. Gradients are the same bits either way.
 
     Raises:
         UnsupportedOperator: naming every node that cannot be run.
+        InputError: another way to recompute.
 
     Example:
         >>> from deep500.networks import create
@@ -45,7 +53,7 @@ def from_model(
         >>> sorted(executor.module.state_dict())[:2]
         ['fc1_bias', 'fc1_weight']
     """
-    return Executor(network, device, compile, strict)
+    return Executor(network, device, compile, strict, recompute)
 
 
 def from_onnx(
@@ -119,13 +127,14 @@ class _Gradient:
 
 @dataclass
 class Compiled:
-    """A module for one selection of outputs, how to call it, and what it wants."""
+    """A module for one selection of outputs, how to call it, what it wants, and how to go backward from the loss."""
 
     module: Any
     call: Callable[..., Any]
     inputs: list[str]
     outputs: tuple[str, ...]
     check: InputCheck
+    backward: Callable[[torch.Tensor], Any] = torch.Tensor.backward
 
 
 class Executor(GraphExecutor):
@@ -139,8 +148,14 @@ class Executor(GraphExecutor):
     network: TorchNetwork
 
     def __init__(
-        self, network: Network, device: Device | str | None = None, compile: bool = False, strict: bool = False
-    ) -> None:
+        self, network: Network, device: Device | str | None = None, compile: bool = False, strict: bool = False,
+        recompute: str = "checkpoint",
+    ) -> None:  # fmt: skip
+        if recompute not in RECOMPUTE:
+            raise InputError(
+                f"got recompute={recompute!r}; expected one of {RECOMPUTE}: {nearest(recompute, RECOMPUTE)}"
+            )
+        self.recompute = recompute
         self._prepare(device, compile, strict)
         self.network = TorchNetwork(network, self)
         self._main()
@@ -155,6 +170,7 @@ class Executor(GraphExecutor):
         self.gradients: dict[str, _Gradient] = {}
         self._sources: dict[str, Parameter] = {}
         self._compiled: dict[tuple[str, ...], Compiled] = {}
+        self._planned: dict[tuple[str, ...], Compiled] = {}  # training under a checkpointing plan
         self._trainable: list[torch.Tensor] = []
         self._watcher: Callable[[str, Any], None] | None = None
         self._hooks: list[Any] = []
@@ -189,7 +205,7 @@ class Executor(GraphExecutor):
         """Take note of the present tensors and forget what was compiled."""
         self._trainable = [t for t in self.tensors.values() if isinstance(t, torch.nn.Parameter)]
         self.gradients = {gradient_name(n): _Gradient(self.tensors[n]) for n in self.network.trainable()}
-        self._compiled, self._version = {}, self.network.version
+        self._compiled, self._planned, self._version = {}, {}, self.network.version
         if self._watcher is not None:
             self.watch_gradients(self._watcher)
 
@@ -224,6 +240,27 @@ class Executor(GraphExecutor):
         self._compiled[outputs] = compiled
         return compiled
 
+    def _training(self, outputs: tuple[str, ...], loss: str) -> Compiled:
+        """What a training run calls: the compiled network, or what a checkpointing plan makes of it."""
+        plan = self.checkpointing
+        if plan is None:
+            return self._compile(outputs)
+        if outputs not in self._planned:
+            from deep500.frameworks.pytorch.recompute import planned
+
+            plan.check(self.network, plan.batch)  # it may have been edited since
+            regions = [region.values for region in plan.regions]
+            self._planned[outputs] = planned(self._compile(outputs), self.network, regions, loss, self.recompute)
+        return self._planned[outputs]
+
+    def _forget_training(self) -> None:
+        if self.compile:
+            raise UnsupportedOperator(
+                "got a checkpointing plan for an executor with compile=True; expected compile=False, as torch.compile "
+                "decides by itself what is computed again: use one of them"
+            )
+        self._planned = {}
+
     # -- running ----------------------------------------------------------------------------------------------------
     def inference(self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, torch.Tensor]:
         """Run forward in evaluation mode without recording gradients (see the base class)."""
@@ -253,10 +290,11 @@ class Executor(GraphExecutor):
     def inference_and_backprop(self, inputs: Mapping[str, Any], loss: str = "loss") -> dict[str, torch.Tensor]:
         """Run forward in training mode, then backward (see the base class)."""
         self.refresh()
+        self._check_planned(inputs, loss)
         outputs = tuple(self.network.outputs)
         if loss not in outputs:
             outputs = (*outputs, find_loss(self.network, loss))
-        compiled = self._compile(outputs)
+        compiled = self._training(outputs, loss)
         compiled.check(inputs)
         module, events = compiled.module, self.events
         if not module.training:
@@ -275,7 +313,7 @@ class Executor(GraphExecutor):
         if events.before_backward:
             events.emit(events.before_backward, self)
         try:
-            goal.backward()
+            compiled.backward(goal)
         except (RuntimeError, IndexError) as error:
             if ours := failure(error, module, "backward"):
                 raise ours from error
@@ -335,7 +373,7 @@ class Executor(GraphExecutor):
     def forget_constant(self, name: str) -> None:
         """A parameter was written: if its value may stand in the code, compile again."""
         if name in self._read_as_constants:
-            self._compiled = {}
+            self._compiled, self._planned = {}, {}
 
     def reseed(self, seed: int) -> None:
         """Seed torch's generators, which Dropout draws from; they belong to the whole process."""

@@ -56,5 +56,6 @@ def _node(trace: TracebackType | None, module: Any) -> str | None:
     for frame in traceback.extract_tb(trace):
         if frame.filename.startswith(_GENERATED):  # the first: further ones are code of sub-graphs
             name = re.match(r"\s*(\w+) = ", frame.line or "")
-            return module.meta["places"].get(name[1]) if name else None
+            if name and (place := module.meta["places"].get(name[1])):  # none for a region of a checkpointing plan
+                return place
     return None

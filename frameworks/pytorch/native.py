@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import torch
 
 from deep500.devices import Device
-from deep500.errors import InputError, NetworkError
+from deep500.errors import InputError, NetworkError, UnsupportedOperator
 from deep500.frameworks.pytorch.dtypes import NAMES, from_array, to_array
 from deep500.frameworks.pytorch.executor import Compiled, Executor, TorchNetwork
 from deep500.networks.executor import InputCheck
@@ -108,6 +108,12 @@ class NativeExecutor(Executor):
 
     def refresh(self) -> None:
         """Nothing can have been edited."""
+
+    def _forget_training(self) -> None:
+        raise UnsupportedOperator(
+            "got a checkpointing plan for a native module; expected a Network of operators, of which some can run "
+            "again: build it with deep500.networks and use from_model, or call torch.utils.checkpoint in the module"
+        )
 
     def _compile(self, outputs: tuple[str, ...]) -> Compiled:
         if outputs in self._compiled:

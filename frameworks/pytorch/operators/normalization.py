@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,12 +15,28 @@ from deep500.frameworks.pytorch.operators.table import op, positive
 Tensor = torch.Tensor
 
 
+_again = threading.local()  # backward passes may run in threads of the framework's own
+
+
+@contextmanager
+def running_again() -> Iterator[None]:
+    """While values are computed again, running statistics stay as the first run left them."""
+    before = getattr(_again, "on", False)
+    _again.on = True
+    try:
+        yield
+    finally:
+        _again.on = before
+
+
 def batch_norm(
     x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, training: bool, momentum: float,
     epsilon: float,
 ) -> Tensor:  # fmt: skip
     """BatchNormalization that follows the executor's mode: while training it normalises with the batch's statistics and
     updates the running ones in place, the variance unbiased. ``momentum`` is the weight of the new, as in torch."""
+    if training and getattr(_again, "on", False):
+        mean, variance = mean.clone(), variance.clone()  # as many tensors as before, for torch counts what it saves
     return F.batch_norm(x, mean, variance, scale, bias, training, momentum, epsilon)
 
 

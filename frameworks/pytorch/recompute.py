@@ -1,0 +1,110 @@
+"""Checkpointing plans by PyTorch's own means: every region is a module that runs under ``torch.utils.checkpoint``.
+
+Non-reentrant, so one graph of gradients covers the whole step: hooks, shared parameters and nested regions work as
+without a plan. The generator of random numbers is put back before a region draws again, and running statistics are
+written in the first run only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils.checkpoint import checkpoint
+
+from deep500.frameworks.pytorch.compiler import NetworkModule
+from deep500.frameworks.pytorch.operators.normalization import running_again
+from deep500.frameworks.pytorch.split import Cutter, Stretch
+from deep500.frameworks.pytorch.tape import Tape
+from deep500.networks.graph import Network
+
+
+def planned(compiled: Any, network: Network, regions: Sequence[Collection[str]], loss: str, recompute: str) -> Any:
+    """What a training run calls under a plan.
+
+    Args:
+        compiled: the :class:`~deep500.frameworks.pytorch.executor.Compiled` network without a plan.
+        network: that it was compiled from.
+        regions: for each region the values that its nodes write.
+        loss: the output that is differentiated.
+        recompute: ``"checkpoint"`` or ``"explicit"``.
+    """
+    cutter = Cutter(compiled.module, network.nodes, regions, loss)
+    if recompute == "explicit":
+        tape = Tape(compiled.module, cutter)
+        return replace(compiled, call=tape, backward=tape.backward)
+    module = checkpointed(compiled.module, cutter)
+    return replace(compiled, module=module, call=module)
+
+
+class Again(torch.nn.Module):
+    """A region: run in the forward pass without keeping what it records, and again when that is first needed.
+
+    Args:
+        body: a function of all that the region reads.
+        random: whether it draws random numbers.
+    """
+
+    def __init__(self, body: torch.nn.Module, random: bool) -> None:
+        super().__init__()
+        self.body, self.random = body, random
+
+    def forward(self, *args: Any) -> Any:
+        """What the body returns."""
+        return checkpoint(
+            self.body, *args, use_reentrant=False, preserve_rng_state=self.random,
+            context_fn=lambda: (nullcontext(), running_again()),
+        )  # fmt: skip
+
+
+def checkpointed(module: NetworkModule, cutter: Cutter) -> NetworkModule:
+    """The same module, with its parameters, in which a plan's regions run again.
+
+    Args:
+        module: as compiled without a plan.
+        cutter: knows the plan's regions.
+    """
+    given = cutter.given
+    root: dict[str, Any] = {
+        str(line.target): getattr(module, str(line.target)) for line in given if line.op == "get_attr"
+    }
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    for line in sorted(given, key=lambda line: line.op != "placeholder"):
+        copies[line] = graph.node_copy(line)
+    _write(graph, copies, cutter.cut(), root)
+    graph.output(fx.map_arg(cutter.output.args[0], copies.__getitem__))
+    planned = NetworkModule(root, graph, "Network")
+    planned.meta.update(module.meta)
+    return planned
+
+
+def _write(graph: fx.Graph, copies: dict[fx.Node, fx.Node], stretches: Sequence[Stretch], root: dict[str, Any]) -> None:
+    """Write stretches into a graph; ``root`` takes the regions' modules."""
+    for stretch in stretches:
+        if not stretch.again:
+            for line in stretch.lines:
+                copies[line] = graph.node_copy(line, copies.__getitem__)
+            continue
+        name = f"region_{len(root)}"
+        while name in root:
+            name += "_"
+        root[name] = Again(_body(stretch), stretch.random)
+        results = graph.call_module(name, tuple(copies[line] for line in stretch.inputs))
+        for i, line in enumerate(stretch.outputs):
+            copies[line] = graph.call_function(_item, (results, i))
+
+
+def _body(stretch: Stretch) -> fx.GraphModule:
+    graph, root = fx.Graph(), dict[str, Any]()
+    copies = {line: graph.placeholder(line.name) for line in stretch.inputs}
+    _write(graph, copies, stretch.parts, root)
+    graph.output(tuple(copies[line] for line in stretch.outputs))
+    return fx.GraphModule(root, graph, "Region")
+
+
+def _item(results: Sequence[Any], index: int) -> Any:
+    return results[index]

@@ -1,0 +1,144 @@
+"""The code of a network cut along the regions of a checkpointing plan, which are run again in the backward pass.
+
+Lines of code belong to the region of the network's node that they come from. Consecutive lines of one region become a
+module of their own, a function of everything that it reads, parameters included; a region may have more than one such
+stretch, where a node that must not run again stands in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from torch import fx
+
+from deep500.networks.node import Node
+from deep500.training.checkpointing.purity import RANDOM, impurity
+
+Path = tuple[int, ...]
+"""Numbers of the regions that a line belongs to, outermost first; () outside of all."""
+
+
+@dataclass
+class Stretch:
+    """Consecutive lines of code.
+
+    Attributes:
+        lines: in order.
+        again: whether they run again in the backward pass.
+        inputs, outputs: lines of others that they read, and theirs that others read.
+        parts: what runs again, cut along the regions inside; empty for lines that are recorded as they are.
+        random: whether one of them draws random numbers.
+    """
+
+    lines: list[fx.Node]
+    again: bool
+    inputs: list[fx.Node]
+    outputs: list[fx.Node]
+    parts: list[Stretch]
+    random: bool
+
+
+class Cutter:
+    """Cuts one module's code.
+
+    Args:
+        module: a :class:`~deep500.frameworks.pytorch.compiler.NetworkModule`.
+        nodes: the network's, which the module was compiled from.
+        regions: for each region the values that its nodes write; nested or disjoint.
+        loss: the output that is differentiated.
+    """
+
+    def __init__(self, module: Any, nodes: Iterable[Node], regions: Sequence[Collection[str]], loss: str) -> None:
+        self.graph: fx.Graph = module.graph
+        ordered = sorted((frozenset(region) for region in regions), key=len, reverse=True)
+        self.homes, self.drawing = _homes(nodes, ordered)
+        self.sources = {line: self._node(name) for line, name in module.meta["sources"].items()}
+        self.output = next(line for line in self.graph.nodes if line.op == "output")
+        results = self.output.args[0]
+        self.results = list(results) if isinstance(results, tuple) else [results]
+        self.loss = self.results[module.program.outputs.index(loss)]
+
+    def cut(self) -> list[Stretch]:
+        """The outermost stretches, in an order in which they can run."""
+        return self._stretches(self._together(), 0, set(self.results))
+
+    @property
+    def given(self) -> list[fx.Node]:
+        """What lines read that no line computes: inputs, parameters and constants."""
+        return [line for line in self.graph.nodes if line.op in ("placeholder", "get_attr")]
+
+    def _node(self, name: str) -> str:
+        """The network's node of a node that was compiled: itself, or the one whose function body it is from."""
+        while name and name not in self.homes:
+            name = name.rpartition("/")[0]
+        return name
+
+    def _path(self, line: fx.Node) -> Path:
+        return self.homes.get(self.sources.get(line.name, ""), ())
+
+    def _together(self) -> list[fx.Node]:
+        """The lines that compute, those off the loss's path (a measure of quality, say) moved behind a region."""
+        needed, waiting = set(), [self.loss]
+        while waiting:
+            line = waiting.pop()
+            if line not in needed:
+                needed.add(line)
+                waiting.extend(line.all_input_nodes)
+        found: list[fx.Node] = []
+        later: list[fx.Node] = []
+        current: Path = ()
+        for line in self.graph.nodes:
+            if line.op in ("placeholder", "get_attr", "output"):
+                continue
+            path = self._path(line)
+            if current and not path and line not in needed and not self._random([line]):
+                later.append(line)
+                continue
+            if path[:1] != current[:1]:
+                found, later, current = found + later, [], path
+            found.append(line)
+        return found + later
+
+    def _random(self, lines: Iterable[fx.Node]) -> bool:
+        return any(self.sources.get(line.name) in self.drawing for line in lines)
+
+    def _stretches(self, lines: list[fx.Node], depth: int, wanted: set[fx.Node]) -> list[Stretch]:
+        """Cut lines along the regions at one depth; ``wanted`` are those that others read."""
+        groups = [list(group) for _, group in groupby(lines, lambda line: self._path(line)[depth : depth + 1])]
+        read = [{source for line in group for source in line.all_input_nodes} for group in groups]
+        found: list[Stretch] = []
+        for i, group in enumerate(groups):
+            later = wanted.union(*read[i + 1 :])
+            own = set(group)
+            inputs = list(dict.fromkeys(s for line in group for s in line.all_input_nodes if s not in own))
+            outputs = [line for line in group if line in later]
+            again = len(self._path(group[0])) > depth
+            parts = self._stretches(group, depth + 1, set(outputs)) if again else []
+            found.append(Stretch(group, again, inputs, outputs, parts, self._random(group)))
+        return found
+
+
+def _homes(nodes: Iterable[Node], regions: Sequence[frozenset[str]]) -> tuple[dict[str, Path], set[str]]:
+    """By node's name: the regions it is in, none if it must not run again; and which nodes draw random numbers."""
+    homes: dict[str, Path] = {}
+    drawing: set[str] = set()
+    for node in nodes:
+        random = node.op_type in RANDOM and not node.domain
+        if random:
+            drawing.add(node.name)  # the generator's state is put back, so these may run again
+        inside = random or not impurity(node)
+        homes[node.name] = tuple(i for i, region in enumerate(regions) if inside and not region.isdisjoint(node.writes))
+    return homes, drawing
+
+
+def as_graph(lines: Sequence[fx.Node], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> fx.Graph:
+    """Lines as a function of their inputs, which returns a tuple."""
+    graph = fx.Graph()
+    copies = {line: graph.placeholder(line.name) for line in inputs}
+    for line in lines:
+        copies[line] = graph.node_copy(line, copies.__getitem__)
+    graph.output(tuple(copies[line] for line in outputs))
+    return graph

@@ -1,0 +1,217 @@
+"""Checkpointing plans by a tape of our own: memory is what the plan's model says, to the byte.
+
+The forward pass keeps a list of what to reverse: stretches that were recorded, each with a graph of gradients of its
+own, and regions, each with what it read. The backward pass takes entries off its end; a region is run again under a
+tape of its own. Unlike ``torch.utils.checkpoint`` nothing is hooked into the saving of tensors, which costs less time;
+gradients are the same bits, since every stretch is differentiated by PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from deep500.frameworks.pytorch.compiler import NetworkModule
+from deep500.frameworks.pytorch.operators.normalization import running_again
+from deep500.frameworks.pytorch.split import Cutter, Stretch, as_graph
+
+
+@dataclass
+class _Part:
+    """A stretch as code, and the names of values that nobody reads after it."""
+
+    run: Any
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    again: bool
+    random: bool
+    parts: list[_Part]
+    done: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Recorded:
+    """What a recorded stretch read, as leaves, and what it wrote, with its graph."""
+
+    leaves: dict[str, torch.Tensor]
+    results: dict[str, torch.Tensor]
+
+
+@dataclass
+class _Snapshot:
+    """What a region needs to run again."""
+
+    part: _Part
+    given: dict[str, Any]
+    generator: Any
+
+
+class Tape:
+    """One training step under a plan; call it with the inputs in order, then :meth:`backward`.
+
+    Args:
+        module: as compiled without a plan; shares its parameters.
+        cutter: knows the plan's regions.
+    """
+
+    def __init__(self, module: NetworkModule, cutter: Cutter) -> None:
+        self.module = module
+        given = cutter.given
+        self.inputs = [line.name for line in given if line.op == "placeholder"]
+        self.attributes = {line.name: str(line.target) for line in given if line.op == "get_attr"}
+        self.outputs = [line.name for line in cutter.results]
+        self.loss = cutter.loss.name
+        self.parts = _compiled(cutter.cut(), self.outputs)
+        self.several = {name for name, count in _uses(self.parts).items() if count > 1 and name in self.attributes}
+        self.entries: list[_Recorded | _Snapshot] = []
+        self.active: set[str] = set()  # values that have a gradient
+
+    # -- the step ---------------------------------------------------------------------------------------------------
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        """The outputs, detached; the loss is a leaf that wants a gradient if parameters influence it."""
+        self.active = set()
+        env = {name: self._attribute(name) for name in self.attributes} | dict(zip(self.inputs, inputs, strict=True))
+        self.entries = self._forward(self.parts, env)
+        found = [env[name] for name in self.outputs]
+        del env
+        at = self.outputs.index(self.loss)
+        found[at] = found[at].detach().requires_grad_(self.loss in self.active)
+        return tuple(found)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Leave gradients in the parameters, reversing the last call."""
+        gradients = {self.loss: torch.ones_like(loss)}
+        entries, self.entries = self.entries, []
+        self._backward(entries, gradients)
+        for name in self.several & gradients.keys():
+            torch.autograd.backward(getattr(self.module, self.attributes[name]), gradients.pop(name))
+
+    def _attribute(self, name: str) -> Any:
+        value = getattr(self.module, self.attributes[name])
+        if name in self.several and isinstance(value, torch.nn.Parameter) and value.requires_grad:
+            self.active.add(name)  # hooks on it wait until its last use is reversed
+            return value.detach()
+        return value
+
+    def _forward(self, parts: Sequence[_Part], env: dict[str, Any]) -> list[_Recorded | _Snapshot]:
+        entries: list[_Recorded | _Snapshot] = []
+        for part in parts:
+            entries.append(self._again(part, env) if part.again else self._record(part, env))
+            for name in part.done:
+                env.pop(name, None)
+        return entries
+
+    def _record(self, part: _Part, env: dict[str, Any]) -> _Recorded:
+        leaves = {name: env[name].detach().requires_grad_() for name in part.inputs if name in self.active}
+        with torch.enable_grad():
+            results = part.run(*[leaves.get(name, env[name]) for name in part.inputs])
+        found = dict(zip(part.outputs, results, strict=True))
+        recorded = {name: value for name, value in found.items() if _wants_gradient(value)}
+        self.active.update(recorded)
+        env.update((name, value.detach() if name in recorded else value) for name, value in found.items())
+        return _Recorded(leaves, recorded)
+
+    def _again(self, part: _Part, env: dict[str, Any]) -> _Snapshot:
+        given = {name: env[name] for name in part.inputs}
+        generator = _generator_state(given.values()) if part.random else None
+        with torch.no_grad():
+            found = dict(zip(part.outputs, part.run(*given.values()), strict=True))
+        if any(name in self.active or _wants_gradient(value) for name, value in given.items()):
+            self.active.update(n for n, v in found.items() if isinstance(v, torch.Tensor) and v.is_floating_point())
+        env.update(found)
+        return _Snapshot(part, given, generator)
+
+    def _backward(self, entries: list[_Recorded | _Snapshot], gradients: dict[str, torch.Tensor]) -> None:
+        while entries:
+            entry = entries.pop()
+            if isinstance(entry, _Snapshot):
+                with _generator(entry.generator), running_again():
+                    inner = self._forward(entry.part.parts, entry.given)
+                del entry
+                self._backward(inner, gradients)
+            else:
+                goals = [(value, gradients.pop(name)) for name, value in entry.results.items() if name in gradients]
+                leaves = entry.leaves
+                del entry
+                _reverse(goals, leaves, gradients)
+                del leaves
+
+
+class _Incoming(torch.autograd.Function):
+    """Ends a stretch; its gradients are those in a list, which it empties, so that nobody but autograd holds them."""
+
+    @staticmethod
+    def forward(ctx: Any, box: list[torch.Tensor], *values: torch.Tensor) -> torch.Tensor:
+        ctx.box = box
+        return values[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor) -> Any:
+        found = (None, *ctx.box)
+        ctx.box.clear()
+        return found
+
+
+def _reverse(
+    goals: list[tuple[torch.Tensor, torch.Tensor]], leaves: dict[str, torch.Tensor], gradients: dict[str, torch.Tensor]
+) -> None:
+    """Backward from values with their gradients, holding neither, and add the leaves' gradients to those by name."""
+    if not goals:
+        return
+    with torch.enable_grad():
+        end: Any = _Incoming.apply([gradient for _, gradient in goals], *[value for value, _ in goals])
+    goals.clear()
+    end.backward()
+    for name, leaf in leaves.items():
+        if leaf.grad is not None:
+            gradients[name] = gradients[name] + leaf.grad if name in gradients else leaf.grad
+
+
+def _wants_gradient(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _generator_state(values: Collection[Any]) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+    devices = {value.device.index for value in values if isinstance(value, torch.Tensor) and value.is_cuda}
+    return torch.get_rng_state(), {index: torch.cuda.get_rng_state(index) for index in devices}
+
+
+@contextmanager
+def _generator(state: tuple[torch.Tensor, dict[int, torch.Tensor]] | None) -> Iterator[None]:
+    """The generators of random numbers as they were; as they are again, after that."""
+    if state is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=list(state[1])):
+        torch.set_rng_state(state[0])
+        for index, one in state[1].items():
+            torch.cuda.set_rng_state(one, index)
+        yield
+
+
+def _compiled(stretches: Sequence[Stretch], wanted: Collection[str]) -> list[_Part]:
+    parts = []
+    for stretch in stretches:
+        code = fx.GraphModule({}, as_graph(stretch.lines, stretch.inputs, stretch.outputs), "Stretch")
+        inputs, outputs = (tuple(line.name for line in lines) for lines in (stretch.inputs, stretch.outputs))
+        parts.append(_Part(code, inputs, outputs, stretch.again, stretch.random, _compiled(stretch.parts, ())))
+    seen = set(wanted)
+    for part in reversed(parts):
+        part.done = [name for name in dict.fromkeys((*part.inputs, *part.outputs)) if name not in seen]
+        seen.update(part.inputs)
+    return parts
+
+
+def _uses(parts: Sequence[_Part]) -> dict[str, int]:
+    """In how many recorded stretches a value is read."""
+    counts: dict[str, int] = {}
+    for part in parts:
+        inner = _uses(part.parts) if part.again else dict.fromkeys(part.inputs, 1)
+        for name, count in inner.items():
+            counts[name] = counts.get(name, 0) + count
+    return counts
