@@ -58,7 +58,8 @@ class Store:
     Attributes:
         nodes: in the order in which they were made.
         arrays: the constant leaves' values, by node.
-        digests: of every node: what it computes, whatever store it is in.
+        digests: of every node: how it is made from leaves, which count as they come: the same in another store, and in
+            one of another dtype.
 
     Example:
         >>> store = Store()
@@ -73,6 +74,8 @@ class Store:
         self.arrays: dict[int, np.ndarray[Any, Any]] = {}
         self.digests: list[str] = []
         self._known: dict[Any, int] = {}
+        self._ordinals: dict[Any, int] = {}
+        self._constants = 0
 
     # -- making nodes -----------------------------------------------------------------------------------------------
     def input(self, name: str, shape: Shape, dtype: str) -> Value:
@@ -82,6 +85,7 @@ class Store:
     def constant(self, array: np.ndarray[Any, Any]) -> Value:
         """A constant, by value: equal arrays are one."""
         content = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:32]
+        self._constants += 1
         value = self._leaf(CONSTANT, (("content", content),), array.shape, str(array.dtype), True)
         self.arrays.setdefault(value.node, array)
         return value
@@ -90,20 +94,21 @@ class Store:
         self, inputs: Sequence[Value], shapes: Sequence[Shape], dtypes: Sequence[str], parameters: Parameters
     ) -> tuple[Value, ...]:
         """A node that no specification describes; ``parameters`` tell it from others."""
-        constant = bool(inputs) and all(self.nodes[one.node].constant for one in inputs)
-        return self._node(Node(OPAQUE, parameters, tuple(inputs), tuple(shapes), tuple(dtypes), constant))
+        return self._node(Node(OPAQUE, parameters, tuple(inputs), tuple(shapes), tuple(dtypes), False))
 
     def add(self, op: str, *inputs: Value, **parameters: Any) -> tuple[Value, ...]:
         """Apply an operator, or find what does the same with less (`simplify`); its outputs.
+
+        A constant's ``parameters`` may name its ``dtype``; it is float32 without.
 
         Raises:
             ShapeMismatch: shapes, parameters or dtypes that do not fit.
         """
         spec = operator(op)
+        dtypes = {self.dtype(one) for one in inputs} or {parameters.pop("dtype", "float32")}
         shapes = spec.infer([self.shape(one) for one in inputs], parameters)
-        dtypes = {self.dtype(one) for one in inputs}
-        require(len(dtypes) <= 1, op, sorted(dtypes), "inputs of one dtype")
-        dtype = dtypes.pop() if dtypes else parameters.get("dtype", "float32")
+        require(len(dtypes) == 1, op, sorted(dtypes), "inputs of one dtype")
+        dtype = dtypes.pop()
         found = simplified(self, op, inputs, parameters)
         if found is not None:
             return found
@@ -127,10 +132,14 @@ class Store:
 
     def _digest(self, node: Node) -> str:
         read = [f"{self.digests[one.node]}.{one.output}" for one in node.inputs]
-        if node.op not in (INPUT, CONSTANT, OPAQUE) and operator(node.op).commutative:
+        parameters: Any = node.parameters
+        if node.op == CONSTANT:
+            parameters = self._constants
+        elif node.op == OPAQUE:
+            parameters = self._ordinals.setdefault(node.parameters, len(self._ordinals))
+        elif node.op != INPUT and operator(node.op).commutative:
             read.sort()
-        text = repr((node.op, node.parameters, node.shapes, node.dtypes, read))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return hashlib.sha256(repr((node.op, parameters, node.shapes, read)).encode()).hexdigest()[:16]
 
     # -- asking -----------------------------------------------------------------------------------------------------
     def node(self, value: Value) -> Node:
