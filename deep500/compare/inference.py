@@ -10,7 +10,6 @@ import numpy as np
 
 from deep500.compare import locate
 from deep500.compare.findings import Check, GateResult, relative
-from deep500.compare.models import batch_symbol, make_inputs
 from deep500.compare.processes import usable_cores
 from deep500.compare.result import ComparisonResult
 from deep500.compare.run import ROUNDS, Say, check_frameworks, silent, write
@@ -20,6 +19,7 @@ from deep500.compare.traces import as_arrays
 from deep500.errors import ComparisonError
 from deep500.measure.environment import describe
 from deep500.networks.graph import Network
+from deep500.networks.inputs import batch_symbol, make_inputs
 from deep500.operators.registry import load_plugins
 from deep500.recipe.plugins import digest
 from deep500.registry import load_backend
@@ -54,7 +54,7 @@ def compare_models(
     Raises:
         MissingBackend: with the line that installs it.
         UnsupportedOperator: a framework cannot run the model; names every offending node.
-        ComparisonError: inputs that cannot be made up.
+        InputError: inputs that cannot be made up.
         InputError: there is no plugin at a path of ``custom_ops``.
     """
     plugins = [str(Path(one).expanduser().resolve()) for one in custom_ops]

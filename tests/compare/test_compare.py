@@ -10,11 +10,11 @@ import pytest
 
 import deep500 as d5
 from deep500 import cli, registry
-from deep500.compare.models import batch_symbol, make_inputs
 from deep500.compare.processes import THREAD_VARIABLES, Process
 from deep500.errors import ComparisonError, InputError, MissingBackend, RecipeError
 from deep500.networks import create
 from deep500.networks.graph import Network
+from deep500.networks.inputs import batch_symbol, make_inputs
 
 RECIPE = """\
 '''A quick one.'''
@@ -180,10 +180,10 @@ def test_inputs():
         "tokens": ("int64", (2, 5)), "mask": ("bool", (2, 5)), "x": ("float64", (2, 3))}  # fmt: skip
     again = make_inputs(net, 2, seed=1, sizes={"length": 5})
     assert all(np.array_equal(made[name], again[name]) for name in made) and made["x"].std() > 0
-    with pytest.raises(ComparisonError, match="--size length=8"):
+    with pytest.raises(InputError, match="--size length=8"):
         make_inputs(net, 2)
     net.add_input("text", ("N",), "string")
-    with pytest.raises(ComparisonError, match="'text'"):
+    with pytest.raises(InputError, match="'text'"):
         make_inputs(net, 2, sizes={"length": 5})
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from deep500.errors import ComparisonError
+from deep500.errors import InputError
 from deep500.networks.graph import Network
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
@@ -29,7 +29,7 @@ def make_inputs(
         sizes: values of the other symbolic sizes by name.
 
     Raises:
-        ComparisonError: a size is unknown, or an input is no plain array of numbers.
+        InputError: a size is unknown, or an input is no plain array of numbers.
 
     Example:
         >>> net = Network("n"); net.add_input("x", ("N", 3))
@@ -44,12 +44,12 @@ def make_inputs(
 
 def _array(name: str, described: TensorDescriptor, sizes: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
     if described.shape is None or described.dtype is None or "(" in described.dtype or described.dtype == "string":
-        raise ComparisonError(
+        raise InputError(
             f"input {name!r}: got {described}; expected numbers of a known rank, which can be made up: wrap the model"
         )
     unknown = [size for size in described.shape if not isinstance(size, int) and size not in sizes]
     if unknown:
-        raise ComparisonError(
+        raise InputError(
             f"input {name!r}: got sizes {', '.join(map(str, unknown))} that nothing fixes; expected a number for each: "
             + " ".join(f"--size {size}=8" for size in unknown)
         )
