@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import onnx
@@ -27,6 +28,7 @@ from deep500.frameworks.onnxruntime.session import (
     BUILD_ERRORS,
     OLDEST,
     exists_at,
+    has_kernel,
     limits,
     model_at,
     open_session,
@@ -68,6 +70,8 @@ def compile_session(
     _seed(work, seed)
     first, reasons = work.nodes, dict[str, str]()
     origins, lost = {node.name: node.name for node in first}, set[str]()
+    if settings.execution_order == ort.ExecutionOrder.PRIORITY_BASED:
+        _inline(work, origins)
     newest = limits()[0]
     for _ in range(_ROUNDS):
         missing = _unfit(work, newest)
@@ -91,6 +95,17 @@ def compile_session(
         lost |= _replace(work, {name: why for name, why in missing.items() if name not in lost}, origins)
     named = {origins[name] for name in lost} or set(reasons)
     raise _unsupported([(node, reasons[node.name]) for node in first if node.name in named])
+
+
+def _inline(work: Network, origins: dict[str, str]) -> None:
+    """Write out the operators that ONNX Runtime has no kernel for: it would do so itself, but run them last."""
+    tried: set[str] = set()
+    for _ in range(_ROUNDS):
+        new = {n.name: _ABSENT[0] for n in work.nodes if n.name not in tried and not has_kernel(n.domain, n.op_type)}
+        if not new:
+            return
+        tried.update(new)
+        _replace(work, new, origins)
 
 
 def _unfit(work: Network, newest: int) -> dict[str, str]:
@@ -144,12 +159,13 @@ def _seed(work: Network, seed: int) -> None:
     """Give each node that draws at random a seed made of the executor's and its own, if it has one.
 
     ONNX Runtime's default seed belongs to the process; a seed of the node's alone would repeat itself after a reseed.
+    Its name tells it from others, so that it draws the same under a checkpointing plan, which adds and moves nodes.
     """
-    for number, node in enumerate(work.nodes):
+    for node in work.nodes:
         schema = onnx.defs.get_schema(node.op_type) if not node.domain else None
         if schema is not None and "seed" in schema.attributes:
             own = int(node.attributes.get("seed", 0))
-            (drawn,) = np.random.SeedSequence([seed, number, own % 2**32]).generate_state(1)
+            (drawn,) = np.random.SeedSequence([seed, crc32(node.name.encode()), own % 2**32]).generate_state(1)
             attributes = {**node.attributes, "seed": int(drawn) % 2**23}  # some operators hold their seed as float32
             work._nodes[node.name] = Node(node.op_type, node.inputs, node.outputs, node.name, "", attributes)
 
@@ -227,6 +243,7 @@ def _replace(work: Network, missing: Mapping[str, str], origins: dict[str, str])
 
     ``origins`` maps each node to the one that stood there first, which is what errors name.
     """
+    rank = {node.name: i for i, node in enumerate(work.nodes)}
     descriptors = work.descriptors()  # before the first edit: after each, all would be inferred anew
     done, lost = dict[str, dict[str, str]](), set[str]()
     for name, why in missing.items():
@@ -236,8 +253,11 @@ def _replace(work: Network, missing: Mapping[str, str], origins: dict[str, str])
             lost.add(name)
         else:
             done[name] = taken
-        origins.update(dict.fromkeys(set(work._nodes) - before, origins[name]))
+        new = set(work._nodes) - before
+        origins.update(dict.fromkeys(new, origins[name]))
+        rank.update(dict.fromkeys(new, rank[name]))  # they run where it would have run
     supersede(work, done)
+    work._commit({node.name: node for node in sorted(work.nodes, key=lambda node: rank[node.name])})
     return lost
 
 

@@ -27,6 +27,7 @@ from deep500.frameworks.onnxruntime.session import options
 from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss
 from deep500.networks.graph import Network
 from deep500.networks.modes import training_network
+from deep500.training.checkpointing.planning import planned_step
 
 
 def from_model(network: Network, device: Device | str | None = None, **choices: Any) -> Executor:
@@ -123,7 +124,7 @@ class Executor(GraphExecutor):
         super().__init__(fall_back(to_device(device), 1 if gpu else 0, strict))
         cuda = ("CUDAExecutionProvider", {"device_id": self.device.index})
         self.providers: list[Any] = [cuda] * (self.device.kind == "gpu") + ["CPUExecutionProvider"]
-        self.settings = options(threads)
+        self.threads, self.settings = threads, options(threads)
         self.seed = seed
         self.network = OrtNetwork(network)
         self._live = False  # whether parameters are inputs of the inference sessions
@@ -149,6 +150,7 @@ class Executor(GraphExecutor):
 
     def inference_and_backprop(self, inputs: Mapping[str, Any], loss: str = "loss") -> dict[str, Any]:
         """See :meth:`GraphExecutor.inference_and_backprop`: one session computes outputs, gradients and statistics."""
+        self._check_planned(inputs, loss)
         training, bound, events = self._training(loss), self.network, self.events
         training.check(inputs)
         if events.before_forward_backward:
@@ -200,8 +202,7 @@ class Executor(GraphExecutor):
         self._refresh()
         if loss not in self._trainings:
             find_loss(self.network, loss)
-            network, updates = training_network(self.network)
-            network = network.with_gradient(loss)
+            network, updates = self._training_step(loss)
             gradients = [gradient for _, gradient in self.network.gradient(loss)]
             if not gradients:
                 raise NetworkError(
@@ -209,16 +210,29 @@ class Executor(GraphExecutor):
                 )
             returned = list(dict.fromkeys([*self.network.outputs, loss]))
             wanted = list(dict.fromkeys([*returned, *gradients, *updates.values()]))
-            program = self._compile(network, wanted, [*self.network.trainable(), *updates])
+            settings = None if self.checkpointing is None else options(self.threads, in_order=True)
+            program = self._compile(network, wanted, [*self.network.trainable(), *updates], settings)
             check = self._check(list(self.network.inputs))
             self._trainings[loss] = Training(program, check, returned, gradients, updates)
             if not self._live:
                 self._live, self._inferences = True, {}
         return self._trainings[loss]
 
-    def _compile(self, network: Network, outputs: Sequence[str], variables: Sequence[str]) -> Program | Segments:
+    def _training_step(self, loss: str) -> tuple[Network, dict[str, str]]:
+        """One step as a network, and the value that replaces each running statistic; the plan's if there is one."""
+        if self.checkpointing is not None:
+            step, again = planned_step(self.network, self.checkpointing)
+            return again.network, step.updates
+        network, updates = training_network(self.network)
+        return network.with_gradient(loss), updates
+
+    def _forget_training(self) -> None:
+        self._trainings.clear()
+
+    def _compile(self, network: Network, outputs: Sequence[str], variables: Sequence[str],
+                 settings: ort.SessionOptions | None = None) -> Program | Segments:  # fmt: skip
         live = self.network._parameters
-        return make_program(network, outputs, variables, live, self.settings, self.providers, self.seed)
+        return make_program(network, outputs, variables, live, settings or self.settings, self.providers, self.seed)
 
     def _check(self, names: Sequence[str]) -> InputCheck:
         inputs = self.network.inputs

@@ -9,6 +9,7 @@ own memory, in both directions; nothing is copied. A value is dropped after its 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,16 +53,16 @@ class Segments:
         self.programs: list[Program] = []
         descriptors = network.descriptors()
         steps: list[tuple[Callable[[Values], Values], set[str]]] = []
-        groups = split(nodes)
-        for i, (group, read_later) in enumerate(zip(groups, _read_later(groups, self.outputs), strict=True)):
+        in_order = settings.execution_order == ort.ExecutionOrder.PRIORITY_BASED
+        groups = consecutive(nodes) if in_order else split(nodes)
+        for group, read_later in zip(groups, _read_later(groups, self.outputs), strict=True):
             reads = {n for node in group for n in node.reads}
             if is_custom(group[0]):
                 steps.append((_Operator(group[0], descriptors, self._parameters), reads))
                 continue
             made = [n for node in group for n in node.writes if n in read_later]
-            own = int(np.random.SeedSequence([seed, i]).generate_state(1)[0])  # no two sessions draw the same masks
             work = _network(network, group, made, descriptors)
-            program = Program(work, made, variables, live, settings, providers, own)
+            program = Program(work, made, variables, live, settings, providers, seed)
             self.programs.append(program)
             steps.append((program.run, reads))
         self.steps = _with_ends(steps, self.outputs)
@@ -107,6 +108,14 @@ def split(nodes: Sequence[Node]) -> list[list[Node]]:
         stage.update(dict.fromkeys(node.writes, number))
         by_custom.update(node.writes if is_custom(node) else ())
     return [group for ordinary, custom in stages for group in ([ordinary] if ordinary else []) + [[n] for n in custom]]
+
+
+def consecutive(nodes: Sequence[Node]) -> list[list[Node]]:
+    """Nodes in groups as :func:`split`, but in the order given: what is to run late does not run early."""
+    return [
+        part for custom, group in groupby(nodes, key=is_custom)
+        for part in ([[node] for node in group] if custom else [list(group)])
+    ]  # fmt: skip
 
 
 class _Operator:

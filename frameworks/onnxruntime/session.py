@@ -31,14 +31,32 @@ BUILD_ERRORS = (
 _INDEX = ("out of data bounds", "out of bounds", "out of range", "indices", "index")
 
 
-def options(threads: int | None = None) -> ort.SessionOptions:
-    """Options: deterministic kernels, errors raised instead of logged; ``OMP_NUM_THREADS`` counts as elsewhere."""
+def options(threads: int | None = None, in_order: bool = False) -> ort.SessionOptions:
+    """Options: deterministic kernels, errors raised instead of logged; ``OMP_NUM_THREADS`` counts as elsewhere.
+
+    With ``in_order`` nodes run in the model's order and as they are: optimizers would merge those that are meant to run
+    twice, and what they put in the place of others runs last of all nodes that could run.
+    """
     chosen = ort.SessionOptions()
     chosen.log_severity_level = 4
     chosen.use_deterministic_compute = True
     declared = os.environ.get("OMP_NUM_THREADS", "")
     chosen.intra_op_num_threads = threads or (int(declared) if declared.isdigit() else 0)
+    if in_order:
+        chosen.execution_order = ort.ExecutionOrder.PRIORITY_BASED  # of nodes that can run the one that comes first
+        chosen.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return chosen
+
+
+@cache
+def has_kernel(domain: str, op_type: str) -> bool:
+    """Whether ONNX Runtime has a kernel of its own for an operator, for some dtypes at least.
+
+    Example:
+        >>> has_kernel("", "Relu"), has_kernel("", "SoftmaxCrossEntropyLoss")
+        (True, False)
+    """
+    return (domain, op_type) in {(kernel.domain, kernel.op_name) for kernel in errors.get_all_opkernel_def()}
 
 
 def open_session(
