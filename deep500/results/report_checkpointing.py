@@ -151,9 +151,9 @@ def front_figure(record: CheckpointingRecord) -> Figure | None:
     x, y = ([1.0 if i == 2 else 100.0, *(place[i] for place in places)] for i in (1, 2))
     plot = Plot(Axis.around(x, "peak memory (% of that without checkpoints)"), Axis.around(y, "time per step (ratio)"),
                 f"time over memory of {len(record.choices) - 1} ways to checkpoint")  # fmt: skip
-    plot.rule(y=1.0)
     for colour, at, ratio, kind in places:
         plot.points([at], [ratio], colour, kind)
+    plot.rule(y=1.0)
     plot.legend(families)
     measured = [c.ratio.n for c in record.choices[1:] if c.ratio is not None]
     caption = "small: predicted" + ("; large: measured" if measured else "; nothing was measured")
