@@ -21,13 +21,16 @@ class Axiom:
     Attributes:
         name: number and words; unique.
         left, right: patterns of the provers' language.
-        where: definitions ``name = size term axis`` or ``name = (+ a b)`` of parameters, and conditions ``same a b``.
+        where: definitions ``name = size term axis``, ``name = (+ a b)`` or ``name = (* a b)`` of parameters; a line whose
+            name is known already is a condition.
+        present: where one side is a variable, what must be there for it to be rewritten: it gives the other names.
     """
 
     name: str
     left: str
     right: str
     where: tuple[str, ...] = ()
+    present: str = ""
 
 
 def _matrix() -> list[Axiom]:
@@ -46,8 +49,8 @@ def _matrix() -> list[Axiom]:
               '(concat 1 p (transpose "1,0" x) (transpose "1,0" y))'),
         Axiom("transpose columns", '(transpose "1,0" (concat 1 p x y))',
               '(concat 0 p (transpose "1,0" x) (transpose "1,0" y))'),
-        Axiom("33 transpose sum", '(transpose "1,0" (add x y))', '(add (transpose "1,0" x) (transpose "1,0" y))'),
-        Axiom("34 transpose product", '(transpose "1,0" (mul x y))', '(mul (transpose "1,0" x) (transpose "1,0" y))'),
+        Axiom("33 transpose sum", "(transpose t (add x y))", "(add (transpose t x) (transpose t y))"),
+        Axiom("34 transpose product", "(transpose t (mul x y))", "(mul (transpose t x) (transpose t y))"),
         Axiom("40 matmul identity", "(matmul x (identity q))", "x"),
         Axiom("identity matmul", "(matmul (identity q) x)", "x"),
         Axiom("identity transposed", '(transpose "1,0" (identity q))', "(identity q)"),
@@ -65,12 +68,12 @@ def _elementwise() -> list[Axiom]:
         Axiom("scales commute", "(scale (scale x y) w)", "(scale (scale x w) y)"),
         Axiom("6 scale sum", "(scale (add x y) w)", "(add (scale x w) (scale y w))"),
         Axiom("7 scale product", "(scale (mul x y) w)", "(mul x (scale y w))"),
-        Axiom("8 scale transpose", '(scale (transpose "1,0" x) w)', '(transpose "1,0" (scale x w))'),
+        Axiom("8 scale transpose", "(scale (transpose t x) w)", "(transpose t (scale x w))"),
         Axiom("9 scale matmul right", "(scale (matmul x y) w)", "(matmul x (scale y w))"),
         Axiom("scale matmul left", "(scale (matmul x y) w)", "(matmul (scale x w) y)"),
         Axiom("10 scale concat", "(scale (concat a p x y) w)", "(concat a p (scale x w) (scale y w))"),
         Axiom("14 unary concat", "(unary f (concat a p x y))", "(concat a p (unary f x) (unary f y))"),
-        Axiom("15 unary transpose", '(unary f (transpose "1,0" x))', '(transpose "1,0" (unary f x))'),
+        Axiom("15 unary transpose", "(unary f (transpose t x))", "(transpose t (unary f x))"),
         Axiom("41 times one", "(mul x (ones q))", "x"),
     ]
 
@@ -86,6 +89,7 @@ def _layout() -> list[Axiom]:
               "(concat 1 q (concat 0 p x z) (concat 0 p y w))"),
         Axiom("concat associative", "(concat a p (concat a q x y) z)", "(concat a q x (concat a r y z))",
               ("r = size y a", "p = (+ q r)")),
+        Axiom("parts together", "(concat a j (split 0 a j x) (split 1 a j x))", "x", present="(split o a j x)"),
     ]  # fmt: skip
 
 
@@ -112,6 +116,8 @@ def _convolution() -> list[Axiom]:
               f"(concat 1 p {_conv('x', 'y', strides=step)} {_conv('z', 'w', strides=step)})",
               _conv("(concat 1 q x z)", "(concat 0 p y w)", "h", step),
               ("q = size x 1", "m = size y 0", "m = size w 0", "n = size y 1", "n = size w 1", "h = (+ g g)")),
+        Axiom("conv merges groups", _conv("x", "w"), _conv("x", "(merge_groups g u w)", "l"), ("g = (* l u)",)),
+        Axiom("conv part of batch", f"(split o 0 j {_conv('x', 'w')})", _conv("(split o 0 j x)", "w")),
     ]  # fmt: skip
 
 
@@ -120,6 +126,7 @@ def _kernels() -> list[Axiom]:
         Axiom("38 pooling as conv", '(conv "3,3" "1,1" "1,1,1,1" "1,1" g x (pool_kernel q))',
               f'(avgpool {WINDOW} "True" x)', ("g = size (pool_kernel q) 0",)),
         Axiom("39 identity kernel", '(conv "3,3" "1,1" "1,1,1,1" "1,1" g x (identity_kernel q))', "x"),
+        Axiom("identity kernel 1,1", '(conv "1,1" "1,1" "0,0,0,0" "1,1" g x (identity_kernel q))', "x"),
     ]  # fmt: skip
     for source, pads in (("1,1", "0,0,0,0"), ("1,3", "0,1,0,1"), ("3,1", "1,0,1,0")):
         enlarge = f'enlarge "{source}" "3,3"'
@@ -140,14 +147,22 @@ def _kernels() -> list[Axiom]:
 
 
 def _pooling() -> list[Axiom]:
-    average, maximum = f"avgpool {WINDOW} c", f"maxpool {WINDOW}"
+    # As for convolutions, where two images meet strides are 1; a part of one image may be cut before any stride.
+    found = []
+    for name, numbers, head in (("average", ("35 ", ""), "avgpool {} c"), ("maximum", ("37 ", "36 "), "maxpool {}")):
+        pool, step = head.format("k s d"), head.format('k "1,1" d')
+        for axis, word, number in ((1, "channels", numbers[0]), (0, "batch", numbers[1])):
+            found += [
+                Axiom(f"{number}{name} {word}", f"({step} (concat {axis} p x y))",
+                      f"(concat {axis} p ({step} x) ({step} y))"),
+                Axiom(f"{name} part of {word}", f"(split o {axis} j ({pool} x))", f"({pool} (split o {axis} j x))"),
+            ]  # fmt: skip
+    average = 'avgpool k "1,1" d c'
     return [
-        Axiom("35 average channels", f"({average} (concat 1 p x y))", f"(concat 1 p ({average} x) ({average} y))"),
-        Axiom("average batch", f"({average} (concat 0 p x y))", f"(concat 0 p ({average} x) ({average} y))"),
+        *found,
         Axiom("average sum", f"({average} (add x y))", f"(add ({average} x) ({average} y))"),
-        Axiom("average scale", f"({average} (scale x w))", f"(scale ({average} x) w)"),
-        Axiom("36 maximum batch", f"({maximum} (concat 0 p x y))", f"(concat 0 p ({maximum} x) ({maximum} y))"),
-        Axiom("37 maximum channels", f"({maximum} (concat 1 p x y))", f"(concat 1 p ({maximum} x) ({maximum} y))"),
+        Axiom("average scale", "(avgpool k s d c (scale x w))", "(scale (avgpool k s d c x) w)"),
+        Axiom("average gain", "(avgpool k s d c (gain 1 x b))", "(gain 1 (avgpool k s d c x) b)"),
         Axiom("42 average of identity", f'(avgpool {WINDOW} "True" (identity_kernel q))', "(pool_kernel q)",
               ("n = size (identity_kernel q) 1", f"n = {ONE}")),
     ]  # fmt: skip

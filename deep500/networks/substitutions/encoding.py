@@ -13,7 +13,7 @@ from deep500.networks.substitutions.specification import operator
 from deep500.networks.substitutions.terms import ENVIRONMENTS, Expression, Sizes, Term, Type, Variable, infer, kind_type
 
 BITS = 12
-PACKED = ("cut", "groups", "factor")  # parameters that are sizes
+PACKED = ("cut", "groups")  # parameters that are sizes; a factor is a plain number, so that products of sizes stay so
 CONSTANTS = ("ones", "identity", "pool_kernel", "identity_kernel")
 
 

@@ -42,6 +42,9 @@ LANGUAGE = """
   :ruleset sizes)
 (rule ((= e (concat a p x y)) (= m (size y a))) ((set (size e a) (+ p m))) :ruleset sizes)
 (rule ((= e (concat a p x y)) (= n (size x b)) (!= a b)) ((set (size e b) n)) :ruleset sizes)
+(rule ((= e (split 0 a p x))) ((set (size e a) p)) :ruleset sizes)
+(rule ((= e (split o a p x)) (= n (size x b)) (!= a b)) ((set (size e b) n)) :ruleset sizes)
+(rule ((= e (merge_groups g u x)) (= n (size x 0))) ((set (size e 0) n)) :ruleset sizes)
 (rule ((= e (conv k s d l g x w)) (= n (size x 0)) (= m (size w 0))) ((set (size e 0) n) (set (size e 1) m))
   :ruleset sizes)
 (rule ((= e (enlarge k l x)) (= n (size x a))) ((set (size e a) n)) :ruleset sizes)
@@ -92,11 +95,13 @@ def direction(left: str, right: str, where: Sequence[str], needed: bool = False)
 
 
 def rewrites(axioms: Iterable[Axiom]) -> list[str]:
-    """Both directions of every axiom, as far as each side names what the other needs."""
+    """Both directions of every axiom, as far as each side, or what must be present, names what the other needs."""
     found = []
     for axiom in axioms:
         both = [direction(axiom.left, axiom.right, axiom.where), direction(axiom.right, axiom.left, axiom.where)]
         found += [one for one in both if one]
+        if axiom.present:
+            found.append(f"(rule ((= found {axiom.present})) ((union {axiom.right} {axiom.left})))")
     return found
 
 

@@ -10,6 +10,7 @@ the search by models is off. Z3 proves here; it never refutes: no proof within t
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -100,8 +101,11 @@ class Solver:
                 names[pattern] = self.z3.Const(pattern, self.tensor if tensor else self.integer)
             return names[pattern]
         op, *inputs = pattern
-        if op == "+":
-            return sum(self.expression(one, names, False) for one in inputs)
+        if op in "+*":
+            values = [self.expression(one, names, False) for one in inputs]
+            return self.z3.Product(*values) if op == "*" else self.z3.Sum(*values)
+        if op == "*":
+            return math.prod(self.expression(one, names, False) for one in inputs)
         function = self.functions[op]
         wanted = [function.domain(n) == self.tensor for n in range(function.arity())]
         return function(*(self.expression(one, names, sort) for one, sort in zip(inputs, wanted, strict=True)))
@@ -124,9 +128,18 @@ class Solver:
         return self.z3.ForAll(free, body, patterns=[defined])
 
     def quantified(self, axiom: Axiom) -> list[Any]:
-        """The axiom as quantified equations, one per side that names what the other needs; that side is the trigger."""
+        """The axiom as quantified equations, one per side that names what the other needs; that side is the trigger.
+
+        Where a side is a variable, what must be present triggers instead.
+        """
         pairs = ((axiom.left, axiom.right), (axiom.right, axiom.left))
-        found = (self._direction(parse(left), parse(right), axiom.where) for left, right in pairs)
+        found = [self._direction(parse(left), parse(right), axiom.where) for left, right in pairs]
+        if axiom.present:
+            names: dict[str, Any] = {}
+            trigger = self.expression(parse(axiom.present), names)
+            bound = list(names.values())
+            left, right = (self.expression(parse(one), names) for one in (axiom.left, axiom.right))
+            found.append(self.z3.ForAll(bound, left == right, patterns=[trigger]))
         return [one for one in found if one is not None]
 
     def _direction(self, left: Pattern, right: Pattern, where: Sequence[str]) -> Any | None:

@@ -7,6 +7,7 @@ two different polynomials of degree d agree with probability at most d / prime (
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import numpy as np
 
 from deep500.networks.substitutions.arithmetic import PRIMES, Array, Prime
 from deep500.networks.substitutions.axioms import Axiom
-from deep500.networks.substitutions.encoding import pack
+from deep500.networks.substitutions.encoding import BITS
 from deep500.networks.substitutions.saturation import direction
 from deep500.networks.substitutions.specification import Shape, ShapeMismatch, operator
 
@@ -42,6 +43,54 @@ def parse(text: str) -> Pattern:
         else:
             stack[-1].append(word)
     return stack[0][0]
+
+
+def arguments(pattern: list[Pattern]) -> tuple[list[str], list[str], list[Pattern]]:
+    """Names of an operator's parameters in the provers' order, the words in their places, and the operands.
+
+    Example:
+        >>> arguments(parse("(split 0 a p x)"))
+        (['output', 'axis', 'cut'], ['0', 'a', 'p'], ['x'])
+    """
+    op, *words = pattern
+    names = ["function"] if op == "unary" else list(operator(op).parameters)
+    names = ["output"] * (op == "split") + names + ["cut"] * (op == "concat")
+    return names, words[: len(names)], words[len(names) :]
+
+
+def literal(word: str, name: str) -> Any:
+    """Value of a word in the place of the parameter ``name``; None if the word is a variable.
+
+    Example:
+        >>> literal('"3,3"', "kernel"), literal("4097", "groups"), literal("g", "groups")
+        ((3, 3), 1, None)
+    """
+    if word.startswith('"'):
+        parts = word.strip('"').split(",")
+        if parts[0] in ("True", "False"):
+            return parts[0] == "True"
+        return tuple(int(one) for one in parts) if name != "function" else parts[0]
+    if word.lstrip("-").isdigit():
+        return int(word) & ((1 << BITS) - 1)  # a size, packed, is the same in all environments
+    return None
+
+
+def operand_ranks(
+    op: str, known: Mapping[str, Any], rank: int, tail: tuple[int, ...] | None
+) -> list[tuple[int, tuple[int, ...] | None]]:
+    """Rank of every operand and, of kernels, height and width, where the operator's result has these."""
+    vector: tuple[int, tuple[int, ...] | None] = (1, None)
+    if op == "conv":
+        return [(4, None), (4, known["kernel"])]
+    if op == "enlarge":
+        return [(4, known["source"])]
+    if op in ("scale", "shift"):
+        return [(rank, tail), (0, None)]
+    if op in ("bias", "gain"):
+        return [(rank, tail), vector]
+    if op == "batchnorm":
+        return [(rank, tail), *[vector] * 4]
+    return [(rank, tail)] * (1 if op == "unary" else operator(op).arity)
 
 
 @dataclass(frozen=True)
@@ -80,13 +129,9 @@ class _Sides:
         self.bound: dict[str, Any] = dict(parameters)
 
     def parameter(self, word: str, name: str) -> Any:
-        if word.startswith('"'):
-            parts = word.strip('"').split(",")
-            if parts[0] in ("True", "False"):
-                return parts[0] == "True"
-            return tuple(int(one) for one in parts) if name != "function" else parts[0]
-        if word.lstrip("-").isdigit():
-            return 1 if int(word) == pack(1) else int(word)
+        value = literal(word, name)
+        if value is not None:
+            return value
         if word not in self.bound:
             raise ShapeMismatch(f"got no value for {word}; expected one from a condition; add it to the axiom")
         return self.bound[word]
@@ -94,16 +139,13 @@ class _Sides:
     def evaluate(self, pattern: Pattern) -> Array:
         if isinstance(pattern, str):
             return self.values[pattern]
-        op, *words = pattern
-        if op == "unary":
-            return operator(self.parameter(words[0], "function")).evaluate(self.numbers, [self.evaluate(words[1])], {})[
-                0
-            ]
-        names = ["output"] * (op == "split") + list(operator(op).parameters) + ["cut"] * (op == "concat")
-        inputs = [self.evaluate(one) for one in words[len(names) :]]
+        op, (names, words, operands) = pattern[0], arguments(pattern)
+        inputs = [self.evaluate(one) for one in operands]
         if op == "concat":
             self._cut(words[1], inputs[0].shape[1:], self.parameter(words[0], "axis"))
-        known = {name: self.parameter(word, name) for name, word in zip(names, words, strict=False)}
+        known = {name: self.parameter(word, name) for name, word in zip(names, words, strict=True)}
+        if op == "unary":
+            return operator(known["function"]).evaluate(self.numbers, inputs, {})[0]
         if op == "concat":
             del known["cut"]
         output = known.pop("output", 0)
@@ -135,8 +177,10 @@ class _Sides:
             axis = self.parameter(pattern[2], "axis")
             return shape[axis] if axis < len(shape) else None
         if body.startswith("("):
-            _, *words = parse(body)
-            return sum(self.bound[word] for word in words) if all(word in self.bound for word in words) else None
+            sign, *words = parse(body)
+            if not all(word in self.bound for word in words):
+                return None
+            return (math.prod if sign == "*" else sum)(self.bound[word] for word in words)
         return self.parameter(body, "size")
 
 
@@ -158,13 +202,16 @@ class _Draw:
             "d": ((0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 1, 2))[generator.integers(3)], "g": groups,
             "a": int(generator.integers(self.rank)), "c": bool(generator.integers(2)),
             "f": ("relu", "sigmoid", "tanh", "gelu")[generator.integers(4)],
+            "t": tuple(int(axis) for axis in generator.permutation(self.rank)), "o": int(generator.integers(2)),
+            "j": int(generator.integers(1, 5)), "l": groups, "u": int(generator.integers(1, 4)),
         }  # fmt: skip
         self.shapes: dict[str, Shape] = {}
         for pattern in self.patterns:
             self._shape(pattern, self.rank, None)
         text = axiom.left + axiom.right
         per_group = size // groups if size % groups == 0 and "(identity_kernel" in text else 1
-        kernel = (size, 1 if "(pool_kernel" in text else per_group, 3, 3)
+        window = (1, 1) if re.search(r'conv "1,1" [^(]*\(identity_kernel', text) else (3, 3)
+        kernel = (size, 1 if "(pool_kernel" in text else per_group, *window)
         if "_kernel q" in text or "(identity q" in text:
             self.parameters["q"] = kernel if "_kernel q" in text else (size, size)
         if "(ones" in text:
@@ -180,20 +227,14 @@ class _Draw:
             shape = (self.size(), self.size(), *tail)[:rank]
             self.shapes.setdefault(pattern, shape)
             return
-        op, *words = pattern
-        count = len(operator(op).parameters) + (op in ("split", "concat")) if op != "unary" else 1
-        given, inputs = words[:count], words[count:]
-        for position, one in enumerate(inputs):
-            inner = kernel
-            if op == "conv" and position == 1:
-                inner = self.kernel if given[0] == "k" else tuple(int(n) for n in given[0].strip('"').split(","))
-            if op == "enlarge":
-                inner = tuple(int(n) for n in given[0].strip('"').split(","))
-            whole = position == 0 or op not in ("scale", "bias", "gain")
-            self._shape(one, rank if whole else int(op != "scale"), inner)
+        names, words, inputs = arguments(pattern)
+        known = {name: literal(word, name) or self.kernel for name, word in zip(names, words, strict=True)}
+        for one, (inner, tail) in zip(inputs, operand_ranks(pattern[0], known, rank, kernel), strict=True):
+            self._shape(one, inner, tail)
 
 
-def _directions(axiom: Axiom) -> Iterator[tuple[str, str]]:
+def directions(axiom: Axiom) -> Iterator[tuple[str, str]]:
+    """Ways in which an axiom rewrites: (from, to), as far as one side names what the other needs."""
     for left, right in ((axiom.left, axiom.right), (axiom.right, axiom.left)):
         if direction(left, right, axiom.where):
             yield left, right
@@ -216,7 +257,7 @@ def validate(axiom: Axiom, seed: int = 0, trials: int = 20_000, legal: int = 50)
             name: generator.integers(0, numbers.prime, (1, *shape)).astype(np.float64)
             for name, shape in draw.shapes.items()
         }
-        for left, right in _directions(axiom):
+        for left, right in directions(axiom):
             what = _compare(_Sides(values, draw.parameters, numbers), left, right, axiom.where)
             fitting += what is not None
             if what:
