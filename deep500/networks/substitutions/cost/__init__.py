@@ -1,0 +1,4 @@
+"""What graphs cost: `Analytic` by formula, the same everywhere, and `Measured` by timing what a backend does."""
+
+from deep500.networks.substitutions.cost.analytic import Analytic as Analytic
+from deep500.networks.substitutions.cost.model import Cost as Cost
