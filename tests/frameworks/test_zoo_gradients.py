@@ -29,6 +29,14 @@ ZOO: dict[str, tuple[str, dict[str, Any]]] = {
     "vgg16": ("vgg16", {"shape": (3, 32, 32)}),
     "transformer": ("transformer", {}),
     "lstm": ("lstm", {}),
+    "resnext50": ("resnext50", {"shape": (3, 32, 32), "blocks": (1, 1), "groups": 8}),
+    "squeezenet": ("squeezenet", {"shape": (3, 33, 33)}),
+    "inception_v3": ("inception_v3", {"shape": (3, 75, 75)}),
+    "nasnet_a": ("nasnet_a", {"shape": (3, 33, 36), "cells": 1, "filters": 8, "groups": 1}),
+    "repvgg": ("repvgg", {"shape": (3, 16, 16), "blocks": (2, 1), "widths": (8, 16), "branches": 2}),
+    "bert": ("bert", {"shape": (9,), "vocabulary": 20, "width": 16, "heads": 4, "layers": 2}),
+    "attention_block": ("attention_block", {"shape": (9, 16), "heads": 4}),
+    "nasrnn": ("nasrnn", {"shape": (3, 12)}),
 }
 RELATIVE = {"pytorch": 1e-10, "tensorflow": 1e-9, "jax": 1e-9, "onnxruntime": 1e-9}
 """How far values may be from the reference's, of their norm."""
@@ -37,6 +45,11 @@ LONG = {  # what takes a backend half a minute, without an operator that smaller
     ("resnet50", "onnxruntime"): "building the gradient",
     ("vgg16", "onnxruntime"): "building the gradient",
     ("vgg16", "tensorflow"): "tracing",
+    ("inception_v3", "jax"): "tracing",
+    ("inception_v3", "onnxruntime"): "building the gradient",
+    ("inception_v3", "tensorflow"): "tracing",
+    ("nasnet_a", "jax"): "tracing",
+    ("nasnet_a", "onnxruntime"): "building the gradient",
 }
 CASES = [(name, backend) for name in ZOO for backend in RELATIVE]
 

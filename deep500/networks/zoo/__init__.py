@@ -11,11 +11,15 @@ from typing import Any
 
 from deep500.errors import NetworkError, nearest
 from deep500.networks.graph import Network
+from deep500.networks.zoo.bert import attention_block, bert
+from deep500.networks.zoo.branching import inception_v3, repvgg, squeezenet
 from deep500.networks.zoo.builder import Builder
 from deep500.networks.zoo.convolutional import lenet, simple_cnn, vgg16
+from deep500.networks.zoo.nasrnn import nasrnn
 from deep500.networks.zoo.nested import nested_resnet
 from deep500.networks.zoo.perceptron import mlp
-from deep500.networks.zoo.residual import mixed_resnet, resnet, resnet50, wide_resnet
+from deep500.networks.zoo.residual import mixed_resnet, resnet, resnet50, resnext50, wide_resnet
+from deep500.networks.zoo.separable import nasnet_a
 from deep500.networks.zoo.sequence import lstm, transformer
 from deep500.networks.zoo.unet import unet
 
@@ -25,13 +29,21 @@ MODELS: dict[str, tuple[Callable[..., Network], tuple[int, ...]]] = {  # name: (
     "simple_cnn": (simple_cnn, (1, 28, 28)),
     "resnet": (resnet, (3, 32, 32)),
     "resnet50": (resnet50, (3, 224, 224)),
+    "resnext50": (resnext50, (3, 224, 224)),
     "mixed_resnet": (mixed_resnet, (3, 64, 64)),
     "nested_resnet": (nested_resnet, (3, 32, 32)),
     "wide_resnet": (wide_resnet, (3, 32, 32)),
     "vgg16": (vgg16, (3, 32, 32)),
     "unet": (unet, (3, 32, 32)),
+    "repvgg": (repvgg, (3, 224, 224)),
+    "squeezenet": (squeezenet, (3, 224, 224)),
+    "inception_v3": (inception_v3, (3, 299, 299)),
+    "nasnet_a": (nasnet_a, (3, 224, 224)),
     "transformer": (transformer, (32,)),
+    "bert": (bert, (64,)),
+    "attention_block": (attention_block, (64, 768)),
     "lstm": (lstm, (28, 28)),
+    "nasrnn": (nasrnn, (5, 512)),
 }
 
 
@@ -80,7 +92,7 @@ def create(name: str, batch: int | None = None, classes: int = 10, shape: Sequen
     ]:
         if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
             raise NetworkError(f"model {name!r}: got {what} {value!r}; expected whole numbers >= 1: choose such a size")
-    dtype = "int64" if model is transformer and len(sample) == 1 else "float32"
+    dtype = "int64" if model in (transformer, bert) and len(sample) == 1 else "float32"
     build = Builder(name, "N" if batch is None else int(batch), tuple(int(s) for s in sample), seed, dtype)
     return model(build, int(classes), **kwargs)
 

@@ -13,8 +13,8 @@ from deep500.networks.graph import Network
 from deep500.networks.zoo.builder import Builder
 
 
-def _conv(build: Builder, x: str, name: str, channels: int, kernel: int, stride: int = 1) -> str:
-    return build.conv(x, name, channels, kernel, stride, kernel // 2, bias=False, init="fan_out")
+def _conv(build: Builder, x: str, name: str, channels: int, kernel: int, stride: int = 1, groups: int = 1) -> str:
+    return build.conv(x, name, channels, kernel, stride, kernel // 2, bias=False, init="fan_out", groups=groups)
 
 
 def _depth(depth: int, step: int, base: int, model: str) -> int:
@@ -81,9 +81,12 @@ def resnet(build: Builder, classes: int, *, depth: int = 20, shortcut: str = "B"
 
 
 # -- ImageNet ---------------------------------------------------------------------------------------------------------
-def _bottleneck(build: Builder, x: str, name: str, channels: int, stride: int) -> str:
-    y = build.relu(build.batch_norm(_conv(build, x, f"{name}.conv1", channels, 1), f"{name}.bn1"), f"{name}.relu1")
-    y = _conv(build, y, f"{name}.conv2", channels, 3, stride)
+def _bottleneck(build: Builder, x: str, name: str, channels: int, stride: int,
+                width: int | None = None, groups: int = 1) -> str:  # fmt: skip
+    """From 4 ``channels`` to as many, through ``width`` (``channels`` if None), in that many groups."""
+    width = width or channels
+    y = build.relu(build.batch_norm(_conv(build, x, f"{name}.conv1", width, 1), f"{name}.bn1"), f"{name}.relu1")
+    y = _conv(build, y, f"{name}.conv2", width, 3, stride, groups)
     y = build.relu(build.batch_norm(y, f"{name}.bn2"), f"{name}.relu2")
     y = build.batch_norm(_conv(build, y, f"{name}.conv3", 4 * channels, 1), f"{name}.bn3")
     if build.shapes[x] != build.shapes[y]:
@@ -91,17 +94,45 @@ def _bottleneck(build: Builder, x: str, name: str, channels: int, stride: int) -
     return build.relu(build.add(y, x, f"{name}.add"), f"{name}.relu3")
 
 
-def resnet50(build: Builder, classes: int) -> Network:
+def _bottlenecks(build: Builder, classes: int, blocks: tuple[int, ...], groups: int = 1, width: int = 64) -> Network:
+    """ImageNet's stem, groups of bottlenecks and classifier; ``width`` is of one group of the first stage."""
+    if not blocks or min(*blocks, groups, width) < 1:
+        raise NetworkError(
+            f"got {groups} groups of width {width} and blocks {blocks}; expected numbers of at least 1, one per stage: "
+            "give (3, 4, 6, 3)"
+        )
+    x = build.conv("input", "conv1", 64, 7, 2, 3, bias=False, init="fan_out")
+    x = build.max_pool(build.relu(build.batch_norm(x, "bn1"), "relu1"), "maxpool", 3, 2, 1)
+    for stage, count in enumerate(blocks):
+        for block in range(count):
+            name, stride = f"layer{stage + 1}.{block}", 2 if stage and block == 0 else 1
+            x = _bottleneck(build, x, name, 64 << stage, stride, (width * groups) << stage, groups)
+    return build.classify(build.global_average(x), "fc", classes)
+
+
+def resnet50(build: Builder, classes: int, *, blocks: tuple[int, ...] = (3, 4, 6, 3)) -> Network:
     """ResNet-50 for ImageNet (He et al. 2015), version 1.5: the stride is in the 3x3 convolution, as in torchvision.
 
     25,557,032 parameters with 1000 classes. The image must be at least 32x32 to leave something for the last group.
+
+    Args:
+        blocks: per stage; ``(3, 4, 23, 3)`` is ResNet-101.
     """
-    x = build.conv("input", "conv1", 64, 7, 2, 3, bias=False, init="fan_out")
-    x = build.max_pool(build.relu(build.batch_norm(x, "bn1"), "relu1"), "maxpool", 3, 2, 1)
-    for group, (channels, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3)), 1):
-        for block in range(blocks):
-            x = _bottleneck(build, x, f"layer{group}.{block}", channels, 2 if group > 1 and block == 0 else 1)
-    return build.classify(build.global_average(x), "fc", classes)
+    return _bottlenecks(build, classes, blocks)
+
+
+def resnext50(build: Builder, classes: int, *, groups: int = 32, width: int = 4,
+              blocks: tuple[int, ...] = (3, 4, 6, 3)) -> Network:  # fmt: skip
+    """ResNeXt-50 (Xie et al. 2016, arXiv 1611.05431, table 1, 32x4d): ResNet-50 with grouped 3x3 convolutions.
+
+    25,028,904 parameters with 1000 classes, as torchvision's. The image must be at least 32x32.
+
+    Args:
+        groups: of every 3x3 convolution (the paper's cardinality C).
+        width: channels of one group in the first stage (the paper's d), doubled from stage to stage.
+        blocks: per stage.
+    """
+    return _bottlenecks(build, classes, blocks, groups, width)
 
 
 # -- both kinds of blocks in one chain --------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -26,19 +27,19 @@ def _glorot(inputs: int, outputs: int) -> float:
     return math.sqrt(6 / (inputs + outputs))
 
 
-def _attention(build: Builder, x: str, name: str, heads: int) -> str:
-    """Softmax(Q K^T / sqrt(width per head)) V for each head (Vaswani et al. 2017, arXiv 1706.03762)."""
-    length, width = build.shapes[x]
+def attend(build: Builder, parts: Sequence[str], name: str, heads: int) -> str:
+    """Softmax(Q K^T / sqrt(width per head)) V for each head (Vaswani et al. 2017, arXiv 1706.03762).
+
+    ``parts`` are query, key and value, of (length, width) each.
+    """
+    length, width = build.shapes[parts[0]]
     size = width // heads
-    joint = _dense(build, x, f"{name}.in_proj", 3 * width, _glorot(width, 3 * width), separator="_")
-    parts = [f"{name}.{part}" for part in ("query", "key", "value")]
-    build.network.add_node("Split", [joint], parts, name=f"{name}.split", axis=-1, num_outputs=3)
     split = build.constant("heads.split", np.array([0, 0, heads, size], np.int64))
     merge = build.constant("heads.merge", np.array([0, 0, width], np.int64))
-    turns = {"query": [0, 2, 1, 3], "key": [0, 2, 3, 1], "value": [0, 2, 1, 3]}
+    turns = [0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]
     query, key, value = (
         build.node("Transpose", [build.node("Reshape", [p, split], f"{p}.heads", ())], f"{p}.turned", (), perm=turn)
-        for p, turn in zip(parts, turns.values(), strict=True)
+        for p, turn in zip(parts, turns, strict=True)
     )
     scale = build.constant("heads.scale", np.float32(1 / math.sqrt(size)))
     query = build.node("Mul", [query, scale], f"{name}.query.scaled", ())
@@ -46,8 +47,16 @@ def _attention(build: Builder, x: str, name: str, heads: int) -> str:
     weights = build.node("Softmax", [scores], f"{name}.weights", (), axis=-1)
     mixed = build.node("MatMul", [weights, value], f"{name}.mixed", ())
     turned = build.node("Transpose", [mixed], f"{name}.mixed.turned", (), perm=[0, 2, 1, 3])
-    joined = build.node("Reshape", [turned, merge], f"{name}.mixed.joined", (length, width))
-    return _dense(build, joined, f"{name}.out_proj", width, 1 / math.sqrt(width))
+    return build.node("Reshape", [turned, merge], f"{name}.mixed.joined", (length, width))
+
+
+def _attention(build: Builder, x: str, name: str, heads: int) -> str:
+    length, width = build.shapes[x]
+    joint = _dense(build, x, f"{name}.in_proj", 3 * width, _glorot(width, 3 * width), separator="_")
+    parts = [f"{name}.{part}" for part in ("query", "key", "value")]
+    build.network.add_node("Split", [joint], parts, name=f"{name}.split", axis=-1, num_outputs=3)
+    build.shapes.update(dict.fromkeys(parts, (length, width)))
+    return _dense(build, attend(build, parts, name, heads), f"{name}.out_proj", width, 1 / math.sqrt(width))
 
 
 def _encoder_layer(build: Builder, x: str, name: str, heads: int, hidden: int, dropout: float) -> str:
