@@ -64,6 +64,7 @@ EXTRAS = {
         "pytest-cov>=5",
         "pytest-randomly>=3.15",
         "hypothesis>=6.100",
+        "checkpoint-schedules>=1.0.4",  # an oracle of optimal schedules
         "build>=1.2",
         "wheel",
         "setuptools>=68",

@@ -115,7 +115,7 @@ def test_mixed_by_published_counts() -> None:
 @pytest.mark.filterwarnings("ignore:Numba not available:RuntimeWarning")  # the oracle's own, and only about speed
 def test_uniform_counts_equal_checkpoint_schedules() -> None:
     """The counts of an independent implementation: 444 of Revolve, 182 of the mixed schedule."""
-    oracle = pytest.importorskip("checkpoint_schedules", reason="pip install checkpoint-schedules: an oracle for tests")
+    oracle = pytest.importorskip("checkpoint_schedules", reason="pip install 'deep500[test]': an oracle for tests")
     assert len(MIXED) == 182
     for steps, slots in UNIFORM:
         assert _forward(oracle.Revolve(steps, slots)) == revolve_steps(steps, slots)
