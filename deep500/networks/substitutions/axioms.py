@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ONE = 4097  # the size 1 in both environments, as `encoding.pack` writes it
+THREE = 3 * ONE
 WINDOW = '"3,3" "1,1" "1,1,1,1"'
 
 
@@ -21,8 +22,8 @@ class Axiom:
     Attributes:
         name: number and words; unique.
         left, right: patterns of the provers' language.
-        where: definitions ``name = size term axis``, ``name = (+ a b)`` or ``name = (* a b)`` of parameters; a line whose
-            name is known already is a condition.
+        where: definitions ``name = size term axis``, ``name = (+ a b)`` or ``name = (* a b)`` of parameters; a line
+            whose name is known already is a condition.
         present: where one side is a variable, what must be there for it to be rewritten: it gives the other names.
     """
 
@@ -122,11 +123,12 @@ def _convolution() -> list[Axiom]:
 
 
 def _kernels() -> list[Axiom]:
+    whole = ("n = size (identity_kernel q) 0", "n = size x 1")  # each channel once: three outputs of one repeat it
     found = [
         Axiom("38 pooling as conv", '(conv "3,3" "1,1" "1,1,1,1" "1,1" g x (pool_kernel q))',
               f'(avgpool {WINDOW} "True" x)', ("g = size (pool_kernel q) 0",)),
-        Axiom("39 identity kernel", '(conv "3,3" "1,1" "1,1,1,1" "1,1" g x (identity_kernel q))', "x"),
-        Axiom("identity kernel 1,1", '(conv "1,1" "1,1" "0,0,0,0" "1,1" g x (identity_kernel q))', "x"),
+        Axiom("39 identity kernel", '(conv "3,3" "1,1" "1,1,1,1" "1,1" g x (identity_kernel q))', "x", whole),
+        Axiom("identity kernel 1,1", '(conv "1,1" "1,1" "0,0,0,0" "1,1" g x (identity_kernel q))', "x", whole),
     ]  # fmt: skip
     for source, pads in (("1,1", "0,0,0,0"), ("1,3", "0,1,0,1"), ("3,1", "1,0,1,0")):
         enlarge = f'enlarge "{source}" "3,3"'
@@ -164,7 +166,8 @@ def _pooling() -> list[Axiom]:
         Axiom("average scale", "(avgpool k s d c (scale x w))", "(scale (avgpool k s d c x) w)"),
         Axiom("average gain", "(avgpool k s d c (gain 1 x b))", "(gain 1 (avgpool k s d c x) b)"),
         Axiom("42 average of identity", f'(avgpool {WINDOW} "True" (identity_kernel q))', "(pool_kernel q)",
-              ("n = size (identity_kernel q) 1", f"n = {ONE}")),
+              ("n = size (identity_kernel q) 1", f"n = {ONE}", "h = size (identity_kernel q) 2", f"h = {THREE}",
+               "v = size (identity_kernel q) 3", f"v = {THREE}")),
     ]  # fmt: skip
 
 

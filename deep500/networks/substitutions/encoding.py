@@ -51,6 +51,12 @@ def head(term: Term, types: list[Type]) -> str:
     return " ".join([term.op, *fields])
 
 
+def sized_axes(term: Expression, type_: Type) -> range:
+    """Axes whose size the provers are told: the first two; all of constants, whose shape is one word to them."""
+    rank = len(type_[0])
+    return range(rank if isinstance(term, Term) and term.op in CONSTANTS else min(2, rank))
+
+
 class Program:
     """Actions of an egglog rule that define terms, each subterm once, and the sizes of their first two axes.
 
@@ -84,7 +90,7 @@ class Program:
             body = f"({' '.join([head(term, types), *(one[0] for one in inputs)])})"
         name = f"t{len(self._known)}"
         self.lines.append(f"(let {name} {body})")
-        for axis in range(min(2, len(type_[0]))):
+        for axis in sized_axes(term, type_):
             self.lines.append(f"(set (size {name} {axis}) {pack(tuple(shape[axis] for shape in type_))})")
         self._known[term] = (name, type_)
         return self._known[term]

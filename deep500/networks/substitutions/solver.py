@@ -18,7 +18,7 @@ from typing import Any
 
 from deep500.errors import MissingEngine
 from deep500.networks.substitutions.axioms import Axiom, axioms
-from deep500.networks.substitutions.encoding import head, pack
+from deep500.networks.substitutions.encoding import head, pack, sized_axes
 from deep500.networks.substitutions.saturation import LANGUAGE, Goal
 from deep500.networks.substitutions.terms import Expression, Type, Variable, infer, kind_type
 from deep500.networks.substitutions.validate import Pattern, parse
@@ -205,7 +205,7 @@ class Solver:
             type_ = infer(term.op, types, term.parameters)[term.output]
             op, *words = parse(f"({head(term, types)})")
             found = self.functions[op](*(self._literal(word) for word in words), *(one[0] for one in inputs))
-        for axis in range(min(2, len(type_[0]))):
+        for axis in sized_axes(term, type_):
             size = self.functions["size"](found, self.z3.IntVal(axis, self.context))
             facts.append(size == self.z3.IntVal(pack(tuple(shape[axis] for shape in type_)), self.context))
         known[term] = (found, type_)
