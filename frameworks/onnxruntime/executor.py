@@ -104,8 +104,11 @@ class Executor(GraphExecutor):
         strict: raise MissingDevice instead of falling back.
         threads: of one run; ``OMP_NUM_THREADS`` if None, else one per core.
         seed: of Dropout and its like, see :meth:`reseed`.
+        optimization: how far ONNX Runtime rewrites the graph itself: ``"disabled"``, ``"basic"``, ``"extended"`` or
+            ``"all"``.
 
     Raises:
+        InputError: an unknown level of optimization.
         UnsupportedOperator: naming every node that ONNX Runtime can run neither itself nor in other words.
 
     Example:
@@ -119,12 +122,12 @@ class Executor(GraphExecutor):
     network: OrtNetwork
 
     def __init__(self, network: Network, device: Device | str | None = None, strict: bool = False,
-                 threads: int | None = None, seed: int = 0) -> None:  # fmt: skip
+                 threads: int | None = None, seed: int = 0, optimization: str = "all") -> None:  # fmt: skip
         gpu = "CUDAExecutionProvider" in ort.get_available_providers()
         super().__init__(fall_back(to_device(device), 1 if gpu else 0, strict))
         cuda = ("CUDAExecutionProvider", {"device_id": self.device.index})
         self.providers: list[Any] = [cuda] * (self.device.kind == "gpu") + ["CPUExecutionProvider"]
-        self.threads, self.settings = threads, options(threads)
+        self.threads, self.settings = threads, options(threads, optimization=optimization)
         self.seed = seed
         self.network = OrtNetwork(network)
         self._live = False  # whether parameters are inputs of the inference sessions

@@ -17,7 +17,7 @@ import onnxruntime as ort
 from onnx import helper
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
-from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOperator
+from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOperator, nearest
 from deep500.networks.node import OPSET, Node, from_proto
 from deep500.networks.protos import domains_of, ir_version_for
 
@@ -31,13 +31,28 @@ BUILD_ERRORS = (
 _INDEX = ("out of data bounds", "out of bounds", "out of range", "indices", "index")
 
 
-def options(threads: int | None = None, in_order: bool = False) -> ort.SessionOptions:
+LEVELS = {
+    "disabled": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+"""How far ONNX Runtime rewrites a graph itself: not at all, for any kernels, for its own ones, for its layout too."""
+
+
+def options(threads: int | None = None, in_order: bool = False, optimization: str = "all") -> ort.SessionOptions:
     """Options: deterministic kernels, errors raised instead of logged; ``OMP_NUM_THREADS`` counts as elsewhere.
 
     With ``in_order`` nodes run in the model's order and as they are: optimizers would merge those that are meant to run
-    twice, and what they put in the place of others runs last of all nodes that could run.
+    twice, and what they put in the place of others runs last of all nodes that could run. Without it ``optimization``
+    is the level, one of :data:`LEVELS`.
     """
+    if optimization not in LEVELS:
+        raise InputError(
+            f"got optimization {optimization!r}; expected a level of ONNX Runtime: {nearest(str(optimization), LEVELS)}"
+        )
     chosen = ort.SessionOptions()
+    chosen.graph_optimization_level = LEVELS[optimization]
     chosen.log_severity_level = 4
     chosen.use_deterministic_compute = True
     declared = os.environ.get("OMP_NUM_THREADS", "")

@@ -280,3 +280,24 @@ def test_equal_initial_statistics_stay_apart():
         found, wanted = ours.inference({"x": x}), expected.inference({"x": x})
     for name, array in wanted.items():
         np.testing.assert_allclose(np.asarray(found[name]), array, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_its_own_optimization_has_levels_that_change_the_graph_and_not_the_answer(ort: Any, tmp_path: Any) -> None:
+    from deep500.frameworks.onnxruntime.session import open_session, options
+
+    network = create("resnet", depth=8, shape=(3, 8, 8), batch=2)
+    feeds, sizes, answers = feeds_of(network), {}, {}
+    for level in ("disabled", "basic", "extended", "all"):
+        settings = options(1, optimization=level)
+        settings.optimized_model_filepath = str(tmp_path / f"{level}.onnx")
+        open_session(network.to_onnx(opset=21), settings)
+        sizes[level] = len(onnx.load(tmp_path / f"{level}.onnx").graph.node)
+        executor = ort.from_model(network, optimization=level)
+        assert executor.settings.graph_optimization_level == settings.graph_optimization_level
+        answers[level] = executor.inference(feeds)["output"]
+    assert sizes["disabled"] == len(network.nodes)
+    assert sizes["disabled"] > sizes["basic"] > sizes["extended"], "basic folds normalization, extended fuses ReLU"
+    for level in ("basic", "extended", "all"):
+        assert_close(answers[level], answers["disabled"], dtype="float32")
+    with pytest.raises(InputError, match=r"got optimization 'al'; expected a level of ONNX Runtime.*'all'"):
+        ort.from_model(network, optimization="al")
