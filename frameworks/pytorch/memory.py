@@ -7,7 +7,9 @@ tensors hold. On GPUs it counts by itself.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -42,18 +44,40 @@ def footprint(run: Callable[[], Any], device: torch.device | None = None) -> Foo
     """
     if device is not None and device.type == "cuda":
         return _on_gpu(run, device)
+    _, live, kept = _events(run)
+    del kept
+    return Footprint(max([0, *live]), live[-1] if live else 0)
+
+
+def timeline(run: Callable[[], Any]) -> tuple[list[float], list[int]]:
+    """What a call holds of the processor's memory, from each allocation or release to the next.
+
+    Returns:
+        seconds since the call began, one more than counts, as the last is its end; and bytes.
+
+    Example:
+        >>> at, held = timeline(lambda: torch.zeros(100).sum())
+        >>> held, len(at) - len(held), at == sorted(at)
+        ([0, 400, 404, 4], 1, True)
+    """
+    times, live, kept = _events(run)
+    del kept
+    return [0.0, *times], [0, *live]
+
+
+def _events(run: Callable[[], Any]) -> tuple[list[float], list[int], Any]:
+    """When bytes were allocated or released, and the end; bytes then held; and what the call returned."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=False) as profiler:
+        begin = time.time_ns()
         kept = run()
+        end = time.time_ns()
     events: Any = profiler.profiler
     events = [e for e in events.kineto_results.events() if e.name() == "[memory]" and e.device_type().name == "CPU"]
-    live = peak = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        live += event.nbytes()
-        peak = max(peak, live)
-    del kept
-    return Footprint(peak, live)
+    events.sort(key=lambda e: e.start_ns())
+    live = list(accumulate(event.nbytes() for event in events))
+    return [(t - begin) / 1e9 for t in (*(e.start_ns() for e in events), end)], live, kept
 
 
 def _on_gpu(run: Callable[[], Any], device: torch.device) -> Footprint:
