@@ -18,6 +18,7 @@ from deep500.training.checkpointing.plan_file import PlannedRegion as PlannedReg
 from deep500.training.checkpointing.plan_file import load_plan as load_plan
 from deep500.training.checkpointing.plan_file import structure_hash as structure_hash
 from deep500.training.checkpointing.planning import held as held
+from deep500.training.checkpointing.planning import plan_front as plan_front
 from deep500.training.checkpointing.planning import plan_network as plan_network
 from deep500.training.checkpointing.planning import planned_step as planned_step
 from deep500.training.checkpointing.profiler import Profiler as Profiler

@@ -1,28 +1,20 @@
 """From a network and a budget to a plan: find regions, place checkpoints, count what the rewritten step holds.
 
-The model of nested regions (:mod:`deep500.training.checkpointing.regions`) bounds the bytes from above, by little; a
-plan's own prediction is counted value by value on the network that will run. The solver is given the difference, and
-less of it until the plan fits.
+A plan's prediction is counted value by value on the network that will run.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from deep500.errors import BudgetError
+from deep500.errors import PlanError
 from deep500.networks.executor import Recomputation
 from deep500.networks.graph import Network
-from deep500.training.checkpointing.failures import budget_bytes, unreachable
-from deep500.training.checkpointing.liveness import live_bytes, value_bytes
-from deep500.training.checkpointing.nested import Placement, optimal_placement, smallest_placement
+from deep500.training.checkpointing.counting import Counted, Counter
+from deep500.training.checkpointing.counting import held as held
+from deep500.training.checkpointing.failures import budget_bytes, check_budget
 from deep500.training.checkpointing.plan_file import CheckpointingPlan, PlannedRegion, structure_hash
 from deep500.training.checkpointing.recompute import Recomputing, recomputing
 from deep500.training.checkpointing.regions import NetworkRegions, find_regions
 from deep500.training.checkpointing.step import Step, training_step
-from deep500.training.checkpointing.sweep import simulate
-from deep500.training.checkpointing.tree import per_instance
-
-_ROUNDS = 12
 
 
 def plan_network(network: Network, budget: float | int, batch: int, loss: str = "loss",
@@ -42,7 +34,8 @@ def plan_network(network: Network, budget: float | int, batch: int, loss: str = 
         backend: where those times were measured.
 
     Raises:
-        BudgetError: none is found; names the peak of the smallest placement that the model of nested regions has.
+        BudgetError: none is found; names the smallest peak of all that were counted.
+        PlanError: a budget that is none, or a network in which nothing can run again.
 
     Example:
         >>> from deep500.networks import add_loss, create
@@ -50,13 +43,65 @@ def plan_network(network: Network, budget: float | int, batch: int, loss: str = 
         >>> plan.predicted_peak <= plan.budget, len(plan.regions) > 0, plan.time_unit
         (True, True, 'FLOP')
     """
+    check_budget(budget)
     found = find_regions(network, batch, loss) if regions is None else regions
-    planner = _Planner(found)
-    limit = budget_bytes(budget, planner.full)
-    planned = planner.within(limit)
+    counter = _counter(network, found)
+    limit = budget_bytes(budget, counter.full)
+    return _as_plan(network, batch, found, counter.within(limit), limit, backend)
+
+
+def plan_front(network: Network, batch: int, loss: str = "loss", points: int = 9, regions: NetworkRegions | None = None,
+               backend: str = "none") -> list[CheckpointingPlan]:  # fmt: skip
+    """The plans at evenly spaced budgets from the smallest peak to that without checkpoints: memory against time.
+
+    Args:
+        network, batch, loss, regions, backend: see :func:`plan_network`.
+        points: how many budgets, at least 2.
+
+    Returns:
+        plans by rising peak and falling time; none needs as much of both as another.
+
+    Example:
+        >>> from deep500.networks import add_loss, create
+        >>> front = plan_front(add_loss(create("resnet", depth=8)), batch=2, points=3)
+        >>> [len(plan.regions) > 0 for plan in front]
+        [True, True, False]
+    """
+    if points < 2:
+        raise PlanError(f"got {points} points; expected at least 2, the smallest peak and no checkpoint: ask for more")
+    found = find_regions(network, batch, loss) if regions is None else regions
+    counter = _counter(network, found)
+    smallest = counter.smallest().peak
+    plans: list[CheckpointingPlan] = []
+    for limit in dict.fromkeys(smallest + (counter.full - smallest) * i // (points - 1) for i in range(points)):
+        counted = counter.within(limit)
+        while plans and counted.extra < plans[-1].predicted_extra and counted.peak <= plans[-1].predicted_peak:
+            plans.pop()
+        if not plans or counted.extra < plans[-1].predicted_extra:
+            plans.append(_as_plan(network, batch, found, counted, limit, backend))
+    return plans
+
+
+def _counter(network: Network, found: NetworkRegions) -> Counter:
+    counter = Counter(found)
+    if not counter.names or len(found.step.forward) < 2:
+        raise PlanError(
+            f"got network {network.name!r} with {len(found.step.forward)} operator(s), none of which may run again; "
+            "expected several, between which values are kept: train it without a plan"
+        )
+    return counter
+
+
+def _as_plan(network: Network, batch: int, found: NetworkRegions, counted: Counted, budget: int,
+             backend: str) -> CheckpointingPlan:  # fmt: skip
+    regions = tuple(
+        PlannedRegion(r.name, r.place, tuple(v for node in found.nodes[r.name] for v in node.writes))
+        for r in found.root.walk()
+        if r.name in counted.names
+    )
     return CheckpointingPlan(
-        structure_hash(network), batch, loss, backend, planned.regions, limit, planned.peak,
-        found.root.step_time + planned.extra, planned.extra, found.time_unit, planned.method,
+        structure_hash(network), batch, found.step.loss, backend, regions, budget, counted.peak,
+        found.root.step_time + counted.extra, counted.extra, found.time_unit, counted.method,
     )  # fmt: skip
 
 
@@ -76,61 +121,3 @@ def planned_step(network: Network, plan: Recomputation) -> tuple[Step, Recomputi
     plan.check(network, plan.batch)
     step = training_step(network, plan.batch, plan.loss)
     return step, recomputing(step, [region.values for region in plan.regions])
-
-
-def held(network: Network) -> int:
-    """Most bytes of values that nodes write, held at once when they run in order and are freed early.
-
-    Example:
-        >>> net = Network(); net.add_input("x", (8, 3)); net.add_node("Relu", ["x"], ["y"])
-        >>> held(net)
-        96
-    """
-    return max(live_bytes(network.nodes, value_bytes(network), kept=network.outputs), default=0)
-
-
-@dataclass(frozen=True)
-class _Planned:
-    regions: tuple[PlannedRegion, ...]
-    peak: int
-    extra: float
-    method: str
-
-
-class _Planner:
-    """Placements by the model, checked by counting."""
-
-    def __init__(self, found: NetworkRegions) -> None:
-        self.found, self.root = found, per_instance(found.root)
-        self.places = {region.name: region.place for region in found.root.walk()}
-        self.full = held(found.step.network)
-        self.times = found.times
-
-    def within(self, limit: int) -> _Planned:
-        if self.full <= limit:
-            return _Planned((), self.full, 0, "optimal")
-        slack = max(0, simulate(self.root, ()).peak - self.full)
-        for _ in range(_ROUNDS):
-            try:
-                placement = optimal_placement(self.root, limit + slack)
-            except BudgetError:
-                break
-            planned = self._count(placement)
-            if planned.peak <= limit:
-                return planned
-            slack = min(slack, placement.outcome.peak - limit) - max(planned.peak - limit, 1)
-        smallest = self._count(smallest_placement(self.root))
-        if smallest.peak > limit:
-            raise unreachable(
-                limit, smallest.peak, self.full, "the smallest placement that the model of nested regions has"
-            )
-        return smallest
-
-    def _count(self, placement: Placement) -> _Planned:
-        """What the rewritten step holds and repeats."""
-        names = placement.checkpointed
-        values = [tuple(v for node in self.found.nodes[name] for v in node.writes) for name in names]
-        again = recomputing(self.found.step, values)
-        planned = tuple(PlannedRegion(n, self.places[n], v) for n, v in zip(names, values, strict=True))
-        extra = sum(self.times[node.writes[0]] for node in again.repeated)
-        return _Planned(planned, held(again.network), extra, placement.method)

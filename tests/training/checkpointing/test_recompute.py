@@ -212,18 +212,18 @@ def test_what_a_region_hands_on_is_held() -> None:
 
 def test_the_planner_asks_for_less_until_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were the model to promise too much, what is counted decides."""
-    from deep500.training.checkpointing import planning
+    from deep500.training.checkpointing import counting
 
     def optimist(*args: Any, **options: Any) -> Any:
         return simulate(*args, **options)._replace(peak=10**8)
 
     net = add_loss(create("transformer"))
     honest = plan_network(net, 0.8, batch=8)
-    simulate = planning.simulate
-    monkeypatch.setattr(planning, "simulate", optimist)
+    simulate = counting.simulate
+    monkeypatch.setattr(counting, "simulate", optimist)
     plan = plan_network(net, 0.8, batch=8)
     assert 0 < plan.predicted_peak <= plan.budget == honest.budget
-    assert plan.method == "optimal"
+    assert plan.method.startswith("optimal")
 
 
 def test_every_backend_runs_the_rewritten_step(backend: Any, tmp_path: Path) -> None:
