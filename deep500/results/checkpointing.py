@@ -29,6 +29,8 @@ from deep500.training.checkpointing.curve import MemoryCurve, memory_curve
 from deep500.training.checkpointing.report import Line
 
 CHECKPOINTING, CHECKPOINTING_SCHEMA = "checkpointing.json", "deep500-checkpointing-1"
+PREDICTED, MEASURED = "predicted from the graph, node by node", "measured by the allocator"
+"""Where curves come from."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ class RegionRow:
         tape, snapshot: bytes that it records, and that it keeps if it is checkpointed.
         time: of one run, in the record's unit.
         location: its static location, and how many regions share it.
-        candidate, planned: whether it may be checkpointed, and is.
+        candidate: whether it may be checkpointed.
+        again: how often the plan runs all of it again; more than once where planned regions are nested.
+        innermost: whether no regions are nested in it.
     """
 
     name: str
@@ -51,7 +55,8 @@ class RegionRow:
     location: str
     shared: int
     candidate: bool
-    planned: bool
+    again: int
+    innermost: bool
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,7 @@ class CheckpointingRecord:
         curves: memory over time, by label; that without the plan first.
         choices: that without checkpoints first.
         kept: why what some nodes write is kept wherever they are, by node.
+        source: where the curves come from.
     """
 
     network: str
@@ -104,6 +110,7 @@ class CheckpointingRecord:
     curves: tuple[tuple[str, MemoryCurve], ...]
     choices: tuple[Choice, ...]
     kept: tuple[tuple[str, str], ...] = ()
+    source: str = PREDICTED
 
     def write(self, folder: Path) -> Path:
         """Write ``checkpointing.json`` into a results folder; raises ResultsError."""
@@ -186,12 +193,16 @@ def record_of(found: NetworkRegions, plan: CheckpointingPlan, backend: str = "no
 
 
 def _rows(found: NetworkRegions, plan: CheckpointingPlan) -> Iterator[RegionRow]:
-    places, names = locations(found.root), {region.name for region in plan.regions}
+    places, planned = locations(found.root), [set(region.values) for region in plan.regions]
 
     def walk(region: Region, depth: int) -> Iterator[RegionRow]:
+        nodes = found.nodes.get(region.name, found.step.forward)  # the root's are all
+        again = sum(all(values.issuperset(node.writes) for node in nodes) for values in planned)
         shared = len(places.get(region.place, ()))
-        yield RegionRow(region.name, depth, region.full_tape, region.snapshot, region.total_time, region.place, shared,
-                        shared > 0, region.name in names)  # fmt: skip
+        yield RegionRow(
+            region.name, depth, region.full_tape, region.snapshot, region.total_time, region.place, shared, shared > 0,
+            again, not region.children,
+        )  # fmt: skip
         for child in region.children:
             yield from walk(child, depth + 1)
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from deep500.measure.statistics import Interval
 from deep500.results.checkpointing import CheckpointingRecord, Choice
-from deep500.results.figures import Figure, unit_for
+from deep500.results.figures import MOST_POINTS, Figure, unit_for
 from deep500.results.report_svg import Axis, Plot
+from deep500.training.checkpointing.curve import MemoryCurve
 from deep500.training.checkpointing.report import HEADINGS
 
 BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
@@ -78,11 +79,11 @@ def signed(size: int) -> str:
 def sentence(record: CheckpointingRecord) -> str:
     """The plan in one sentence."""
     full, planned = (curve.peak for _, curve in record.curves[:2])
-    again = sum(row.planned for row in record.regions)
-    all_of_them = sum(row.candidate for row in record.regions)
+    inner = [row for row in record.regions if row.innermost]
     text = (f"{record.network}, batch {record.batch}: a step holds {amount(full, 'B')} without checkpoints and "
-            f"{amount(planned, 'B')} ({_share(planned, full)}) with the plan, by the graph; {again} of {all_of_them} "
-            f"candidate regions run again, within {amount(record.budget, 'B')}.")  # fmt: skip
+            f"{amount(planned, 'B')} ({_share(planned, full)}) with the plan, {record.source}; "
+            f"{sum(row.again > 0 for row in inner)} of {len(inner)} innermost regions run again, within "
+            f"{amount(record.budget, 'B')}.")  # fmt: skip
     if record.time_unit != "s":
         text += " Nothing was timed for the plan: counted operations stand in for times."
     return text
@@ -131,14 +132,22 @@ def memory_figure(record: CheckpointingRecord) -> Figure:
                 Axis(0, 1.08 * up * max(c.peak for c in curves), f"held ({size})"),
                 f"memory over one step; highest: {peaks}")  # fmt: skip
     for colour, curve in enumerate(curves):
-        at, held = across * np.array(curve.at), up * np.array([*curve.held, curve.held[-1]])
-        plot.line(at, held, colour, stairs=True)
+        at, held = _thinned(curve)
+        plot.line(across * at, up * held, colour, stairs=True)
     plot.rule(y=up * record.budget)
     plot.legend([label for label, _ in record.curves])
     turn = curves[0].turn
-    caption = f"highest: {peaks}; dashed: budget {amount(record.budget, 'B')}; predicted from the graph, node by node"
+    caption = f"highest: {peaks}; dashed: budget {amount(record.budget, 'B')}; {record.source}"
     caption += "" if turn is None else f"; without checkpoints the backward pass begins at {across * turn:.3g} {unit}"
     return Figure.of("When is how much memory held?", plot, caption, len(curves[0].held))
+
+
+def _thinned(curve: MemoryCurve) -> tuple[np.ndarray, np.ndarray]:
+    """The outline: of about as many neighbours as there are too many, the one that holds most."""
+    every = -(-len(curve.held) // MOST_POINTS)
+    starts = np.arange(0, len(curve.held), every)
+    held = np.maximum.reduceat(np.array(curve.held), starts)
+    return np.array([*np.array(curve.at)[starts], curve.at[-1]]), np.array([*held, held[-1]])
 
 
 def front_figure(record: CheckpointingRecord) -> Figure | None:

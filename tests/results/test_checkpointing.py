@@ -21,6 +21,7 @@ from deep500.results.record import Record
 from deep500.results.report import render
 from deep500.results.report_checkpointing import choice_row, front_figure, memory_figure
 from deep500.training.checkpointing import find_regions, held, locations, plan_network, planned_step, simulate
+from deep500.training.checkpointing.chosen import named, plan_of
 from deep500.training.checkpointing.curve import memory_curve
 from deep500.training.checkpointing.report import HEADINGS
 from tests.results.report_cases import HOSTILE, finished
@@ -109,13 +110,25 @@ def test_the_report_has_the_section(tmp_path: Path) -> None:
         assert section.count(HEADINGS[group].capitalize()) == 1
     for line in record.profile.lines:
         assert f"<td>{line.place}</td>" in section
-    assert section.count("runs it again") == len(PLAN.regions) == sum(row.planned for row in record.regions)
+    again = {row.name for row in record.regions if row.again}
+    assert section.count("runs it again") == len(again) and again >= {region.name for region in PLAN.regions}
     depths = re.findall(r'padding-left: ([\d.]+)rem">([^<]*)<', section)
     assert [(name, float(space)) for space, name in depths] == [
         (r.name, round(1.1 * r.depth, 1)) for r in record.regions
     ]
     claims = [claim for claim in derive(Record.open(run.path)) if claim["type"] == "plot"]
     assert {"When is how much memory held?", "What does less memory cost?"} <= {claim["question"] for claim in claims}
+
+
+def test_rows_count_how_often_regions_run_again() -> None:
+    """By hand: a group and a region in it; the region runs again twice."""
+    group = next(region for region in FOUND.root.children if len(region.children) > 1)
+    inner, other = group.children[:2]
+    plan = plan_of(NETWORK, 16, FOUND, named(FOUND, [group.name, inner.name]), "by hand")
+    rows = {row.name: row for row in record_of(FOUND, plan).regions}
+    assert (rows[group.name].again, rows[inner.name].again, rows[other.name].again) == (1, 2, 1)
+    assert rows["network"].again == rows[FOUND.root.children[0].name].again == 0
+    assert rows[inner.name].innermost and not rows[group.name].innermost
 
 
 def test_the_profile_is_of_everything_checkpointed() -> None:
