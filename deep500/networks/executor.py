@@ -17,7 +17,7 @@ Requirements of the seam, for whoever writes a backend:
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -248,6 +248,22 @@ class GraphExecutor(abc.ABC):
 
         Returns:
             bytes by the allocator's own count, exactly; None where it does not tell (not measured).
+        """
+        return None
+
+    def measure_stages(
+        self, stages: Sequence[Collection[str]], inputs: Mapping[str, Any], loss: str = "loss", passes: int = 5
+    ) -> Sequence[Any] | None:
+        """Time and bytes of running, recording and reversing each stage of a network that is a chain of them.
+
+        Args:
+            stages: for each the values that its nodes write, in order; together they hold the whole forward pass.
+            inputs: of a training step.
+            loss: the scalar that is differentiated.
+            passes: how often times are taken.
+
+        Returns:
+            a :class:`deep500.training.checkpointing.Stage` for each; None where the backend does not keep stages apart.
         """
         return None
 

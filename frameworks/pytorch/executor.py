@@ -7,7 +7,7 @@ selections of outputs, and with everybody who holds them: optimizers, ``Distribu
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from deep500.frameworks.pytorch.memory import footprint
 from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss, gradient_name
 from deep500.networks.graph import Network, Parameter
 from deep500.networks.program import from_network
+from deep500.training.checkpointing.chain import Stage
 
 RECOMPUTE = ("checkpoint", "explicit")
 """Ways to follow a checkpointing plan; see :func:`from_model`."""
@@ -412,6 +413,20 @@ class Executor(GraphExecutor):
         for parameter in self._trainable:
             parameter.grad = None
         return footprint(lambda: self.inference_and_backprop(inputs, loss), self.torch_device).peak
+
+    def measure_stages(
+        self, stages: Sequence[Collection[str]], inputs: Mapping[str, Any], loss: str = "loss", passes: int = 5
+    ) -> list[Stage]:
+        """Bytes of every stage by the allocator, and the least of so many times (see the base class)."""
+        from deep500.frameworks.pytorch.stages import measure
+
+        self.refresh()
+        outputs = tuple(self.network.outputs)
+        compiled = self._compile(outputs if loss in outputs else (*outputs, find_loss(self.network, loss)))
+        compiled.check(inputs)
+        tensors = [self._tensor(inputs.get(name)) for name in compiled.inputs]
+        compiled.module.train()
+        return measure(compiled, self.network, stages, tensors, loss, passes)
 
 
 def _reporter(callback: Callable[[str, Any], None], name: str) -> Callable[[torch.Tensor], None]:

@@ -27,18 +27,23 @@ class Stretch:
 
     Attributes:
         lines: in order.
-        again: whether they run again in the backward pass.
+        region: number of the region if they run again in the backward pass, else None.
         inputs, outputs: lines of others that they read, and theirs that others read.
         parts: what runs again, cut along the regions inside; empty for lines that are recorded as they are.
         random: whether one of them draws random numbers.
     """
 
     lines: list[fx.Node]
-    again: bool
+    region: int | None
     inputs: list[fx.Node]
     outputs: list[fx.Node]
     parts: list[Stretch]
     random: bool
+
+    @property
+    def again(self) -> bool:
+        """Whether they run again."""
+        return self.region is not None
 
 
 class Cutter:
@@ -53,8 +58,7 @@ class Cutter:
 
     def __init__(self, module: Any, nodes: Iterable[Node], regions: Sequence[Collection[str]], loss: str) -> None:
         self.graph: fx.Graph = module.graph
-        ordered = sorted((frozenset(region) for region in regions), key=len, reverse=True)
-        self.homes, self.drawing = _homes(nodes, ordered)
+        self.homes, self.drawing = _homes(nodes, regions)
         self.sources = {line: self._node(name) for line, name in module.meta["sources"].items()}
         self.output = next(line for line in self.graph.nodes if line.op == "output")
         results = self.output.args[0]
@@ -115,22 +119,28 @@ class Cutter:
             own = set(group)
             inputs = list(dict.fromkeys(s for line in group for s in line.all_input_nodes if s not in own))
             outputs = [line for line in group if line in later]
-            again = len(self._path(group[0])) > depth
-            parts = self._stretches(group, depth + 1, set(outputs)) if again else []
-            found.append(Stretch(group, again, inputs, outputs, parts, self._random(group)))
+            path = self._path(group[0])
+            region = path[depth] if len(path) > depth else None
+            parts = [] if region is None else self._stretches(group, depth + 1, set(outputs))
+            found.append(Stretch(group, region, inputs, outputs, parts, self._random(group)))
         return found
 
 
-def _homes(nodes: Iterable[Node], regions: Sequence[frozenset[str]]) -> tuple[dict[str, Path], set[str]]:
+def _homes(nodes: Iterable[Node], regions: Sequence[Collection[str]]) -> tuple[dict[str, Path], set[str]]:
     """By node's name: the regions it is in, none if it must not run again; and which nodes draw random numbers."""
+    outermost_first = sorted(range(len(regions)), key=lambda i: -len(regions[i]))
+    inside: dict[str, list[int]] = {}
+    for i in outermost_first:
+        for value in regions[i]:
+            inside.setdefault(value, []).append(i)
     homes: dict[str, Path] = {}
     drawing: set[str] = set()
     for node in nodes:
         random = node.op_type in RANDOM and not node.domain
         if random:
             drawing.add(node.name)  # the generator's state is put back, so these may run again
-        inside = random or not impurity(node)
-        homes[node.name] = tuple(i for i, region in enumerate(regions) if inside and not region.isdisjoint(node.writes))
+        value = node.writes[0] if node.writes and (random or not impurity(node)) else ""
+        homes[node.name] = tuple(inside.get(value, ()))
     return homes, drawing
 
 

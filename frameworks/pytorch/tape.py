@@ -22,15 +22,16 @@ from deep500.frameworks.pytorch.split import Cutter, Stretch, as_graph
 
 
 @dataclass
-class _Part:
-    """A stretch as code, and the names of values that nobody reads after it."""
+class Part:
+    """A stretch as code, the number of its region if it has one, and the names of values that nobody reads after it."""
 
     run: Any
+    region: int | None
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     again: bool
     random: bool
-    parts: list[_Part]
+    parts: list[Part]
     done: list[str] = field(default_factory=list)
 
 
@@ -46,7 +47,7 @@ class _Recorded:
 class _Snapshot:
     """What a region needs to run again."""
 
-    part: _Part
+    part: Part
     given: dict[str, Any]
     generator: Any
 
@@ -74,8 +75,7 @@ class Tape:
     # -- the step ---------------------------------------------------------------------------------------------------
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """The outputs, detached; the loss is a leaf that wants a gradient if parameters influence it."""
-        self.active = set()
-        env = {name: self._attribute(name) for name in self.attributes} | dict(zip(self.inputs, inputs, strict=True))
+        env = self.start(inputs)
         self.entries = self._forward(self.parts, env)
         found = [env[name] for name in self.outputs]
         del env
@@ -87,9 +87,14 @@ class Tape:
         """Leave gradients in the parameters, reversing the last call."""
         gradients = {self.loss: torch.ones_like(loss)}
         entries, self.entries = self.entries, []
-        self._backward(entries, gradients)
+        self.reverse(entries, gradients)
         for name in self.several & gradients.keys():
             torch.autograd.backward(getattr(self.module, self.attributes[name]), gradients.pop(name))
+
+    def start(self, inputs: Sequence[Any]) -> dict[str, Any]:
+        """Values by name, as a step begins with them."""
+        self.active = set()
+        return {name: self._attribute(name) for name in self.attributes} | dict(zip(self.inputs, inputs, strict=True))
 
     def _attribute(self, name: str) -> Any:
         value = getattr(self.module, self.attributes[name])
@@ -98,15 +103,16 @@ class Tape:
             return value.detach()
         return value
 
-    def _forward(self, parts: Sequence[_Part], env: dict[str, Any]) -> list[_Recorded | _Snapshot]:
+    def _forward(self, parts: Sequence[Part], env: dict[str, Any]) -> list[_Recorded | _Snapshot]:
         entries: list[_Recorded | _Snapshot] = []
         for part in parts:
-            entries.append(self._again(part, env) if part.again else self._record(part, env))
+            entries.append(self.again(part, env) if part.again else self.record(part, env))
             for name in part.done:
                 env.pop(name, None)
         return entries
 
-    def _record(self, part: _Part, env: dict[str, Any]) -> _Recorded:
+    def record(self, part: Part, env: dict[str, Any]) -> _Recorded:
+        """Run a stretch recording; its values are added to those by name."""
         leaves = {name: env[name].detach().requires_grad_() for name in part.inputs if name in self.active}
         with torch.enable_grad():
             results = part.run(*[leaves.get(name, env[name]) for name in part.inputs])
@@ -116,7 +122,8 @@ class Tape:
         env.update((name, value.detach() if name in recorded else value) for name, value in found.items())
         return _Recorded(leaves, recorded)
 
-    def _again(self, part: _Part, env: dict[str, Any]) -> _Snapshot:
+    def again(self, part: Part, env: dict[str, Any]) -> _Snapshot:
+        """Run a region without recording; its values are added to those by name."""
         given = {name: env[name] for name in part.inputs}
         generator = _generator_state(given.values()) if part.random else None
         with torch.no_grad():
@@ -126,14 +133,15 @@ class Tape:
         env.update(found)
         return _Snapshot(part, given, generator)
 
-    def _backward(self, entries: list[_Recorded | _Snapshot], gradients: dict[str, torch.Tensor]) -> None:
+    def reverse(self, entries: list[_Recorded | _Snapshot], gradients: dict[str, torch.Tensor]) -> None:
+        """Take entries off the end of a list; gradients of values, by name, are used up and added."""
         while entries:
             entry = entries.pop()
             if isinstance(entry, _Snapshot):
                 with _generator(entry.generator), running_again():
                     inner = self._forward(entry.part.parts, entry.given)
                 del entry
-                self._backward(inner, gradients)
+                self.reverse(inner, gradients)
             else:
                 goals = [(value, gradients.pop(name)) for name, value in entry.results.items() if name in gradients]
                 leaves = entry.leaves
@@ -194,12 +202,14 @@ def _generator(state: tuple[torch.Tensor, dict[int, torch.Tensor]] | None) -> It
         yield
 
 
-def _compiled(stretches: Sequence[Stretch], wanted: Collection[str]) -> list[_Part]:
+def _compiled(stretches: Sequence[Stretch], wanted: Collection[str]) -> list[Part]:
     parts = []
     for stretch in stretches:
         code = fx.GraphModule({}, as_graph(stretch.lines, stretch.inputs, stretch.outputs), "Stretch")
         inputs, outputs = (tuple(line.name for line in lines) for lines in (stretch.inputs, stretch.outputs))
-        parts.append(_Part(code, inputs, outputs, stretch.again, stretch.random, _compiled(stretch.parts, ())))
+        parts.append(
+            Part(code, stretch.region, inputs, outputs, stretch.again, stretch.random, _compiled(stretch.parts, ()))
+        )
     seen = set(wanted)
     for part in reversed(parts):
         part.done = [name for name in dict.fromkeys((*part.inputs, *part.outputs)) if name not in seen]
@@ -207,7 +217,7 @@ def _compiled(stretches: Sequence[Stretch], wanted: Collection[str]) -> list[_Pa
     return parts
 
 
-def _uses(parts: Sequence[_Part]) -> dict[str, int]:
+def _uses(parts: Sequence[Part]) -> dict[str, int]:
     """In how many recorded stretches a value is read."""
     counts: dict[str, int] = {}
     for part in parts:
