@@ -120,11 +120,18 @@ def saturate(
         MissingEngine: egglog is not installed.
         ShapeMismatch: a goal's terms do not fit together.
     """
+    return saturate_loaded([_load(n, goal) for n, goal in enumerate(goals)], rules, iterations, limit)
+
+
+def saturate_loaded(
+    loads: Sequence[str], rules: Sequence[str], iterations: int = 5, limit: int = 2_000_000
+) -> list[int | None]:
+    """As `saturate`, for goals in egglog's language: rules without premises that make ``(goal number left right)``."""
     graph = engine()
     run = lambda text: graph.run_program(*graph.parse_program(text))  # noqa: E731
-    for text in (LANGUAGE, *rules, *(_load(n, goal) for n, goal in enumerate(goals)), "(run load 1)"):
+    for text in (LANGUAGE, *rules, *loads, "(run load 1)"):
         run(text)  # one by one: the parser's time grows with the square of a text's length
-    found: list[int | None] = [None] * len(goals)
+    found: list[int | None] = [None] * len(loads)
     for iteration in range(iterations + 1):
         if iteration:
             run("(run-schedule (saturate (run sizes)) (run))")

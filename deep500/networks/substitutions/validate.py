@@ -17,7 +17,8 @@ import numpy as np
 
 from deep500.networks.substitutions.arithmetic import PRIMES, Array, Prime
 from deep500.networks.substitutions.axioms import Axiom
-from deep500.networks.substitutions.encoding import BITS
+from deep500.networks.substitutions.encoding import BITS, CONSTANTS
+from deep500.networks.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.networks.substitutions.saturation import direction
 from deep500.networks.substitutions.specification import Shape, ShapeMismatch, operator
 
@@ -73,6 +74,15 @@ def literal(word: str, name: str) -> Any:
     if word.lstrip("-").isdigit():
         return int(word) & ((1 << BITS) - 1)  # a size, packed, is the same in all environments
     return None
+
+
+def walk(pattern: Pattern) -> Iterator[tuple[str, str, str]]:
+    """(operator, parameter's kind, word) for every parameter of a pattern, outer operators first."""
+    if isinstance(pattern, list):
+        names, words, inputs = arguments(pattern)
+        yield from ((pattern[0], name, word) for name, word in zip(names, words, strict=True))
+        for one in inputs:
+            yield from walk(one)
 
 
 def operand_ranks(
@@ -184,53 +194,77 @@ class _Sides:
         return self.parameter(body, "size")
 
 
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "kernel": KERNELS, "source": KERNELS, "target": KERNELS, "strides": ((1, 1), (2, 1)),
+    "dilations": ((1, 1), (2, 2)), "pads": ((0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 1, 2)), "groups": (1, 2, 3),
+    "count_padding": (False, True), "function": tuple(ACTIVATIONS), "output": (0, 1), "cut": (1, 2, 3, 4),
+    "factor": (1, 2, 3),
+}  # fmt: skip
+
+
 class _Draw:
-    """Sizes and parameters of one trial."""
+    """Sizes and parameters of one trial: every name has a value of the kind of the place where it stands."""
 
     def __init__(self, axiom: Axiom, generator: np.random.Generator) -> None:
         self.generator = generator
-        self.patterns = [parse(axiom.left), parse(axiom.right)]
+        patterns = [parse(axiom.left), parse(axiom.right)]
         found = [RANKED[op] for op in RANKED if f"({op} " in axiom.left + axiom.right]
         self.rank = found[0] if found else int(generator.choice([2, 4]))
         self.pool = generator.integers(1, 6, 2)
-        self.kernel = KERNELS[generator.integers(len(KERNELS))]
-        groups = int(generator.integers(1, 4))
-        size = self.size()
-        self.parameters: dict[str, Any] = {
-            "k": self.kernel,
-            "s": ((1, 1), (2, 1))[generator.integers(2)], "e": ((1, 1), (2, 2))[generator.integers(2)],
-            "d": ((0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 1, 2))[generator.integers(3)], "g": groups,
-            "a": int(generator.integers(self.rank)), "c": bool(generator.integers(2)),
-            "f": ("relu", "sigmoid", "tanh", "gelu")[generator.integers(4)],
-            "t": tuple(int(axis) for axis in generator.permutation(self.rank)), "o": int(generator.integers(2)),
-            "j": int(generator.integers(1, 5)), "l": groups, "u": int(generator.integers(1, 4)),
-        }  # fmt: skip
+        self.parameters: dict[str, Any] = {}
         self.shapes: dict[str, Shape] = {}
-        for pattern in self.patterns:
+        made = {line.split("=", 1)[0].strip() for line in axiom.where if "= (" in line}
+        uses = [use for pattern in patterns for use in walk(pattern)]
+        shown = {word for op, kind, word in uses if op == "concat" and kind == "cut"}
+        cut = re.compile(r"\(split \S+ \S+ (\S+) [a-z0-9]+\)")  # of what is no concatenation
+        made |= shown - set(cut.findall(axiom.left + axiom.right))
+        for op, kind, word in uses:
+            if literal(word, kind) is None and word not in made and op not in CONSTANTS:
+                self.parameters.setdefault(word, self._choose(kind))
+        sides = _Sides({}, self.parameters, Prime(PRIMES[0]))
+        if sides.conditions(tuple(line for line in axiom.where if "= (" in line)):
+            self.parameters = sides.bound
+        for pattern in patterns:
             self._shape(pattern, self.rank, None)
-        text = axiom.left + axiom.right
-        per_group = size // groups if size % groups == 0 and "(identity_kernel" in text else 1
-        window = (1, 1) if re.search(r'conv "1,1" [^(]*\(identity_kernel', text) else (3, 3)
-        kernel = (size, 1 if "(pool_kernel" in text else per_group, *window)
-        if "_kernel q" in text or "(identity q" in text:
-            self.parameters["q"] = kernel if "_kernel q" in text else (size, size)
-        if "(ones" in text:
-            self.parameters["q"] = self.shapes["x"]
 
     def size(self) -> int:
         return int(self.pool[self.generator.integers(2)])
 
+    def _choose(self, kind: str) -> Any:
+        if kind == "axis":
+            return int(self.generator.integers(self.rank))
+        if kind == "perm":
+            return tuple(int(axis) for axis in self.generator.permutation(self.rank))
+        return CHOICES[kind][self.generator.integers(len(CHOICES[kind]))]
+
+    def _constant(self, op: str, window: tuple[int, ...]) -> Shape:
+        size, groups = self.size(), int(self.generator.integers(1, 4))
+        if op == "ones":
+            return next(iter(self.shapes.values()))
+        if op == "identity":
+            return size, size
+        divides = op == "identity_kernel" and size % groups == 0
+        return (size, size // groups if divides else 1, *window)
+
     def _shape(self, pattern: Pattern, rank: int, kernel: tuple[int, ...] | None) -> None:
-        """Draw a shape for every variable of a pattern; ``kernel`` is that of convolution kernels."""
+        """Draw a shape for every variable and constant of a pattern; ``kernel`` is that of convolution kernels."""
         if isinstance(pattern, str):
             tail = kernel or tuple(self.size() for _ in range(2))
             shape = (self.size(), self.size(), *tail)[:rank]
             self.shapes.setdefault(pattern, shape)
             return
         names, words, inputs = arguments(pattern)
-        known = {name: literal(word, name) or self.kernel for name, word in zip(names, words, strict=True)}
-        for one, (inner, tail) in zip(inputs, operand_ranks(pattern[0], known, rank, kernel), strict=True):
-            self._shape(one, inner, tail)
+        if pattern[0] in CONSTANTS:
+            self.parameters.setdefault(words[0], self._constant(pattern[0], kernel or (3, 3)))
+            return
+        known = {name: literal(word, name) for name, word in zip(names, words, strict=True)}
+        known = {
+            name: self.parameters.get(word) if known[name] is None else known[name]
+            for name, word in zip(names, words, strict=True)
+        }
+        operands = zip(inputs, operand_ranks(pattern[0], known, rank, kernel), strict=True)
+        for one, (inner, window) in sorted(operands, key=lambda pair: pair[0][0] in CONSTANTS):
+            self._shape(one, inner, window)
 
 
 def directions(axiom: Axiom) -> Iterator[tuple[str, str]]:
