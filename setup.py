@@ -92,7 +92,7 @@ setup(
     package_dir={"": "."},
     packages=find_packages(include=["deep500", "deep500.*", "recipes", "recipes.*"]),
     package_data={
-        "": ["py.typed", "*.html", "*.j2", "*.css", "*.js", "*.json", "*.h", "*.hpp", "*.cpp", "*.md"],
+        "": ["py.typed", "*.html", "*.j2", "*.css", "*.js", "*.json", "*.jsonl", "*.h", "*.hpp", "*.cpp", "*.md"],
         "deep500.operators": ["include/deep500/*.h"],  # no package of its own
     },
     include_package_data=True,

@@ -1,8 +1,7 @@
 """Where rules apply: compiled patterns, indexed by the operators at their root, matched on graphs.
 
-A pattern whose sums and products may be read in two orders is compiled once per order, so that each *program* is a
-straight line of checks. Programs are found by the operator of a node and those of what it reads. Rules of two outputs
-join the matches of both patterns by the values they share.
+Programs (`programs`) are found by the operator of a node and those of what it reads. Rules of two outputs join the
+matches of both patterns by the values they share.
 """
 
 from __future__ import annotations
@@ -13,168 +12,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from deep500.networks.substitutions.arithmetic import Real
 from deep500.networks.substitutions.conditions import Bindings, Line, Step, names, order, solve
-from deep500.networks.substitutions.encoding import CONSTANTS
-from deep500.networks.substitutions.graph.store import CONSTANT, Graph, Store, Value
-from deep500.networks.substitutions.operators.elementwise import ACTIVATIONS
-from deep500.networks.substitutions.pattern_rules import PatternRule, flips
-from deep500.networks.substitutions.specification import ShapeMismatch, operator
+from deep500.networks.substitutions.graph.store import Graph, Store, Value
+from deep500.networks.substitutions.pattern_rules import PatternRule, flips, words
+from deep500.networks.substitutions.programs import Key, Kinds, Program, compiled, run
+from deep500.networks.substitutions.specification import require
 from deep500.networks.substitutions.targets import Builder, builder, determined
-from deep500.networks.substitutions.validate import Pattern, arguments, literal, parse
+from deep500.networks.substitutions.validate import Pattern, parse
 
 FLOATS = ("float16", "float32", "float64", "bfloat16")
-Key = tuple[str | None, ...]
-
-
-@dataclass(frozen=True)
-class Check:
-    """One operator of a program: what the value in a register must be, and what it gives.
-
-    Attributes:
-        register: of the value.
-        op: ``"unary"`` for any activation; a constant's name for one recognised by value.
-        output: of a split.
-        fixed: parameters with their values.
-        names: (parameter, name) to bind or compare.
-        inputs: registers or names that the operands go to.
-        cut: the name of a concatenation's cut, and its axis or the axis' name.
-    """
-
-    register: int
-    op: str
-    output: int
-    fixed: tuple[tuple[str, Any], ...]
-    names: tuple[tuple[str, str], ...]
-    inputs: tuple[int | str, ...]
-    cut: tuple[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class Program:
-    """One pattern, its sums and products in one order."""
-
-    key: Key
-    checks: tuple[Check, ...]
-    registers: int
-
-
-def compiled(pattern: Pattern) -> Program:
-    """Compile a pattern whose operands are in a given order.
-
-    Example:
-        >>> compiled(parse("(add (matmul x y) z)")).key
-        ('add', 'matmul', None)
-    """
-    checks: list[Check] = []
-    todo, registers = [(pattern, 0)], 1
-    while todo:
-        one, register = todo.pop(0)
-        kinds, given, inputs = arguments(one)
-        targets: list[int | str] = []
-        for part in inputs:
-            if isinstance(part, str):
-                targets.append(part)
-            else:
-                todo.append((part, registers))
-                targets.append(registers)
-                registers += 1
-        values = {kind: literal(word, kind) for word, kind in zip(given, kinds, strict=True)}
-        cut = None
-        if one[0] == "concat":
-            del values["cut"]
-            cut = (given[1], given[0] if values["axis"] is None else values["axis"])
-        output = values.pop("output", None) or 0
-        fixed = tuple((kind, value) for kind, value in values.items() if value is not None)
-        words = dict(zip(kinds, given, strict=True))
-        free = tuple((kind, words[kind]) for kind, value in values.items() if value is None)
-        checks.append(Check(register, one[0], output, fixed, free, tuple(targets), cut))
-    kinds_of = tuple(None if isinstance(one, str) else one[0] for one in arguments(pattern)[2])
-    return Program((pattern[0], *kinds_of), tuple(checks), registers)
-
-
-class Kinds:
-    """What the nodes of a store count as: an operator's name, ``"unary"``, and the constants they equal."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self._known: dict[int, tuple[str | None, ...]] = {}
-
-    def of(self, number: int) -> tuple[str | None, ...]:
-        """All names by which a pattern may ask for a node; None, which stands for any, first."""
-        found = self._known.get(number)
-        if found is None:
-            found = self._known[number] = self._find(number)
-        return found
-
-    def _find(self, number: int) -> tuple[str | None, ...]:
-        node = self.store.nodes[number]
-        if node.op in ACTIVATIONS:
-            return None, "unary"
-        if node.op == CONSTANT:
-            array = self.store.arrays[number]
-            return (None, *(op for op in CONSTANTS if is_constant(op, array)))
-        return None, node.op
-
-
-def is_constant(op: str, array: np.ndarray[Any, Any]) -> bool:
-    """Whether an array is the constant ``op`` of its shape.
-
-    Example:
-        >>> is_constant("identity", np.eye(3)), is_constant("ones", np.eye(3))
-        (True, False)
-    """
-    if array.dtype.kind != "f" or array.size == 0:
-        return False
-    corner, middle = float(array.flat[0]), float(array.flat[array.size // 2])
-    if op in ("ones", "identity") and corner != 1.0:
-        return False
-    if op in ("pool_kernel", "identity_kernel") and (array.ndim != 4 or (op == "pool_kernel" and corner != middle)):
-        return False
-    try:
-        (wanted,) = operator(op).evaluate(Real(), [], {"shape": array.shape})
-    except ShapeMismatch:
-        return False
-    return bool(np.array_equal(wanted[0].astype(array.dtype), array))
-
-
-def run(program: Program, store: Store, kinds: Kinds, root: Value) -> Bindings | None:
-    """The bindings under which a program's pattern is ``root``; None if it is not."""
-    nodes, registers = store.nodes, [root] * program.registers
-    found: Bindings = {}
-    for check in program.checks:
-        value = registers[check.register]
-        node = nodes[value.node]
-        if check.op not in kinds.of(value.node) or value.output != check.output:
-            return None
-        if check.op in CONSTANTS:
-            if found.setdefault(check.names[0][1], node.shapes[0]) != node.shapes[0]:
-                return None
-            continue
-        if check.op == "matmul" and len(node.shapes[0]) != 2:
-            return None  # an axis in a pattern is one of a matrix
-        given = dict(node.parameters)
-        if check.op == "unary":
-            given["function"] = node.op
-        for kind, wanted in check.fixed:
-            if given[kind] != wanted:
-                return None
-        for kind, name in check.names:
-            if found.setdefault(name, given[kind]) != given[kind]:
-                return None
-        for target, operand in zip(check.inputs, node.inputs, strict=True):
-            if isinstance(target, int):
-                registers[target] = operand
-            elif found.setdefault(target, operand) != operand:
-                return None
-        if check.cut:
-            name, axis = check.cut
-            size = store.shape(node.inputs[0])[found[axis] if isinstance(axis, str) else axis]
-            if found.setdefault(name, size) != size:
-                return None
-    return found
 
 
 @dataclass(frozen=True)
@@ -189,6 +35,7 @@ class Way:
         symmetric: whether both patterns are one but for names, so that each pair is met twice.
         steps: conditions and definitions, and (``late``) those that are known once the target is built.
         targets: one builder per output.
+        tensors, chosen: names of tensors, and of parameters that `conditions.solve` chooses.
     """
 
     rule: PatternRule
@@ -199,6 +46,13 @@ class Way:
     steps: list[Step]
     late: list[Line]
     targets: tuple[Builder, ...]
+    tensors: tuple[str, ...]
+    chosen: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The rule's id and its direction: ``>`` from left to right."""
+        return f"{self.rule.id}{'<' if self.reverse else '>'}"
 
 
 @functools.cache
@@ -217,7 +71,10 @@ def _way(rule: PatternRule, reverse: bool, source: list[Pattern], target: list[P
     programs = tuple(tuple(compiled(one) for one in flips(pattern)) for pattern in source)
     shared = tuple(sorted(set.intersection(*each))) if len(each) == 2 else ()
     symmetric = len(source) == 2 and _shape(source, shared) == _shape(source[::-1], shared)
-    return Way(rule, reverse, programs, shared, symmetric, *lines, tuple(builder(one) for one in target))
+    tensors = dict.fromkeys(word for pattern in source for word, kind in words(pattern) if kind is None)
+    chosen = tuple(name for step in lines[0] if len(step.defines) > 1 for name in step.defines)
+    targets = tuple(builder(one) for one in target)
+    return Way(rule, reverse, programs, shared, symmetric, *lines, targets, tuple(tensors), chosen)
 
 
 def _shape(patterns: Sequence[Pattern], shared: Collection[str]) -> str:
@@ -239,8 +96,8 @@ class Match:
     """A place where a rule applies.
 
     Attributes:
-        rule: the rule.
-        reverse: whether it is applied from right to left.
+        way: the rule and its direction.
+        store: where the sites are.
         sites: values that it replaces, one per output of the rule.
         bindings: names of the rule -> values and parameters.
     """
@@ -251,30 +108,30 @@ class Match:
     bindings: Bindings
 
     @property
-    def rule(self) -> PatternRule:
-        """The rule that applies."""
-        return self.way.rule
+    def rule(self) -> str:
+        """The rule's id, its direction, and the value of every name that was chosen and not found."""
+        chosen = [f"{name}={self.bindings[name]}" for name in self.way.chosen]
+        return " ".join([self.way.name, *chosen])
 
     @property
-    def reverse(self) -> bool:
-        """Whether it is applied from right to left."""
-        return self.way.reverse
+    def bound(self) -> tuple[Value, ...]:
+        """The values that the rule's variables stand for, in the order of the variables."""
+        return tuple(self.bindings[name] for name in self.way.tensors)
 
-    def build(self) -> dict[Value, Value] | None:
-        """Make the other side in the store: site -> its replacement; None if it does not fit or changes nothing."""
+    def build(self) -> dict[Value, Value]:
+        """Make the other side in the store: site -> its replacement.
+
+        Raises:
+            ShapeMismatch: it does not fit here.
+        """
         store, bindings = self.store, dict(self.bindings)
         dtype = store.dtype(self.sites[0])
-        try:
-            made = [target(store, bindings, dtype) for target in self.way.targets]
-        except ShapeMismatch:
-            return None
+        made = [target(store, bindings, dtype) for target in self.way.targets]
         steps = order(self.way.late, bindings)[0]
-        if next(solve(steps, bindings, store.shape), None) is None:
-            return None
-        pairs = dict(zip(self.sites, made, strict=True))
-        if any(store.shape(old) != store.shape(new) for old, new in pairs.items()):
-            return None
-        return pairs if any(old != new for old, new in pairs.items()) else None
+        require(next(solve(steps, bindings, store.shape), None) is not None, self.rule, self.bindings, "its conditions")
+        for old, new in zip(self.sites, made, strict=True):
+            require(store.shape(old) == store.shape(new), self.rule, store.shape(new), f"{store.shape(old)}")
+        return dict(zip(self.sites, made, strict=True))
 
 
 class Matcher:
@@ -299,11 +156,12 @@ class Matcher:
                     self.index.setdefault(program.key, []).append((number, output, program))
         self._kinds: dict[int, Kinds] = {}
 
-    def matches(self, graph: Graph, touched: Collection[int] | None = None) -> Iterator[Match]:
+    def matches(self, graph: Graph, only: str | None = None, touched: Collection[int] | None = None) -> Iterator[Match]:
         """All places where a rule applies.
 
         Args:
             graph: where to look.
+            only: what `Match.rule` must be; None: anything.
             touched: nodes of which a match must contain, or read, one as its root or within two nodes below; None: all.
         """
         store = graph.store
@@ -316,6 +174,8 @@ class Matcher:
         for number in numbers:
             for position, output, program in self._programs(store, kinds, number):
                 way = self.ways[position]
+                if only is not None and not only.startswith(way.name):
+                    continue
                 if near is not None and number not in near and len(way.programs) == 1:
                     continue
                 root = Value(number, program.checks[0].output)
@@ -325,10 +185,9 @@ class Matcher:
                 if len(way.programs) == 2:
                     pairs.setdefault(position, ([], []))[output].append((root, found))
                 else:
-                    for bindings in solve(way.steps, found, store.shape):
-                        yield Match(way, store, (root,), bindings)
+                    yield from _chosen(way, store, (root,), found, only)
         for position, sides in pairs.items():
-            yield from _joined(self.ways[position], store, sides, near)
+            yield from _joined(self.ways[position], store, sides, near, only)
 
     def _programs(self, store: Store, kinds: Kinds, number: int) -> Iterator[tuple[int, int, Program]]:
         node = store.nodes[number]
@@ -349,7 +208,17 @@ def _near(store: Store, numbers: Sequence[int], touched: Collection[int], depth:
     return set(found)
 
 
-def _joined(way: Way, store: Store, sides: tuple[list[Any], list[Any]], near: set[int] | None) -> Iterator[Match]:
+def _chosen(way: Way, store: Store, sites: tuple[Value, ...], found: Bindings, only: str | None) -> Iterator[Match]:
+    """A match for every way to meet the conditions."""
+    for bindings in solve(way.steps, found, store.shape):
+        match = Match(way, store, sites, bindings)
+        if only is None or match.rule == only:
+            yield match
+
+
+def _joined(
+    way: Way, store: Store, sides: tuple[list[Any], list[Any]], near: set[int] | None, only: str | None
+) -> Iterator[Match]:
     """Matches of a rule of two outputs: pairs that agree on the names both patterns use."""
     index: dict[tuple[Any, ...], list[tuple[Value, Bindings]]] = {}
     for root, found in sides[1]:
@@ -360,5 +229,4 @@ def _joined(way: Way, store: Store, sides: tuple[list[Any], list[Any]], near: se
                 continue
             if near is not None and root.node not in near and other.node not in near:
                 continue
-            for bindings in solve(way.steps, {**found, **more}, store.shape):
-                yield Match(way, store, (root, other), bindings)
+            yield from _chosen(way, store, (root, other), {**found, **more}, only)
