@@ -103,7 +103,7 @@ def _body(stretch: Stretch) -> fx.GraphModule:
     copies = {line: graph.placeholder(line.name) for line in stretch.inputs}
     _write(graph, copies, stretch.parts, root)
     graph.output(tuple(copies[line] for line in stretch.outputs))
-    return fx.GraphModule(root, graph, "Region")
+    return NetworkModule(root, graph, "Region")
 
 
 def _item(results: Sequence[Any], index: int) -> Any:

@@ -205,7 +205,7 @@ def _generator(state: tuple[torch.Tensor, dict[int, torch.Tensor]] | None) -> It
 def _compiled(stretches: Sequence[Stretch], wanted: Collection[str]) -> list[Part]:
     parts = []
     for stretch in stretches:
-        code = fx.GraphModule({}, as_graph(stretch.lines, stretch.inputs, stretch.outputs), "Stretch")
+        code = NetworkModule({}, as_graph(stretch.lines, stretch.inputs, stretch.outputs), "Stretch")
         inputs, outputs = (tuple(line.name for line in lines) for lines in (stretch.inputs, stretch.outputs))
         parts.append(
             Part(code, stretch.region, inputs, outputs, stretch.again, stretch.random, _compiled(stretch.parts, ()))
