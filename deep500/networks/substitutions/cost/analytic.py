@@ -3,8 +3,9 @@
 seconds = overhead + max(operations / rate, bytes / bandwidth)   (Williams, Waterman and Patterson 2009, and a constant)
 
 Operations are those of :mod:`deep500.networks.flops`; bytes are what is read, each value once, and what is written.
-What a backend does by another view of the same memory moves nothing. The constants stand for one core of a server with
-AVX2; they decide between rewrites where nothing may be measured, and predict no machine's times.
+What a backend does by another view of the same memory moves nothing. The constants are round figures of what `Measured`
+found on one core of an x86 server, for tensors that fit into its cache (tests/benchmarks/substitutions_cost.py); they
+decide between rewrites where nothing may be measured, and predict no other machine's times.
 """
 
 from __future__ import annotations
@@ -38,23 +39,23 @@ class Machine:
 
     overhead: float
     products: float = 5e10
-    others: float = 5e9
-    bandwidth: float = 1e10
+    others: float = 1e10
+    bandwidth: float = 4e10
     views: frozenset[str] = frozenset({"reshape"})
 
 
 _EAGER = frozenset({"split", "transpose", "reshape"})
 MACHINES: Mapping[str, Machine] = MappingProxyType(
     {
-        "reference": Machine(3e-6, products=2.5e10, views=_EAGER),
-        "pytorch": Machine(2e-6, views=_EAGER),
-        "onnxruntime": Machine(1e-6),
+        "reference": Machine(1.5e-6, views=_EAGER),
+        "pytorch": Machine(1e-6, views=_EAGER),
+        "onnxruntime": Machine(0.3e-6, products=1e11),
         "jax": Machine(0.5e-6),
-        "tensorflow": Machine(2e-6),
+        "tensorflow": Machine(1e-6),
     }
 )
 """By backend. NumPy and PyTorch split and transpose by views, ONNX Runtime and the compilers copy."""
-OTHER = Machine(2e-6)
+OTHER = Machine(1e-6)
 """A backend from elsewhere."""
 
 PRODUCTS = frozenset({"conv", "conv+bias", "matmul", "gemm"})
@@ -117,8 +118,8 @@ class Analytic(Cost):
         >>> store = Store()
         >>> x, y = store.input("x", (50, 50), "float32"), store.input("y", (50, 50), "float32")
         >>> graph = Graph(store, store.add("concat", x, y, axis=0))
-        >>> f"{Analytic('onnxruntime').total(graph):.3g} s"  # 1 us, and 40 kB at 10 GB/s
-        '5e-06 s'
+        >>> f"{Analytic('onnxruntime').total(graph):.3g} s"  # 0.3 us, and 40 kB at 40 GB/s
+        '1.3e-06 s'
     """
 
     def __init__(self, backend: str = "reference") -> None:
