@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import fx
 
 from deep500.frameworks.pytorch.compiler import NetworkModule
 from deep500.frameworks.pytorch.operators.normalization import running_again
