@@ -1,0 +1,31 @@
+"""What a run of the experiments was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options shared by the experiments.
+
+    Attributes:
+        quick: a dry run: small networks, depth 2.
+        networks, backends: which.
+        budget: seconds of one search.
+        seconds: of timing for one comparison.
+        depth: most operators of a side of a generated rule.
+        clock: "wall" or "cpu".
+        compiled: the networks for which torch.compile is timed too.
+        seed: of weights, inputs, searches and the order of timing.
+    """
+
+    quick: bool
+    networks: tuple[str, ...]
+    backends: tuple[str, ...]
+    budget: float
+    seconds: float
+    depth: int
+    clock: str
+    compiled: tuple[str, ...]
+    seed: int
