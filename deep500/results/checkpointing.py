@@ -159,7 +159,7 @@ def _curve(at: Sequence[float], held: Sequence[int], turn: float | None) -> Memo
 
 
 def record_of(found: NetworkRegions, plan: CheckpointingPlan, backend: str = "none",
-              choices: Sequence[Choice] = ()) -> CheckpointingRecord:  # fmt: skip
+              choices: Sequence[Choice] = (), measured: Sequence[MemoryCurve] = ()) -> CheckpointingRecord:  # fmt: skip
     """What regions and a plan for them say, before or after anything ran.
 
     Args:
@@ -167,6 +167,7 @@ def record_of(found: NetworkRegions, plan: CheckpointingPlan, backend: str = "no
         plan: made for them.
         backend: where steps were measured; ``"none"`` if nothing ran.
         choices: what was measured; the plan and the step without it, as predicted, if there are none.
+        measured: memory over a step without and with the plan, in seconds; predicted if not given.
 
     Example:
         >>> from deep500.networks import add_loss, create
@@ -176,8 +177,11 @@ def record_of(found: NetworkRegions, plan: CheckpointingPlan, backend: str = "no
         >>> [choice.label for choice in record.choices], record.choices[0].measured_peak
         (['no checkpoints', 'planned'], None)
     """
-    again = recomputing(found.step, [region.values for region in plan.regions])
-    without, planned = memory_curve(found), memory_curve(found, again)
+    if measured:
+        without, planned = measured
+    else:
+        again = recomputing(found.step, [region.values for region in plan.regions])
+        without, planned = memory_curve(found), memory_curve(found, again)
     base = plan.predicted_time - plan.predicted_extra
     if not choices:
         count = len(plan.regions)
@@ -189,6 +193,7 @@ def record_of(found: NetworkRegions, plan: CheckpointingPlan, backend: str = "no
     return CheckpointingRecord(
         found.step.network.name, plan.batch, backend, found.time_unit, plan.budget, report, tuple(_rows(found, plan)),
         (("no checkpoints", without), ("planned", planned)), tuple(choices), tuple(found.kept.items()),
+        MEASURED if measured else PREDICTED,
     )  # fmt: skip
 
 

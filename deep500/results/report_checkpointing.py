@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from deep500.measure.statistics import Interval
+from deep500.results.checkpointing import MEASURED as MEASURED_CURVES
 from deep500.results.checkpointing import CheckpointingRecord, Choice
 from deep500.results.figures import MOST_POINTS, Figure, unit_for
 from deep500.results.report_svg import Axis, Plot
@@ -124,9 +125,10 @@ def _interval(ratio: Interval) -> str:
 def memory_figure(record: CheckpointingRecord) -> Figure:
     """Bytes held over one step, without and with the plan; dashed: the budget."""
     curves = [curve for _, curve in record.curves]
-    across, unit = scale(max(curve.at[-1] for curve in curves), record.time_unit)
+    of = "s" if record.source == MEASURED_CURVES else record.time_unit
+    across, unit = scale(max(curve.at[-1] for curve in curves), of)
     up, size = scale(max(curve.peak for curve in curves), "B")
-    name = f"time within the step ({unit})" if record.time_unit == "s" else f"work done within the step ({unit})"
+    name = f"time within the step ({unit})" if of == "s" else f"work done within the step ({unit})"
     peaks = ", ".join(f"{label} {amount(curve.peak, 'B')}" for label, curve in record.curves)
     plot = Plot(Axis(0, 1.02 * across * max(c.at[-1] for c in curves), name),
                 Axis(0, 1.08 * up * max(c.peak for c in curves), f"held ({size})"),
