@@ -85,6 +85,7 @@ def register(operator: Operator) -> Operator:
     return operator
 
 
+@functools.cache
 def operators() -> dict[str, Operator]:
     """All specifications by name.
 

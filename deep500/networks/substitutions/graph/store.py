@@ -104,14 +104,24 @@ class Store:
         Raises:
             ShapeMismatch: shapes, parameters or dtypes that do not fit.
         """
-        spec = operator(op)
         dtypes = {self.dtype(one) for one in inputs} or {parameters.pop("dtype", "float32")}
-        shapes = spec.infer([self.shape(one) for one in inputs], parameters)
+        shapes = operator(op).infer([self.shape(one) for one in inputs], parameters)
         require(len(dtypes) == 1, op, sorted(dtypes), "inputs of one dtype")
-        dtype = dtypes.pop()
+        return self._apply(op, inputs, parameters, shapes, dtypes.pop())
+
+    def again(self, node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+        """The outputs of a node's twin that reads other values of the same shapes and dtypes."""
+        if node.op == OPAQUE:
+            return self.opaque(inputs, node.shapes, node.dtypes, node.parameters)
+        return self._apply(node.op, inputs, dict(node.parameters), node.shapes, node.dtypes[0])
+
+    def _apply(
+        self, op: str, inputs: tuple[Value, ...], parameters: dict[str, Any], shapes: tuple[Shape, ...], dtype: str
+    ) -> tuple[Value, ...]:
         found = simplified(self, op, inputs, parameters)
         if found is not None:
             return found
+        spec = operator(op)
         if spec.commutative and inputs[0] > inputs[1]:
             inputs = (inputs[1], inputs[0])
         constant = all(self.nodes[one.node].constant for one in inputs)
@@ -242,15 +252,8 @@ class Graph:
             if number <= lowest or not any(one in moved for one in node.inputs):
                 continue
             inputs = tuple(moved.get(one, one) for one in node.inputs)
-            for output, new in enumerate(rebuilt(store, node, inputs)):
+            for output, new in enumerate(store.again(node, inputs)):
                 old = Value(number, output)
                 if new != old:
                     moved.setdefault(old, new)
         return Graph(store, tuple(moved.get(one, one) for one in self.outputs))
-
-
-def rebuilt(store: Store, node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
-    """The outputs of a node's twin that reads other values of the same shapes."""
-    if node.op == OPAQUE:
-        return store.opaque(inputs, node.shapes, node.dtypes, node.parameters)
-    return store.add(node.op, *inputs, **dict(node.parameters))

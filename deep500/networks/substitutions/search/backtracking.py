@@ -2,17 +2,20 @@
 
 States wait in a queue by cost; a state is taken, every match of every rule is tried, and what costs less than ``alpha``
 times the best so far joins the queue. With alpha 1 the search only descends; a little more lets it cross small hills.
-Additionally the moves that lower the cost are applied one after the other as far as they leave each other's places
-alone, so that a network of many equal layers takes a few rounds rather than one per layer.
+
+Two things make it quick on networks of many equal layers. Moves that lower the cost are also applied one after the
+other as far as they leave each other's places alone. And a move whose surroundings look like those of one that was
+priced before is taken to change the cost by as much; it is made, and priced itself, only when its turn comes.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from deep500.networks.substitutions.graph.store import Graph, Value
 from deep500.networks.substitutions.search.moves import Match, Matcher, Step, apply, place
@@ -42,15 +45,17 @@ class Found:
     """What a search found.
 
     Attributes:
-        best: states by cost, the best first; the first state of all is among them.
-        pops, tried: states taken from the queue, and matches evaluated.
+        best: states by cost, the best first.
+        first: the state it started from.
+        pops, priced: states whose moves were looked at, and states that were made and priced.
         timed_out: whether the budget ended it.
         seconds: it took.
     """
 
     best: list[State]
+    first: State
     pops: int = 0
-    tried: int = 0
+    priced: int = 0
     timed_out: bool = False
     seconds: float = 0.0
 
@@ -66,8 +71,8 @@ class Backtracking:
         alpha: how much more than the best a state may cost to be looked at again.
         fixed: numbers that stand for symbolic sizes.
         keep: how many states to return.
-        pops: most states to take from the queue; no limit if None.
-        progress: is told (best cost, first cost) after every state.
+        patience: states to look at without finding a better one, before it ends.
+        progress: is told (seconds so far, best cost, first cost) after every state.
     """
 
     matcher: Matcher
@@ -76,84 +81,110 @@ class Backtracking:
     alpha: float = 1.05
     fixed: Sequence[int] = ()
     keep: int = 4
-    pops: int | None = None
-    progress: Callable[[float, float], None] | None = None
+    patience: int = 50
+    progress: Callable[[float, float, float], None] | None = None
     _seen: set[tuple[Value, ...]] = field(default_factory=set)
+    _changes: dict[Any, float] = field(default_factory=dict)
 
     def run(self, graph: Graph) -> Found:
         """Search from a graph."""
         started = time.perf_counter()
         first = State(graph, self.cost.total(graph))
-        found = Found([first])
-        largest = GROWTH * len(graph.nodes())
-        queue, order = [(first.cost, 0, first)], 1
-        self._seen = {graph.outputs}
+        found, largest = Found([first], first), GROWTH * len(graph.nodes())
+        order, idle = itertools.count(), 0
+        queue: list[tuple[float, int, State, Match | None]] = [(first.cost, next(order), first, None)]
 
         def late() -> bool:
-            return time.perf_counter() - started > self.budget
+            found.seconds = time.perf_counter() - started
+            return found.seconds > self.budget
 
-        while queue and not (found.timed_out or found.pops == self.pops):
-            cost, _, state = heapq.heappop(queue)
-            if cost > self.alpha * found.best[0].cost:
+        while queue and idle < self.patience and not found.timed_out:
+            cost, _, state, move = heapq.heappop(queue)
+            limit = self.alpha * found.best[0].cost
+            if cost >= limit and state is not first:
                 break
-            found.pops += 1
-            for new in self._successors(state, found, late, largest):
-                if new.cost < self.alpha * found.best[0].cost:
-                    heapq.heappush(queue, (new.cost, order, new))
-                    order += 1
-                self._note(found, new)
+            if move is not None:
+                made = self._make(state, move, largest, found)
+                if made is None or made.cost >= limit:
+                    continue
+                state = made
+            self._seen.add(state.graph.outputs)
+            found.pops, idle, best = found.pops + 1, idle + 1, found.best[0].cost
+            for price, after, waiting in self._successors(state, found, late, largest):
+                heapq.heappush(queue, (price, next(order), after, waiting))
             found.timed_out = late()
+            idle = 0 if found.best[0].cost < best else idle
             if self.progress:
-                self.progress(found.best[0].cost, first.cost)
-        found.seconds = time.perf_counter() - started
+                self.progress(found.seconds, found.best[0].cost, first.cost)
+        late()
         return found
 
-    def _note(self, found: Found, state: State) -> None:
-        found.best = sorted([*found.best, state], key=lambda one: one.cost)[: self.keep]
-
-    def _successors(self, state: State, found: Found, late: Callable[[], bool], largest: int) -> list[State]:
-        """All states one move away, and the one that all moves lead to which lower the cost and get along."""
-        new, better = [], []
+    def _successors(
+        self, state: State, found: Found, late: Callable[[], bool], largest: int
+    ) -> list[tuple[float, State, Match | None]]:
+        """States to come: (price, state, move that is still to be made in it)."""
+        users, new, better = state.graph.users(), [], []
         for match in self.matcher.matches(state.graph):
             if late():
                 break
-            reached = self._reach(state, match, largest)
-            if reached is None:
-                continue
-            found.tried += 1
-            if reached.cost < state.cost:
-                better.append((reached.cost, match))
-            if reached.graph.outputs not in self._seen:
-                self._seen.add(reached.graph.outputs)
-                new.append(reached)
+            looks = surroundings(state.graph, match, users)
+            if looks not in self._changes:
+                made = self._make(state, match, largest, found)
+                self._changes[looks] = float("inf") if made is None else made.cost - state.cost
+            price = state.cost + self._changes[looks]
+            if price < state.cost:
+                better.append((price, match))
+            if price < self.alpha * found.best[0].cost:
+                new.append((price, state, match))
         better.sort(key=lambda one: one[0])
-        together = self._together(state, [match for _, match in better], late, largest)
-        if together is not None:
-            new.append(together)
-        return new
+        together = self._together(state, [match for _, match in better], late, largest, found)
+        return [*new, *([(together.cost, together, None)] if together else [])]
 
-    def _reach(self, state: State, match: Match, largest: int) -> State | None:
+    def _make(self, state: State, match: Match, largest: int, found: Found) -> State | None:
+        """The state after a move; None if it cannot be made, was there before, or is too large."""
         graph = apply(state.graph, match, self.fixed)
-        if graph is None:
+        if graph is None or graph.outputs in self._seen or len(graph.nodes()) > largest:
             return None
-        step = Step(match.rule, place(graph.store, match))
-        if len(graph.nodes()) > largest:
-            return None
-        return State(graph, self.cost.total(graph), (*state.history, step))
+        found.priced += 1
+        made = State(graph, self.cost.total(graph), (*state.history, Step(match.rule, place(graph.store, match))))
+        found.best = sorted([*found.best, made], key=lambda one: one.cost)[: self.keep]
+        return made
 
-    def _together(self, state: State, moves: list[Match], late: Callable[[], bool], largest: int) -> State | None:
-        reached, applied = state, 0
-        nodes = set(state.graph.nodes())
+    def _together(
+        self, state: State, moves: list[Match], late: Callable[[], bool], largest: int, found: Found
+    ) -> State | None:
+        """The state after all moves that lower the cost and whose places are still there."""
+        reached, nodes = state, set(state.graph.nodes())
         for match in moves:
             if late():
                 break
-            if not all(one.node in nodes for one in (*match.sites, *match.bound)):
-                continue
-            new = self._reach(reached, match, largest)
-            if new is not None and new.cost < reached.cost:
-                reached, applied = new, applied + 1
-                nodes = set(reached.graph.nodes())
-        if applied < 2 or reached.graph.outputs in self._seen:
-            return None
-        self._seen.add(reached.graph.outputs)
-        return reached
+            if all(one.node in nodes for one in (*match.sites, *match.bound)):
+                made = self._make(reached, match, largest, found)
+                if made is not None and made.cost < reached.cost:
+                    reached, nodes = made, set(made.graph.nodes())
+        return None if reached is state else reached
+
+
+def surroundings(graph: Graph, match: Match, users: dict[Value, list[int]]) -> Any:
+    """What the change of cost by a move depends on: what it replaces and reads, and who else reads that."""
+    store = graph.store
+
+    def look(value: Value, depth: int) -> Any:
+        node = store.node(value)
+        readers = tuple(
+            sorted((store.nodes[n].op, store.nodes[n].parameters) if n >= 0 else ("", ()) for n in users.get(value, ()))
+        )
+        inner = tuple(look(one, depth - 1) for one in node.inputs) if depth and not node.constant else len(node.inputs)
+        return (
+            node.op,
+            node.parameters if node.inputs else (),
+            node.shapes,
+            node.constant,
+            value.output,
+            readers,
+            inner,
+        )
+
+    values = (*match.sites, *match.bound)
+    equal = tuple(values.index(one) for one in values)
+    return match.rule, equal, tuple(look(one, 2) for one in match.sites), tuple(look(one, 0) for one in match.bound)

@@ -21,7 +21,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 
 from deep500.errors import NetworkError
-from deep500.networks.substitutions.graph.store import Graph, Value, rebuilt
+from deep500.networks.substitutions.graph.store import Graph, Value
 from deep500.networks.substitutions.search.classes import Classes
 
 Choice = dict[Value, Value]
@@ -167,7 +167,7 @@ def build(classes: Classes, outputs: tuple[Value, ...], choice: Choice) -> Graph
         node = classes.store.nodes[member.node]
         if ready or not node.inputs:
             inputs = tuple(made[classes.find(one)] for one in node.inputs)
-            made[root] = rebuilt(classes.store, node, inputs)[member.output] if node.inputs else member
+            made[root] = classes.store.again(node, inputs)[member.output] if node.inputs else member
         else:
             todo.append((root, True))
             todo.extend((classes.find(one), False) for one in node.inputs)
