@@ -5,19 +5,16 @@ A plan holds for one structure of a network (weights may differ) and one batch s
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from deep500.errors import PlanError
 from deep500.networks.graph import Network
-from deep500.networks.protos import node_proto
+from deep500.networks.hashing import structure_hash as structure_hash
 
 FORMAT = "deep500-checkpointing-plan"
 VERSION = 1
@@ -61,10 +58,14 @@ class CheckpointingPlan:
     time_unit: str
     method: str
 
+    def data(self) -> dict[str, Any]:
+        """What :func:`json.dumps` takes and :func:`plan_from` reads."""
+        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it as JSON; returns the path."""
         target = Path(path)
-        target.write_text(json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1) + "\n")
+        target.write_text(json.dumps(self.data(), indent=1) + "\n")
         return target
 
     def check(self, network: Network, batch: int, backend: str | None = None) -> None:
@@ -99,10 +100,15 @@ def load_plan(path: str | os.PathLike[str]) -> CheckpointingPlan:
         data = json.loads(Path(path).read_text())
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise PlanError(f"got {os.fspath(path)!r}, which cannot be read: {error}; expected a plan file") from error
-    return _from_data(data, os.fspath(path))
+    return plan_from(data, os.fspath(path))
 
 
-def _from_data(data: Any, path: str) -> CheckpointingPlan:
+def plan_from(data: Any, path: str) -> CheckpointingPlan:
+    """The plan whose :meth:`CheckpointingPlan.data` this is; ``path`` says where it comes from.
+
+    Raises:
+        PlanError: it is no plan, or lacks something.
+    """
     if not isinstance(data, Mapping) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):
         raise PlanError(f"got {path!r}, no plan of version {VERSION}; expected what CheckpointingPlan.save wrote")
     kinds = CheckpointingPlan.__annotations__
@@ -120,26 +126,17 @@ def _from_data(data: Any, path: str) -> CheckpointingPlan:
     return CheckpointingPlan(**{**{name: data[name] for name in kinds}, "regions": regions})
 
 
-def structure_hash(network: Network) -> str:
-    """SHA-256 over operators, attributes, names, shapes and dtypes, inputs and outputs; weights do not count.
-
-    Parameters of integers and booleans do, since shapes and axes are among them.
+def undominated(plans: Iterable[CheckpointingPlan]) -> list[CheckpointingPlan]:
+    """Those of which no other has as small a peak and as little extra time, by rising peak.
 
     Example:
-        >>> from deep500.networks import create
-        >>> one, other = create("mlp"), create("mlp")
-        >>> other.set_parameter("fc1.weight", 0 * other.parameters["fc1.weight"].value)
-        >>> structure_hash(one) == structure_hash(other), structure_hash(one) == structure_hash(create("lenet"))
-        (True, False)
+        >>> plans = [CheckpointingPlan("", 1, "loss", "none", (), 0, peak, 0.0, extra, "FLOP", "")
+        ...          for peak, extra in ((9, 0.0), (5, 2.0), (7, 2.0), (5, 3.0))]
+        >>> [(plan.predicted_peak, plan.predicted_extra) for plan in undominated(plans)]
+        [(5, 2.0), (9, 0.0)]
     """
-    digest = hashlib.sha256()
-    digest.update(repr([(n, d.dtype, d.shape) for n, d in network.inputs.items()]).encode())
-    digest.update(repr(network.outputs).encode())
-    for name, parameter in sorted(network.parameters.items()):
-        value = parameter.value
-        digest.update(repr((name, str(value.dtype), value.shape, parameter.trainable)).encode())
-        if np.dtype(value.dtype).kind in "iub":
-            digest.update(repr(value.tolist()).encode())
-    for node in sorted(network.nodes, key=lambda node: node.name):
-        digest.update(node_proto(node).SerializeToString(deterministic=True))
-    return digest.hexdigest()
+    found: list[CheckpointingPlan] = []
+    for plan in sorted(plans, key=lambda plan: (plan.predicted_peak, plan.predicted_extra)):
+        if not found or plan.predicted_extra < found[-1].predicted_extra:
+            found.append(plan)
+    return found
