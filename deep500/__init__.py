@@ -132,6 +132,10 @@ from deep500.training.augmentation import Normalize as Normalize
 from deep500.training.augmentation import Resize as Resize
 from deep500.training.check import check_training as check_training
 from deep500.training.check import test_training as test_training
+from deep500.training.checkpointing import CheckpointingPlan as CheckpointingPlan
+from deep500.training.checkpointing import checkpointing_front as checkpointing_front
+from deep500.training.checkpointing import load_plan as load_plan
+from deep500.training.checkpointing import plan_checkpointing as plan_checkpointing
 from deep500.training.clipping import ClipGradientNorm as ClipGradientNorm
 from deep500.training.datasets import Dataset as Dataset
 from deep500.training.datasets import FileListDataset as FileListDataset

@@ -251,6 +251,19 @@ class GraphExecutor(abc.ABC):
         """
         return None
 
+    def node_times(self, network: Network, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float] | None:
+        """Seconds that each node of a network takes on this backend, the least of ``samples`` runs after a first.
+
+        Args:
+            network: any, such as a training step of the executor's own; parameters are the network's.
+            inputs: arrays or tensors by input name.
+            samples: runs.
+
+        Returns:
+            seconds by the first value that a node writes; None where the backend runs nodes together and cannot tell.
+        """
+        return None
+
     def measure_stages(
         self, stages: Sequence[Collection[str]], inputs: Mapping[str, Any], loss: str = "loss", passes: int = 5
     ) -> Sequence[Any] | None:

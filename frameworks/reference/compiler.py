@@ -69,8 +69,13 @@ class Plan:
             steps.append(Step(kernel, reads, writes, done, node))
         return steps[::-1]
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Run all kernels and return the wanted values by name."""
+    def run(self, inputs: Mapping[str, Any], watch: Callable[[Step, list[Any]], None] | None = None) -> dict[str, Any]:
+        """Run all kernels and return the wanted values by name.
+
+        Args:
+            inputs: by name.
+            watch: is shown every step and all slots after its kernel ran, before those that are done are emptied.
+        """
         values: list[Any] = [None] * len(self.slots)
         for name in self.inputs:
             values[self.slots[name]] = inputs[name]
@@ -85,6 +90,9 @@ class Plan:
                         results = (results,)
                     for slot, result in zip(step.writes, results, strict=False):
                         values[slot] = result if type(result) is np.ndarray else _as_value(result)
+                    if watch is not None:
+                        watch(step, values)
+                    results = result = None  # else what nobody reads would live until the next kernel is done
                     for slot in step.done:
                         values[slot] = None
                     values[0] = None

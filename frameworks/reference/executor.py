@@ -13,6 +13,7 @@ import numpy as np
 from deep500.devices import Device, fall_back
 from deep500.errors import InputError, NetworkError, nearest
 from deep500.frameworks.reference.compiler import Plan
+from deep500.frameworks.reference.meter import HeldBytes, node_times
 from deep500.frameworks.reference.operators.table import Random
 from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss
 from deep500.networks.graph import Network
@@ -114,12 +115,16 @@ class Executor(GraphExecutor):
 
     def inference_and_backprop(self, inputs: Mapping[str, Any], loss: str = "loss") -> dict[str, Any]:
         """See :meth:`GraphExecutor.inference_and_backprop`."""
+        return self._train(inputs, loss)
+
+    def _train(self, inputs: Mapping[str, Any], loss: str, held: HeldBytes | None = None) -> dict[str, Any]:
         self._check_planned(inputs, loss)
         training, bound, events = self._training(loss), self.network, self.events
         training.check(inputs)
         if events.before_forward_backward:
             events.emit(events.before_forward_backward, self)
-        results = training.plan.run(_arrays(inputs))
+        bound.gradients, bound.results = {}, {}  # so that two steps' are never held at once
+        results = training.plan.run(_arrays(inputs), held)
         bound.gradients = {name: results[name] for name in training.gradients}
         bound.results = {name: results[name] for name in training.returned}
         for parameter, value in training.updates.items():
@@ -127,6 +132,19 @@ class Executor(GraphExecutor):
         if events.after_forward_backward:
             events.emit(events.after_forward_backward, self)
         return dict(bound.results)
+
+    def step_memory(self, inputs: Mapping[str, Any], loss: str = "loss") -> int:
+        """See :meth:`GraphExecutor.step_memory`: by the arrays themselves, after each kernel; views do not count again.
+
+        What a kernel needs inside, such as the columns of a convolution, is not counted; ``tracemalloc`` sees that too.
+        """
+        held = HeldBytes([*inputs.values(), *(p.value for p in self.network._parameters.values())])
+        self._train(inputs, loss, held)
+        return held.peak
+
+    def node_times(self, network: Network, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float]:
+        """See :meth:`GraphExecutor.node_times`: of each kernel in a run of all of them."""
+        return node_times(Plan(network, network.outputs, Random(0)), _arrays(inputs), samples)
 
     def reseed(self, seed: int) -> None:
         """See :meth:`GraphExecutor.reseed`."""

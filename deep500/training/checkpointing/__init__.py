@@ -2,6 +2,8 @@
 
 from deep500.errors import BudgetError as BudgetError
 from deep500.errors import PlanError as PlanError
+from deep500.training.checkpointing.api import checkpointing_front as checkpointing_front
+from deep500.training.checkpointing.api import plan_checkpointing as plan_checkpointing
 from deep500.training.checkpointing.baselines import everything as everything
 from deep500.training.checkpointing.baselines import greedy as greedy
 from deep500.training.checkpointing.baselines import pareto as pareto
@@ -42,6 +44,7 @@ from deep500.training.checkpointing.segments import segmented as segmented
 from deep500.training.checkpointing.sweep import Event as Event
 from deep500.training.checkpointing.sweep import Outcome as Outcome
 from deep500.training.checkpointing.sweep import simulate as simulate
+from deep500.training.checkpointing.times import measured_regions as measured_regions
 from deep500.training.checkpointing.tree import Region as Region
 from deep500.training.checkpointing.tree import locations as locations
 from deep500.training.checkpointing.tree import per_instance as per_instance

@@ -13,9 +13,9 @@ from deep500.errors import PlanError
 from deep500.networks.graph import Network
 from deep500.training.checkpointing.chain import ChainPlan, Keep, Recompute, Stage, simulate_chain
 from deep500.training.checkpointing.failures import budget_bytes
-from deep500.training.checkpointing.plan_file import CheckpointingPlan, PlannedRegion, structure_hash
+from deep500.training.checkpointing.plan_file import CheckpointingPlan, PlannedRegion, structure_hash, undominated
 from deep500.training.checkpointing.regions import NetworkRegions
-from deep500.training.checkpointing.rotor import ChainPlacement, keep_all, optimal_chain
+from deep500.training.checkpointing.rotor import ChainPlacement, keep_all, optimal_chain, smallest_chain
 
 _SLOTS = 2000  # a budget's resolution is 0.05 %
 _MANY = 40  # stages from which on a coarser one must do
@@ -65,6 +65,24 @@ def plan_chain(network: Network, batch: int, found: NetworkRegions, chain: Seque
         slots = _SLOTS if len(chain) <= _MANY else max(_SLOTS * _MANY // len(chain), 200)
     limit = budget_bytes(budget, simulate_chain(chain, keep_all(chain)).peak)
     return as_plan(network, batch, found, optimal_chain(chain, limit, slots), limit, backend)
+
+
+def chain_front(network: Network, batch: int, found: NetworkRegions, chain: Sequence[Stage], points: int,
+                backend: str) -> list[CheckpointingPlan]:  # fmt: skip
+    """Plans from the smallest peak of a chain to that without checkpoints, none beaten in memory and time by another.
+
+    Args:
+        network, batch, found, chain, backend: see :func:`plan_chain`.
+        points: how many budgets, evenly spaced, at least 2.
+
+    Raises:
+        PlanError: fewer than 2 points.
+    """
+    if points < 2:
+        raise PlanError(f"got {points} points; expected at least 2, the smallest peak and no checkpoint: ask for more")
+    low, high = smallest_chain(chain).outcome.peak, simulate_chain(chain, keep_all(chain)).peak
+    limits = dict.fromkeys(low + (high - low) * i // (points - 1) for i in range(points))
+    return undominated(plan_chain(network, batch, found, chain, limit, backend) for limit in limits)
 
 
 def as_plan(network: Network, batch: int, found: NetworkRegions, placement: ChainPlacement, budget: int,

@@ -11,7 +11,7 @@ from deep500.networks.graph import Network
 from deep500.training.checkpointing.counting import Counted, Counter
 from deep500.training.checkpointing.counting import held as held
 from deep500.training.checkpointing.failures import budget_bytes, check_budget
-from deep500.training.checkpointing.plan_file import CheckpointingPlan, PlannedRegion, structure_hash
+from deep500.training.checkpointing.plan_file import CheckpointingPlan, PlannedRegion, structure_hash, undominated
 from deep500.training.checkpointing.recompute import Recomputing, recomputing
 from deep500.training.checkpointing.regions import NetworkRegions, find_regions
 from deep500.training.checkpointing.step import Step, training_step
@@ -72,14 +72,10 @@ def plan_front(network: Network, batch: int, loss: str = "loss", points: int = 9
     found = find_regions(network, batch, loss) if regions is None else regions
     counter = _counter(network, found)
     smallest = counter.smallest().peak
-    plans: list[CheckpointingPlan] = []
-    for limit in dict.fromkeys(smallest + (counter.full - smallest) * i // (points - 1) for i in range(points)):
-        counted = counter.within(limit)
-        while plans and counted.extra < plans[-1].predicted_extra and counted.peak <= plans[-1].predicted_peak:
-            plans.pop()
-        if not plans or counted.extra < plans[-1].predicted_extra:
-            plans.append(_as_plan(network, batch, found, counted, limit, backend))
-    return plans
+    limits = dict.fromkeys(smallest + (counter.full - smallest) * i // (points - 1) for i in range(points))
+    return undominated(
+        _as_plan(network, batch, found, counter.within(limit), limit, backend) for limit in limits
+    )  # fmt: skip
 
 
 def _counter(network: Network, found: NetworkRegions) -> Counter:

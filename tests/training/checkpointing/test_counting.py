@@ -61,5 +61,5 @@ def test_a_network_of_one_operator_is_refused() -> None:
     net.add_input("x", ("N", 4))
     net.add_node("ReduceMean", ["x"], ["loss"], keepdims=0)
     net.add_output("loss")
-    with pytest.raises(PlanError, match="1 operator.*expected several"):
+    with pytest.raises(PlanError, match=r"1 operator.*expected several"):
         plan_network(net, 0.5, 2)

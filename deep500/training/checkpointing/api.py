@@ -1,0 +1,125 @@
+"""`plan_checkpointing`: from a network or an executor and a budget of memory to a plan, with one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deep500.errors import PlanError
+from deep500.networks.executor import GraphExecutor
+from deep500.networks.graph import Network
+from deep500.training.checkpointing.chain import Stage
+from deep500.training.checkpointing.chain_of import chain_front, links, plan_chain
+from deep500.training.checkpointing.failures import check_budget
+from deep500.training.checkpointing.plan_file import CheckpointingPlan
+from deep500.training.checkpointing.planning import plan_front, plan_network
+from deep500.training.checkpointing.regions import NetworkRegions, find_regions
+from deep500.training.checkpointing.times import SAMPLES, batch_of, first_size, measured_regions
+
+Target = GraphExecutor | Network
+
+
+def plan_checkpointing(target: Target, budget: float | int = 0.5, inputs: Mapping[str, Any] | None = None,
+                       loss: str = "loss", batch: int | None = None) -> CheckpointingPlan:  # fmt: skip
+    """Choose what a training step computes again so that it fits a budget of memory, for the least extra time.
+
+    Hand the result to ``executor.set_checkpointing(plan)``, or keep it with ``plan.save(path)``.
+
+    Args:
+        target: an executor, on whose backend times are then measured if there are inputs; or a network.
+        budget: a share of the peak without checkpoints (float in (0, 1]), or bytes (int). Counted are all values that
+            nodes write, gradients of parameters included; inputs, parameters and what kernels need inside are not.
+            Where a backend measures stages of its own (PyTorch), bytes are those of its allocator.
+        inputs: a batch for training. Without it operations are counted in the place of times (``plan.time_unit``).
+        loss: the scalar that is differentiated.
+        batch: number of samples, where there are no inputs.
+
+    Raises:
+        BudgetError: no plan fits; ``smallest`` and the message say which budget one fits.
+        PlanError: a budget of 0, below it or a share above 1; no batch size; a network in which nothing can run again.
+
+    Example:
+        >>> import deep500 as d5
+        >>> import deep500.frameworks.reference as d5ref
+        >>> executor = d5ref.from_model(d5.add_loss(d5.networks.create("resnet", depth=8)))
+        >>> plan = plan_checkpointing(executor, 0.8, batch=16)
+        >>> executor.set_checkpointing(plan)
+        >>> plan.predicted_peak <= plan.budget, plan.time_unit, plan.backend
+        (True, 'FLOP', 'none')
+        >>> plan_checkpointing(executor, 1000, batch=16)
+        Traceback (most recent call last):
+        deep500.errors.BudgetError: got a budget of 1000 bytes; expected at least ...
+    """
+    check_budget(budget)
+    subject = _Subject(target, inputs, loss, batch)
+    chain = subject.stages()
+    if chain is not None:
+        return plan_chain(subject.network, subject.batch, subject.counted, chain, budget, subject.backend)
+    return plan_network(subject.network, budget, subject.batch, loss, subject.regions(), subject.backend)
+
+
+def checkpointing_front(target: Target, inputs: Mapping[str, Any] | None = None, points: int = 9, loss: str = "loss",
+                        batch: int | None = None) -> list[CheckpointingPlan]:  # fmt: skip
+    """Plans from the smallest peak to that without checkpoints, none of which another beats in memory and in time.
+
+    Args:
+        target, inputs, loss, batch: see :func:`plan_checkpointing`.
+        points: how many budgets are tried, at least 2.
+
+    Returns:
+        by rising ``predicted_peak`` and falling ``predicted_extra``.
+
+    Raises:
+        PlanError: see :func:`plan_checkpointing`.
+
+    Example:
+        >>> from deep500.networks import add_loss, create
+        >>> front = checkpointing_front(add_loss(create("resnet", depth=8)), batch=8, points=3)
+        >>> front[0].predicted_peak < front[-1].predicted_peak, front[-1].predicted_extra
+        (True, 0)
+    """
+    subject = _Subject(target, inputs, loss, batch)
+    chain = subject.stages()
+    if chain is not None:
+        return chain_front(subject.network, subject.batch, subject.counted, chain, points, subject.backend)
+    return plan_front(subject.network, subject.batch, loss, points, subject.regions(), subject.backend)
+
+
+class _Subject:
+    """What is planned for: a network, its batch size, and where times are measured."""
+
+    def __init__(self, target: Target, inputs: Mapping[str, Any] | None, loss: str, batch: int | None) -> None:
+        if not isinstance(target, (GraphExecutor, Network)):
+            raise PlanError(
+                f"got {type(target).__name__} to plan for; expected an executor or a Network: make one with from_model"
+            )
+        self.executor = target if isinstance(target, GraphExecutor) and inputs is not None else None
+        self.network = target if isinstance(target, Network) else target.network.copy()
+        self.inputs, self.loss = inputs, loss
+        self.batch = _batch(self.network, batch) if inputs is None else batch_of(self.network, inputs)
+        if batch not in (None, self.batch):
+            raise PlanError(f"got batch={batch} and inputs of {self.batch} samples; expected the same: leave batch out")
+        self.backend = "none" if self.executor is None else self.executor.backend
+        self.counted = find_regions(self.network, self.batch, loss)
+
+    def stages(self) -> Sequence[Stage] | None:
+        """The innermost regions as measured stages, if the backend keeps them apart."""
+        parts = links(self.counted)
+        if self.executor is None or self.inputs is None or len(parts) < 2:
+            return None
+        return self.executor.measure_stages([part.values for part in parts], self.inputs, self.loss, SAMPLES)
+
+    def regions(self) -> NetworkRegions:
+        """The regions, with times where they can be measured."""
+        if self.executor is None or self.inputs is None or len(self.counted.step.forward) < 2:
+            return self.counted
+        return measured_regions(self.executor, self.inputs, self.loss)
+
+
+def _batch(network: Network, batch: int | None) -> int:
+    symbolic = any(isinstance(size, str) for d in network.inputs.values() for size in d.shape or ())
+    if batch is None and symbolic:
+        raise PlanError(
+            f"got no batch size for network {network.name!r}; expected one, for which the plan holds: give batch="
+        )
+    return first_size(network) if batch is None else batch
