@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from typing import Any
 
+import numpy as np
 import pytest
 
+from deep500.networks.substitutions.arithmetic import Prime
 from deep500.networks.substitutions.axioms import ONE, Axiom, axioms
+from deep500.networks.substitutions.combinations import Legal, Space, configurations
 from deep500.networks.substitutions.encoding import pack
-from deep500.networks.substitutions.validate import validate
+from deep500.networks.substitutions.exhaustive import exhaust
+from deep500.networks.substitutions.validate import _compare, _Sides, directions, parse, validate
 
 CONV, SAME = 'conv "3,3" "1,1" "1,1,1,1" "1,1"', '"3,3" "1,1" "1,1,1,1"'
 WRONG = [
@@ -57,6 +63,56 @@ def test_wrong_axiom_is_caught(axiom: Axiom) -> None:
     found = validate(axiom, seed=1, trials=12_000, legal=400)
     assert found.failure is not None, found
     assert found.failure.shapes and found.failure.what
+
+
+@pytest.mark.parametrize("axiom", axioms(), ids=lambda one: one.name)
+def test_axiom_holds_for_all_small_combinations(axiom: Axiom) -> None:
+    found = exhaust(axiom, Space((1, 2), (3,) if "conv k" in axiom.left else (1, 3)), seed=2)
+    assert found.failure is None and found.combinations > 0, found
+
+
+OVERLOOKED = [  # what random sizes do not meet, for they draw kernels that fit
+    Axiom("identity kernel of repeated channels", f"({CONV} g x (identity_kernel q))", "x"),
+    Axiom("average of identity, any window", f'(avgpool {SAME} "True" (identity_kernel q))', "(pool_kernel q)",
+          ("n = size (identity_kernel q) 1", f"n = {ONE}")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("axiom", [*WRONG, *OVERLOOKED], ids=lambda one: one.name)
+def test_wrong_axiom_is_caught_by_small_combinations(axiom: Axiom) -> None:
+    """An even kernel under ``enlarge`` has no combination in which it fits: the side that fits shows it."""
+    sizes = Space((1, 2, 3) if "unary" in axiom.left else (1, 2))
+    found = exhaust(axiom, sizes)
+    assert found.failure is not None and found.failure.shapes and found.failure.what, found
+
+
+BRUTE = [
+    ("19 sum of products", {"x": 2, "y": 2, "z": 2, "w": 2}, [{}]),
+    ("10 scale concat", {"x": 2, "y": 2, "w": 0}, [{"a": 0}, {"a": 1}]),
+]
+
+
+@pytest.mark.parametrize(("name", "variables", "parameters"), BRUTE, ids=[one[0] for one in BRUTE])
+def test_combinations_are_those_of_brute_force(name: str, variables: dict[str, int], parameters: Any) -> None:
+    """Every shape of every variable, one by one, by the evaluator of single choices (rank 2 only)."""
+    (axiom,) = (one for one in axioms() if name in one.name)
+    space, count = Space((1, 2, 3)), 0
+    shapes = [list(itertools.product(space.sizes, repeat=rank)) for rank in variables.values()]
+    for known, chosen in itertools.product(parameters, itertools.product(*shapes)):
+        values = {one: np.ones((1, *shape)) for one, shape in zip(variables, chosen, strict=True)}
+        fits = [_compare(_Sides(values, known, Prime(7)), *pair, axiom.where) for pair in directions(axiom)]
+        count += any(one is not None for one in fits)
+    legal = {one: len(table) for one, table in _legal_rows(axiom, space).items()}
+    assert sum(legal.values()) == count > 50
+
+
+def _legal_rows(axiom: Axiom, space: Space) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    pattern = parse(axiom.left)
+    for known in configurations(pattern, space, 2):
+        tables = Legal(space, 2, known).tables(pattern)
+        found[str(known)] = [row for one in tables.values() for row in zip(*one.values(), strict=True)]
+    return found
 
 
 def test_the_published_list_is_there() -> None:
