@@ -16,23 +16,21 @@ import numpy as np
 import onnx
 
 from deep500.errors import Deep500Error, InputError, NetworkError
+from deep500.frameworks.jax.checkpoint import run_group
 from deep500.frameworks.jax.custom import call_node
 from deep500.frameworks.jax.dtypes import DTYPES
 from deep500.frameworks.jax.operators import OPS
 from deep500.frameworks.jax.operators.table import DependsOnData, Entry, is_known
 from deep500.networks.custom import is_custom
 from deep500.networks.graph import Network
+from deep500.networks.grouping import Group, Item
 from deep500.networks.node import Node, captures
 from deep500.networks.program import Program, Target, constant_value, from_graph, needed
 
 TARGET = Target("jax", OPS, DTYPES)
 
-RANDOM = frozenset({"Dropout", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli",
-                    "Multinomial"})  # fmt: skip
-"""Operators that draw numbers."""
-
 Values = Mapping[str, Any]
-PureFunction = Callable[[Values, Values, Values, Any], tuple[dict[str, Any], dict[str, Any]]]
+PureFunction = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 """``f(parameters, state, inputs, key) -> (outputs, new state)``, all but the key by name."""
 
 
@@ -42,6 +40,9 @@ class Context:
 
     ``mode_of`` is the node that is running; ``follows`` tells whether it belongs to the network itself (and so follows
     the executor's mode) or to the body of another node.
+
+    Where regions run again (:mod:`deep500.frameworks.jax.checkpoint`), ``never`` is a predicate that is false in every
+    run; in regions (``keeping``) what custom nodes return is noted in ``kept``, by node, and taken from there.
     """
 
     training: bool
@@ -51,6 +52,9 @@ class Context:
     node: Node | None = None
     follows: bool = True
     draws: int = 0
+    never: Any = None
+    kept: dict[str, Any] = field(default_factory=dict)
+    keeping: bool = False
 
     def next_key(self, seed: float | None) -> Any:
         """A key of this node's own in this run; the same in every run for a node with a seed of its own."""
@@ -79,37 +83,68 @@ class Body:
         return tuple(found)
 
 
-def pure_function(program: Program, training: bool, constants: Mapping[str, np.ndarray]) -> PureFunction:
-    """The function of a program; ``constants`` are parameters (and inputs) whose values it knows already."""
+def pure_function(
+    program: Program, training: bool, constants: Mapping[str, np.ndarray], items: Sequence[Item] | None = None
+) -> PureFunction:
+    """The function of a program.
+
+    Args:
+        program: to run.
+        training: the mode.
+        constants: parameters (and inputs) whose values it knows already.
+        items: the program's nodes, with those that run again in groups; then the function has a fifth argument, which
+            is false.
+    """
 
     def function(
-        parameters: Mapping[str, Any], state: Mapping[str, Any], inputs: Mapping[str, Any], key: Any
+        parameters: Mapping[str, Any], state: Mapping[str, Any], inputs: Mapping[str, Any], key: Any, never: Any = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        context = Context(training, key, state)
-        found = run(program, {**parameters, **state, **inputs, **constants}, context)
+        context = Context(training, key, state, never=never)
+        found = run(program, {**parameters, **state, **inputs, **constants}, context, items)
         return dict(zip(program.outputs, found, strict=True)), context.updates
 
     return function
 
 
-def run(program: Program, values: Mapping[str, Any], context: Context) -> list[Any]:
-    """Run a program's nodes on these values and return its outputs in order."""
+def run(
+    program: Program, values: Mapping[str, Any], context: Context, items: Sequence[Item] | None = None
+) -> list[Any]:
+    """Run a program's nodes (as ``items``, if given) on these values and return its outputs in order."""
     env: dict[str, Any] = {**program.constants, **values}
     read = needed(program.nodes, program.outputs)
     with np.errstate(all="ignore"):  # IEEE arithmetic, as on every device
-        for node in program.nodes:
-            if node.op_type == "Constant" and not node.domain:
-                env[node.outputs[0]] = constant_value(node)
-                continue
-            context.node = node
-            if is_custom(node):
-                env.update(call_node(node, [env.get(name) for name in node.inputs], program.descriptors))
-            else:
-                env.update(_call(node, env, context, read))
+        _walk(program, program.nodes if items is None else items, env, context, read)
     missing = [name for name in program.outputs if name not in env]
     if missing:
         raise InputError(f"got {missing[0]!r}, which nothing provides; expected a value of the program")
     return [env[name] for name in program.outputs]
+
+
+def _walk(program: Program, items: Sequence[Item], env: dict[str, Any], context: Context, read: set[str]) -> None:
+    """Run nodes and groups of them, in order."""
+    for item in items:
+        if isinstance(item, Group):
+
+            def inside(env: dict[str, Any], context: Context, items: Sequence[Item] = item.items) -> None:
+                _walk(program, items, env, context, read)
+
+            run_group(item, env, context, inside, frozenset(program.attributes))
+        elif item.op_type == "Constant" and not item.domain:
+            env[item.outputs[0]] = constant_value(item)
+        elif is_custom(item):
+            env.update(_custom(item, env, context, program))
+        else:
+            context.node = item
+            env.update(_call(item, env, context, read))
+
+
+def _custom(node: Node, env: Mapping[str, Any], context: Context, program: Program) -> dict[str, Any]:
+    """One custom node's results by name, those of its first run if it is in a region that runs again."""
+    given = [env.get(name) for name in node.inputs]
+    found = call_node(node, given, program.descriptors, context.kept.get(node.name))
+    if context.keeping:
+        context.kept[node.name] = found
+    return {name: value for name, value in zip(node.outputs, found, strict=False) if name}
 
 
 def _call(node: Node, env: Mapping[str, Any], context: Context, read: set[str]) -> dict[str, Any]:

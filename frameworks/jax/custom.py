@@ -104,6 +104,15 @@ class JaxOperator:
                 return self._traced(*map(jnp.asarray, inputs))
         return self._run(*inputs)
 
+    def resume(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Outputs that an earlier call gave for these inputs, with the operator's gradient but without another call.
+
+        An operator that was made of a JAX function, which is pure, is called.
+        """
+        if isinstance(self._route, NativeOp):
+            return self.all(inputs)
+        return _differentiable(self.op, self._route, lambda *_: tuple(outputs))(*map(jnp.asarray, inputs))
+
     def _forward(self, *inputs: Any) -> tuple[Any, ...]:
         specs = _specs(self.op, inputs)
         if isinstance(self._route, NativeOp):
@@ -220,8 +229,11 @@ def _whole(gradient: Any, output: Any) -> Any:
     return gradient
 
 
-def call_node(node: Node, arrays: Sequence[Any], descriptors: Mapping[str, TensorDescriptor]) -> dict[str, Any]:
-    """The outputs of a network's custom node by name.
+def call_node(
+    node: Node, arrays: Sequence[Any], descriptors: Mapping[str, TensorDescriptor],
+    earlier: Sequence[Any] | None = None,
+) -> tuple[Any, ...]:  # fmt: skip
+    """All outputs of a network's custom node; the operator does not run again where those of an earlier call are given.
 
     Raises:
         Deep500Error: naming the node.
@@ -230,10 +242,9 @@ def call_node(node: Node, arrays: Sequence[Any], descriptors: Mapping[str, Tenso
              for n, x in zip(node.inputs, arrays, strict=True) if n}  # fmt: skip
     function = custom_op(operator_of(node, known))
     try:
-        outputs = function.all(arrays)
+        return function.all(arrays) if earlier is None else function.resume(arrays, earlier)
     except Deep500Error as error:
         raise named(node, error) from error
-    return {name: y for name, y in zip(node.outputs, outputs, strict=False) if name}
 
 
 def custom_op_from_native(

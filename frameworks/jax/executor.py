@@ -133,13 +133,16 @@ class Executor(GraphExecutor):
             self._compiled[key] = Compiled(self, self.program(outputs), training, loss)
         return self._compiled[key]
 
+    def _forget_training(self) -> None:
+        self._compiled = {key: compiled for key, compiled in self._compiled.items() if not compiled.loss}
+
     def program(self, outputs: Sequence[str]) -> Program:
         """The part of the network that these values depend on, in operators that this backend has."""
         return from_network(self.network, outputs, TARGET, {name: name for name in self.tensors})
 
     def pure(self, compiled: Compiled, known: Mapping[str, Any]) -> PureFunction:
         """The function of a compiled program; ``known`` are the values that stand in it."""
-        return pure_function(compiled.program, compiled.training, known)
+        return pure_function(compiled.program, compiled.training, known, compiled.items)
 
     def function(self, outputs: Sequence[str] | None = None, training: bool = False) -> PureFunction:
         """The network as a pure function ``f(parameters, state, inputs, key) -> (outputs, new state)``, not jitted.
@@ -176,12 +179,7 @@ class Executor(GraphExecutor):
 
     def inference_and_backprop(self, inputs: Mapping[str, Any], loss: str = "loss") -> dict[str, Any]:
         """Run forward in training mode, then backward (see the base class)."""
-        self.refresh()
-        outputs = tuple(self.network.outputs)
-        if loss not in outputs:
-            outputs = (*outputs, find_loss(self.network, loss))
-        compiled = self._compile(outputs, True, loss)
-        compiled.check(inputs)
+        compiled = self.training(inputs, loss)
         events = self.events
         if events.before_forward_backward:
             events.emit(events.before_forward_backward, self)
@@ -191,7 +189,18 @@ class Executor(GraphExecutor):
         if events.after_forward_backward:
             events.emit(events.after_forward_backward, self)
         self.results = found
-        return {name: found[name] for name in outputs}
+        return {name: found[name] for name in compiled.outputs}
+
+    def training(self, inputs: Mapping[str, Any], loss: str) -> Compiled:
+        """The compiled training step for this loss, once these inputs are checked."""
+        self._check_planned(inputs, loss)
+        self.refresh()
+        outputs = tuple(self.network.outputs)
+        if loss not in outputs:
+            outputs = (*outputs, find_loss(self.network, loss))
+        compiled = self._compile(outputs, True, loss)
+        compiled.check(inputs)
+        return compiled
 
     def next_draw(self) -> np.ndarray:
         """Seed and number of the next run's random key."""

@@ -18,12 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.errors import InputError, NetworkError
-from deep500.frameworks.jax.compiler import RANDOM, sources_of, statistics_of
+from deep500.frameworks.jax.compiler import sources_of, statistics_of
 from deep500.frameworks.jax.custom import finished
 from deep500.frameworks.jax.dtypes import as_argument, enable_x64, is_float
 from deep500.frameworks.jax.operators.table import DependsOnData
 from deep500.networks.custom import every_node, is_custom
 from deep500.networks.executor import InputCheck
+from deep500.networks.grouping import RANDOM, planned
 from deep500.networks.program import Program
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ SMALL = 256
 """Parameters of at most that many elements that nobody trains are written into the code."""
 DECIDING = 1024
 """Inputs of at most that many elements may decide about shapes; larger ones are data."""
+_NO_DRAW = np.zeros(2, np.int64)
 VARIANTS = 64
 """For how many values of deciding inputs compiled functions are kept."""
 
@@ -67,6 +69,7 @@ class Compiled:
         if loss:
             self.check = InputCheck(dict(network.inputs), list(network.inputs))
             self._refuse_unreached(loss)
+        self.items = planned(program, network, executor.checkpointing) if loss else None
         self.labels = _label_checks(program)
         self.deciding: set[str] = set()
         self.variants: OrderedDict[tuple[Any, ...], Callable[..., Any]] = OrderedDict()
@@ -88,10 +91,19 @@ class Compiled:
     # -- calling ----------------------------------------------------------------------------------------------------
     def __call__(self, inputs: Mapping[str, Any]) -> Any:
         """Run on these inputs, which were checked."""
-        executor = self.executor
         for name, classes in self.labels.items():
             check_range(name, inputs.get(name), *classes)
-        draw = executor.next_draw() if self.random else None
+        draw = self.executor.next_draw() if self.random else None if self.items is None else _NO_DRAW
+        return self._try(inputs, draw, lambda function, arguments: function(*arguments))
+
+    def lowered(self, inputs: Mapping[str, Any]) -> Any:
+        """The function for these inputs, which were checked, as XLA gets it (``jax.stages.Lowered``)."""
+        draw = None if not self.random and self.items is None else _NO_DRAW
+        return self._try(inputs, draw, lambda function, arguments: function.lower(*arguments))
+
+    def _try(self, inputs: Mapping[str, Any], draw: Any, use: Callable[[Any, tuple[Any, ...]], Any]) -> Any:
+        """Use the function for these inputs and its arguments, once it is known which inputs must be constants."""
+        executor = self.executor
         tensors, device = executor.tensors, executor.jax_device
         trained, others, state = [take(tensors) for take in self.take]
         while True:
@@ -100,9 +112,9 @@ class Compiled:
             try:
                 function = self._jitted(known)
                 if executor.wide:
-                    return function(trained, others, state, given, draw)
+                    return use(function, (trained, others, state, given, draw))
                 with enable_x64(False):
-                    return function(trained, others, state, given, draw)
+                    return use(function, (trained, others, state, given, draw))
             except DependsOnData as error:
                 if not self._decide(error, inputs):
                     raise
@@ -137,8 +149,9 @@ class Compiled:
 
         def forward(trained: Any, others: Any, state: Any, inputs: Any, draw: Any) -> Any:  # tuples: cheaper than dicts
             parameters = dict(zip((*self.trained, *self.others), (*trained, *others), strict=True))
-            key = None if draw is None else jax.random.fold_in(jax.random.key(draw[0]), draw[1])
-            return pure(parameters, dict(zip(self.state, state, strict=True)), inputs, key)
+            key = jax.random.fold_in(jax.random.key(draw[0]), draw[1]) if self.random else None
+            never = () if self.items is None else (draw[1] < 0,)  # runs are counted from 1, which XLA cannot know
+            return pure(parameters, dict(zip(self.state, state, strict=True)), inputs, key, *never)
 
         def goal(trained: Any, others: Any, state: Any, inputs: Any, draw: Any) -> Any:
             outputs, updates = forward(trained, others, state, inputs, draw)

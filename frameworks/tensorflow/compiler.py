@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 
 from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOperator
+from deep500.frameworks.tensorflow.checkpoint import Record, Replay, draw, run_group
 from deep500.frameworks.tensorflow.custom import call_node
 from deep500.frameworks.tensorflow.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.tensorflow.layout import Last, align, last_axis, to_last
@@ -22,6 +23,7 @@ from deep500.frameworks.tensorflow.operators import OPS, Entry, NeedsValue
 from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.custom import is_custom
+from deep500.networks.grouping import Group, Item
 from deep500.networks.node import Node, captures
 from deep500.networks.program import Program, Target, constant_value, from_graph, needed
 from deep500.operators.failures import find_failure
@@ -62,19 +64,21 @@ class Call:
     def assign(self, index: int, value: Any) -> None:
         """Overwrite the variable behind an input; who reads it later reads the new value."""
         name = self.node.inputs[index]
+        if self.walk.replay is not None:
+            return  # the first run has done it
         self.walk.variables[name].assign(value)
         self.walk.values.pop(name, None)
 
     def uniform(self, shape: Any, seed: float | None = None, dtype: Any = tf.float32) -> Any:
         """Uniform numbers in [0, 1): the executor's, or every time the same for a node with a seed of its own."""
         if seed is None:
-            return self.walk.random.generator.uniform(shape, dtype=dtype)
+            return self.walk.draw("uniform", shape, dtype)
         return tf.random.stateless_uniform(shape, [hash(float(seed)) & (2**31 - 1), 0], dtype=dtype)
 
     def normal(self, shape: Any, seed: float | None = None, dtype: Any = tf.float32) -> Any:
         """Normal numbers, drawn like :meth:`uniform`."""
         if seed is None:
-            return self.walk.random.generator.normal(shape, dtype=dtype)
+            return self.walk.draw("normal", shape, dtype)
         return tf.random.stateless_normal(shape, [hash(float(seed)) & (2**31 - 1), 0], dtype=dtype)
 
     def body(self, graph: onnx.GraphProto) -> Callable[..., list[Any]]:
@@ -93,6 +97,11 @@ class Walk:
         sources: tensors in place of trainable parameters, which a tape watches.
         constants: called with the name of each parameter whose present value is written into the graph.
         kernels: parameters that are held as [*size, inputs, outputs], ONNX's [outputs, inputs, *size].
+        reached: values on which the loss depends, where regions run again.
+
+    Attributes:
+        record: where a region that runs again notes what a second run needs; None outside of such.
+        replay: what the first run noted, in the second one.
     """
 
     def __init__(
@@ -104,6 +113,7 @@ class Walk:
         sources: Mapping[str, Any] | None = None,
         constants: Callable[[str], None] = lambda name: None,
         kernels: Container[str] = (),
+        reached: frozenset[str] = frozenset(),
     ) -> None:
         self.program, self.variables, self.training, self.random = program, variables, training, random
         self.sources, self.report, self.kernels = sources or {}, constants, kernels
@@ -112,20 +122,58 @@ class Walk:
         self.values: dict[str, Any] = {}
         self.turned: dict[str, Any] = {}  # values with channels last, of those that came with channels first
         self.read = needed(program.nodes, program.outputs)
+        self.record: Record | None = None
+        self.replay: Replay | None = None
+        self.reached = reached
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """All outputs, in ONNX's layout."""
+    def run(self, inputs: Sequence[Any], items: Sequence[Item] | None = None) -> list[Any]:
+        """All outputs, in ONNX's layout; ``items`` are the program's nodes, with those that run again in groups."""
         self.values.update(zip(self.program.inputs, inputs, strict=True))
-        for node in self.program.nodes:
-            if node.op_type == "Constant" and not node.domain:
-                self.known[node.outputs[0]] = constant_value(node)
-            elif is_custom(node):  # in ONNX's layout
-                given = [self.first(name) if name else None for name in node.inputs]
-                with tf.name_scope(_scope(node.name)):
-                    self.values.update(call_node(node, given, self.program.descriptors))
-            else:
-                self.call(node)
+        self.steps(self.program.nodes if items is None else items)
         return [self.first(name) for name in self.program.outputs]
+
+    def steps(self, items: Sequence[Item]) -> None:
+        """Run nodes and groups of them, in order."""
+        for item in items:
+            if isinstance(item, Group):
+                run_group(item, self, self.reached)
+            elif item.op_type == "Constant" and not item.domain:
+                self.known[item.outputs[0]] = constant_value(item)
+            elif is_custom(item):
+                self.custom(item)
+            else:
+                self.call(item)
+
+    def custom(self, node: Node) -> None:
+        """Run a custom node, in ONNX's layout; in the second run of a region it is not called."""
+        given = [self.first(name) if name else None for name in node.inputs]
+        earlier = None if self.replay is None else next(self.replay.results)
+        with tf.name_scope(_scope(node.name)):
+            found = call_node(node, given, self.program.descriptors, earlier)
+        if self.record is not None:
+            self.record.results.append(found if earlier is None else earlier)
+        self.values.update({name: y for name, y in zip(node.outputs, found, strict=False) if name})
+
+    def within(self, given: tuple[Mapping[str, Any], dict[str, Any]], replay: Replay | None, record: Record) -> Walk:
+        """A walk through a part of the program, with these sources and values of its own; what is known is shared."""
+        sources, values = given
+        walk = Walk(
+            self.program, self.variables, self.training, self.random, sources, self.report, self.kernels, self.reached
+        )
+        walk.known, walk.values, walk.read = self.known, values, self.read
+        walk.record, walk.replay = record, replay
+        return walk
+
+    def draw(self, kind: str, shape: Any, dtype: Any) -> Any:
+        """Random numbers of the executor's, ``"uniform"`` or ``"normal"``; a second run draws those of the first."""
+        generator = self.random.generator
+        if self.record is None:
+            return getattr(generator, kind)(shape, dtype=dtype)
+        state = generator.state.read_value() if self.replay is None else next(self.replay.states)
+        self.record.states.append(state)
+        if self.replay is not None:
+            return draw(kind, state, shape, dtype)
+        return getattr(generator, kind)(shape, dtype=dtype)
 
     # -- values -----------------------------------------------------------------------------------------------------
     def value(self, name: str) -> Any:
@@ -136,7 +184,7 @@ class Walk:
 
     def _fetch(self, name: str) -> Any:
         if name in self.kernels:
-            return kernel_first(self._held(name))
+            return kernel_first(self.held(name))
         if name in self.sources:
             return self.sources[name]
         constant = self.constant(name, self._is_shape(name))
@@ -152,10 +200,10 @@ class Walk:
                     f"got parameter {name!r} of dtype {variable.dtype}; expected one that TensorFlow "
                     "has: use another backend"
                 )
-            return self._held(name)
+            return self.held(name)
         raise InputError(f"got {name!r}, which nothing provides; expected a value of the program")
 
-    def _held(self, name: str) -> Any:
+    def held(self, name: str) -> Any:
         """A parameter as the executor holds it."""
         if name in self.sources:
             return self.sources[name]
@@ -164,7 +212,7 @@ class Walk:
 
     def kernel(self, name: str) -> Any:
         """A value [outputs, inputs, *size] as [*size, inputs, outputs]."""
-        return self._held(name) if name in self.kernels else kernel_last(self.first(name))
+        return self.held(name) if name in self.kernels else kernel_last(self.first(name))
 
     def _is_shape(self, name: str) -> bool:
         """Whether a parameter is of a kind that shapes, axes and flags are of."""

@@ -20,7 +20,7 @@ from deep500.frameworks.tensorflow.operators import NeedsValue
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.custom import named, operator_of
 from deep500.networks.node import Node
-from deep500.operators.base import CustomOp
+from deep500.operators.base import CustomOp, as_list
 from deep500.operators.bridge import can_bridge
 from deep500.operators.failures import Reported, find_failure
 from deep500.operators.python_op import GradientOp
@@ -111,6 +111,21 @@ class TensorFlowOperator:
             )
         return self._route.traced(tensors)
 
+    def resume(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+        """Outputs that an earlier call gave for these inputs, with the operator's gradient but without another call.
+
+        What has no gradient of its own is called: an operator that was made of a TensorFlow function, say.
+        """
+        gradient: Callable[..., list[Any]] | None = getattr(self._route, "gradient", None)
+        if gradient is None:
+            return self.all(inputs)
+
+        @tf.custom_gradient
+        def function(*given: Any) -> Any:
+            return [tf.identity(y) for y in outputs], lambda *grads: gradient(given, outputs, grads, ())
+
+        return as_list(function(*map(tf.convert_to_tensor, inputs)))
+
     def __repr__(self) -> str:
         return f"<{self.op.name} for TensorFlow by {self.implementation}>"
 
@@ -138,8 +153,11 @@ def _for_xla(graph: Any) -> bool:
     return False
 
 
-def call_node(node: Node, tensors: Sequence[Any], descriptors: Mapping[str, TensorDescriptor]) -> dict[str, Any]:
-    """The outputs of a network's custom node by name.
+def call_node(
+    node: Node, tensors: Sequence[Any], descriptors: Mapping[str, TensorDescriptor],
+    earlier: Sequence[Any] | None = None,
+) -> list[Any]:  # fmt: skip
+    """All outputs of a network's custom node; the operator does not run again where those of an earlier call are given.
 
     Raises:
         Deep500Error: naming the node.
@@ -149,12 +167,11 @@ def call_node(node: Node, tensors: Sequence[Any], descriptors: Mapping[str, Tens
              for n, x in zip(node.inputs, tensors, strict=True) if n}  # fmt: skip
     function = custom_op(operator_of(node, known))
     try:
-        outputs = function.all(tensors)
+        return function.all(tensors) if earlier is None else function.resume(tensors, earlier)
     except UnknownSizes as error:
         raise NeedsValue from error
     except Deep500Error as error:
         raise named(node, error) from error
-    return {name: y for name, y in zip(node.outputs, outputs, strict=False) if name}
 
 
 def custom_op_from_native(

@@ -140,13 +140,16 @@ class NumpyFunction:
         def function(*inputs: Any) -> Any:
             made = tf.numpy_function(guarded(op.name, call), inputs, [tf_dtype(d.dtype) for d in found], stateful=False)
             outputs = with_shapes(as_list(made), [d.shape for d in found])
-            return outputs, lambda *grads: self._backward(grads, inputs, outputs)
+            return outputs, lambda *grads: self.gradient(inputs, outputs, grads)
 
         return as_list(function(*tensors))
 
-    def _backward(self, grads: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    def gradient(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], grads: Sequence[Any], skipped: Any = ()
+    ) -> list[Any]:
+        """Gradients of the inputs, None for those that have none."""
         op, out, n = self.op, len(outputs), len(outputs) + len(inputs)
-        wanted = [is_differentiable(x) for x in inputs]
+        wanted = [is_differentiable(x) and i not in skipped for i, x in enumerate(inputs)]
         if not op.differentiable:
             raise no_gradient(op)
         if not any(wanted):

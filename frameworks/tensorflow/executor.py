@@ -18,6 +18,7 @@ from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss, gradient_name
 from deep500.networks.graph import Network, Parameter
+from deep500.networks.grouping import planned, sources
 from deep500.networks.program import Program, from_network
 
 
@@ -199,9 +200,12 @@ class Executor(GraphExecutor):
         """A program in evaluation mode as a function of its inputs."""
         return lambda *inputs: self._walk(program, False).run(inputs)
 
-    def _walk(self, program: Program, training: bool, sources: Mapping[str, Any] | None = None) -> Walk:
+    def _walk(
+        self, program: Program, training: bool, watched: Mapping[str, Any] | None = None,
+        reached: frozenset[str] = frozenset(),
+    ) -> Walk:  # fmt: skip
         report = self._read_as_constants.add
-        return Walk(program, self.variables, training, self.random, sources, report, self.kernels)
+        return Walk(program, self.variables, training, self.random, watched, report, self.kernels, reached)
 
     def training(self, program: Program, loss: str, names: Sequence[str]) -> Callable[..., tuple[list[Any], list[Any]]]:
         """A program in training mode: its outputs and the gradients of the loss."""
@@ -211,21 +215,26 @@ class Executor(GraphExecutor):
                 "choose another"
             )
 
+        items, reached = planned(program, self.network, self.checkpointing), sources(program.nodes, loss)
+
         def run(*inputs: Any) -> tuple[list[Any], list[Any]]:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
-                sources = {name: self.variables[name].value() for name in names}
-                tape.watch(list(sources.values()))
-                results = self._walk(program, True, sources).run(inputs)
+                watched = {name: self.variables[name].value() for name in names}
+                tape.watch(list(watched.values()))
+                results = self._walk(program, True, watched, reached).run(inputs, items)
                 goal = results[program.outputs.index(loss)]
                 if goal.shape.num_elements() != 1:
                     raise NetworkError(
                         f"loss {loss!r}: got shape {tuple(goal.shape)}; expected a scalar: "
                         "reduce it, for instance by ReduceMean"
                     )
-            gradients = tape.gradient(goal, list(sources.values()), unconnected_gradients="zero")
+            gradients = tape.gradient(goal, list(watched.values()), unconnected_gradients="zero")
             return results, [tf.convert_to_tensor(g) for g in gradients]  # gathers have sparse ones
 
         return run
+
+    def _forget_training(self) -> None:
+        self._compiled = {key: compiled for key, compiled in self._compiled.items() if key[1] is None}
 
     def function(self, run: Callable[..., Any], program: Program, numbers: bool = False) -> Callable[..., Any]:
         """The function traced by ``tf.function`` once for all batch sizes; eager if it cannot be traced."""
@@ -271,6 +280,7 @@ class Executor(GraphExecutor):
 
     def inference_and_backprop(self, inputs: Mapping[str, Any], loss: str = "loss") -> dict[str, Any]:
         """Run forward in training mode and backward, in one function (see the base class)."""
+        self._check_planned(inputs, loss)
         compiled = self.training_step(loss)
         compiled.check(inputs)
         events = self.events

@@ -57,6 +57,7 @@ class NativeOptimizer(Optimizer):
         events = executor.events
         if self.changes_gradients or events.before_update:
             return super().step(inputs)
+        executor._check_planned(inputs, self.loss)
         compiled = executor.training_step(self.loss)
         self._refresh()
         compiled.check(inputs)

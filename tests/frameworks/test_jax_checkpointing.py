@@ -1,0 +1,75 @@
+"""JAX under checkpointing plans: the gradients of the run without one, in less memory than XLA plans for that."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deep500.networks import Network
+from deep500.training.checkpointing import plan_network
+from tests.conftest import load_backend
+from tests.tolerances import assert_close
+from tests.training.checkpointing.test_execution import everything_again, train
+from tests.training.checkpointing.test_recompute import NETWORKS, inputs_of
+
+pytestmark = pytest.mark.backend("jax")
+
+
+def trained(net: Network, inputs: dict[str, np.ndarray], plan: Any) -> dict[str, np.ndarray]:
+    executor = load_backend("jax").Executor(net)
+    executor.set_checkpointing(plan)
+    return train(executor, "momentum", inputs)
+
+
+_SAME = """
+import numpy as np
+from tests.frameworks.test_jax_checkpointing import NETWORKS, trained, everything_again, inputs_of
+for name in ("resnet", "unet"):
+    make, batch = NETWORKS[name]
+    inputs = inputs_of(make(), batch)
+    want, got = (trained(make(), inputs, plan) for plan in (None, everything_again(make(), batch)))
+    assert any(np.any(value) for value in want.values()) and want.keys() == got.keys()
+    differ = [value for value in want if not np.array_equal(want[value], got[value])]
+    assert not differ, (name, differ)
+"""
+
+
+def test_only_the_algebraic_simplifier_rounds_differently() -> None:
+    """XLA compiles another function, and so rounds differently; without one of its passes all bits are the same."""
+    options = f"{os.environ.get('XLA_FLAGS', '')} --xla_disable_hlo_passes=algsimp"
+    environment = {**os.environ, "XLA_FLAGS": options}
+    done = subprocess.run([sys.executable, "-c", _SAME], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_dropout_draws_the_same_numbers() -> None:
+    make, batch = NETWORKS["dropout"]
+    inputs = inputs_of(make(), batch)
+    want, got = (trained(make(), inputs, plan) for plan in (None, everything_again(make(), batch)))
+    for value in want:
+        assert_close(got[value], want[value], "exact", value)
+
+
+@pytest.mark.parametrize(("name", "shares"), [("resnet", (0.9, 0.78)), ("transformer", (0.9, 0.7))])
+def test_memory_falls(name: str, shares: tuple[float, ...]) -> None:
+    """XLA's own count of what it reserves for values; its peak shrinks at least as the plan says."""
+    from deep500.frameworks.jax.memory import footprint
+
+    make, batch = NETWORKS[name]
+    net, batch = make(), batch * 4
+    inputs = inputs_of(net, batch)
+    executor = load_backend("jax").Executor(net)
+    full = footprint(executor, inputs)
+    reserved = [full]
+    for share in shares:
+        executor.set_checkpointing(plan_network(net, share, batch))
+        reserved.append(footprint(executor, inputs))
+        assert reserved[-1] <= share * full
+    assert reserved == sorted(set(reserved), reverse=True)
+    executor.set_checkpointing(None)
+    assert footprint(executor, inputs) == full
