@@ -1,0 +1,1 @@
+"""Parts of the recipe ``checkpointing_profile``: its networks, ways to checkpoint them, measuring, and printing."""
