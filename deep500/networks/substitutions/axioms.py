@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 ONE = 4097  # the size 1 in both environments, as `encoding.pack` writes it
 THREE = 3 * ONE
+TWO = 8194
 WINDOW = '"3,3" "1,1" "1,1,1,1"'
 
 
@@ -117,6 +118,13 @@ def _convolution() -> list[Axiom]:
               f"(concat 1 p {_conv('x', 'y', strides=step)} {_conv('z', 'w', strides=step)})",
               _conv("(concat 1 q x z)", "(concat 0 p y w)", "h", step),
               ("q = size x 1", "m = size y 0", "m = size w 0", "n = size y 1", "n = size w 1", "h = (+ g g)")),
+        Axiom("two convs side by side", f"(concat 1 p {_conv('x', 'y', one, step)} {_conv('z', 'w', one, step)})",
+              _conv("(concat 1 q x z)", "(concat 0 p y w)", str(TWO), step),
+              ("p = size y 0", "q = size x 1", "p = size w 0", "q = size y 1", "q = size w 1")),
+        Axiom("merge sum", "(merge_groups g u (add x y))", "(add (merge_groups g u x) (merge_groups g u y))"),
+        Axiom("merge scale", "(merge_groups g u (scale x w))", "(scale (merge_groups g u x) w)"),
+        Axiom("merge gain", "(merge_groups g u (gain 0 x b))", "(gain 0 (merge_groups g u x) b)"),
+        Axiom("merge relu", '(merge_groups g u (unary "relu" x))', '(unary "relu" (merge_groups g u x))'),
         Axiom("conv merges groups", _conv("x", "w"), _conv("x", "(merge_groups g u w)", "l"), ("g = (* l u)",)),
         Axiom("conv part of batch", f"(split o 0 j {_conv('x', 'w')})", _conv("(split o 0 j x)", "w")),
     ]  # fmt: skip
@@ -188,8 +196,13 @@ def _channelwise() -> list[Axiom]:
         Axiom("gain of outputs", f"(gain 1 {_conv('x', 'y')} b)", _conv("x", "(gain 0 y b)")),
         Axiom("gain of channels", _conv("(gain 1 x b)", "y", str(ONE)), _conv("x", "(gain 1 y b)", str(ONE))),
     ]
+    found += [
+        Axiom("sum of gains", "(add (gain a x b) (gain a x c))", "(gain a x (add b c))"),
+        Axiom("product with bias", "(mul x (bias a y b))", "(add (mul x y) (gain a x b))"),
+    ]
     for op in ("bias", "gain"):
         found += [
+            Axiom(f"{op} both ways", f"({op} a ({op} m x b) c)", f"({op} m ({op} a x c) b)"),
             Axiom(f"{op} along", f"(concat a p ({op} a x b) ({op} a y c))",
                   f"({op} a (concat a p x y) (concat 0 p b c))", ("p = size x a", "p = size b 0")),
             Axiom(f"{op} across rows", f"(concat 0 p ({op} 1 x b) ({op} 1 y b))", f"({op} 1 (concat 0 p x y) b)"),

@@ -97,16 +97,22 @@ class Candidates:
         """Rules (l0, l1) = (split 0 of u, split 1 of u) where l0 and l1 are no variables but share one."""
         halves: dict[tuple[int, object], dict[int, tuple[int, int]]] = {}
         for group in self.terms.groups:
-            for number in group[1:]:
+            for number in group:
+                if not self._is_split(number):
+                    continue
                 call = self.terms.calls[self.terms.call[number]]
-                if call.op == "split":
+                other = next((one for one in group if one != number and not self._is_split(one)), None)
+                if other is not None:
                     parts = halves.setdefault((int(self.terms.left[number]), call.parameters), {})
-                    parts[call.output] = (group[0], number)
+                    parts[call.output] = (other, number)
         return self._distinct(
             Rule(tuple(self.term(parts[n][0]) for n in (0, 1)), tuple(self.term(parts[n][1]) for n in (0, 1)))
             for parts in halves.values()
             if len(parts) == 2 and self._merges([parts[n][0] for n in (0, 1)])
         )
+
+    def _is_split(self, number: int) -> bool:
+        return bool(self.terms.call[number] >= 0) and self.terms.calls[self.terms.call[number]].op == "split"
 
     def _merges(self, parts: list[int]) -> bool:
         """Whether two terms are operators that share an input and have their variables in order."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from deep500.networks.substitutions.arithmetic import PRIMES, Array, Prime
-from deep500.networks.substitutions.menu import Call, binary, constants, unary
+from deep500.networks.substitutions.menu import CORE, Call, Menu
 from deep500.networks.substitutions.specification import operator
 from deep500.networks.substitutions.terms import (
     ENVIRONMENTS,
@@ -57,6 +57,7 @@ class Enumeration:
         depth: greatest number of operators, counted as in a tree; 1 to 4.
         seed: of the random values; the same seed gives the same terms and fingerprints.
         counts: variables of each kind (keys of `terms.KINDS`); fewer make a smaller language.
+        menu: operators and constants.
 
     Attributes:
         tried: terms evaluated, including variables.
@@ -71,11 +72,11 @@ class Enumeration:
         [['add(x1, x2)', 'add(x2, x1)'], ['mul(x1, x2)', 'mul(x2, x1)']]
     """
 
-    def __init__(self, depth: int, seed: int = 0, counts: dict[str, int] | None = None) -> None:
+    def __init__(self, depth: int, seed: int = 0, counts: dict[str, int] | None = None, menu: Menu = CORE) -> None:
         self.worlds = [(environment, prime) for environment in range(ENVIRONMENTS) for prime in PRIMES]
         self.fields = [Prime(prime) for _, prime in self.worlds]
         self.random = np.random.default_rng(seed)
-        self.depth, self.calls, self.levels = depth, [], [[]]
+        self.depth, self.menu, self.calls, self.levels = depth, menu, [], [[]]
         self._calls: dict[Call, int] = {}
         self._types: dict[Type, int] = {}
         self._weights = self.random.integers(1, 2**63, 1 << 14, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
@@ -135,13 +136,13 @@ class Enumeration:
         found: list[tuple[Call, list[Block], Array, Array]] = []
         none = np.zeros(0, np.int64)
         if level == 1:
-            found += [(call, [], none, none) for call in constants()]
+            found += [(call, [], none, none) for call in self.menu.leaves()]
         for block in self.levels[level - 1]:
-            found += [(call, [block], np.arange(len(block.numbers)), none) for call in unary(block.type)]
+            found += [(call, [block], np.arange(len(block.numbers)), none) for call in self.menu.unary(block.type)]
         for below in range(level):
             for left in self.levels[below]:
                 for right in self.levels[level - 1 - below]:
-                    for call in binary(left.type, right.type):
+                    for call in self.menu.binary(left.type, right.type):
                         first, second = np.indices((len(left.numbers), len(right.numbers))).reshape(2, -1)
                         if operator(call.op).commutative and level > 1:  # level 1 shows that the order is free
                             keep = left.numbers[first] <= right.numbers[second]

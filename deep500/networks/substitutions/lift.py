@@ -13,9 +13,9 @@ import random
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from deep500.networks.substitutions.axioms import axioms
+from deep500.networks.substitutions.axioms import Axiom, axioms
 from deep500.networks.substitutions.encoding import CONSTANTS, PACKED, head, pack
-from deep500.networks.substitutions.pattern_rules import LETTERS, PatternRule, canonical
+from deep500.networks.substitutions.pattern_rules import LETTERS, PatternRule, canonical, flips, show, words
 from deep500.networks.substitutions.rules import Rule
 from deep500.networks.substitutions.saturation import rewrites, saturate_loaded
 from deep500.networks.substitutions.specification import operator
@@ -26,6 +26,7 @@ from deep500.networks.substitutions.validate import Pattern, arguments, parse
 from deep500.networks.substitutions.validate import literal as meaning
 
 POOLS = ("avgpool", "maxpool")
+STEP = 8  # rules kept between two looks at what they do
 PLAIN = frozenset(pack(n) for n in range(100))  # sizes that are the same in all environments
 STAGES = ((1000, 2), (1000, 4))  # (rules per e-graph, iterations), as `prove.STAGES`
 
@@ -43,14 +44,15 @@ class Form:
 
     Args:
         rule: a generated rule.
-        coarse: take sizes for equal that were equal in both environments, and not only those that must be.
+        coarse: take sizes for equal that were equal in both environments, and not only those that must be; with 2,
+            numbers of groups among them.
 
     Attributes:
         slots: literals that may become names.
         needed: those that must, because they differ from environment to environment.
     """
 
-    def __init__(self, rule: Rule, coarse: bool = False) -> None:
+    def __init__(self, rule: Rule, coarse: int = 0) -> None:
         self.rule, self.coarse, self.sizes = rule, coarse, Symbolic()
         for pair in zip(rule.source, rule.target, strict=True):
             for first, second in zip(*(self.sizes.sizes(one) for one in pair), strict=True):
@@ -114,7 +116,7 @@ class _Writer:
 
     def cut(self, size: Sum) -> str:
         """The name of a size."""
-        if len(size) == 1 and self.form.coarse:
+        if len(size) == 1 and self.form.coarse == 2:
             value = self.sizes.values[size[0]]
             if value in self.groups:
                 return self.groups[value]
@@ -166,14 +168,11 @@ class _Writer:
                 if word is not None:
                     members.setdefault(self.sizes.resolve((atom,)), []).append(f"size {self.leaves[leaf]} {word}")
         for size, bodies in members.items():
-            if size in self.cuts or (len(size) == 1 and (len(bodies) > 1 or self._grouped(size))):
+            if size in self.cuts or (len(size) == 1 and (len(bodies) > 1 or self.form.coarse)):
                 lines += [f"{self.cut(size)} = {body}" for body in bodies]
                 if self.form.coarse and self.sizes.total(size) == pack(1):
                     lines.append(f"{self.cut(size)} = {pack(1)}")
         return [*lines, *(line for one in sums for line in one), *self._relations()]
-
-    def _grouped(self, size: Sum) -> bool:
-        return self.form.coarse and self.sizes.values[size[0]] in self.groups
 
     def _axis(self, leaf: Expression, axis: int) -> str | None:
         rank = len(KINDS[leaf.kind]) if isinstance(leaf, Variable) else 4
@@ -265,8 +264,15 @@ class _Ground:
         return f'"{self.number}:{word}"'
 
 
-def proved(rules: Sequence[PatternRule], stages: Sequence[tuple[int, int]] = STAGES) -> list[bool]:
+def proved(
+    rules: Sequence[PatternRule], stages: Sequence[tuple[int, int]] = STAGES, by: Sequence[str] | None = None
+) -> list[bool]:
     """For every pattern rule, whether the axioms prove it with nothing known but its ``where`` lines.
+
+    Args:
+        rules: what is to be proved.
+        stages: (rules per e-graph, iterations) for what the stage before leaves open.
+        by: egglog rules to prove from instead of the axioms.
 
     Raises:
         MissingEngine: egglog is not installed.
@@ -275,7 +281,7 @@ def proved(rules: Sequence[PatternRule], stages: Sequence[tuple[int, int]] = STA
         >>> proved([PatternRule(("(unary f (transpose t x))",), ("(transpose t (unary f x))",))])  # doctest: +SKIP
         [True]
     """
-    by, left = rewrites(axioms()), list(range(len(rules)))
+    by, left = rewrites(axioms()) if by is None else by, list(range(len(rules)))
     for batch, iterations in stages:
         still = []
         for first in range(0, len(left), batch):
@@ -318,8 +324,9 @@ def lift(rules: Sequence[Rule]) -> Lifted:
     chosen: dict[int, list[Slot]] = {}
     _accept(forms, {n: list(form.slots) for n, form in forms.items()}, chosen)
     _accept(forms, {n: forms[n].needed for n in forms if n not in chosen}, chosen)
-    forms.update({n: Form(rules[n], coarse=True) for n in forms if n not in chosen})
-    _accept(forms, {n: forms[n].needed for n in forms if n not in chosen}, chosen)
+    for coarse in (1, 2):
+        forms.update({n: Form(rules[n], coarse) for n in forms if n not in chosen})
+        _accept(forms, {n: forms[n].needed for n in forms if n not in chosen}, chosen)
     for position in range(max((len(form.slots) for form in forms.values()), default=0)):
         wanted = {
             n: [*slots, forms[n].slots[position]]
@@ -363,3 +370,40 @@ def _ways(rule: PatternRule) -> list[bool]:
     """Whether each side determines the other."""
     left, right = ([parse(text) for text in side] for side in (rule.left, rule.right))
     return [determined(left, right, rule.where) is not None, determined(right, left, rule.where) is not None]
+
+
+def independent(rules: Sequence[PatternRule]) -> list[PatternRule]:
+    """Leave out what one application of a kept rule does as well, the most general first.
+
+    Of rules of two outputs, which only rules of two outputs can apply, all stay but those whose outputs are one value.
+
+    Raises:
+        MissingEngine: egglog is not installed.
+    """
+    double = [rule for rule in rules if len(rule.left) == 2 and len(set(rule.left)) == len(set(rule.right)) == 2]
+    kept: list[PatternRule] = []
+    for two_way in (True, False):  # what applies both ways is not replaced by what applies one way
+        single = [rule for rule in rules if len(rule.left) == 1 and all(_ways(rule)) == two_way]
+        left = sorted(single, key=lambda rule: (_operators(rule), -_variables(rule), rule.id))
+        while left:
+            by = list(dict.fromkeys(rewrites(axiom for rule in kept for axiom in _orders(rule))))
+            known = proved(left, ((1000, 1),), by)
+            left = [rule for rule, follows in zip(left, known, strict=True) if not follows]
+            kept += left[:STEP]
+            left = left[STEP:]
+    return [*kept, *double]
+
+
+def _operators(rule: PatternRule) -> int:
+    return sum(text.count("(") for text in (*rule.left, *rule.right))
+
+
+def _variables(rule: PatternRule) -> int:
+    """Names of tensors and parameters: the more, the more general."""
+    return len({word for text in (*rule.left, *rule.right) for word, _ in words(parse(text)) if word[0].isalpha()})
+
+
+def _orders(rule: PatternRule) -> list[Axiom]:
+    """The rule with the operands of its sums and products in all orders."""
+    sides = [[show(one) for one in flips(parse(text))] for text in (rule.left[0], rule.right[0])]
+    return [Axiom(rule.id, left, right, rule.where) for left in sides[0] for right in sides[1]]

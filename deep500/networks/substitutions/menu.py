@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from deep500.networks.substitutions.specification import ShapeMismatch
@@ -65,58 +66,91 @@ def cuts(type_: Type, axis: int) -> list[Any]:
         [(2, 5)]
     """
     length = tuple(shape[axis] for shape in type_)
-    names = ("n", "k") if len(type_[0]) == 2 else (("b", "c"), ("c", "1"))[axis]
+    rank = len(type_[0])
+    names = ("c", "k") if rank == 1 else ("n", "k") if rank == 2 else (("b", "c"), ("c", "1"))[axis]
     vectors = [SYMBOLS.get(name, (1,) * ENVIRONMENTS) for name in names]
     rests = [(one, tuple(a - b for a, b in zip(length, one, strict=True))) for one in vectors]
     return [size(one) for one, rest in rests if rest in _sums(names)]
 
 
-@functools.cache
-def unary(type_: Type) -> list[Call]:
-    """Calls with one operand."""
-    rank, types = len(type_[0]), (type_,)
-    found: list[Call] = []
-    if rank == 0:
+@dataclass(frozen=True)
+class Menu:
+    """What an enumeration tries.
+
+    Attributes:
+        operators: names of operators; only those in the cases below are ever tried.
+        kernels: kernel sizes of convolutions; all but the first are enlarged to it.
+        constants: (operator, shape in symbols), each counted as one operator.
+        factor: by which `merge_groups` merges.
+    """
+
+    operators: frozenset[str]
+    kernels: tuple[tuple[int, int], ...] = ((3, 3), (1, 3), (3, 1))
+    constants: tuple[tuple[str, tuple[str | int, ...]], ...] = ()
+    factor: int = 2
+
+    def _calls(self, op: str, types: tuple[Type, ...], **parameters: Any) -> list[Call]:
+        return _calls(op, types, **parameters) if op in self.operators else []
+
+    @functools.cache  # noqa: B019 - menus live as long as the program
+    def unary(self, type_: Type) -> list[Call]:
+        """Calls with one operand."""
+        rank, types = len(type_[0]), (type_,)
+        found: list[Call] = []
+        if rank == 0:
+            return found
+        found += self._calls("relu", types)
+        if rank == 2:
+            found += self._calls("transpose", types, perm=(1, 0))
+        if rank == 4:
+            found += self._calls("avgpool", types, **WINDOW, count_padding=True)
+            found += self._calls("maxpool", types, **WINDOW)
+            for kernel in self.kernels[1:]:
+                found += self._calls("enlarge", types, source=kernel, target=self.kernels[0])
+            outputs = {shape[0] for shape in type_}
+            if len(outputs) == 1 and (groups := outputs.pop()) % self.factor == 0:
+                found += self._calls("merge_groups", types, groups=groups, factor=self.factor)
+        for axis in range(min(2, rank)):
+            for cut in cuts(type_, axis):
+                found += self._calls("split", types, axis=axis, cut=cut)
         return found
-    found += _calls("relu", types)
-    if rank == 2:
-        found += _calls("transpose", types, perm=(1, 0))
-    if rank == 4:
-        found += _calls("avgpool", types, **WINDOW, count_padding=True) + _calls("maxpool", types, **WINDOW)
-        for kernel in ((1, 3), (3, 1)):
-            found += _calls("enlarge", types, source=kernel, target=(3, 3))
-    for axis in (0, 1):
-        for cut in cuts(type_, axis):
-            found += _calls("split", types, axis=axis, cut=cut)
-    return found
 
-
-@functools.cache
-def binary(left: Type, right: Type) -> list[Call]:
-    """Calls with two operands, in this order."""
-    types, rank = (left, right), len(left[0])
-    found: list[Call] = []
-    if rank == 0:
+    @functools.cache  # noqa: B019
+    def binary(self, left: Type, right: Type) -> list[Call]:
+        """Calls with two operands, in this order."""
+        types, rank = (left, right), len(left[0])
+        found: list[Call] = []
+        if rank == 0:
+            return found
+        if len(right[0]) == 0:
+            return self._calls("scale", types)
+        if rank > len(right[0]) == 1:
+            return [one for op in ("bias", "gain") for axis in (0, 1) for one in self._calls(op, types, axis=axis)]
+        if rank != len(right[0]):
+            return found
+        found += self._calls("add", types) + self._calls("mul", types)
+        for axis in range(min(2, rank)):
+            found += self._calls("concat", types, axis=axis)
+        if rank == 2:
+            return found + self._calls("matmul", types)
+        kernels = {shape[2:] for shape in right}
+        if rank == 4 and len(kernels) == 1 and (kernel := kernels.pop()) in self.kernels:
+            groups = tuple(a[1] // b[1] for a, b in zip(left, right, strict=True))
+            if min(groups) > 0:
+                found += self._calls("conv", types, **conv_parameters(kernel, size(groups)))
         return found
-    if len(right[0]) == 0:
-        return _calls("scale", types)
-    if rank != len(right[0]):
+
+    def leaves(self) -> list[Call]:
+        """The constants, each counted as one operator."""
+        found: list[Call] = []
+        for op, shape in self.constants:
+            sizes = tuple(Sizes(SYMBOLS[one]) if isinstance(one, str) else one for one in shape)
+            found += _calls(op, (), shape=sizes)
         return found
-    found += _calls("add", types) + _calls("mul", types)
-    found += _calls("concat", types, axis=0) + _calls("concat", types, axis=1)
-    if rank == 2:
-        return found + _calls("matmul", types)
-    kernels = {shape[2:] for shape in right}
-    if len(kernels) == 1 and (kernel := kernels.pop()) in ((3, 3), (1, 3), (3, 1)):
-        groups = tuple(a[1] // b[1] for a, b in zip(left, right, strict=True))
-        if min(groups) > 0:
-            found += _calls("conv", types, **conv_parameters(kernel, size(groups)))
-    return found
 
 
-def constants() -> list[Call]:
-    """The constants, each counted as one operator."""
-    found: list[Call] = []
-    for op, shape in CONSTANTS:
-        found += _calls(op, (), shape=tuple(Sizes(SYMBOLS[one]) if isinstance(one, str) else one for one in shape))
-    return found
+CORE = Menu(
+    frozenset({"relu", "transpose", "avgpool", "maxpool", "enlarge", "split", "scale", "add", "mul", "concat", "matmul",
+               "conv"}),
+    constants=CONSTANTS,
+)  # fmt: skip

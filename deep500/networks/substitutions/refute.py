@@ -25,6 +25,7 @@ from deep500.networks.substitutions.terms import (
     Sizes,
     Variable,
     evaluate,
+    extent,
     show,
     variables,
 )
@@ -104,7 +105,7 @@ def counterexample(rule: Rule, seed: int = 0, trials: int = 12) -> Counterexampl
 def _differs(rule: Rule, symbols: Mapping[str, int], prime: int, seed: int) -> Counterexample | None:
     generator, values = np.random.default_rng(seed), {}
     for one in variables(*rule.source, *rule.target):
-        shape = tuple(symbols[size] if isinstance(size, str) else size for size in KINDS[one.kind])
+        shape = tuple(extent(size, symbols) for size in KINDS[one.kind])
         values[one] = generator.integers(0, prime, (1, *shape)).astype(np.float64)
     shapes = {show(one): value.shape[1:] for one, value in values.items()}
     for output, pair in enumerate(zip(rule.source, rule.target, strict=True)):

@@ -37,8 +37,8 @@ def from_line(line: str, where: str = "line") -> PatternRule:
     """
     try:
         found = json.loads(line)
-        sides = [tuple(str(one) for one in found[name]) for name in ("left", "right", "where")]
-        rule = PatternRule(*sides, found["origin"], found["verdict"], found["prover"])
+        left, right, conditions = (tuple(map(str, found[name])) for name in ("left", "right", "where"))
+        rule = PatternRule(left, right, conditions, found["origin"], found["verdict"], found["prover"])
         identity, specification = found["id"], found["specification"]
         form = canonical(rule.left, rule.right, rule.where)
     except (json.JSONDecodeError, KeyError, TypeError, ValueError, IndexError, NetworkError) as problem:
@@ -47,8 +47,8 @@ def from_line(line: str, where: str = "line") -> PatternRule:
         ) from problem
     if specification != specification_hash():
         raise DataError(
-            f"{where}: got operator specification {specification}; expected {specification_hash()}: the rule was proved "
-            f"under other meanings of its operators; write the file anew: {COMMAND}"
+            f"{where}: got operator specification {specification}; expected {specification_hash()}: the rule was "
+            f"proved under other meanings of its operators; write the file anew: {COMMAND}"
         )
     if rule.id != identity or form != (rule.left, rule.right, rule.where):
         raise DataError(

@@ -6,7 +6,8 @@ environment: `Sizes`. Two sizes are the same size only if they agree in every en
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Union
 
 from deep500.networks.substitutions.arithmetic import Arithmetic, Array
@@ -16,7 +17,9 @@ from deep500.networks.substitutions.specification import Shape, operator
 SYMBOLS: dict[str, tuple[int, ...]] = {"n": (2, 5), "k": (3, 2), "b": (1, 3), "c": (2, 3), "h": (4, 3), "v": (3, 5)}
 ENVIRONMENTS = 2
 
-# The kinds of pattern variables: matrix, square matrix, image, kernels, depthwise kernel, scalar.
+# The kinds of pattern variables. The first eight are those of generation as published: matrix, square matrix, image,
+# kernels, depthwise kernel, scalar. Then vectors of channels and of columns, a 1 x 1 kernel, matrices and images that
+# have two halves, and an image of four channels with its depthwise kernel, whose groups can be merged.
 KINDS: dict[str, tuple[str | int, ...]] = {
     "x": ("n", "k"),
     "w": ("k", "k"),
@@ -26,6 +29,15 @@ KINDS: dict[str, tuple[str | int, ...]] = {
     "e": ("c", "c", 3, 1),
     "g": ("c", 1, 3, 3),
     "s": (),
+    "v": ("c",),
+    "u": ("k",),
+    "o": ("c", "c", 1, 1),
+    "y": ("n", "k+k"),
+    "r": ("k+k", "k"),
+    "j": ("b", "c+c", "h", "v"),
+    "l": ("b+b", "c", "h", "v"),
+    "m": ("b", 4, "h", "v"),
+    "f": (4, 1, 3, 3),
 }
 
 
@@ -77,6 +89,17 @@ def parameters_at(parameters: Sequence[tuple[str, Any]], environment: int) -> di
     return {name: at(value, environment) for name, value in parameters}
 
 
+def extent(size: str | int, symbols: Mapping[str, int]) -> int:
+    """The value of a size of `KINDS`: a number, a symbol, or a sum of symbols.
+
+    Example:
+        >>> extent("c+c", {"c": 3}), extent(4, {})
+        (6, 4)
+    """
+    return size if isinstance(size, int) else sum(symbols[one] for one in size.split("+"))
+
+
+@functools.cache
 def kind_type(kind: str) -> Type:
     """Shapes of a kind of variable in all environments.
 
@@ -84,9 +107,8 @@ def kind_type(kind: str) -> Type:
         >>> kind_type("w")
         ((3, 3), (2, 2))
     """
-    return tuple(
-        tuple(SYMBOLS[size][n] if isinstance(size, str) else size for size in KINDS[kind]) for n in range(ENVIRONMENTS)
-    )
+    symbols = [{name: values[n] for name, values in SYMBOLS.items()} for n in range(ENVIRONMENTS)]
+    return tuple(tuple(extent(size, one) for size in KINDS[kind]) for one in symbols)
 
 
 def infer(op: str, types: Sequence[Type], parameters: Sequence[tuple[str, Any]]) -> tuple[Type, ...]:

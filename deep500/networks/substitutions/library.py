@@ -1,0 +1,183 @@
+"""The rules that the package ships: generated, proved, lifted, tried once more, and written to a file.
+
+Generation runs on several small languages, or *themes*: one language with all operators and kinds of variables would
+be too large. To write the file anew, after an operator's specification or an axiom has changed:
+
+    python -m deep500.networks.substitutions.library
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from deep500.networks.substitutions.candidates import Candidates
+from deep500.networks.substitutions.enumerate import COUNTS, Enumeration
+from deep500.networks.substitutions.generate import minimal
+from deep500.networks.substitutions.lift import independent, lift
+from deep500.networks.substitutions.menu import CORE, Menu, size
+from deep500.networks.substitutions.pattern_rules import PatternRule
+from deep500.networks.substitutions.prove import prove
+from deep500.networks.substitutions.rule_file import SHIPPED, write
+from deep500.networks.substitutions.rules import Rule
+from deep500.networks.substitutions.terms import Term, Variable, make, term_type, variables
+from deep500.networks.substitutions.validate import validate
+
+ELEMENTWISE = frozenset({"relu", "add", "mul", "scale", "bias", "gain"})
+CUTTING = frozenset({"concat", "split"})
+
+
+@dataclass(frozen=True)
+class Theme:
+    """One small language.
+
+    Attributes:
+        name: for people.
+        counts: variables of each kind.
+        menu: operators.
+        whole: keep what follows from smaller rules, because the way there may cost more than it ends with.
+    """
+
+    name: str
+    counts: dict[str, int]
+    menu: Menu = CORE
+    whole: bool = False
+
+
+MATRICES = Menu(ELEMENTWISE | CUTTING | {"matmul", "transpose"})
+IMAGES = Menu(ELEMENTWISE | CUTTING | {"conv", "avgpool", "maxpool"})
+THEMES = (
+    Theme("published", COUNTS),
+    Theme("vectors of matrices", {"x": 1, "w": 2, "u": 2, "s": 1}, MATRICES),
+    Theme("vectors of images", {"a": 2, "v": 2, "s": 1}, IMAGES),
+    Theme(
+        "kernels of one point",
+        {"a": 2, "o": 2},
+        Menu(
+            frozenset({"conv", "enlarge", "add", "concat"}),
+            ((3, 3), (1, 1)),
+            (("identity_kernel", ("c", "c", 3, 3)), ("identity_kernel", ("c", "c", 1, 1)),
+             ("identity_kernel", ("c", 1, 3, 3))),
+        ),
+        whole=True,
+    ),
+    Theme("halves of columns", {"y": 1, "w": 2, "u": 2, "s": 1}, MATRICES),
+    Theme("halves of rows", {"r": 1, "w": 2, "s": 1}, MATRICES),
+    Theme("halves of channels", {"j": 1, "a": 2, "v": 2}, IMAGES),
+    Theme("halves of a batch", {"l": 1, "a": 2, "v": 1}, IMAGES),
+    Theme("groups", {"m": 1, "f": 2, "s": 1}, Menu(frozenset({"conv", "merge_groups", "add", "scale", "relu"}))),
+)  # fmt: skip
+DEPTH = 3
+TRIALS, LEGAL = 4000, 10  # of the last trial of every rule: at most so many choices of sizes, until so many fit
+
+
+@dataclass(frozen=True)
+class Library:
+    """What making the rules gave.
+
+    Attributes:
+        counts: theme -> stage -> number of rules left.
+        rules: proved pattern rules, none a single step of another.
+        failed: generated rules of which no general form is proved, and pattern rules that the last trial found wrong.
+    """
+
+    counts: dict[str, dict[str, int]]
+    rules: list[PatternRule]
+    failed: list[Rule | PatternRule]
+
+
+def generated(theme: Theme, seed: int = 0) -> tuple[list[Rule], dict[str, int]]:
+    """Proved rules of a theme, those of two outputs last, and counts.
+
+    Raises:
+        MissingEngine: egglog is not installed.
+    """
+    found = Candidates(Enumeration(DEPTH, seed, theme.counts, theme.menu))
+    single, double = (
+        [rule for rule in prove(rules, seed) if rule.verdict == "proved"] for rules in (found.rules, found.multiple)
+    )
+    kept = single if theme.whole else minimal(single)
+    more = [rule for rule in prove(joined(single), seed) if rule.verdict == "proved"]
+    rules = {rule.id: rule for rule in (*kept, *double, *more)}
+    counts = {"candidates": len(found.rules) + len(found.multiple), "proved": len(single) + len(double)}
+    return list(rules.values()), {**counts, "kept": len(rules)}
+
+
+def joined(rules: Sequence[Rule]) -> list[Rule]:
+    """Rules of two outputs: where one side concatenates two terms that share a variable, they are parts of the other.
+
+    Example:
+        >>> from deep500.networks.substitutions.terms import Variable, make
+        >>> w, v, u = (Variable("w", n) for n in (1, 2, 3))
+        >>> both = make("concat", make("matmul", w, v), make("matmul", w, u), axis=1)
+        >>> merged = make("matmul", w, make("concat", v, u, axis=1))
+        >>> [len(rule.source) for rule in joined([Rule((both,), (merged,))])]
+        [2]
+    """
+    found = []
+    for rule in rules:
+        for (whole,), (other,) in ((rule.source, rule.target), (rule.target, rule.source)):
+            if isinstance(whole, Variable) or whole.op != "concat" or isinstance(other, Variable):
+                continue
+            left, right = whole.inputs
+            axis = dict(whole.parameters)["axis"]
+            merges = isinstance(left, Term) and isinstance(right, Term) and left != right and other.op != "concat"
+            if merges and set(variables(left)) & set(variables(right)):
+                cut = size(tuple(shape[axis] for shape in term_type(left)))
+                parts = tuple(make("split", other, output=n, axis=axis, cut=cut) for n in (0, 1))
+                found.append(Rule((left, right), parts))
+    return found
+
+
+def library(seed: int = 0, themes: Sequence[Theme] = THEMES, said: Callable[[str], None] | None = None) -> Library:
+    """Generate, prove and lift the rules of all themes.
+
+    Args:
+        seed: of generation; the rules do not depend on it.
+        themes: languages.
+        said: called with a line after every theme.
+
+    Raises:
+        MissingEngine: egglog is not installed.
+    """
+    counts: dict[str, dict[str, int]] = {}
+    rules: dict[str, PatternRule] = {}
+    failed: list[Rule | PatternRule] = []
+    for theme in themes:
+        found, counts[theme.name] = generated(theme, seed)
+        lifted = lift(found)
+        rules.update({rule.id: rule for rule in lifted.rules})
+        failed += lifted.failed
+        counts[theme.name]["lifted"] = len(lifted.rules)
+        if said:
+            said(f"{theme.name}: {', '.join(f'{name} {count}' for name, count in counts[theme.name].items())}")
+    kept = independent(list(rules.values()))
+    wrong = [rule for rule in kept if not holds(rule, seed)]
+    return Library(counts, [rule for rule in kept if rule not in wrong], [*failed, *wrong])
+
+
+def holds(rule: PatternRule, seed: int = 0) -> bool:
+    """Whether every output of a rule was equal, modulo primes, for some random sizes, and unequal for none.
+
+    Example:
+        >>> holds(PatternRule(("(matmul x y)",), ("(matmul y x)",)))
+        False
+    """
+    found = [validate(axiom, seed, TRIALS, LEGAL) for axiom in rule.axioms()]
+    return all(one.failure is None and one.legal for one in found)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the shipped file, or the one named by the first argument."""
+    target = Path(*(sys.argv[1:2] if arguments is None else arguments[:1]) or [SHIPPED])
+    made = library(said=tqdm.write)
+    write(made.rules, target)
+    tqdm.write(f"{len(made.rules)} rules, written to {target.name}; {len(made.failed)} left out")
+
+
+if __name__ == "__main__":
+    main()
