@@ -80,11 +80,18 @@ def open_session(
     """A session; raises one of :data:`BUILD_ERRORS`.
 
     Equal constants stay apart: BatchNormalization in training mode writes its new statistics into the old ones' memory,
-    and whoever shared that would read them.
+    and whoever shared that would read them. A padded kernel stays padded: the fusion of a Pad with the Conv after it
+    takes every Pad for one of the image (so in 1.31, which then refuses the model).
     """
+    disabled = ["ConstantSharing"] + ["Pad_Fusion"] * _pads_a_kernel(model)
     return ort.InferenceSession(
-        model.SerializeToString(), settings, providers=list(providers), disabled_optimizers=["ConstantSharing"]
+        model.SerializeToString(), settings, providers=list(providers), disabled_optimizers=disabled
     )
+
+
+def _pads_a_kernel(model: onnx.ModelProto) -> bool:
+    padded = {node.output[0] for node in model.graph.node if node.op_type == "Pad"}
+    return bool(padded) and any(node.op_type == "Conv" and node.input[1] in padded for node in model.graph.node)
 
 
 @cache

@@ -301,3 +301,19 @@ def test_its_own_optimization_has_levels_that_change_the_graph_and_not_the_answe
         assert_close(answers[level], answers["disabled"], dtype="float32")
     with pytest.raises(InputError, match=r"got optimization 'al'; expected a level of ONNX Runtime.*'all'"):
         ort.from_model(network, optimization="al")
+
+
+def test_a_padded_kernel_is_no_padded_image():
+    """ONNX Runtime would fuse the Pad with the convolution as if it padded the image."""
+    network = Network("padded kernel")
+    network.add_input("x", (1, 2, 4, 4))
+    network.add_parameter("w", np.random.default_rng(1).normal(size=(3, 2, 1, 3)).astype(np.float32))
+    network.add_node("Constant", [], ["pads"], value=np.array([0, 0, 1, 0, 0, 0, 1, 0]))
+    network.add_node("Pad", ["w", "pads"], ["wide"])
+    network.add_node("Conv", ["x", "wide"], ["y"], pads=[1, 1, 1, 1])
+    network.add_output("y")
+    x = np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype(np.float32)
+    found, wanted = (
+        load_backend(name).from_model(network).inference({"x": x}) for name in ("onnxruntime", "reference")
+    )
+    np.testing.assert_allclose(np.asarray(found["y"]), wanted["y"], rtol=1e-5, atol=1e-6)
