@@ -14,8 +14,11 @@ from typing import Any
 from deep500.errors import RecipeError, nearest
 from deep500.recipe.schema import COMPANIONS, KEYS, base_of, check_name, copy_containers
 
-FREE = ("seed",)
-"""Keys that no division fixes unless FIXED names them."""
+FREE = ("seed", "checkpointing")
+"""Keys that no division fixes unless FIXED names them: what is computed stays comparable, or the same."""
+
+UNTYPED = ("checkpointing",)
+"""Keys whose value may be replaced by one of another type."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def apply(values: dict[str, Any], override: Override, resolve_name: Callable[[st
         if callable(old) or (old is None and key in NAMED):
             values[key] = resolve_name(key, override.text, old)
         else:
-            values[key] = convert(str(override), override.text, old)
+            values[key] = convert(str(override), override.text, None if key in UNTYPED else old)
         return
     container = copy_containers(values.get(key, () if key.endswith("_args") else {}))
     values[key] = _replace(container, path, override)

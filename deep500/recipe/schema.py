@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deep500.errors import RecipeError, nearest
+from deep500.errors import PlanError, RecipeError, nearest
+from deep500.training.checkpointing.failures import check_budget
+from deep500.training.checkpointing.plan_file import CheckpointingPlan
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,16 @@ def _maker(value: Any) -> str | None:
     return None if callable(value) else "a callable (class or function)"
 
 
+def _checkpointing(value: Any) -> str | None:
+    if value is None or isinstance(value, CheckpointingPlan) or (isinstance(value, (str, os.PathLike)) and str(value)):
+        return None
+    try:
+        check_budget(value)
+    except PlanError:
+        return "a share of the peak (a float above 0, up to 1), bytes (an int above 0), a plan file, or a plan"
+    return None
+
+
 KEYS: dict[str, Key] = {
     "model": Key("zoo name, ONNX file, Network, or callable that returns one", required=True, companions=True),
     "dataset": Key("name, or callable that returns (train, test)", required=True, companions=True),
@@ -69,6 +81,10 @@ KEYS: dict[str, Key] = {
     "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient"),
     "gradient_transform": Key("callable on all gradients together, such as global clipping"),
     "events": Key("listeners", default=(), check=_list),
+    "checkpointing": Key(
+        "memory of a step, as a share of its peak or in bytes, to keep within by computing values again; or a plan",
+        check=_checkpointing,
+    ),
     "custom_ops": Key("paths of operator plugins, from the recipe's folder", default=(), check=_paths),
     "seed": Key("of weights, order and augmentation", default=0, check=_seed),
 }  # fmt: skip

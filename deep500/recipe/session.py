@@ -6,13 +6,16 @@ import copy
 import dataclasses
 import datetime
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from deep500.distributed import Communicator, Serial
 from deep500.errors import ResultsError, TrainingError
 from deep500.events import Event
 from deep500.measure.fingerprint import differences, fingerprint, full_environment
-from deep500.recipe.build import LOSS, Notes, Parts, load_data, make_parts
+from deep500.recipe.build import LOSS, Notes, Parts, load_data, make_executor, make_parts
+from deep500.recipe.checkpointing import PLAN_FILE, facts_of, first_batch, plan_of_run, sentence
 from deep500.recipe.console import Console
 from deep500.recipe.names import describe
 from deep500.recipe.options import Options
@@ -45,6 +48,8 @@ from deep500.results.claims import write_claims
 from deep500.results.record import full_hash
 from deep500.results.rules import write_rules
 from deep500.results.verify import seal, write_stats
+from deep500.training.checkpointing.plan_file import CheckpointingPlan
+from deep500.training.checkpointing.verify import Verification, verify_plan
 from deep500.training.datasets import Dataset
 from deep500.training.statistics import TrainingStatistics
 from deep500.training.trainer import Trainer
@@ -66,6 +71,8 @@ class Session:
         self.look: Look | None = None
         self.labels: tuple[str, ...] = ()
         self.custom_ops: list[dict[str, str]] = []
+        self.checkpointing: CheckpointingPlan | None = None
+        self.verified: Verification | None = None
 
     def run(self, record: Record | None) -> RecipeResult:
         """Train every seed that is not finished yet, judge, report."""
@@ -80,6 +87,7 @@ class Session:
         for warning in self.notes.warnings:
             self.console.warn(warning)
         resumed = record is not None
+        self._plan_checkpointing(parts, record.path / PLAN_FILE if record is not None else None)
         self.ranks = ranks_facts(self.comm, parts.optimizer)
         if record is None and self.comm.rank == 0:
             record = self._new_record(data, parts)
@@ -90,9 +98,25 @@ class Session:
             self.console.say(f"results: {record.path}")
             return result_of_all(self._work(record, data, parts), self.comm)
 
+    def _plan_checkpointing(self, parts: Parts, kept: Path | None) -> None:
+        """Choose or take over the plan, say what it promises, and in a dry run what a step really takes."""
+        wanted, sampler = self.plan.values["checkpointing"], parts.train_sampler.sampler  # what is prefetched from
+        folder = self.source.folder
+        self.checkpointing = plan = plan_of_run(wanted, parts.executor, sampler, self.comm, folder, kept)
+        if plan is None:
+            return
+        self.console.say(sentence(plan))
+        if self.options.dry_run and self.comm.rank == 0:
+            make = partial(make_executor, self.plan.values)
+            with self.notes.collecting(self.options.strict):
+                self.verified = verify_plan(parts.executor, plan, first_batch(sampler), make)
+            self.console.say(f"checkpointing: {self.verified}")
+
     def _new_record(self, data: tuple[Dataset, Dataset], parts: Parts) -> Record:
         manifest = self._manifest(data, parts)
         record = Record.create(self.options.out, self.source.name, manifest)
+        if self.checkpointing is not None:
+            self.checkpointing.save(record.path / PLAN_FILE)
         ledger.enter(record.path.parent, {"run": record.path.name, "at": _now(), "argv": manifest["argv"],
                                           "resolved_sha256": full_hash(manifest["resolved"])})  # fmt: skip
         return record
@@ -170,6 +194,7 @@ class Session:
         ]
 
     def _train(self, record: Record, seed: int, parts: Parts, metrics: Sequence[Any]) -> TrainingStatistics:
+        parts.executor.set_checkpointing(self.checkpointing)
         trainer = Trainer(
             parts.train_sampler, parts.validation_sampler, parts.executor, parts.optimizer, loss=LOSS,
             label=parts.train_sampler.dataset.label_name, seed=seed,
@@ -208,6 +233,7 @@ class Session:
             "processes": self.ranks,
             "device": {"asked": describe(asked), "used": str(parts.executor.device)},
             "custom_ops": self.custom_ops,
+            **facts_of(self.checkpointing, self.verified),
             "warnings": self.notes.warnings,
             "series": declared_series(self.plan.values["batch_size"]),
             "environment": environment,

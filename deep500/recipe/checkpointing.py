@@ -1,0 +1,110 @@
+"""The key ``checkpointing``: one plan for all seeds and ranks of a run, kept beside its results.
+
+Rank 0, or the first that computes, makes the plan on a batch of its own; the others take it over. A resumed run takes
+the plan that it began with, so that a profile taken on another day changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deep500.distributed import Communicator
+from deep500.errors import BudgetError, Deep500Error, PlanError, RecipeError
+from deep500.networks.executor import GraphExecutor
+from deep500.training.checkpointing.api import plan_checkpointing
+from deep500.training.checkpointing.plan_file import CheckpointingPlan, load_plan, plan_from
+from deep500.training.checkpointing.verify import Verification
+
+PLAN_FILE = "checkpointing_plan.json"
+"""Name of the plan in a results folder."""
+
+
+def plan_of_run(wanted: Any, executor: GraphExecutor, sampler: Any, comm: Communicator, folder: Path | None,
+                kept: Path | None) -> CheckpointingPlan | None:  # fmt: skip
+    """The plan of a run, the same on every rank; None if the recipe wants none.
+
+    Args:
+        wanted: the key's value: a budget, a plan, a path of one, or None.
+        executor: of this rank.
+        sampler: of this rank's training batches, without prefetching.
+        comm: of the run.
+        folder: of the recipe, where paths are looked for that the current folder does not have.
+        kept: the plan file of a run that is resumed, None for a new one.
+
+    Raises:
+        RecipeError: batches of different sizes.
+        PlanError, BudgetError: see :func:`deep500.plan_checkpointing`; a plan for another network or batch size.
+    """
+    if wanted is None:
+        return None
+    sizes = sorted({len(positions) for positions in sampler.batches(0)})
+    everywhere = comm.gather_facts(sizes)
+    found = sorted({size for sizes in everywhere for size in sizes} - {0})
+    if len(found) != 1:
+        raise RecipeError(
+            f"checkpointing: got training batches of {found} samples on {comm.size} rank(s); expected one size, for "
+            "which the plan holds: choose a batch_size that the ranks divide, and a train_sampler that drops the last "
+            "batch (drop_last_batch=True)"
+        )
+    leader = next(rank for rank, sizes in enumerate(everywhere) if found[0] in sizes)
+    made: dict[str, Any] = {}
+    if comm.rank == leader:
+        try:
+            plan = _plan(wanted, executor, sampler, folder, kept)
+            plan.check(executor.network, found[0])
+            made = {"plan": plan.data()}
+        except BudgetError as error:
+            made = {"error": str(error), "smallest": error.smallest}
+        except Deep500Error as error:
+            made = {"error": str(error)}
+    shared = comm.gather_facts(made)[leader]
+    if "smallest" in shared:
+        raise BudgetError(f"checkpointing: {shared['error']}", shared["smallest"])
+    if "error" in shared:
+        raise PlanError(f"checkpointing: {shared['error']}")
+    return plan_from(shared["plan"], "the plan of this run")
+
+
+def _plan(
+    wanted: Any, executor: GraphExecutor, sampler: Any, folder: Path | None, kept: Path | None
+) -> CheckpointingPlan:
+    if kept is not None:
+        return load_plan(kept)
+    if isinstance(wanted, CheckpointingPlan):
+        return wanted
+    if isinstance(wanted, (int, float)):
+        return plan_checkpointing(executor, wanted, first_batch(sampler))
+    path = Path(wanted)
+    return load_plan(path if path.exists() or folder is None else folder / path)
+
+
+def first_batch(sampler: Any) -> Mapping[str, Any]:
+    """The first training batch, not taken from the sampler: batches are a function of their number."""
+    batch: Mapping[str, Any] = sampler.batch(0, 0)
+    return batch
+
+
+def facts_of(plan: CheckpointingPlan | None, checked: Verification | None) -> dict[str, Any]:
+    """What a manifest says of it; nothing without a plan. What was not measured is None."""
+    if plan is None:
+        return {}
+    facts = {
+        "file": PLAN_FILE, "regions": len(plan.regions), "batch": plan.batch, "budget": plan.budget,
+        "predicted_peak": plan.predicted_peak, "predicted_extra": plan.predicted_extra,
+        "predicted_time": plan.predicted_time, "time_unit": plan.time_unit, "backend": plan.backend,
+        "measured_peak": None if checked is None else checked.measured,
+        "measured_peak_without": None if checked is None else checked.without,
+    }  # fmt: skip
+    return {"checkpointing": facts}
+
+
+def sentence(plan: CheckpointingPlan) -> str:
+    """What the console says of a plan."""
+    share = plan.predicted_extra / plan.predicted_time if plan.predicted_time else 0.0
+    source = "operations" if plan.time_unit == "FLOP" else f"time on {plan.backend}"
+    return (
+        f"checkpointing: {len(plan.regions)} regions run again, {share:.1%} of a step's {source}; predicted peak "
+        f"{plan.predicted_peak:,} B, budget {plan.budget:,} B"
+    )
