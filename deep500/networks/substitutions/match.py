@@ -185,9 +185,9 @@ class Matcher:
                 if len(way.programs) == 2:
                     pairs.setdefault(position, ([], []))[output].append((root, found))
                 else:
-                    yield from _chosen(way, store, (root,), found, only)
+                    yield from chosen(way, store, (root,), found, only)
         for position, sides in pairs.items():
-            yield from _joined(self.ways[position], store, sides, near, only)
+            yield from joined(self.ways[position], store, sides, near, only)
 
     def _programs(self, store: Store, kinds: Kinds, number: int) -> Iterator[tuple[int, int, Program]]:
         node = store.nodes[number]
@@ -208,7 +208,7 @@ def _near(store: Store, numbers: Sequence[int], touched: Collection[int], depth:
     return set(found)
 
 
-def _chosen(way: Way, store: Store, sites: tuple[Value, ...], found: Bindings, only: str | None) -> Iterator[Match]:
+def chosen(way: Way, store: Store, sites: tuple[Value, ...], found: Bindings, only: str | None) -> Iterator[Match]:
     """A match for every way to meet the conditions."""
     for bindings in solve(way.steps, found, store.shape):
         match = Match(way, store, sites, bindings)
@@ -216,7 +216,7 @@ def _chosen(way: Way, store: Store, sites: tuple[Value, ...], found: Bindings, o
             yield match
 
 
-def _joined(
+def joined(
     way: Way, store: Store, sides: tuple[list[Any], list[Any]], near: set[int] | None, only: str | None
 ) -> Iterator[Match]:
     """Matches of a rule of two outputs: pairs that agree on the names both patterns use."""
@@ -225,8 +225,8 @@ def _joined(
         index.setdefault(tuple(found[name] for name in way.shared), []).append((root, found))
     for root, found in sides[0]:
         for other, more in index.get(tuple(found[name] for name in way.shared), ()):
-            if root == other or (way.symmetric and other < root):
+            if root == other or (way.symmetric and only is None and other < root):
                 continue
             if near is not None and root.node not in near and other.node not in near:
                 continue
-            yield from _chosen(way, store, (root, other), {**found, **more}, only)
+            yield from chosen(way, store, (root, other), {**found, **more}, only)

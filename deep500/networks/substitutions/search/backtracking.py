@@ -3,9 +3,10 @@
 States wait in a queue by cost; a state is taken, every match of every rule is tried, and what costs less than ``alpha``
 times the best so far joins the queue. With alpha 1 the search only descends; a little more lets it cross small hills.
 
-Two things make it quick on networks of many equal layers. Moves that lower the cost are also applied one after the
-other as far as they leave each other's places alone. And a move whose surroundings look like those of one that was
-priced before is taken to change the cost by as much; it is made, and priced itself, only when its turn comes.
+Moves are single applications and groups of them (`groups`). Two things make the search quick on networks of many equal
+layers. Moves that lower the cost are also made one after the other as far as they leave each other's places alone. And
+a move whose surroundings look like those of one that was priced before is taken to change the cost by as much; it is
+made, and priced itself, only when its turn comes.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from deep500.networks.substitutions.graph.store import Graph, Value
-from deep500.networks.substitutions.search.moves import Match, Matcher, Step, apply, place
+from deep500.networks.substitutions.search.groups import Group, follow, groups
+from deep500.networks.substitutions.search.moves import Match, Matcher, Saturated, Step, apply, place
 
+Move = Match | Group
 GROWTH = 2  # a state may have this many times the nodes of the first one
 
 
@@ -38,6 +41,7 @@ class State:
     graph: Graph
     cost: float
     history: tuple[Step, ...] = ()
+    saturated: Saturated | None = None
 
 
 @dataclass
@@ -92,7 +96,7 @@ class Backtracking:
         first = State(graph, self.cost.total(graph))
         found, largest = Found([first], first), GROWTH * len(graph.nodes())
         order, idle = itertools.count(), 0
-        queue: list[tuple[float, int, State, Match | None]] = [(first.cost, next(order), first, None)]
+        queue: list[tuple[float, int, State, Move | None]] = [(first.cost, next(order), first, None)]
 
         def late() -> bool:
             found.seconds = time.perf_counter() - started
@@ -121,45 +125,68 @@ class Backtracking:
 
     def _successors(
         self, state: State, found: Found, late: Callable[[], bool], largest: int
-    ) -> list[tuple[float, State, Match | None]]:
+    ) -> list[tuple[float, State, Move | None]]:
         """States to come: (price, state, move that is still to be made in it)."""
-        users, new, better = state.graph.users(), [], []
-        for match in self.matcher.matches(state.graph):
-            if late():
-                break
-            looks = surroundings(state.graph, match, users)
-            if looks not in self._changes:
-                made = self._make(state, match, largest, found)
-                self._changes[looks] = float("inf") if made is None else made.cost - state.cost
-            price = state.cost + self._changes[looks]
+        users = state.graph.users()
+        moves: list[tuple[Any, Move]] = []
+        matches = list(itertools.takewhile(lambda _: not late(), self.matcher.matches(state.graph)))
+        looks = [surroundings(state.graph, match, users) for match in matches]
+        moves += [(look, match) for look, match in zip(looks, matches, strict=True)]
+        known = {id(match): look for match, look in zip(matches, looks, strict=True)}
+        for group, members in groups(matches).items():
+            moves.append((("group", *sorted(map(repr, (known[id(one)] for one in members)))), group))
+        new, better = [], []
+        for look, move in moves:
+            if look not in self._changes:
+                if late():
+                    break
+                made = self._make(state, move, largest, found)
+                self._changes[look] = float("inf") if made is None else made.cost - state.cost
+            price = state.cost + self._changes[look]
             if price < state.cost:
-                better.append((price, match))
+                better.append((price, move))
             if price < self.alpha * found.best[0].cost:
-                new.append((price, state, match))
+                new.append((price, state, move))
         better.sort(key=lambda one: one[0])
-        together = self._together(state, [match for _, match in better], late, largest, found)
+        together = self._together(state, [move for _, move in better], late, largest, found)
         return [*new, *([(together.cost, together, None)] if together else [])]
 
-    def _make(self, state: State, match: Match, largest: int, found: Found) -> State | None:
+    def _make(self, state: State, move: Move, largest: int, found: Found) -> State | None:
         """The state after a move; None if it cannot be made, was there before, or is too large."""
-        graph = apply(state.graph, match, self.fixed)
+        if isinstance(move, Group):
+            return self._follow(state, move, largest, found)
+        graph = apply(state.graph, move, self.fixed)
         if graph is None or graph.outputs in self._seen or len(graph.nodes()) > largest:
             return None
+        return self._priced(graph, (*state.history, Step(move.rule, place(graph.store, move))), found)
+
+    def _follow(self, state: State, group: Group, largest: int, found: Found) -> State | None:
+        """The cheapest state on the way that a group leads."""
+        best, history = None, state.history
+        for graph, step in follow(state.graph, group, self.matcher, self.fixed, largest):
+            history = (*history, step)
+            if graph.outputs not in self._seen:
+                made = self._priced(graph, history, found)
+                best = made if best is None or made.cost < best.cost else best
+        return best
+
+    def _priced(self, graph: Graph, history: tuple[Step, ...], found: Found) -> State:
         found.priced += 1
-        made = State(graph, self.cost.total(graph), (*state.history, Step(match.rule, place(graph.store, match))))
+        made = State(graph, self.cost.total(graph), history)
         found.best = sorted([*found.best, made], key=lambda one: one.cost)[: self.keep]
         return made
 
     def _together(
-        self, state: State, moves: list[Match], late: Callable[[], bool], largest: int, found: Found
+        self, state: State, moves: list[Move], late: Callable[[], bool], largest: int, found: Found
     ) -> State | None:
         """The state after all moves that lower the cost and whose places are still there."""
         reached, nodes = state, set(state.graph.nodes())
-        for match in moves:
+        for move in moves:
             if late():
                 break
-            if all(one.node in nodes for one in (*match.sites, *match.bound)):
-                made = self._make(reached, match, largest, found)
+            places = (move.value,) if isinstance(move, Group) else (*move.sites, *move.bound)
+            if all(one.node in nodes for one in places):
+                made = self._make(reached, move, largest, found)
                 if made is not None and made.cost < reached.cost:
                     reached, nodes = made, set(made.graph.nodes())
         return None if reached is state else reached

@@ -6,6 +6,8 @@ Willsey et al., egg (POPL 2021): equal values form classes (union-find); nodes w
 
 from __future__ import annotations
 
+from typing import Any
+
 from deep500.networks.substitutions.graph.store import OPAQUE, Store, Value
 
 
@@ -65,7 +67,7 @@ class Classes:
         """Unite outputs of nodes that do the same with equal inputs, until there are none."""
         changed = True
         while changed:
-            changed, known = False, {}
+            changed, known = False, dict[Any, int]()
             for number in sorted(self.nodes):
                 node = self.store.nodes[number]
                 if not node.inputs:

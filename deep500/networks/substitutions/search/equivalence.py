@@ -6,7 +6,7 @@ of weights that were computed beforehand; the written network is run as well, in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,8 @@ from deep500.networks.executor import gradient_name
 from deep500.networks.graph import Network
 from deep500.networks.inputs import make_inputs
 from deep500.networks.substitutions.graph.importing import RANDOM, Imported, import_network
+from deep500.networks.substitutions.graph.store import Graph
 from deep500.networks.substitutions.graph.writing import export_network
-from deep500.networks.substitutions.search.moves import Matcher, Step, replay
 from deep500.registry import load_backend
 
 TOLERANCE = 1e-10
@@ -68,9 +68,16 @@ def relative_error(got: Any, expected: Any) -> float:
     return error / max(whole, scale) if max(whole, scale) else error
 
 
-def check_equivalent(imported: Imported, steps: Sequence[Step], matcher: Matcher, written: Network,
-                     seed: int = 0) -> Equivalence:  # fmt: skip
+def check_equivalent(
+    imported: Imported, retrace: Callable[[Imported], Graph], written: Network, seed: int = 0
+) -> Equivalence:
     """Compare the written network with the one that was imported.
+
+    Args:
+        imported: the original.
+        retrace: rewrites the original's twin in float64 as the original was.
+        written: the result.
+        seed: of the inputs.
 
     Raises:
         NotEquivalent: an output or gradient differs by more than `TOLERANCE` in float64, or far more than rounding in
@@ -80,7 +87,7 @@ def check_equivalent(imported: Imported, steps: Sequence[Step], matcher: Matcher
     onnx.checker.check_model(written.to_onnx(), full_check=False)
     twin = to_dtype(original, "float64")
     again = import_network(twin, imported.training, imported.sizes)
-    rewritten = export_network(again, replay(again.graph, steps, matcher))
+    rewritten = export_network(again, retrace(again))
     sizes = _sizes(imported)
     outputs = max(_difference(twin, rewritten, one, seed) for one in sizes)
     own = max(_difference(original, written, one, seed) for one in sizes)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -129,7 +130,7 @@ class _Problem:
         shape = (len(lower), len(self.nodes) + count)
         return csr_matrix((factor, (row, column)), shape=shape), np.array(lower)
 
-    def solve(self, prices: np.ndarray, seconds: float) -> object:
+    def solve(self, prices: np.ndarray, seconds: float) -> Any:
         matrix, lower = self.rows()
         binaries, depths = len(self.nodes), len(self.depth)
         self.scale = float(prices.max(initial=0.0)) or 1.0

@@ -26,6 +26,20 @@ class Step(NamedTuple):
     place: tuple[str, ...]
 
 
+class Saturated(NamedTuple):
+    """What equality saturation chose.
+
+    Attributes:
+        rounds: of all rules.
+        limit: most nodes.
+        choices: (a class, by its first member; the member that is used), by their places.
+    """
+
+    rounds: int
+    limit: int
+    choices: tuple[tuple[str, str], ...]
+
+
 class Match(Protocol):
     """Where a rule applies."""
 
@@ -59,7 +73,12 @@ class Matcher(Protocol):
 
 def place(store: Store, match: Match) -> tuple[str, ...]:
     """What names the place of a match."""
-    return tuple(f"{store.digests[one.node]}.{one.output}" for one in (*match.sites, *match.bound))
+    return tuple(name(store, one) for one in (*match.sites, *match.bound))
+
+
+def name(store: Store, value: Value) -> str:
+    """A name of a value that holds in other stores of the same network."""
+    return f"{store.digests[value.node]}.{value.output}"
 
 
 def apply(graph: Graph, match: Match, fixed: Sequence[int] = ()) -> Graph | None:
@@ -77,12 +96,13 @@ def apply(graph: Graph, match: Match, fixed: Sequence[int] = ()) -> Graph | None
     except ShapeMismatch:
         return None
     made: Iterable[Any] = store.nodes[first_new:]
-    if fixed and any(_cuts_symbol(node, fixed) for node in made):
+    if fixed and any(cuts_symbol(node, fixed) for node in made):
         return None
     return new if new.outputs != graph.outputs else None
 
 
-def _cuts_symbol(node: Any, fixed: Sequence[int]) -> bool:
+def cuts_symbol(node: Any, fixed: Sequence[int]) -> bool:
+    """Whether a node cuts, or mixes, sizes for which the numbers ``fixed`` stand."""
     if node.constant:
         return False
     if node.op == "split":

@@ -1,0 +1,175 @@
+"""`optimize_network`: from a network to a faster one that is proved to compute the same, and is checked to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from deep500.errors import InputError
+from deep500.networks.graph import Network
+from deep500.networks.substitutions.cost import Analytic, Cost, Measured, Remeasured, remeasure
+from deep500.networks.substitutions.graph.importing import Imported, import_network
+from deep500.networks.substitutions.graph.store import Graph
+from deep500.networks.substitutions.graph.writing import export_network
+from deep500.networks.substitutions.match import Matcher
+from deep500.networks.substitutions.result import History, Optimized
+from deep500.networks.substitutions.rule_file import SHIPPED, read
+from deep500.networks.substitutions.search.backtracking import Backtracking, Found, State
+from deep500.networks.substitutions.search.equivalence import check_equivalent
+from deep500.networks.substitutions.search.moves import replay
+from deep500.networks.substitutions.search.saturating import Saturation
+
+NOISE = 1.02
+"""A candidate whose time may be more than this many times the original's is not taken."""
+CANDIDATES = 3
+"""States, by predicted cost, that are measured from end to end."""
+ORIGINAL = "original"
+Progress = Callable[[float, float, float], None]
+
+
+def optimize_network(
+    network: Network, backend: str = "reference", budget: float = 30.0, *, training: bool = False,
+    search: str = "backtracking", alpha: float = 1.05, rules: str | Path | None = None,
+    database: str | Path | None = None, measure: bool = True, seed: int = 0,
+    sizes: Mapping[str, int] | None = None, progress: Progress | None = None,
+) -> Optimized:  # fmt: skip
+    """Rewrite a network by proved substitutions into one that a backend runs faster.
+
+    Only rules with a proof are loaded. What is found is compared with the original in float64 (and its gradients, with
+    ``training``), and, with ``measure``, timed beside it: if none of the best candidates is faster, the network is
+    returned as it was.
+
+    Args:
+        network: stays as it is. Operators outside the rule language stay opaque; the rest is rewritten around them.
+        backend: name of the backend that shall run it.
+        budget: seconds of search, measuring of single operators included; 0 searches nothing. What was found by then
+            is returned, see ``timed_out``.
+        training: the network will be trained: parameters stay as they are, with their names, and nothing is computed
+            from them beforehand; normalization and dropout are left alone. Otherwise the result is for inference.
+        search: ``"backtracking"``, or ``"saturation"``: all rules at once, and the cheapest of all equal graphs by
+            mixed-integer programming.
+        alpha: backtracking looks again at states that cost up to this many times the best.
+        rules: a rule file; the one that comes with Deep500 if None.
+        database: SQLite file of measured times; the user's cache if None.
+        measure: time operators on the backend, and candidates from end to end. False prices by formula, which gives the
+            same result on every machine.
+        seed: of the inputs for timing and checking.
+        sizes: numbers for symbolic sizes, for which times are taken; the result holds for all.
+        progress: is told (seconds so far, best cost, first cost) now and then.
+
+    Raises:
+        InputError: a budget below 0, an alpha below 1, an unknown search, a database that is none.
+        DataError: a rule file that is damaged, foreign, or stale.
+        NotEquivalent: what was found computes something else (an error of ours: please report it).
+        MissingBackend: the backend is not installed.
+
+    Example:
+        >>> from deep500.networks import create
+        >>> found = optimize_network(create("nasrnn", hidden=8), measure=False)
+        >>> len(found.network.nodes) < len(found.original.nodes)
+        True
+    """
+    _check(budget, alpha, search)
+    imported = import_network(network, training, sizes)
+    matcher = Matcher(read(rules or SHIPPED))
+    if budget == 0:
+        return Optimized.unchanged(network, backend, "the budget is 0: nothing was searched")
+    started = time.perf_counter()
+    cost: Cost = Measured(backend, database, seed=seed) if measure else Analytic(backend)
+    fixed = tuple(imported.sizes.values())
+    if search == "saturation":
+        found = Saturation(matcher, cost, budget, fixed=fixed, progress=progress).run(imported.graph)
+    else:
+        found = Backtracking(matcher, cost, budget, alpha, fixed, CANDIDATES, progress=progress).run(imported.graph)
+    seconds = time.perf_counter() - started
+    return _choose(imported, matcher, found, backend, seconds, measure, seed)
+
+
+def replay_history(network: Network, history: History, rules: str | Path | None = None) -> Network:
+    """Rewrite a network as a history says; the same network and rules give the same bytes.
+
+    Raises:
+        InputError: the history is of another network.
+        DataError: of other rules, or the rule file cannot be read.
+        NetworkError: a step does not apply.
+
+    Example:
+        >>> from deep500.networks import create
+        >>> net = create("nasrnn", hidden=8)
+        >>> found = optimize_network(net, measure=False)
+        >>> replay_history(net, found.history) == found.network
+        True
+    """
+    history.check(network)
+    imported = import_network(network, history.training, history.sizes)
+    matcher = Matcher(read(rules or SHIPPED))
+    return export_network(imported, retrace(imported, history, matcher))
+
+
+def retrace(imported: Imported, history: History, matcher: Matcher) -> Graph:
+    """The graph that a history leads to."""
+    if history.saturated is not None:
+        return Saturation.repeat(imported.graph, matcher, history.saturated, tuple(imported.sizes.values()))
+    return replay(imported.graph, history.steps, matcher)
+
+
+def _check(budget: float, alpha: float, search: str) -> None:
+    if not budget >= 0:
+        raise InputError(f"got budget {budget!r}; expected seconds, 0 or more: 0 searches nothing")
+    if not alpha >= 1:
+        raise InputError(f"got alpha {alpha!r}; expected 1 or more: 1 only descends, 1.05 crosses small hills")
+    if search not in ("backtracking", "saturation"):
+        raise InputError(f"got search {search!r}; expected 'backtracking' or 'saturation'")
+
+
+def _choose(imported: Imported, matcher: Matcher, found: Found, backend: str, seconds: float, measure: bool,
+            seed: int) -> Optimized:  # fmt: skip
+    """Write and check the candidates, time them, and take the fastest; or leave the network as it was."""
+    network = imported.network
+    searched: dict[str, Any] = {
+        "seconds": seconds, "before": found.first.cost, "timed_out": found.timed_out, "priced": found.priced,
+    }  # fmt: skip
+    better = [state for state in found.best if state.cost <= found.first.cost]
+    candidates = {f"candidate {n}": state for n, state in enumerate(better[:CANDIDATES], 1)}
+    if not any(state.graph.outputs != found.first.graph.outputs for state in candidates.values()):
+        candidates = {"candidate 1": found.first}  # written back, biases and all, it may be faster even so
+    networks = {name: _written(imported, state, matcher) for name, state in candidates.items()}
+    timed = _timed(imported, networks, backend, seed) if measure else None
+    name = _fastest(timed, candidates) if timed else _cheapest(candidates, found.first)
+    if name is None:
+        return Optimized.unchanged(network, backend, "nothing faster was found", measured=timed, **searched)
+    state = candidates[name]
+    history = History.of(imported, state)
+    check = check_equivalent(imported, lambda one: retrace(one, history, matcher), networks[name], seed)
+    return Optimized(network, networks[name], backend, history, after=state.cost, measured=timed, chosen=name,
+                     equivalence=check, **searched)  # fmt: skip
+
+
+def _written(imported: Imported, state: State, matcher: Matcher) -> Network:
+    """The network of a state, made from the history alone, so that replaying it gives the same bytes."""
+    history = History.of(imported, state)
+    again = import_network(imported.network, imported.training, imported.sizes)
+    return export_network(again, retrace(again, history, matcher))
+
+
+def _timed(imported: Imported, networks: dict[str, Network], backend: str, seed: int) -> Remeasured:
+    every = {ORIGINAL: imported.network, **networks}
+    return remeasure(every, backend, sizes=imported.sizes, seed=seed)
+
+
+def _fastest(timed: Remeasured, candidates: Mapping[str, State]) -> str | None:
+    """The candidate with the smallest ratio below 1 whose interval excludes being slower by more than noise."""
+    for name in timed.ranking:
+        if name == ORIGINAL:
+            return None
+        high = timed[name].ratio.high
+        if name in candidates and high is not None and high <= NOISE:
+            return name
+    return None
+
+
+def _cheapest(candidates: Mapping[str, State], first: State) -> str | None:
+    name, state = next(iter(candidates.items()))
+    return name if state.cost < first.cost else None
