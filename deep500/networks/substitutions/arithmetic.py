@@ -11,7 +11,6 @@ from fractions import Fraction
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from scipy.special import erf
 
 Array = np.ndarray[Any, Any]
 PRIMES = (1048573, 1048571)  # the two largest below 2**20: a product of residues is below 2**40, exact in float64
@@ -53,6 +52,12 @@ class Arithmetic(Protocol):
         ...
 
 
+def _erf(value: Array) -> Array:
+    from scipy.special import erf  # here, because it takes longer to load than all of Deep500
+
+    return np.asarray(erf(value))
+
+
 class Real:
     """Float64: what the operators mean."""
 
@@ -60,7 +65,7 @@ class Real:
         "relu": lambda x: np.maximum(x, 0.0),
         "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
         "tanh": np.tanh,
-        "gelu": lambda x: 0.5 * x * (1.0 + erf(x / np.sqrt(2.0))),
+        "gelu": lambda x: 0.5 * x * (1.0 + _erf(x / np.sqrt(2.0))),
         "rsqrt": lambda x: 1.0 / np.sqrt(x),
     }
 

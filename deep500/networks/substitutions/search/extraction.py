@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_matrix
 
 from deep500.errors import NetworkError
 from deep500.networks.substitutions.graph.store import Graph, Value
@@ -104,7 +102,10 @@ class _Problem:
                         todo.append(root)
         return sorted(found)
 
-    def rows(self) -> tuple[csr_matrix, np.ndarray]:
+    def rows(self) -> tuple[Any, np.ndarray]:
+        """The constraints' matrix and the least values of its rows."""
+        from scipy.sparse import csr_matrix
+
         entries: list[tuple[int, int, float]] = []
         lower: list[float] = []
 
@@ -131,6 +132,9 @@ class _Problem:
         return csr_matrix((factor, (row, column)), shape=shape), np.array(lower)
 
     def solve(self, prices: np.ndarray, seconds: float) -> Any:
+        """The solver's result."""
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
         matrix, lower = self.rows()
         binaries, depths = len(self.nodes), len(self.depth)
         self.scale = float(prices.max(initial=0.0)) or 1.0
