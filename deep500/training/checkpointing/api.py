@@ -20,7 +20,8 @@ Target = GraphExecutor | Network
 
 
 def plan_checkpointing(target: Target, budget: float | int = 0.5, inputs: Mapping[str, Any] | None = None,
-                       loss: str = "loss", batch: int | None = None) -> CheckpointingPlan:  # fmt: skip
+                       loss: str = "loss", batch: int | None = None,
+                       profile: NetworkRegions | None = None) -> CheckpointingPlan:  # fmt: skip
     """Choose what a training step computes again so that it fits a budget of memory, for the least extra time.
 
     Hand the result to ``executor.set_checkpointing(plan)``, or keep it with ``plan.save(path)``.
@@ -33,10 +34,13 @@ def plan_checkpointing(target: Target, budget: float | int = 0.5, inputs: Mappin
         inputs: a batch for training. Without it operations are counted in the place of times (``plan.time_unit``).
         loss: the scalar that is differentiated.
         batch: number of samples, where there are no inputs.
+        profile: what :func:`deep500.training.checkpointing.measured_regions` found for the target, to plan for several
+            budgets without measuring again.
 
     Raises:
         BudgetError: no plan fits; ``smallest`` and the message say which budget one fits.
-        PlanError: a budget of 0, below it or a share above 1; no batch size; a network in which nothing can run again.
+        PlanError: a budget of 0, below it or a share above 1; no batch size; a network in which nothing can run again;
+            a profile of another network, batch size or backend.
 
     Example:
         >>> import deep500 as d5
@@ -52,6 +56,9 @@ def plan_checkpointing(target: Target, budget: float | int = 0.5, inputs: Mappin
     """
     check_budget(budget)
     subject = _Subject(target, inputs, loss, batch)
+    if profile is not None:
+        profile.check(subject.network, subject.batch, target.backend if isinstance(target, GraphExecutor) else None)
+        return plan_network(subject.network, budget, subject.batch, loss, profile)
     chain = subject.stages()
     if chain is not None:
         return plan_chain(subject.network, subject.batch, subject.counted, chain, budget, subject.backend)

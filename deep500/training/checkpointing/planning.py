@@ -18,7 +18,7 @@ from deep500.training.checkpointing.step import Step, training_step
 
 
 def plan_network(network: Network, budget: float | int, batch: int, loss: str = "loss",
-                 regions: NetworkRegions | None = None, backend: str = "none") -> CheckpointingPlan:  # fmt: skip
+                 regions: NetworkRegions | None = None, backend: str | None = None) -> CheckpointingPlan:  # fmt: skip
     """The plan with the least extra time that we find within a budget, for executors that free values early.
 
     Every instance of a region is decided for itself.
@@ -31,11 +31,12 @@ def plan_network(network: Network, budget: float | int, batch: int, loss: str = 
         loss: the scalar that is differentiated.
         regions: what :func:`find_regions` found for it, with measured times; found here, with counted operations in
             the place of times, if None.
-        backend: where those times were measured.
+        backend: where those times were measured; as the regions say if None.
 
     Raises:
         BudgetError: none is found; names the smallest peak of all that were counted.
-        PlanError: a budget that is none, or a network in which nothing can run again.
+        PlanError: a budget that is none, a network in which nothing can run again, or regions of another network,
+            batch size or backend.
 
     Example:
         >>> from deep500.networks import add_loss, create
@@ -45,13 +46,15 @@ def plan_network(network: Network, budget: float | int, batch: int, loss: str = 
     """
     check_budget(budget)
     found = find_regions(network, batch, loss) if regions is None else regions
+    found.check(network, batch, backend)
+    backend = found.backend if backend is None else backend
     counter = _counter(network, found)
     limit = budget_bytes(budget, counter.full)
     return _as_plan(network, batch, found, counter.within(limit), limit, backend)
 
 
 def plan_front(network: Network, batch: int, loss: str = "loss", points: int = 9, regions: NetworkRegions | None = None,
-               backend: str = "none") -> list[CheckpointingPlan]:  # fmt: skip
+               backend: str | None = None) -> list[CheckpointingPlan]:  # fmt: skip
     """The plans at evenly spaced budgets from the smallest peak to that without checkpoints: memory against time.
 
     Args:
@@ -70,6 +73,8 @@ def plan_front(network: Network, batch: int, loss: str = "loss", points: int = 9
     if points < 2:
         raise PlanError(f"got {points} points; expected at least 2, the smallest peak and no checkpoint: ask for more")
     found = find_regions(network, batch, loss) if regions is None else regions
+    found.check(network, batch, backend)
+    backend = found.backend if backend is None else backend
     counter = _counter(network, found)
     smallest = counter.smallest().peak
     limits = dict.fromkeys(smallest + (counter.full - smallest) * i // (points - 1) for i in range(points))

@@ -15,7 +15,7 @@ from deep500.errors import PlanError
 from deep500.networks.flops import count_flops
 from deep500.networks.graph import Network
 from deep500.networks.node import Node
-from deep500.training.checkpointing.liveness import live_bytes
+from deep500.training.checkpointing.liveness import live_bytes, with_batch
 from deep500.training.checkpointing.purity import impurity
 from deep500.training.checkpointing.segmenter import Stretch, live_out, segment
 from deep500.training.checkpointing.step import Step, training_step
@@ -33,6 +33,7 @@ class NetworkRegions:
         times: of each node, by the first value that it writes.
         kept: why what some nodes write is kept wherever they are, by node.
         time_unit: ``"s"``, or ``"FLOP"`` where counted operations stand in for times.
+        backend: where times were measured; ``"none"`` where that is not known, or they are counted.
     """
 
     step: Step
@@ -41,6 +42,7 @@ class NetworkRegions:
     times: Mapping[str, float]
     kept: dict[str, str] = field(default_factory=dict)
     time_unit: str = "FLOP"
+    backend: str = "none"
 
     def __str__(self) -> str:
         """The tree: bytes of tape and snapshot, time of one run, and where else the same region is."""
@@ -53,12 +55,35 @@ class NetworkRegions:
         lines += [f"kept, never run again: {name} ({why})" for name, why in self.kept.items()]
         return "\n".join(lines)
 
+    def check(self, network: Network, batch: int, backend: str | None = None) -> None:
+        """Raise PlanError unless these are the regions of a network at a batch size, measured on a backend.
+
+        Args:
+            network, batch: what is to be planned for.
+            backend: whose times are meant; None does not ask, and counted operations hold for all.
+        """
+        own, step = with_batch(network, batch), self.step.network
+        if own.inputs != step.inputs or set(own.parameters) - set(step.parameters):
+            raise PlanError(
+                f"got a profile of network {step.name!r} with inputs {_shapes(step)}; expected {network.name!r} with "
+                f"{_shapes(own)}: profile this network at this batch size"
+            )
+        if backend is not None and "none" not in (backend, self.backend) and backend != self.backend:
+            raise PlanError(
+                f"got a profile taken on backend {self.backend!r}; expected one of {backend!r}, for which the plan is "
+                "to be made: profile again there"
+            )
+
     def _rows(self, region: Region, depth: int, places: Mapping[str, list[Region]]) -> list[tuple[str, ...]]:
         shared = len(places.get(region.place, ()))
         where = f"{region.place} (shared by {shared})" if shared > 1 else ""
         label = "  " * depth + region.name
         row = (label, f"{region.full_tape:,}", f"{region.snapshot:,}", f"{region.total_time:.6g}", where)
         return [row, *(r for child in region.children for r in self._rows(child, depth + 1, places))]
+
+
+def _shapes(network: Network) -> dict[str, str]:
+    return {name: str(described) for name, described in network.inputs.items()}
 
 
 def _pad(cell: str, width: int, column: int) -> str:

@@ -9,6 +9,7 @@ takes beyond the forward pass among the backward ones, by counted operations.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -59,7 +60,7 @@ def measured_regions(executor: GraphExecutor, inputs: Mapping[str, Any], loss: s
     times = executor.node_times(step.network, inputs, samples)
     if times is None:
         times = _Probes(executor, network, counted, inputs, samples).times()
-    return find_regions(network, batch, loss, times=times)
+    return replace(find_regions(network, batch, loss, times=times), backend=executor.backend)
 
 
 def batch_of(network: Network, inputs: Mapping[str, Any]) -> int:

@@ -79,6 +79,22 @@ def test_what_cannot_be_planned_for() -> None:
         d5.plan_checkpointing(one, batch=2)
 
 
+def test_a_profile_serves_several_budgets_of_its_network_batch_and_backend() -> None:
+    net = add_loss(create("resnet", depth=8))
+    executor, inputs = Executor(net), inputs_of(net, 8)
+    profile = measured_regions(executor, inputs)
+    plans = [d5.plan_checkpointing(executor, share, inputs, profile=profile) for share in (0.9, 0.8)]
+    assert [(plan.backend, plan.time_unit) for plan in plans] == [("reference", "s")] * 2
+    assert plans[0].predicted_extra <= plans[1].predicted_extra
+    with pytest.raises(PlanError, match=r"profile of network 'resnet.*expected 'resnet.*this batch size"):
+        d5.plan_checkpointing(executor, 0.9, inputs_of(net, 4), profile=profile)
+    with pytest.raises(PlanError, match=r"profile of network 'resnet.*expected 'lenet"):
+        d5.plan_checkpointing(add_loss(create("lenet")), 0.9, batch=8, profile=profile)
+    other = load_backend("onnxruntime").Executor(net)
+    with pytest.raises(PlanError, match="taken on backend 'reference'; expected one of 'onnxruntime'"):
+        d5.plan_checkpointing(other, 0.9, batch=8, profile=profile)
+
+
 def test_the_front_of_an_executor() -> None:
     net = add_loss(create("resnet", depth=8))
     front = d5.checkpointing_front(Executor(net), inputs_of(net, 4), points=4)
