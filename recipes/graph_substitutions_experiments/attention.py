@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import deep500 as d5
 from deep500.networks import Network, create
 from deep500.networks.substitutions.experiments import table
 from deep500.networks.substitutions.pattern_rules import PatternRule
-from deep500.networks.substitutions.rule_file import read
+from deep500.networks.substitutions.rule_file import SHIPPED, read, write
 from recipes.graph_substitutions_experiments.networks import NOT_MEASURED, ORIGINAL, WRONG, cell, line
 from recipes.graph_substitutions_experiments.published import LAYOUT
 from recipes.graph_substitutions_experiments.settings import Settings
@@ -19,6 +21,7 @@ from recipes.graph_substitutions_experiments.timing import Runner, Timed, differ
 FULL: dict[str, Any] = dict(shape=(64, 768), layers=4)
 SMALL: dict[str, Any] = dict(shape=(8, 32), heads=4, layers=2)
 SUBSTITUTION, LAYOUTS, SEQUENTIAL, JOINT = LAYOUT
+Figures = dict[str, float]
 
 
 def divide(rules: Sequence[PatternRule]) -> tuple[list[PatternRule], list[PatternRule]]:
@@ -43,8 +46,8 @@ class Block:
 
     backend: str
     layers: dict[str, int] = field(default_factory=dict)
-    predicted: dict[str, float] = field(default_factory=dict)
-    search: dict[str, float] = field(default_factory=dict)
+    predicted: Figures = field(default_factory=dict)
+    search: Figures = field(default_factory=dict)
     timed: Timed | None = None
     difference: float = 0.0
     failure: str = ""
@@ -79,24 +82,20 @@ def measure(backend: str, settings: Settings) -> Block:
     return Block(backend, counts, predicted, search, timed, apart)
 
 
-def _variants(
-    block: Network, backend: str, settings: Settings
-) -> tuple[dict[str, Network], dict[str, float], dict[str, float]]:
+def _variants(block: Network, backend: str, settings: Settings) -> tuple[dict[str, Network], Figures, Figures]:
+    """The original and the four, with the cost model's seconds and those of the search."""
     networks, predicted, search = {ORIGINAL: block}, {}, {}
-    substitution, layout = divide(read())
-    ways: dict[str, list[list[PatternRule] | None]] = {
-        SUBSTITUTION: [substitution],
-        LAYOUTS: [layout],
-        SEQUENTIAL: [substitution, layout],
-        JOINT: [None],
-    }
-    for name, steps in ways.items():
-        network, seconds = block, 0.0
-        for rules in steps:
-            budget = settings.budget / len(steps)  # the same for every way
-            found = d5.optimize_network(network, backend=backend, budget=budget, seed=settings.seed, rules=rules)
-            network, seconds = found.network, seconds + found.seconds
-        networks[name], predicted[name], search[name] = network, found.after, seconds
+    with tempfile.TemporaryDirectory() as folder:
+        substitution, layout = Path(folder, "substitution.jsonl"), Path(folder, "layout.jsonl")
+        for path, some in zip((substitution, layout), divide(read()), strict=True):
+            write(some, path)
+        ways = {SUBSTITUTION: [substitution], LAYOUTS: [layout], SEQUENTIAL: [substitution, layout], JOINT: [SHIPPED]}
+        for name, files in ways.items():
+            network, seconds, budget = block, 0.0, settings.budget / len(files)  # the same for every way
+            for rules in files:
+                found = d5.optimize_network(network, backend=backend, budget=budget, seed=settings.seed, rules=rules)
+                network, seconds = found.network, seconds + found.seconds
+            networks[name], predicted[name], search[name] = network, found.after, seconds
     return networks, predicted, search
 
 

@@ -36,7 +36,9 @@ class Row:
         nodes: of the original and of ours.
         seconds: of the search.
         timed_out: whether the search used up its budget.
-        steps: substitutions in the history of the result.
+        steps: substitutions in the history of the result; 0 where the original stayed.
+        reason: why it stayed.
+        predicted: seconds before and after by the cost model, opaque operators excluded; None: nothing was searched.
         timed: the variants timed in turns; None after a failure.
         difference: largest difference of a variant's answer from the original's, over the largest element.
         absent: variant -> why it was not measured.
@@ -49,6 +51,8 @@ class Row:
     seconds: float = 0.0
     timed_out: bool = False
     steps: int = 0
+    reason: str = ""
+    predicted: tuple[float | None, float | None] = (None, None)
     timed: Timed | None = None
     difference: float = 0.0
     absent: Mapping[str, str] = field(default_factory=dict)
@@ -81,9 +85,11 @@ def measure(name: str, backend: str, settings: Settings) -> Row:
         timed = in_turns(runners, settings.seconds, settings.clock, settings.seed)
     except Exception as error:  # noqa: BLE001  # each framework has its own; one network must not end the others
         return Row(name, backend, failure=line(error))
+    history = found.history
+    steps = len(history.saturated.choices if history.saturated else history.steps)
     nodes = len(network.nodes), len(found.network.nodes)
-    return Row(name, backend, nodes, found.seconds, found.timed_out, len(found.history), timed,
-               apart, absent)  # fmt: skip
+    return Row(name, backend, nodes, found.seconds, found.timed_out, steps, found.reason, (found.before, found.after),
+               timed, apart, absent)  # fmt: skip
 
 
 def _runners(

@@ -44,7 +44,7 @@ SEVEN = {
     "bert": Subject("bert", dict(shape=(64, 768)), dict(shape=(8, 32), width=32, heads=4, layers=1),
                     "12 layers, 64 embedded vectors of 768, whole attention and feed-forward parts"),
     "squeezenet": Subject("squeezenet", {}, dict(shape=(3, 33, 33)), "version 1.1"),
-    "inception_v3": Subject("inception_v3", {}, dict(shape=(3, 75, 75)), "no auxiliary classifier"),
+    "inception_v3": Subject("inception_v3", {}, dict(shape=(3, 75, 75), modules=(1, 1, 1)), "no auxiliary classifier"),
 }  # fmt: skip
 """The networks of TASO and Tensat."""
 

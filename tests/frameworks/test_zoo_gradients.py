@@ -31,7 +31,7 @@ ZOO: dict[str, tuple[str, dict[str, Any]]] = {
     "lstm": ("lstm", {}),
     "resnext50": ("resnext50", {"shape": (3, 32, 32), "blocks": (1, 1), "groups": 8}),
     "squeezenet": ("squeezenet", {"shape": (3, 33, 33)}),
-    "inception_v3": ("inception_v3", {"shape": (3, 75, 75)}),
+    "inception_v3": ("inception_v3", {"shape": (3, 75, 75), "modules": (1, 1, 1)}),
     "nasnet_a": ("nasnet_a", {"shape": (3, 33, 36), "cells": 1, "filters": 8, "groups": 1}),
     "repvgg": ("repvgg", {"shape": (3, 16, 16), "blocks": (2, 1), "widths": (8, 16), "branches": 2}),
     "bert": ("bert", {"shape": (9,), "vocabulary": 20, "width": 16, "heads": 4, "layers": 2}),

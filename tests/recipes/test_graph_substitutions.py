@@ -27,7 +27,9 @@ def plant(monkeypatch: pytest.MonkeyPatch, change: Callable[[Network], Network])
     """An optimizer that does this to every network."""
 
     def optimize(network: Network, **_: Any) -> SimpleNamespace:
-        return SimpleNamespace(network=change(network), history=("step",), seconds=0.5, after=1.0, timed_out=False)
+        history = SimpleNamespace(steps=("step",), saturated=None)
+        return SimpleNamespace(network=change(network), history=history, seconds=0.5, before=2.0, after=1.0,
+                               timed_out=False, reason="")  # fmt: skip
 
     monkeypatch.setattr(d5, "optimize_network", optimize, raising=False)
 
@@ -146,7 +148,7 @@ def test_picks_are_judged_by_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_rules_without_proof_and_wrong_axioms_are_called_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings: Any = SimpleNamespace(depth=2, seed=0)
+    settings: Any = SimpleNamespace(depth=2, seed=0, quick=True)
     good, bad = (SimpleNamespace(id=name, verdict=verdict) for name, verdict in (("a", "proved"), ("b", "unknown")))
     made: Any = SimpleNamespace(depth=2, seconds=1.0, memory=2.0,
                                 found=SimpleNamespace(rules=[good, bad], multiple=[], open=[], counts={}))  # fmt: skip
@@ -155,8 +157,8 @@ def test_rules_without_proof_and_wrong_axioms_are_called_wrong(monkeypatch: pyte
     verdicts: Any = SimpleNamespace(verdicts={"proved": 1, "unknown": 1}, seconds=0.1)
     monkeypatch.setattr(rules, "verification", lambda found, seed: verdicts)
     assert rules.verified(settings, made).wrong == ["E5: 1 rules proved anew; expected the 2 that E1 kept"]
-    failed: Any = SimpleNamespace(combinations={"x": 3}, failures={"x": "here"}, seconds=0.1)
-    monkeypatch.setattr(rules, "validation", lambda seed: failed)
+    failed: Any = SimpleNamespace(exhaustive=False, combinations={"x": 3}, failures={"x": "here"}, seconds=0.1)
+    monkeypatch.setattr(rules, "validation", lambda exhaustive, seed: failed)
     assert rules.validated(settings).wrong == ["E6: axiom x is wrong: here"]
 
 

@@ -104,29 +104,37 @@ def _spread(build: Builder, x: str, name: str) -> str:
     return build.concat([*parts, _unit(build, average, f"{name}.branch_pool", 192, 1)], name)
 
 
-def inception_v3(build: Builder, classes: int, *, dropout: float = 0.5) -> Network:
+def inception_v3(build: Builder, classes: int, *, modules: tuple[int, int, int] = (3, 4, 2),
+                 dropout: float = 0.5) -> Network:  # fmt: skip
     """Inception-v3 (Szegedy et al. 2015, arXiv 1512.00567), as in torchvision but without the auxiliary classifier.
 
     23,834,568 parameters with 1000 classes (torchvision's 27,161,264 less 3,326,696 of the auxiliary classifier, which
     inference leaves out). The image must be at least 75x75; 299x299 is the original's.
 
     Args:
+        modules: how many on each of the three grids (35x35, 17x17 and 8x8 for an image of 299x299); at most as many as
+            by default.
         dropout: rate before the classifier.
     """
+    if len(modules) != 3 or any(not 0 <= count <= most for count, most in zip(modules, (3, 4, 2), strict=True)):
+        raise NetworkError(
+            f"got inception_v3 modules {modules}; expected at most (3, 4, 2): give (1, 1, 1) for a small one"
+        )
     x = _unit(build, "input", "stem1", 32, 3, 2, 0)
     x = _unit(build, _unit(build, x, "stem2", 32, 3, 1, 0), "stem3", 64, 3)
     x = build.max_pool(x, "stem_pool1", 3, 2)
     x = _unit(build, _unit(build, x, "stem4", 80, 1), "stem5", 192, 3, 1, 0)
     x = build.max_pool(x, "stem_pool2", 3, 2)
-    for letter, pooled in (("b", 32), ("c", 64), ("d", 64)):
+    for letter, pooled in (("b", 32), ("c", 64), ("d", 64))[: modules[0]]:
         x = _module(build, x, f"mixed5{letter}", pooled, ((64, 1),), ((48, 1), (64, 5)), ((64, 1), (96, 3), (96, 3)))
     x = _reduction(build, x, "mixed6a", ((384, 3),), ((64, 1), (96, 3), (96, 3)))
-    for letter, c in (("b", 128), ("c", 160), ("d", 160), ("e", 192)):
+    for letter, c in (("b", 128), ("c", 160), ("d", 160), ("e", 192))[: modules[1]]:
         wide, tall = (1, 7), (7, 1)
         once, twice = ((c, 1), (c, wide), (192, tall)), ((c, 1), (c, tall), (c, wide), (c, tall), (192, wide))
         x = _module(build, x, f"mixed6{letter}", 192, ((192, 1),), once, twice)
     x = _reduction(build, x, "mixed7a", ((192, 1), (320, 3)), ((192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3)))
-    x = _spread(build, _spread(build, x, "mixed7b"), "mixed7c")
+    for letter in "bc"[: modules[2]]:
+        x = _spread(build, x, f"mixed7{letter}")
     return build.classify(build.dropout(build.global_average(x), "dropout", dropout), "fc", classes)
 
 
