@@ -104,6 +104,8 @@ from deep500.metrics import WallTime as WallTime
 from deep500.networks import GraphExecutor as GraphExecutor
 from deep500.networks import Network as Network
 from deep500.networks import add_loss as add_loss
+from deep500.networks.substitutions import optimize_network as optimize_network
+from deep500.networks.substitutions import replay_history as replay_history
 from deep500.operators import CompiledOp as CompiledOp
 from deep500.operators import CustomCPPOp as CustomCPPOp
 from deep500.operators import CustomOp as CustomOp

@@ -1,4 +1,4 @@
-"""The command ``deep500``: run a recipe, compare frameworks or runs, work with results, show what there is, set up.
+"""The command ``deep500``: run a recipe, compare, optimize a model, work with results, show what there is, set up.
 
 Exit codes: 0 every judged metric passes, 1 a target is missed, training failed, compared frameworks differ, a rule is
 broken or a run was altered, 2 bad usage, 3 a backend, device or data set is missing, 130 interrupted.
@@ -19,6 +19,7 @@ from deep500.compare.report import add_command as add_report_command
 from deep500.compare.simulate import add_command as add_simulate_command
 from deep500.errors import MissingBackend
 from deep500.measure.environment import describe
+from deep500.networks.substitutions.command import add_command as add_optimize_command
 from deep500.recipe.guard import guarded
 from deep500.recipe.loader import find_recipe, list_recipes, load_recipe
 from deep500.recipe.options import Parser, add_options, take_options
@@ -49,7 +50,8 @@ def _main(argv: list[str]) -> int:
     setup = commands.add_parser("setup", help="bring a part that pip alone cannot install", allow_abbrev=False)
     setup.add_argument("part", choices=["enzyme"], help="enzyme: derives gradients of C++ operators")
     actions: dict[str, Callable[[list[str]], int]] = {"list": _list, "info": _info, "setup": _setup}
-    on_results = {**add_results_commands(commands), **add_report_command(commands), **add_simulate_command(commands)}
+    on_results = {**add_results_commands(commands), **add_report_command(commands), **add_simulate_command(commands),
+                  **add_optimize_command(commands)}  # fmt: skip
     if argv and argv[0] == "run":  # intermixed options and overrides need the sub-parser itself
         return _run(run, argv[1:])
     if argv and argv[0] == "compare":

@@ -20,6 +20,7 @@ from deep500.networks.graph import Network
 from deep500.recipe.names import describe
 from deep500.recipe.ranks import distribute, share
 from deep500.recipe.signatures import accepts, check_call
+from deep500.recipe.transformations import transformed
 from deep500.training.datasets import Dataset, StandInWarning, load_dataset
 from deep500.training.prefetch import Prefetch
 from deep500.training.samplers import OrderedSampler, Sampler, ShuffleSampler
@@ -88,10 +89,10 @@ def load_data(values: Mapping[str, Any], strict: bool, download: bool, root: Pat
 
 
 def make_network(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:
-    """The recipe's network with its loss on top.
+    """The recipe's network with its loss on top, after the recipe's transformations.
 
     Raises:
-        RecipeError: unknown keywords, or a callable that returns no network.
+        RecipeError: unknown keywords, a callable that returns no network, or a transformation that does not fit.
         NetworkError: the model cannot be built, read, or be given a loss.
     """
     network = _model(values, data, seed)
@@ -101,7 +102,7 @@ def make_network(values: Mapping[str, Any], data: Dataset, seed: int) -> Network
         add_loss(network, values["loss"], label=data.label_name)
     elif LOSS not in network.outputs:
         network.add_output(LOSS)
-    return _fit_input(network, data)
+    return transformed(_fit_input(network, data), values)
 
 
 def _model(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deep500.errors import PlanError, RecipeError, nearest
+from deep500.recipe.transformations import check_transformations
 from deep500.training.checkpointing.failures import check_budget
 from deep500.training.checkpointing.plan_file import CheckpointingPlan
 
@@ -81,6 +82,11 @@ KEYS: dict[str, Key] = {
     "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient"),
     "gradient_transform": Key("callable on all gradients together, such as global clipping"),
     "events": Key("listeners", default=(), check=_list),
+    "network_transformations": Key(
+        "callables network -> network, applied before training; 'substitutions' rewrites by proved rules",
+        default=(),
+        check=check_transformations,
+    ),
     "checkpointing": Key(
         "memory of a step, as a share of its peak or in bytes, to keep within by computing values again; or a plan",
         check=_checkpointing,

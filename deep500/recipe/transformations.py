@@ -1,0 +1,63 @@
+"""The key ``network_transformations``: functions network -> network, applied one after the other before training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from deep500.errors import RecipeError
+from deep500.networks.graph import Network
+from deep500.networks.inputs import batch_symbol
+from deep500.networks.substitutions import optimize_network
+from deep500.recipe.names import backend_of, describe
+
+SUBSTITUTIONS = "substitutions"
+COMMAND = "deep500 optimize MODEL.onnx --training -o OUT.onnx"
+BUDGET = 300.0
+"""Seconds of search; whatever is not found by then would differ from machine to machine, so it is an error."""
+
+
+def check_transformations(value: Any) -> str | None:
+    """What is expected instead of ``value``; None if it is fine."""
+    fits = isinstance(value, (list, tuple)) and all(callable(one) or one == SUBSTITUTIONS for one in value)
+    return None if fits else f"a list of callables network -> network, or {SUBSTITUTIONS!r}"
+
+
+def transformed(network: Network, values: Mapping[str, Any]) -> Network:
+    """The network after the recipe's transformations.
+
+    ``"substitutions"`` is :func:`deep500.optimize_network` with ``training=True``, priced by formula for the recipe's
+    backend and batch size: it is the same on every rank, for every seed and in a resumed run.
+
+    Raises:
+        RecipeError: a callable that returns no network, or one with other inputs, outputs or parameters; a search that
+            does not end within `BUDGET` seconds.
+    """
+    for one in values["network_transformations"]:
+        new = _substituted(network, values) if one == SUBSTITUTIONS else one(network)
+        new = getattr(new, "network", new)
+        if not isinstance(new, Network):
+            raise RecipeError(
+                f"network_transformations: got {type(new).__name__} from {describe(one)}; expected a deep500 Network"
+            )
+        for what in ("inputs", "outputs"):
+            if list(getattr(new, what)) != list(getattr(network, what)):
+                raise RecipeError(
+                    f"network_transformations: got {what} {list(getattr(new, what))} from {describe(one)}; expected "
+                    f"{list(getattr(network, what))}, which data and loss are known by: keep their names"
+                )
+        network = new
+    return network
+
+
+def _substituted(network: Network, values: Mapping[str, Any]) -> Network:
+    symbol = batch_symbol(network)
+    sizes = {} if symbol is None else {symbol: values["batch_size"]}
+    backend = backend_of(values["executor"]) or "reference"
+    found = optimize_network(network, backend, BUDGET, training=True, measure=False, sizes=sizes)
+    if found.timed_out:
+        raise RecipeError(
+            f"network_transformations: got no end of the search within {BUDGET:g} s; expected one, so that the result "
+            f"is the same everywhere; optimize the model beforehand ({COMMAND}) and name the file as the model"
+        )
+    return found.network
