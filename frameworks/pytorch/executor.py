@@ -19,7 +19,7 @@ from deep500.errors import InputError, NetworkError, UnsupportedOperator, neares
 from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute_names, compile_program
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.pytorch.failures import failure
-from deep500.frameworks.pytorch.memory import footprint
+from deep500.frameworks.pytorch.memory import footprint, settle
 from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss, gradient_name
 from deep500.networks.graph import Network, Parameter
 from deep500.networks.program import from_network
@@ -412,6 +412,7 @@ class Executor(GraphExecutor):
         self._results = {}
         for parameter in self._trainable:
             parameter.grad = None
+        settle()
         return footprint(lambda: self.inference_and_backprop(inputs, loss), self.torch_device).peak
 
     def measure_stages(

@@ -6,6 +6,7 @@ tensors hold. On GPUs it counts by itself.
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable
@@ -32,7 +33,8 @@ class Footprint(NamedTuple):
 def footprint(run: Callable[[], Any], device: torch.device | None = None) -> Footprint:
     """What a call holds of the allocator's memory.
 
-    Counted is what tensors ask for; scratch memory that kernels get elsewhere (oneDNN's) is not, nor is rounding.
+    Counted is what tensors ask for; scratch memory that kernels get elsewhere (oneDNN's) is not, nor is rounding. Call
+    :func:`settle` before, where other calls have been counted and objects with cycles, such as executors, dropped.
 
     Args:
         run: is called once; what it returns is dropped after the count.
@@ -60,9 +62,15 @@ def timeline(run: Callable[[], Any]) -> tuple[list[float], list[int]]:
         >>> held, len(at) - len(held), at == sorted(at)
         ([0, 400, 404, 4], 1, True)
     """
+    settle()
     times, live, kept = _events(run)
     del kept
     return [0.0, *times], [0, *live]
+
+
+def settle() -> None:
+    """Release what nobody can reach: released while something is counted, it would be counted as that's release."""
+    gc.collect()
 
 
 def _events(run: Callable[[], Any]) -> tuple[list[float], list[int], Any]:

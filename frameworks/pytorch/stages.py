@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from deep500.errors import PlanError
-from deep500.frameworks.pytorch.memory import footprint
+from deep500.frameworks.pytorch.memory import footprint, settle
 from deep500.frameworks.pytorch.operators.normalization import running_again
 from deep500.frameworks.pytorch.split import Cutter
 from deep500.frameworks.pytorch.tape import Part, Tape
@@ -56,6 +56,7 @@ def measure(
     try:
         with running_again(), torch.random.fork_rng():
             sweep.run(_clock(device))  # warm up
+            settle()
             sizes = sweep.run(lambda call: footprint(call, device))
             gradients = sweep.gradients
             times = [sweep.run(_clock(device)) for _ in range(passes)]

@@ -3,9 +3,10 @@
 python -m tests.benchmarks.checkpointing
 python -m tests.benchmarks.checkpointing --only profiler nested
 
-Printed is one line per figure with its bar. Networks here are planned with counted operations in the place of measured
-times, and run on the reference backend; their times are the reference's, as ratios of alternating runs. Bytes are held
-by arrays between nodes; views count once, which the prediction does not know.
+Printed is one line per figure with its bar. In "steps", networks are planned with counted operations in the place of
+measured times, and run on the reference backend; their times are the reference's, as ratios of alternating runs. Bytes
+are held by arrays between nodes; views count once, which the prediction does not know. "pytorch" needs torch; what it
+prints is said in :mod:`tests.benchmarks.checkpointing_pytorch`.
 """
 
 from __future__ import annotations
@@ -108,7 +109,15 @@ def steps() -> None:
               f"{plan.predicted_time / base:.3f}")  # fmt: skip
 
 
-FIGURES: dict[str, Callable[[], None]] = {"profiler": profiler, "nested": nested, "chains": chains, "steps": steps}
+def pytorch() -> None:
+    from tests.benchmarks.checkpointing_pytorch import figures
+
+    figures()
+
+
+FIGURES: dict[str, Callable[[], None]] = {
+    "profiler": profiler, "nested": nested, "chains": chains, "steps": steps, "pytorch": pytorch,
+}  # fmt: skip
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -253,3 +254,19 @@ def test_the_allocator_is_counted_to_the_byte() -> None:
         kept.append((second, torch.empty(200)))
 
     assert footprint(run) == (6000, 2800)
+
+
+def test_garbage_of_earlier_measurements_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = add_loss(create("mlp", shape=(4,), classes=3))
+    inputs = {"input": np.ones((4, 4), "float32"), "label": np.arange(4) % 3}
+    executor = d5fw.from_model(net)
+    alone = executor.step_memory(inputs)
+
+    def drop() -> None:
+        cycle: list[Any] = []
+        footprint(lambda: cycle.extend([torch.empty(100_000), cycle]))
+
+    drop()
+    step = executor.inference_and_backprop
+    monkeypatch.setattr(executor, "inference_and_backprop", lambda *args: (gc.collect() and None) or step(*args))
+    assert executor.step_memory(inputs) == alone
