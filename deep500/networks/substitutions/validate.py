@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from deep500.networks.substitutions.arithmetic import PRIMES, Array, Prime
+from deep500.networks.substitutions.arithmetic import PRIMES, Arithmetic, Array, Prime
 from deep500.networks.substitutions.axioms import Axiom
 from deep500.networks.substitutions.encoding import BITS, CONSTANTS
 from deep500.networks.substitutions.operators.elementwise import ACTIVATIONS
@@ -131,10 +131,10 @@ class Validation:
     failure: Failure | None
 
 
-class _Sides:
+class Sides:
     """Evaluation of both sides of one axiom for one choice of sizes; binds cuts as concatenations show them."""
 
-    def __init__(self, values: Mapping[str, Array], parameters: Mapping[str, Any], numbers: Prime) -> None:
+    def __init__(self, values: Mapping[str, Any], parameters: Mapping[str, Any], numbers: Arithmetic) -> None:
         self.values, self.numbers = values, numbers
         self.bound: dict[str, Any] = dict(parameters)
 
@@ -155,10 +155,13 @@ class _Sides:
             self._cut(words[1], inputs[0].shape[1:], self.parameter(words[0], "axis"))
         known = {name: self.parameter(word, name) for name, word in zip(names, words, strict=True)}
         if op == "unary":
-            return operator(known["function"]).evaluate(self.numbers, inputs, {})[0]
+            return self.apply(known["function"], inputs, {}, 0)
         if op == "concat":
             del known["cut"]
-        output = known.pop("output", 0)
+        return self.apply(op, inputs, known, known.pop("output", 0))
+
+    def apply(self, op: str, inputs: Sequence[Any], known: Mapping[str, Any], output: int) -> Any:
+        """One output of an operator; raises `ShapeMismatch` where it does not fit."""
         operator(op).infer([one.shape[1:] for one in inputs], known)
         return operator(op).evaluate(self.numbers, inputs, known)[output]
 
@@ -188,9 +191,8 @@ class _Sides:
             return shape[axis] if axis < len(shape) else None
         if body.startswith("("):
             sign, *words = parse(body)
-            if not all(word in self.bound for word in words):
-                return None
-            return (math.prod if sign == "*" else sum)(self.bound[word] for word in words)
+            values = [self.bound.get(word) if (value := literal(word, "cut")) is None else value for word in words]
+            return None if None in values else (math.prod if sign == "*" else sum)(values)
         return self.parameter(body, "size")
 
 
@@ -202,7 +204,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-class _Draw:
+class Draw:
     """Sizes and parameters of one trial: every name has a value of the kind of the place where it stands."""
 
     def __init__(self, axiom: Axiom, generator: np.random.Generator) -> None:
@@ -221,7 +223,7 @@ class _Draw:
         for op, kind, word in uses:
             if literal(word, kind) is None and word not in made and op not in CONSTANTS:
                 self.parameters.setdefault(word, self._choose(kind))
-        sides = _Sides({}, self.parameters, Prime(PRIMES[0]))
+        sides = Sides({}, self.parameters, Prime(PRIMES[0]))
         if sides.conditions(tuple(line for line in axiom.where if "= (" in line)):
             self.parameters = sides.bound
         for pattern in patterns:
@@ -285,22 +287,22 @@ def validate(axiom: Axiom, seed: int = 0, trials: int = 20_000, legal: int = 50)
     generator, fitting, tried = np.random.default_rng(seed), 0, 0
     while tried < trials and fitting < legal:
         tried += 1
-        draw = _Draw(axiom, generator)
+        draw = Draw(axiom, generator)
         numbers = Prime(PRIMES[tried % len(PRIMES)])
         values = {
             name: generator.integers(0, numbers.prime, (1, *shape)).astype(np.float64)
             for name, shape in draw.shapes.items()
         }
         for left, right in directions(axiom):
-            what = _compare(_Sides(values, draw.parameters, numbers), left, right, axiom.where)
+            what = compare(Sides(values, draw.parameters, numbers), left, right, axiom.where)
             fitting += what is not None
             if what:
                 return Validation(tried, fitting, Failure({**draw.shapes, **draw.parameters}, what))
     return Validation(tried, fitting, None)
 
 
-def _compare(sides: _Sides, left: str, right: str, where: tuple[str, ...]) -> str | None:
-    """None: does not apply; empty: equal; else how the sides differ."""
+def compare(sides: Sides, left: str, right: str, where: tuple[str, ...]) -> str | None:
+    """How the sides of an axiom differ; None where it does not apply, empty where they are equal."""
     try:
         first = sides.evaluate(parse(left))
         if not sides.conditions(where):

@@ -14,7 +14,7 @@ from deep500.networks.substitutions.axioms import ONE, Axiom, axioms
 from deep500.networks.substitutions.combinations import Legal, Space, configurations
 from deep500.networks.substitutions.encoding import pack
 from deep500.networks.substitutions.exhaustive import exhaust
-from deep500.networks.substitutions.validate import _compare, _Sides, directions, parse, validate
+from deep500.networks.substitutions.validate import Sides, compare, directions, parse, validate
 
 CONV, SAME = 'conv "3,3" "1,1" "1,1,1,1" "1,1"', '"3,3" "1,1" "1,1,1,1"'
 WRONG = [
@@ -100,7 +100,7 @@ def test_combinations_are_those_of_brute_force(name: str, variables: dict[str, i
     shapes = [list(itertools.product(space.sizes, repeat=rank)) for rank in variables.values()]
     for known, chosen in itertools.product(parameters, itertools.product(*shapes)):
         values = {one: np.ones((1, *shape)) for one, shape in zip(variables, chosen, strict=True)}
-        fits = [_compare(_Sides(values, known, Prime(7)), *pair, axiom.where) for pair in directions(axiom)]
+        fits = [compare(Sides(values, known, Prime(7)), *pair, axiom.where) for pair in directions(axiom)]
         count += any(one is not None for one in fits)
     legal = {one: len(table) for one, table in _legal_rows(axiom, space).items()}
     assert sum(legal.values()) == count > 50
