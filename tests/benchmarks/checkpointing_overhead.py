@@ -1,0 +1,69 @@
+"""What it costs to take the time of every node while a step runs on the reference backend (bar: 5 % of a step).
+
+    python -m tests.benchmarks.checkpointing_overhead [--turns 41]
+
+The same compiled step with and without the clock takes turns, on one thread, after warm-up; CPU time is compared. The
+step in which the bytes of all arrays are counted as well, which no bar is set for, is shown beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Mapping
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy is imported
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import numpy as np
+
+from deep500.frameworks.reference import Executor
+from deep500.frameworks.reference.compiler import Plan
+from deep500.frameworks.reference.meter import HeldBytes, Marks
+from deep500.measure.statistics import paired_ratio
+from deep500.networks import Network, add_loss, create
+from tests.training.checkpointing.test_recompute import inputs_of
+
+BAR = 1.05
+SUBJECTS: dict[str, tuple[Callable[[], Network], int]] = {
+    "resnet 20, batch 16": (lambda: add_loss(create("resnet", depth=20)), 16),
+    "resnet 8, batch 4": (lambda: add_loss(create("resnet", depth=8)), 4),
+    "transformer, batch 8": (lambda: add_loss(create("transformer")), 8),
+}
+
+
+def compare(plan: Plan, inputs: Mapping[str, np.ndarray], turns: int) -> tuple[list[list[float]], int]:
+    """CPU seconds of plain, timed and counted runs, turn by turn, and the number of nodes."""
+    marks = Marks()
+    ways: list[Callable[[], object]] = [
+        lambda: plan.run(inputs), lambda: plan.run(inputs, marks.start()),
+        lambda: plan.run(inputs, HeldBytes(inputs.values())),
+    ]  # fmt: skip
+    for way in ways:
+        way()
+    found: list[list[float]] = [[], [], []]
+    for turn in range(turns):
+        for i in np.roll(range(3), turn):
+            begin = time.process_time()
+            ways[i]()
+            found[i].append(time.process_time() - begin)
+    return found, len(plan.steps)
+
+
+def main(words: list[str] | None = None) -> None:
+    """Print one line per network."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--turns", type=int, default=41)
+    turns = parser.parse_args(words).turns
+    for name, (make, batch) in SUBJECTS.items():
+        net = make()
+        plan = Executor(net)._training("loss").plan
+        (plain, timed, counted), nodes = compare(plan, inputs_of(net, batch), turns)
+        ratio, bytes_too = (paired_ratio(way, plain) for way in (timed, counted))
+        print(f"{name}: {nodes} nodes in {1e3 * np.median(plain):.1f} ms; with the clock {ratio.median:.4f} "
+              f"[{ratio.low:.4f}, {ratio.high:.4f}] (bar: {BAR}); counting bytes {bytes_too.median:.4f}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
