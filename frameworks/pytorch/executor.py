@@ -11,16 +11,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from deep500.devices import Device, fall_back, to_device
 from deep500.errors import InputError, NetworkError, UnsupportedOperator, nearest
+from deep500.frameworks.pytorch.bound import Gradient, TorchNetwork
 from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute_names, compile_program
-from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array
+from deep500.frameworks.pytorch.dtypes import DTYPES, from_array
 from deep500.frameworks.pytorch.failures import failure
 from deep500.frameworks.pytorch.memory import footprint, settle
-from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss, gradient_name
+from deep500.networks.executor import GraphExecutor, InputCheck, find_loss, gradient_name
 from deep500.networks.graph import Network, Parameter
 from deep500.networks.program import from_network
 from deep500.training.checkpointing.chain import Stage
@@ -62,68 +62,6 @@ def from_onnx(
 ) -> Executor:
     """An executor for an ONNX model: a path, bytes or a message; see :func:`from_model` for the options."""
     return Executor(Network.from_onnx(model), device, **options)
-
-
-class TorchNetwork(BoundNetwork):
-    """The network of an executor; its tensors are those of ``executor.module``."""
-
-    def __init__(self, network: Network, executor: Executor) -> None:
-        super().__init__(network)
-        self._executor = executor
-
-    def fetch_tensors(self, names: Sequence[str]) -> list[torch.Tensor]:
-        """Live tensors, detached: parameters, gradients and outputs of the last run (see the base class)."""
-        executor = self._executor
-        executor.refresh()
-        tensors, gradients = executor.tensors, executor.gradients
-        return [
-            tensors[n].detach() if n in tensors else gradients[n].gradient() if n in gradients else executor.result(n)
-            for n in names
-        ]
-
-    def feed_tensor(self, name: str, value: Any) -> None:
-        """Overwrite a parameter in place (see the base class)."""
-        old = self._executor.tensor(name)
-        new = value.detach() if isinstance(value, torch.Tensor) else from_array(value)
-        if new.dtype != old.dtype or new.shape != old.shape:
-            raise InputError(
-                f"parameter {name!r}: got {new.dtype} {tuple(new.shape)}; expected {old.dtype} {tuple(old.shape)}: "
-                "convert or reshape it"
-            )
-        with torch.no_grad():
-            if self._executor.is_constant(name) and torch.equal(old, new.to(old.device)):
-                return
-            old.detach().copy_(new)
-        self._executor.forget_constant(name)
-
-    def assign_tensor(self, name: str, value: Any) -> None:
-        """Let a parameter take over a tensor's memory; whoever holds the parameter sees the new values."""
-        old = self._executor.tensor(name)
-        wanted = (old.dtype, old.shape, old.device)
-        if not isinstance(value, torch.Tensor) or (value.dtype, value.shape, value.device) != wanted:
-            return self.feed_tensor(name, value)
-        old.data = value.detach()
-        return self._executor.forget_constant(name)
-
-    def to_tensor(self, array: np.ndarray) -> torch.Tensor:
-        """An array as a tensor of its own on the device."""
-        return from_array(np.array(array)).to(self._executor.torch_device)
-
-    @staticmethod
-    def to_numpy(tensor: Any) -> np.ndarray:
-        """A tensor as an array; waits for the device."""
-        return to_array(tensor)
-
-
-@dataclass
-class _Gradient:
-    """Where a gradient is found; a parameter that the loss does not reach has the gradient 0."""
-
-    parameter: torch.Tensor
-
-    def gradient(self) -> torch.Tensor:
-        grad = self.parameter.grad
-        return torch.zeros_like(self.parameter) if grad is None else grad
 
 
 @dataclass
@@ -168,7 +106,7 @@ class Executor(GraphExecutor):
         self.torch_device = torch.device("cuda", self.device.index) if gpu else torch.device("cpu")
         self.compile = compile
         self.tensors: dict[str, torch.Tensor] = {}
-        self.gradients: dict[str, _Gradient] = {}
+        self.gradients: dict[str, Gradient] = {}
         self._sources: dict[str, Parameter] = {}
         self._compiled: dict[tuple[str, ...], Compiled] = {}
         self._planned: dict[tuple[str, ...], Compiled] = {}  # training under a checkpointing plan
@@ -205,7 +143,7 @@ class Executor(GraphExecutor):
     def _adopt(self) -> None:
         """Take note of the present tensors and forget what was compiled."""
         self._trainable = [t for t in self.tensors.values() if isinstance(t, torch.nn.Parameter)]
-        self.gradients = {gradient_name(n): _Gradient(self.tensors[n]) for n in self.network.trainable()}
+        self.gradients = {gradient_name(n): Gradient(self.tensors[n]) for n in self.network.trainable()}
         self._compiled, self._planned, self._version = {}, {}, self.network.version
         if self._watcher is not None:
             self.watch_gradients(self._watcher)

@@ -13,8 +13,9 @@ import torch
 
 from deep500.devices import Device
 from deep500.errors import InputError, NetworkError, UnsupportedOperator
+from deep500.frameworks.pytorch.bound import TorchNetwork
 from deep500.frameworks.pytorch.dtypes import NAMES, from_array, to_array
-from deep500.frameworks.pytorch.executor import Compiled, Executor, TorchNetwork
+from deep500.frameworks.pytorch.executor import Compiled, Executor
 from deep500.networks.executor import InputCheck
 from deep500.networks.graph import Network, Parameter
 from deep500.tensors import TensorDescriptor
