@@ -13,8 +13,12 @@ from typing import Any
 from deep500.distributed import Communicator
 from deep500.errors import BudgetError, Deep500Error, PlanError, RecipeError
 from deep500.networks.executor import GraphExecutor
+from deep500.networks.graph import Network
+from deep500.results.checkpointing import CheckpointingRecord, Choice, record_of
 from deep500.training.checkpointing.api import plan_checkpointing
+from deep500.training.checkpointing.counting import held
 from deep500.training.checkpointing.plan_file import CheckpointingPlan, load_plan, plan_from
+from deep500.training.checkpointing.regions import find_regions
 from deep500.training.checkpointing.verify import Verification
 
 PLAN_FILE = "checkpointing_plan.json"
@@ -84,6 +88,26 @@ def first_batch(sampler: Any) -> Mapping[str, Any]:
     """The first training batch, not taken from the sampler: batches are a function of their number."""
     batch: Mapping[str, Any] = sampler.batch(0, 0)
     return batch
+
+
+def record_of_run(plan: CheckpointingPlan, network: Network, backend: str,
+                  checked: Verification | None) -> CheckpointingRecord:  # fmt: skip
+    """What the report shows of a plan: regions and memory over time by the graph, and peaks if they were measured.
+
+    Args:
+        plan: for the network.
+        network: that is trained.
+        backend: on which.
+        checked: what a dry run measured.
+    """
+    found = find_regions(network, plan.batch, plan.loss)
+    measured, without = (None, None) if checked is None else (checked.measured, checked.without)
+    base = plan.predicted_time - plan.predicted_extra
+    choices = (
+        Choice("no checkpoints", "none", 0, held(found.step.network), base, without, note="predicted from the graph"),
+        Choice("planned", "planned", len(plan.regions), plan.predicted_peak, plan.predicted_time, measured),
+    )
+    return record_of(found, plan, backend, choices)
 
 
 def facts_of(plan: CheckpointingPlan | None, checked: Verification | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from deep500.errors import ResultsError, TrainingError
 from deep500.events import Event
 from deep500.measure.fingerprint import differences, fingerprint, full_environment
 from deep500.recipe.build import LOSS, Notes, Parts, load_data, make_executor, make_parts
-from deep500.recipe.checkpointing import PLAN_FILE, facts_of, first_batch, plan_of_run, sentence
+from deep500.recipe.checkpointing import PLAN_FILE, facts_of, first_batch, plan_of_run, record_of_run, sentence
 from deep500.recipe.console import Console
 from deep500.recipe.names import describe
 from deep500.recipe.options import Options
@@ -117,6 +117,8 @@ class Session:
         record = Record.create(self.options.out, self.source.name, manifest)
         if self.checkpointing is not None:
             self.checkpointing.save(record.path / PLAN_FILE)
+            network, backend = parts.executor.network, parts.executor.backend
+            record_of_run(self.checkpointing, network, backend, self.verified).write(record.path)
         ledger.enter(record.path.parent, {"run": record.path.name, "at": _now(), "argv": manifest["argv"],
                                           "resolved_sha256": full_hash(manifest["resolved"])})  # fmt: skip
         return record

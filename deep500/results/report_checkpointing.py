@@ -86,7 +86,7 @@ def sentence(record: CheckpointingRecord) -> str:
             f"{sum(row.again > 0 for row in inner)} of {len(inner)} innermost regions run again, within "
             f"{amount(record.budget, 'B')}.")  # fmt: skip
     if record.time_unit != "s":
-        text += " Nothing was timed for the plan: counted operations stand in for times."
+        text += " Work, in the plot and in the tables of regions, is counted operations."
     return text
 
 

@@ -18,6 +18,7 @@ from deep500.recipe import checkpointing, run_recipe
 from deep500.recipe.checkpointing import PLAN_FILE
 from deep500.results import Record
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint
+from deep500.results.checkpointing import CheckpointingRecord
 from deep500.results.verify import verify
 from tests.conftest import load_backend
 from tests.recipes.common import quick
@@ -58,6 +59,11 @@ def test_two_epochs_end_with_the_same_bits(backend: str, optimizer: str, tmp_pat
     for name, array in want.items():
         np.testing.assert_array_equal(got[name], array, err_msg=name)
     assert planned.manifest()["division"] == "closed"
+    shown = CheckpointingRecord.read(planned.path)
+    assert shown is not None and shown.choices[1].predicted_peak == plan.predicted_peak
+    page = (planned.path / "report.html").read_text(encoding="utf-8")
+    assert "When is how much memory held?" in page and "When is how much memory held?" not in (
+        free.path / "report.html").read_text(encoding="utf-8")  # fmt: skip
     assert verify(planned.path) == []
 
 
