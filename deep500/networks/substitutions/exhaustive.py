@@ -51,24 +51,29 @@ def exhaust(axiom: Axiom, space: Space | None = None, seed: int = 0) -> Exhauste
         >>> exhaust(Axiom("columns", "(transpose \\"1,0\\" (add x y))", "(add x (transpose \\"1,0\\" y))")).failure.what
         '(add x (transpose "1,0" y)) does not fit together'
     """
-    space, numbers = space or Space(), Prime(PRIMES[seed % len(PRIMES)])
-    before, total = np.zeros(0, np.uint64), 0
+    numbers, total = Prime(PRIMES[seed % len(PRIMES)]), 0
+    for left, right, legal, columns in legal_rows(axiom, space or Space()):
+        total += count_rows(columns)
+        found = _first_failure(Values(numbers, seed, legal), parse(left), parse(right), columns)
+        if found:
+            row, what = found
+            shapes = {name: legal.domains[name][code] for name, code in row.items() if name in legal.domains}
+            return Exhausted(total, Failure({**legal.known, **shapes}, f"{right} {what}"))
+    return Exhausted(total, None)
+
+
+def legal_rows(axiom: Axiom, space: Space) -> Iterator[tuple[str, str, Legal, Columns]]:
+    """(from, to, parameters and domains, rows) for all combinations to which an axiom applies, each once."""
+    before = np.zeros(0, np.uint64)
     for left, right in directions(axiom):
-        first, second = parse(left), parse(right)
         own = [before]
-        for legal in _legal(first, second, space):
-            columns = _conditions(_rows(legal, first), axiom.where, legal)
+        for legal in _legal(parse(left), parse(right), space):
+            columns = _conditions(_rows(legal, parse(left)), axiom.where, legal)
             keys = _keys(columns, legal)
             new = ~np.isin(keys, before)
             own.append(keys[new])
-            total += int(new.sum())
-            found = _first_failure(Values(numbers, seed, legal), first, second, _take(columns, new))
-            if found:
-                row, what = found
-                shapes = {name: legal.domains[name][code] for name, code in row.items() if name in legal.domains}
-                return Exhausted(total, Failure({**legal.known, **shapes}, f"{right} {what}"))
+            yield left, right, legal, _take(columns, new)
         before = np.concatenate(own)
-    return Exhausted(total, None)
 
 
 def _legal(first: Pattern, second: Pattern, space: Space) -> Iterator[Legal]:

@@ -1,169 +1,182 @@
-"""Sizes of a rule's terms as sums of *atoms*: sizes of variables along an axis, and what a split cuts from them.
+"""Validation of axioms for small sizes with symbols instead of numbers: every element is a polynomial that Z3 compares.
 
-Two sizes of a generated rule may be equal by accident of its shape environments. Here they are equal only where the
-operators require it, so that each may get a name of its own. Of every tensor the first two axes are followed; a size
-that is no sum of atoms (channels of a grouped convolution, an image's height) is unknown.
+`Symbolic` is one more `Arithmetic`: the evaluators of the operators' specifications run on arrays of Z3's real terms.
+Activations are unknown functions, of which nothing holds but f(0) = 0 where the real one has it. Optional, like
+`solver`: ``pip install 'deep500[substitutions]'``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
 
-from deep500.networks.substitutions.encoding import CONSTANTS, pack
-from deep500.networks.substitutions.operators.elementwise import ACTIVATIONS
-from deep500.networks.substitutions.terms import Expression, Term, Type, Variable, infer, kind_type
+import numpy as np
 
-Sum = tuple[int, ...]  # atoms, in the order in which concatenations put them
-Size = Sum | None
-AXES = 2
-KEEPING = {*ACTIVATIONS, "scale", "shift", "enlarge", "avgpool", "maxpool"}
+from deep500.networks.substitutions.arithmetic import Array
+from deep500.networks.substitutions.axioms import Axiom
+from deep500.networks.substitutions.combinations import Space
+from deep500.networks.substitutions.exhaustive import legal_rows
+from deep500.networks.substitutions.solver import engine
+from deep500.networks.substitutions.specification import ShapeMismatch
+from deep500.networks.substitutions.validate import Failure, Sides, parse
+
+ZERO_AT_ZERO = ("relu", "tanh", "gelu")
+LIMIT = 200_000  # Z3's resource units for an element that normal forms do not decide
 
 
 class Symbolic:
-    """Inference over the terms of one rule.
+    """Z3's real terms in arrays of objects.
 
     Attributes:
-        leaves: atom -> (leaf, axis); atoms made by a split are absent.
-        cuts: concatenation or split -> the size of its first part.
+        facts: what holds of the unknown functions.
     """
 
     def __init__(self) -> None:
-        self.leaves: dict[int, tuple[Expression, int]] = {}
-        self.cuts: dict[Term, Sum] = {}
-        self.values: list[int] = []
-        self._bound: dict[int, Sum] = {}
-        self._sizes: dict[Expression, list[Size]] = {}
-        self._types: dict[Expression, Type] = {}
+        self.z3 = engine()
+        real = self.z3.RealSort()
+        self.functions = {name: self.z3.Function(name, real, real) for name in ("sigmoid", "rsqrt", *ZERO_AT_ZERO)}
+        self.facts = [self.functions[name](0) == 0 for name in ZERO_AT_ZERO]
 
-    def atom(self, value: int) -> int:
-        """A new atom, of a packed value in the generated rule."""
-        self.values.append(value)
-        return len(self.values) - 1
+    def constant(self, values: Array) -> Array:
+        """Rational constants."""
+        meant = np.frompyfunc(lambda one: self.z3.RealVal(Fraction(float(one)).limit_denominator(1_000_000)), 1, 1)
+        return np.asarray(meant(np.asarray(values, np.float64)), object)
 
-    def resolve(self, size: Sum) -> Sum:
-        """A size in atoms that are bound to nothing."""
-        found: list[int] = []
-        for one in size:
-            found += self.resolve(self._bound[one]) if one in self._bound else (one,)
-        return tuple(found)
+    def add(self, left: Array, right: Array) -> Array:
+        """Elementwise sum."""
+        return left + right
 
-    def total(self, size: Sum) -> int:
-        """A size's packed value in the generated rule."""
-        return sum(self.values[one] for one in size)
+    def multiply(self, left: Array, right: Array) -> Array:
+        """Elementwise product."""
+        return left * right
 
-    def unify(self, first: Size, second: Size) -> None:
-        """Make two sizes one, as far as atoms can say it."""
-        if first is None or second is None:
-            return
-        left, right = list(self.resolve(first)), list(self.resolve(second))
-        for one in list(left):
-            if one in right:
-                left.remove(one)
-                right.remove(one)
-        if len(left) == 1 and right:
-            self._bound[left[0]] = tuple(right)
-        elif len(right) == 1 and left:
-            self._bound[right[0]] = tuple(left)
-        elif len(left) == len(right):
-            for a, b in zip(left, right, strict=True):
-                if self.values[a] == self.values[b]:
-                    self.unify((a,), (b,))
+    def matmul(self, left: Array, right: Array) -> Array:
+        """Matrix product over the last two axes."""
+        return np.matmul(left, right)
 
-    def coincide(self) -> None:
-        """Make all atoms one that had one value in the generated rule."""
-        first: dict[int, int] = {}
-        for one, value in enumerate(self.values):
-            if one not in self._bound:
-                other = first.setdefault(value, one)
-                if other != one:
-                    self._bound[one] = (other,)
+    def divide(self, value: Array, count: Array) -> Array:
+        """Quotient by positive integers."""
+        return value * self.constant(1.0 / np.asarray(count, np.float64))
 
-    def sizes(self, term: Expression) -> list[Size]:
-        """Sizes of the first two axes."""
-        if term not in self._sizes:
-            if isinstance(term, Variable) or term.op in CONSTANTS:
-                self._sizes[term] = self._leaf(term)
-            else:
-                inputs = [self.sizes(one) for one in term.inputs]
-                self._sizes[term] = self._apply(term, inputs)
-        return self._sizes[term]
+    def total(self, value: Array, axis: int) -> Array:
+        """Sum over one axis."""
+        return np.asarray(value.sum(axis), object)
 
-    def type(self, term: Expression) -> Type:
-        """Shape in every environment."""
-        if term not in self._types:
-            if isinstance(term, Variable):
-                self._types[term] = kind_type(term.kind)
-            else:
-                inputs = [self.type(one) for one in term.inputs]
-                self._types[term] = infer(term.op, inputs, term.parameters)[term.output]
-        return self._types[term]
+    def unary(self, name: str, value: Array) -> Array:
+        """An unknown function, one per name."""
+        apply = np.frompyfunc(
+            lambda one: self.functions[name](self.z3.simplify(self.z3.RealVal(0) + one, som=True)), 1, 1
+        )
+        return np.asarray(apply(value), object)
 
-    def _leaf(self, term: Expression) -> list[Size]:
-        shapes, found = self.type(term), []
-        for axis in range(min(AXES, len(shapes[0]))):
-            atom = self.atom(pack(tuple(shape[axis] for shape in shapes)))
-            self.leaves[atom] = (term, axis)
-            found.append((atom,))
-        return list(found)
-
-    def _apply(self, term: Term, inputs: list[list[Size]]) -> list[Size]:
-        known, first = dict(term.parameters), inputs[0]
-        if term.op in ("add", "mul"):
-            for left, right in zip(*inputs, strict=True):
-                self.unify(left, right)
-        elif term.op in ("bias", "gain"):
-            if known["axis"] < len(first):
-                self.unify(first[known["axis"]], inputs[1][0])
-        elif term.op == "matmul":
-            self.unify(first[1], inputs[1][0])
-            return [first[0], inputs[1][1]]
-        elif term.op == "transpose":
-            return [first[axis] if axis < len(first) else None for axis in known["perm"]][:AXES]
-        elif term.op == "conv":
-            if known["groups"] == 1:
-                self.unify(first[1], inputs[1][1])
-            return [first[0], inputs[1][0]]
-        elif term.op == "merge_groups":
-            return [first[0], None]
-        elif term.op == "concat":
-            return self._concat(term, inputs, known["axis"])
-        elif term.op == "split":
-            return self._split(term, first, known["axis"])
-        elif term.op not in KEEPING:
-            return [None] * min(AXES, len(self.type(term)[0]))
-        return first
-
-    def _concat(self, term: Term, inputs: Sequence[list[Size]], axis: int) -> list[Size]:
-        left, right = inputs
-        found: list[Size] = []
-        for n, (one, other) in enumerate(zip(left, right, strict=True)):
-            if n != axis:
-                self.unify(one, other)
-                found.append(one)
-            elif one is None:
-                found.append(None)
-            else:
-                self.cuts[term] = one
-                found.append(None if other is None else one + other)
+    def maximum(self, value: Array, present: Array, axis: int) -> Array:
+        """Greatest of the elements that are present."""
+        present = np.broadcast_to(present, value.shape)
+        found = np.empty(np.moveaxis(value, axis, -1).shape[:-1], object)
+        rows = zip(np.moveaxis(value, axis, -1).reshape(-1, value.shape[axis]),
+                   np.moveaxis(present, axis, -1).reshape(-1, value.shape[axis]), strict=True)  # fmt: skip
+        for n, (elements, there) in enumerate(rows):
+            found.ravel()[n] = self._greatest([one for one, real in zip(elements, there, strict=True) if real])
         return found
 
-    def _split(self, term: Term, sizes: list[Size], axis: int) -> list[Size]:
-        whole, cut = sizes[axis], pack(dict(term.parameters)["cut"])
-        if whole is None:
-            atom = self.atom(cut)
-            self.cuts[term], part = (atom,), (atom,) if term.output == 0 else None
-            return [part if n == axis else one for n, one in enumerate(sizes)]
-        halves = self._cut(self.resolve(whole), cut)
-        self.cuts[term] = halves[0]
-        return [halves[term.output] if n == axis else one for n, one in enumerate(sizes)]
+    def _greatest(self, elements: list[Any]) -> Any:
+        greatest = elements[0]
+        for one in elements[1:]:
+            greatest = self.z3.If(one > greatest, one, greatest)
+        return greatest
 
-    def _cut(self, whole: Sum, cut: int) -> tuple[Sum, Sum]:
-        """Both parts; an atom across the cut is bound to two new ones."""
-        for count in range(1, len(whole)):
-            if self.total(whole[:count]) == cut:
-                return whole[:count], whole[count:]
-        across = next(n for n in range(len(whole)) if self.total(whole[: n + 1]) > cut)
-        before = self.total(whole[:across])
-        parts = self.atom(cut - before), self.atom(self.values[whole[across]] - cut + before)
-        self._bound[whole[across]] = parts
-        return (*whole[:across], parts[0]), (parts[1], *whole[across + 1 :])
+    def equal(self, left: Any, right: Any) -> bool | None:
+        """Whether two terms are equal for all values; None if Z3 does not decide within its limit."""
+        difference = self.z3.simplify(self.z3.RealVal(0) + left - right, som=True)
+        if self.z3.is_rational_value(difference):
+            return bool(difference.numerator_as_long() == 0)
+        solver = self.z3.Solver()
+        solver.set("rlimit", LIMIT)
+        solver.add(*self.facts, difference != 0)
+        answer = solver.check()
+        return None if answer == self.z3.unknown else bool(answer == self.z3.unsat)
+
+
+@dataclass(frozen=True)
+class Proved:
+    """What symbols gave for one axiom.
+
+    Attributes:
+        combinations: of sizes and parameters for which a side fits together and the conditions hold.
+        tried: how many of them were compared.
+        undecided: how many of these Z3 did not decide.
+        failure: the first for which the sides differ; None if none does.
+        seconds: CPU seconds.
+    """
+
+    combinations: int
+    tried: int
+    undecided: int
+    failure: Failure | None
+    seconds: float
+
+
+def prove_small(axiom: Axiom, space: Space | None = None, sample: int | None = None, seed: int = 0) -> Proved:
+    """Prove an axiom for all combinations of small sizes, or for a sample, with every element a symbol.
+
+    Args:
+        axiom: what is to hold.
+        space: sizes that are combined; 1 and 2, and kernels of 1 and 3, without it.
+        sample: greatest number of combinations, drawn at random; all without it.
+        seed: of the sample.
+
+    Raises:
+        MissingEngine: Z3 is not installed.
+    """
+    start, numbers = time.process_time(), Symbolic()
+    rows = list(_choices(axiom, space or Space((1, 2))))
+    chosen = list(range(len(rows)))
+    if sample is not None and sample < len(rows):
+        chosen = sorted(np.random.default_rng(seed).choice(len(rows), sample, replace=False).tolist())
+    undecided = 0
+    for tried, n in enumerate(chosen, 1):
+        left, right, shapes, known = rows[n]
+        what = _compare(numbers, axiom, (left, right), shapes, known)
+        undecided += what is None
+        if what:
+            return Proved(len(rows), tried, undecided, Failure({**known, **shapes}, what), time.process_time() - start)
+    return Proved(len(rows), len(chosen), undecided, None, time.process_time() - start)
+
+
+def _choices(axiom: Axiom, space: Space) -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any]]]:
+    """(from, to, shapes, parameters) of every combination, once."""
+    for left, right, legal, columns in legal_rows(axiom, space):
+        names = [name for name in columns if name in legal.domains]
+        for row in zip(*(columns[name] for name in names), strict=True):
+            shapes = {name: legal.domains[name][code] for name, code in zip(names, row, strict=True)}
+            yield left, right, shapes, dict(legal.known)
+
+
+def _compare(
+    numbers: Symbolic, axiom: Axiom, sides: tuple[str, str], shapes: dict[str, Any], known: dict[str, Any]
+) -> str | None:
+    """Empty: equal; None: not decided; else how the sides differ."""
+    values = {name: _symbols(numbers, name, shape) for name, shape in shapes.items()}
+    whole = Sides(values, {**known, **shapes}, numbers)
+    left = whole.evaluate(parse(sides[0]))
+    whole.conditions(axiom.where)
+    try:
+        right = whole.evaluate(parse(sides[1]))
+    except ShapeMismatch as problem:
+        return f"{sides[1]} does not fit together: {problem}"
+    if left.shape != right.shape:
+        return f"shapes {left.shape[1:]} and {right.shape[1:]}"
+    verdicts = {numbers.equal(one, other) for one, other in zip(left.ravel(), right.ravel(), strict=True)}
+    if False in verdicts:
+        return "elements differ"
+    return None if None in verdicts else ""
+
+
+def _symbols(numbers: Symbolic, name: str, shape: tuple[int, ...]) -> Array:
+    found = np.empty(shape, object)
+    for index in np.ndindex(*shape):
+        found[index] = numbers.z3.Real("_".join([name, *map(str, index)]))
+    return found[None]
