@@ -6,7 +6,7 @@ store that the same network was imported into, and for the network in another pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from deep500.errors import NetworkError
@@ -89,14 +89,11 @@ def apply(graph: Graph, match: Match, fixed: Sequence[int] = ()) -> Graph | None
         match: of a rule in it.
         fixed: numbers that stand for symbolic sizes; what would cut such a size in two is not made.
     """
-    store = graph.store
-    first_new = len(store.nodes)
     try:
         new = graph.replace(match.build())
     except ShapeMismatch:
         return None
-    made: Iterable[Any] = store.nodes[first_new:]
-    if fixed and any(cuts_symbol(node, fixed) for node in made):
+    if fixed and any(cuts_symbol(graph.store.nodes[one], fixed) for one in set(new.nodes()) - set(graph.nodes())):
         return None
     return new if new.outputs != graph.outputs else None
 

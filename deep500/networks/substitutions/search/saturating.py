@@ -158,12 +158,12 @@ class _Growth:
         for match in list(self._matches()):
             if len(self.classes.nodes) >= limit:
                 return
-            size = len(store.nodes)
             try:
                 made = match.build()
             except ShapeMismatch:
                 continue
-            if self.fixed and any(cuts_symbol(node, self.fixed) for node in store.nodes[size:]):
+            new_nodes = set(store.reachable(made.values())) - self.classes.nodes if self.fixed else set()
+            if any(cuts_symbol(store.nodes[one], self.fixed) for one in new_nodes):
                 continue
             for old, new in made.items():
                 self.classes.include([new])
