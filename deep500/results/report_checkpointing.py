@@ -140,6 +140,7 @@ def memory_figure(record: CheckpointingRecord) -> Figure:
     plot.legend([label for label, _ in record.curves])
     turn = curves[0].turn
     caption = f"highest: {peaks}; dashed: budget {amount(record.budget, 'B')}; {record.source}"
+    caption += ", under a profiler, which slows the step" if record.source == MEASURED_CURVES else ""
     caption += "" if turn is None else f"; without checkpoints the backward pass begins at {across * turn:.3g} {unit}"
     return Figure.of("When is how much memory held?", plot, caption, len(curves[0].held))
 
