@@ -10,10 +10,13 @@ from deep500.errors import InputError, UnsupportedOperator
 from deep500.networks.substitutions.cost.analytic import traffic
 from deep500.networks.substitutions.cost.database import Database, Place, Row, backend_version, machine_hash, now
 from deep500.networks.substitutions.cost.model import Cost
-from deep500.networks.substitutions.cost.timing import Margins, Runner, Slope, margins, slope
+from deep500.networks.substitutions.cost.timing import REPEATS, Margins, Runner, Slope, margins, slope
 from deep500.networks.substitutions.graph.store import Graph
 from deep500.networks.substitutions.graph.units import Unit
 from deep500.networks.substitutions.graph.writing import unit_network
+
+FEED, FETCH = "an input", "an output"
+"""Under what a database holds `Margins`."""
 
 
 class Measured(Cost):
@@ -37,7 +40,7 @@ class Measured(Cost):
             another number is an error.
         seed: of inputs and of the order of measurements.
         device: as executors take it.
-        limit: seconds to measure a unit for, beside what it takes to compile.
+        limit: seconds to measure a unit for, beside what it takes to compile; three times as much on a busy machine.
 
     Raises:
         MissingBackend: the backend is not installed.
@@ -71,7 +74,6 @@ class Measured(Cost):
         self.place = Place(backend, backend_version(backend), machine_hash(), str(device or "cpu"), running)
         self.database = Database(database)
         self._rows = self.database.load(self.place)
-        self._margins: Margins | None = None
         self.measured, self.seconds = 0, 0.0
         self.unrunnable: dict[str, str] = {}
 
@@ -102,14 +104,21 @@ class Measured(Cost):
 
     def _measure(self, graph: Graph, unit: Unit) -> Slope:
         """Seconds of a unit without what feeding it and returning its results takes."""
-        if self._margins is None:
-            self._margins = margins(self._run, self.limit)
+        own = self._own_margins()
         size = traffic(graph, unit)
         found = slope(lambda copies: self._run(unit_network(graph, unit, copies)), self.limit, size, self.seed)
         store = graph.store
         fed = sum(not store.node(one).constant for one in dict.fromkeys(unit.inputs))
-        margin = fed * self._margins.feed + len(unit.outputs) * self._margins.fetch
+        margin = fed * own.feed + len(unit.outputs) * own.fetch
         return Slope(max(found.seconds - margin, 0.0), found.mad, found.rounds)
+
+    def _own_margins(self) -> Margins:
+        """What this executor takes per input and output: stored like prices, of which it is a part."""
+        if not {FEED, FETCH} <= self._rows.keys():
+            found = margins(self._run, self.limit)
+            for key, seconds in ((FEED, found.feed), (FETCH, found.fetch)):
+                self._rows[key] = self.database.add(self.place, key, Row(seconds, 0.0, REPEATS, now()))
+        return Margins(self._rows[FEED].seconds, self._rows[FETCH].seconds)
 
 
 def process_threads() -> int:
