@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 ONE = 4097  # the size 1 in both environments, as `encoding.pack` writes it
 THREE = 3 * ONE
-TWO = 8194
 WINDOW = '"3,3" "1,1" "1,1,1,1"'
 
 
@@ -25,7 +24,7 @@ class Axiom:
         left, right: patterns of the provers' language.
         where: definitions ``name = size term axis``, ``name = (+ a b)`` or ``name = (* a b)`` of parameters; a line
             whose name is known already is a condition.
-        present: where one side is a variable, what must be there for it to be rewritten: it gives the other names.
+        present: what must be there for the right to be rewritten to the left: it gives names that the right lacks.
     """
 
     name: str
@@ -117,10 +116,8 @@ def _convolution() -> list[Axiom]:
         Axiom("conv groups side by side",
               f"(concat 1 p {_conv('x', 'y', strides=step)} {_conv('z', 'w', strides=step)})",
               _conv("(concat 1 q x z)", "(concat 0 p y w)", "h", step),
-              ("q = size x 1", "m = size y 0", "m = size w 0", "n = size y 1", "n = size w 1", "h = (+ g g)")),
-        Axiom("two convs side by side", f"(concat 1 p {_conv('x', 'y', one, step)} {_conv('z', 'w', one, step)})",
-              _conv("(concat 1 q x z)", "(concat 0 p y w)", str(TWO), step),
-              ("p = size y 0", "q = size x 1", "p = size w 0", "q = size y 1", "q = size w 1")),
+              ("q = size x 1", "m = size y 0", "m = size w 0", "n = size y 1", "n = size w 1", "h = (+ g g)"),
+              _conv("x", "y", strides=step)),
         Axiom("merge sum", "(merge_groups g u (add x y))", "(add (merge_groups g u x) (merge_groups g u y))"),
         Axiom("merge scale", "(merge_groups g u (scale x w))", "(scale (merge_groups g u x) w)"),
         Axiom("merge gain", "(merge_groups g u (gain 0 x b))", "(gain 0 (merge_groups g u x) b)"),

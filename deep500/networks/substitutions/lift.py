@@ -9,26 +9,19 @@ the rule's user checks, so a proof holds for every network that meets them.
 from __future__ import annotations
 
 import dataclasses
-import random
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from deep500.networks.substitutions.axioms import Axiom, axioms
-from deep500.networks.substitutions.encoding import CONSTANTS, PACKED, head, pack
-from deep500.networks.substitutions.pattern_rules import LETTERS, PatternRule, canonical, flips, show, words
+from deep500.networks.substitutions.encoding import CONSTANTS, head, pack
+from deep500.networks.substitutions.inference import Sum, Symbolic
+from deep500.networks.substitutions.pattern_proofs import proved, ways_determined
+from deep500.networks.substitutions.pattern_rules import LETTERS, PatternRule, canonical
 from deep500.networks.substitutions.rules import Rule
-from deep500.networks.substitutions.saturation import rewrites, saturate_loaded
 from deep500.networks.substitutions.specification import operator
-from deep500.networks.substitutions.symbolic import Sum, Symbolic
-from deep500.networks.substitutions.targets import determined
 from deep500.networks.substitutions.terms import KINDS, Expression, Term, Variable
-from deep500.networks.substitutions.validate import Pattern, arguments, parse
-from deep500.networks.substitutions.validate import literal as meaning
 
 POOLS = ("avgpool", "maxpool")
-STEP = 8  # rules kept between two looks at what they do
 PLAIN = frozenset(pack(n) for n in range(100))  # sizes that are the same in all environments
-STAGES = ((1000, 2), (1000, 4))  # (rules per e-graph, iterations), as `prove.STAGES`
 
 
 class Slot(NamedTuple):
@@ -198,105 +191,18 @@ class _Writer:
         factors = {int(slot.word): self._name(slot, "u") for slot in self.chosen if slot.parameter == "factor"}
         lines = []
         for value, name in self.groups.items():
-            for first, word in known.items():
-                second = known.get(value - first)
-                if second is not None and first <= value - first and value > pack(1):
-                    lines.append(f"{name} = (+ {word} {second})")
-                    break
-            for factor, word in factors.items():
-                if value % factor == 0 and value // factor in known and factor > 1:
-                    lines.append(f"{name} = (* {known[value // factor]} {word})")
+            products = [
+                f"{name} = (* {self.groups[value // factor]} {word})"
+                for factor, word in factors.items()
+                if value % factor == 0 and value // factor in self.groups and factor > 1
+            ]
+            sums = [
+                f"{name} = (+ {word} {known[value - first]})"
+                for first, word in known.items()
+                if value - first in known and first <= value - first and not factors
+            ]
+            lines += products or sums[:1]
         return lines
-
-
-# -- proof ----------------------------------------------------------------------------------------------------------
-class _Ground:
-    """A pattern rule's names as constants that nothing else is equal to."""
-
-    def __init__(self, number: int, rule: PatternRule) -> None:
-        self.number, self.rule = number, rule
-        self.random = random.Random(rule.id)
-        self.values: dict[str, int] = {}
-
-    def load(self) -> list[str]:
-        """egglog rules that load its goals; numbered from ``number``."""
-        facts = []
-        for line in self.rule.where[::-1]:
-            name, body = (part.strip() for part in line.split("=", 1))
-            if body.startswith("("):
-                sign, *terms = parse(body)
-                first, second = (self.integer(one) for one in terms)
-                if self.values.setdefault(name, first + second if sign == "+" else first * second) != (
-                    first + second if sign == "+" else first * second
-                ):
-                    return []
-            elif not body.startswith("size") and self.values.setdefault(name, int(body)) != int(body):
-                return []
-        for line in self.rule.where:
-            name, body = (part.strip() for part in line.split("=", 1))
-            if body.startswith("size"):
-                _, term, axis = parse(f"({body})")
-                facts.append(f"(set (size {self.text(term)} {self.integer(axis)}) {self.integer(name)})")
-        pairs = zip(self.rule.left, self.rule.right, strict=True)
-        return [
-            f"(rule () ({' '.join(facts)} (goal {self.number + n} {self.text(parse(a))} {self.text(parse(b))})) "
-            ":ruleset load)"
-            for n, (a, b) in enumerate(pairs)
-        ]
-
-    def integer(self, word: str) -> int:
-        if word.lstrip("-").isdigit():
-            return int(word)
-        return self.values.setdefault(word, self.random.randrange(1 << 28))
-
-    def text(self, pattern: Pattern) -> str:
-        if isinstance(pattern, str):
-            return f'(V "{self.number}:{pattern}")'
-        names, given, inputs = arguments(pattern)
-        texts = [self._parameter(name, word) for name, word in zip(names, given, strict=True)]
-        return f"({' '.join([pattern[0], *texts, *map(self.text, inputs)])})"
-
-    def _parameter(self, name: str, word: str) -> str:
-        if meaning(word, name) is not None:
-            return word
-        if name in (*PACKED, "axis", "factor", "output"):
-            return str(self.integer(word))
-        return f'"{self.number}:{word}"'
-
-
-def proved(
-    rules: Sequence[PatternRule], stages: Sequence[tuple[int, int]] = STAGES, by: Sequence[str] | None = None
-) -> list[bool]:
-    """For every pattern rule, whether the axioms prove it with nothing known but its ``where`` lines.
-
-    Args:
-        rules: what is to be proved.
-        stages: (rules per e-graph, iterations) for what the stage before leaves open.
-        by: egglog rules to prove from instead of the axioms.
-
-    Raises:
-        MissingEngine: egglog is not installed.
-
-    Example:
-        >>> proved([PatternRule(("(unary f (transpose t x))",), ("(transpose t (unary f x))",))])  # doctest: +SKIP
-        [True]
-    """
-    by, left = rewrites(axioms()) if by is None else by, list(range(len(rules)))
-    for batch, iterations in stages:
-        still = []
-        for first in range(0, len(left), batch):
-            part = left[first : first + batch]
-            loads: list[str] = []
-            owners: list[int] = []
-            for n in part:
-                more = _Ground(len(loads), rules[n]).load()
-                loads += more
-                owners += [n] * len(more)
-            proofs = saturate_loaded(loads, by, iterations)
-            open_ = {n for n, iteration in zip(owners, proofs, strict=True) if iteration is None}
-            still += [n for n in part if n in open_ or n not in owners]
-        left = still
-    return [n not in set(left) for n in range(len(rules))]
 
 
 class Lifted(NamedTuple):
@@ -355,7 +261,7 @@ def _without_needless(rules: dict[int, PatternRule]) -> list[PatternRule]:
         for n, rule in kept.items():
             if position < len(rules[n].where) and (line := rules[n].where[position]) in rule.where:
                 fewer = dataclasses.replace(rule, where=tuple(one for one in rule.where if one != line))
-                if _ways(fewer) == _ways(rule):
+                if ways_determined(fewer) == ways_determined(rule):
                     tried[n] = fewer
         for n, ok in zip(tried, proved(list(tried.values())), strict=True):
             if ok:
@@ -364,46 +270,3 @@ def _without_needless(rules: dict[int, PatternRule]) -> list[PatternRule]:
         PatternRule(*canonical(rule.left, rule.right, rule.where), rule.origin, "proved", "egglog")
         for rule in kept.values()
     ]
-
-
-def _ways(rule: PatternRule) -> list[bool]:
-    """Whether each side determines the other."""
-    left, right = ([parse(text) for text in side] for side in (rule.left, rule.right))
-    return [determined(left, right, rule.where) is not None, determined(right, left, rule.where) is not None]
-
-
-def independent(rules: Sequence[PatternRule]) -> list[PatternRule]:
-    """Leave out what one application of a kept rule does as well, the most general first.
-
-    Of rules of two outputs, which only rules of two outputs can apply, all stay but those whose outputs are one value.
-
-    Raises:
-        MissingEngine: egglog is not installed.
-    """
-    double = [rule for rule in rules if len(rule.left) == 2 and len(set(rule.left)) == len(set(rule.right)) == 2]
-    kept: list[PatternRule] = []
-    for two_way in (True, False):  # what applies both ways is not replaced by what applies one way
-        single = [rule for rule in rules if len(rule.left) == 1 and all(_ways(rule)) == two_way]
-        left = sorted(single, key=lambda rule: (_operators(rule), -_variables(rule), rule.id))
-        while left:
-            by = list(dict.fromkeys(rewrites(axiom for rule in kept for axiom in _orders(rule))))
-            known = proved(left, ((1000, 1),), by)
-            left = [rule for rule, follows in zip(left, known, strict=True) if not follows]
-            kept += left[:STEP]
-            left = left[STEP:]
-    return [*kept, *double]
-
-
-def _operators(rule: PatternRule) -> int:
-    return sum(text.count("(") for text in (*rule.left, *rule.right))
-
-
-def _variables(rule: PatternRule) -> int:
-    """Names of tensors and parameters: the more, the more general."""
-    return len({word for text in (*rule.left, *rule.right) for word, _ in words(parse(text)) if word[0].isalpha()})
-
-
-def _orders(rule: PatternRule) -> list[Axiom]:
-    """The rule with the operands of its sums and products in all orders."""
-    sides = [[show(one) for one in flips(parse(text))] for text in (rule.left[0], rule.right[0])]
-    return [Axiom(rule.id, left, right, rule.where) for left in sides[0] for right in sides[1]]

@@ -73,14 +73,17 @@ def _names(pattern: str) -> set[str]:
     return set(NAME.findall(re.sub(r'"[^"]*"', "", pattern)))
 
 
-def direction(left: str, right: str, where: Sequence[str], needed: bool = False) -> str | None:
+def direction(left: str, right: str, where: Sequence[str], needed: bool = False, present: str = "") -> str | None:
     """One egglog rule that rewrites left to right; None where the right names what nothing defines.
 
-    With ``needed`` a definition is used only where its name is not bound; otherwise it is a condition as well.
+    With ``needed`` a definition is used only where its name is not bound; otherwise it is a condition as well. With
+    ``present`` that must be somewhere, and names what it can.
     """
-    if " " not in left:  # a bare variable matches everything
+    if " " not in left and not present:  # a bare variable matches everything
         return None
-    bound, facts = _names(left), [f"(= result {left})"]
+    bound, facts = _names(left) | _names(present), [f"(= result {left})"] if " " in left else []
+    facts += [f"(= present {present})"] * bool(present)
+    result = "result" if " " in left else left
     for line in where:
         name, definition = (part.strip() for part in line.split("=", 1))
         body = f"({definition})" if definition.startswith("size") else definition
@@ -91,17 +94,16 @@ def direction(left: str, right: str, where: Sequence[str], needed: bool = False)
             bound.add(name)
     if not _names(right) <= bound:
         return None
-    return f"(rule ({' '.join(facts)}) ((union result {right})))"
+    return f"(rule ({' '.join(facts)}) ((union {result} {right})))"
 
 
 def rewrites(axioms: Iterable[Axiom]) -> list[str]:
     """Both directions of every axiom, as far as each side, or what must be present, names what the other needs."""
     found = []
     for axiom in axioms:
-        both = [direction(axiom.left, axiom.right, axiom.where), direction(axiom.right, axiom.left, axiom.where)]
-        found += [one for one in both if one]
-        if axiom.present:
-            found.append(f"(rule ((= found {axiom.present})) ((union {axiom.right} {axiom.left})))")
+        forth = direction(axiom.left, axiom.right, axiom.where)
+        back = direction(axiom.right, axiom.left, axiom.where, present=axiom.present)
+        found += [one for one in (forth, back) if one]
     return found
 
 
