@@ -107,7 +107,7 @@ def slope(make: Callable[[int], Callable[[], object]], limit: float, size: int =
     first = typical(one)
     if first > limit / (4 * FEWEST):
         plan = Plan(budget=Budget(min_n=3, max_n=3 + int(limit / first), max_s=limit, min_neff=0))
-        return _quietest(lambda: _alone(one, plan))
+        return _quietest(lambda: _alone(one, plan), limit)
     copies = max(2, int(min(COPIES, limit / (FEWEST * first) - 2, BYTES / max(size, 1))))
     several = make(copies)
 
@@ -117,7 +117,7 @@ def slope(make: Callable[[int], Callable[[], object]], limit: float, size: int =
         added = float(found["several"].min() - found["one"].min()) / (copies - 1)
         return Slope(max(added, 0.0), _mad((found["several"] - found["one"]) / (copies - 1)), rounds)
 
-    return _quietest(paired)
+    return _quietest(paired, limit)
 
 
 def _alone(function: Callable[[], object], plan: Plan) -> Slope:
@@ -125,10 +125,11 @@ def _alone(function: Callable[[], object], plan: Plan) -> Slope:
     return Slope(float(samples.min()), _mad(samples), samples.size)
 
 
-def _quietest(attempt: Callable[[], Slope]) -> Slope:
+def _quietest(attempt: Callable[[], Slope], limit: float) -> Slope:
     """The first attempt with little spread, else the one with the least: a machine may have been busy."""
     made: list[Slope] = []
-    while len(made) < ATTEMPTS:
+    begin = time.perf_counter()
+    while len(made) < ATTEMPTS and time.perf_counter() - begin < 2 * limit:
         made.append(attempt())
         if made[-1].mad <= max(SPREAD * made[-1].seconds, RESOLUTION):
             break
