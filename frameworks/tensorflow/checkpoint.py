@@ -103,8 +103,9 @@ def _again(names: Sequence[str], tensors: Sequence[Any], arriving: Sequence[Any]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(moving)
             results = run(tied)
-    found = iter(tape.gradient(results, moving, output_gradients=list(arriving)))
-    return [next(found) if x.dtype.is_floating else None for x in tied]
+    found = tape.gradient(results, moving, output_gradients=list(arriving), unconnected_gradients="none")
+    ready = iter(tf.tuple(found))  # together: what comes before runs again once all values of this region are done with
+    return [next(ready) if x.dtype.is_floating else None for x in tied]
 
 
 def _marked(results: Sequence[Any], marks: Sequence[bool]) -> list[Any]:

@@ -305,6 +305,10 @@ class Executor(GraphExecutor):
         self._gradients = dict(zip(compiled.gradients, gradients, strict=True))
         return dict(self._results)
 
+    def forget_results(self) -> None:
+        """Let go of what the last run left behind."""
+        self._results, self._gradients = {}, {}
+
     def run(
         self, compiled: Compiled, inputs: Mapping[str, Any], call: Callable[..., Any] | None = None, *before: Any
     ) -> Any:

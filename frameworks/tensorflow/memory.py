@@ -1,0 +1,58 @@
+"""What TensorFlow's allocator hands out while a training step runs: its own count, not samples of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from deep500.errors import UnsupportedOperator
+from deep500.frameworks.tensorflow.runtime import tf
+
+if TYPE_CHECKING:
+    from deep500.frameworks.tensorflow.executor import Executor
+
+
+def footprint(executor: Executor, inputs: Mapping[str, Any], loss: str = "loss") -> int:
+    """Bytes that a training step holds at most beyond what is held before it, gradients and outputs included.
+
+    On processors, tensors of less than 256 KiB are not counted, as TensorFlow takes them from elsewhere.
+    The step runs twice, the first time to compile it; statistics and random numbers move on. What it holds depends on
+    the order in which TensorFlow's threads take up what is ready, so it varies from run to run by some per cent, unless
+    ``tf.config.threading.set_inter_op_parallelism_threads(1)`` was called in time.
+
+    Args:
+        executor: with a plan or without one.
+        inputs: as for ``inference_and_backprop``.
+        loss: the scalar that is differentiated.
+
+    Raises:
+        UnsupportedOperator: the allocator does not count: "not measured". On processors it does with oneDNN, which is
+            on by default where TensorFlow was built with it.
+
+    Example:
+        >>> import numpy as np
+        >>> from deep500.frameworks.tensorflow import from_model
+        >>> from deep500.networks import add_loss, create
+        >>> executor = from_model(add_loss(create("mlp", shape=(4,), classes=3)))
+        >>> given = {"input": np.ones((4096, 4), "float32"), "label": np.zeros(4096, "int64")}
+        >>> try:
+        ...     print(footprint(executor, given) >= 4096 * 128 * 4)  # the output of the hidden layer
+        ... except UnsupportedOperator as error:
+        ...     print("not measured" in str(error))
+        True
+    """
+    name = executor.tf_device.removeprefix("/")
+    given = {key: executor.tensor(value) for key, value in inputs.items()}
+    executor.inference_and_backprop(given, loss)
+    executor.forget_results()
+    try:
+        before = tf.config.experimental.get_memory_info(name)["current"]
+        tf.config.experimental.reset_memory_stats(name)
+    except ValueError as error:
+        raise UnsupportedOperator(
+            f"memory of a training step: not measured, as TensorFlow's allocator on {name} does not count ({error}); "
+            "expected one that does: leave TF_ENABLE_ONEDNN_OPTS at 1"
+        ) from error
+    executor.inference_and_backprop(given, loss)
+    executor.synchronize()
+    return int(tf.config.experimental.get_memory_info(name)["peak"] - before)
