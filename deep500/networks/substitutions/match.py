@@ -14,12 +14,13 @@ from typing import Any
 
 from deep500.networks.substitutions.conditions import Bindings, Line, Step, names, order, solve
 from deep500.networks.substitutions.graph.store import Graph, Store, Value
-from deep500.networks.substitutions.pattern_rules import PatternRule, flips, words
+from deep500.networks.substitutions.pattern_rules import PatternRule, flips, orders, words
 from deep500.networks.substitutions.programs import Key, Kinds, Program, compiled, run
 from deep500.networks.substitutions.specification import require
 from deep500.networks.substitutions.targets import Builder, builder, determined
 from deep500.networks.substitutions.validate import Pattern, parse
 
+Index = dict[Key, list[tuple[int, int, Program]]]
 FLOATS = ("float16", "float32", "float64", "bfloat16")
 
 
@@ -68,7 +69,8 @@ def _way(rule: PatternRule, reverse: bool, source: list[Pattern], target: list[P
     if lines is None:
         return None
     each = [names(one) for one in source]
-    programs = tuple(tuple(compiled(one) for one in flips(pattern)) for pattern in source)
+    each_order = [flips(one) for one in source] if len(source) > 1 else [orders(source[0], target[0], rule.where)]
+    programs = tuple(tuple(map(compiled, one)) for one in each_order)
     shared = tuple(sorted(set.intersection(*each))) if len(each) == 2 else ()
     symmetric = len(source) == 2 and _shape(source, shared) == _shape(source[::-1], shared)
     tensors = dict.fromkeys(word for pattern in source for word, kind in words(pattern) if kind is None)
@@ -137,6 +139,11 @@ class Match:
 class Matcher:
     """All ways of some rules, indexed.
 
+    Attributes:
+        ways: the directions of all rules.
+        index: (operator of a root, operators of what it reads) -> (position in ``ways``, output, program).
+        paired: the same, of rules of two outputs only.
+
     Example:
         >>> store = Store()
         >>> x = store.input("x", (2, 3), "float32")
@@ -149,12 +156,14 @@ class Matcher:
 
     def __init__(self, rules: Iterable[PatternRule]) -> None:
         self.ways = [way for rule in rules for way in ways(rule)]
-        self.index: dict[Key, list[tuple[int, int, Program]]] = {}
+        self.index: Index = {}
+        self.paired: Index = {}  # of rules of two outputs only
         for number, way in enumerate(self.ways):
             for output, programs in enumerate(way.programs):
                 for program in programs:
-                    self.index.setdefault(program.key, []).append((number, output, program))
-        self._kinds: dict[int, Kinds] = {}
+                    for index in (self.index, self.paired)[: len(way.programs)]:
+                        index.setdefault(program.key, []).append((number, output, program))
+        self._kinds = Kinds(Store())
 
     def matches(self, graph: Graph, only: str | None = None, touched: Collection[int] | None = None) -> Iterator[Match]:
         """All places where a rule applies.
@@ -162,21 +171,21 @@ class Matcher:
         Args:
             graph: where to look.
             only: what `Match.rule` must be; None: anything.
-            touched: nodes of which a match must contain, or read, one as its root or within two nodes below; None: all.
+            touched: nodes of which a match must contain or read one, as its root or up to three nodes below; None:
+                all matches.
         """
         store = graph.store
-        kinds = self._kinds.get(id(store))
-        if kinds is None or kinds.store is not store:
-            kinds = self._kinds[id(store)] = Kinds(store)
+        if self._kinds.store is not store:
+            self._kinds = Kinds(store)
+        kinds = self._kinds
         pairs: dict[int, tuple[list[Any], list[Any]]] = {}
         numbers = graph.nodes()
         near = None if touched is None else _near(store, numbers, touched)
         for number in numbers:
-            for position, output, program in self._programs(store, kinds, number):
+            far = near is not None and number not in near
+            for position, output, program in self._programs(store, kinds, number, far):
                 way = self.ways[position]
                 if only is not None and not only.startswith(way.name):
-                    continue
-                if near is not None and number not in near and len(way.programs) == 1:
                     continue
                 root = Value(number, program.checks[0].output)
                 found = run(program, store, kinds, root)
@@ -189,16 +198,17 @@ class Matcher:
         for position, sides in pairs.items():
             yield from joined(self.ways[position], store, sides, near, only)
 
-    def _programs(self, store: Store, kinds: Kinds, number: int) -> Iterator[tuple[int, int, Program]]:
-        node = store.nodes[number]
+    def _programs(self, store: Store, kinds: Kinds, number: int, pairs: bool) -> Iterator[tuple[int, int, Program]]:
+        """Programs that may match at a node; with ``pairs`` only of rules of two outputs: the other may be near."""
+        node, index = store.nodes[number], self.paired if pairs else self.index
         if node.dtypes[0] not in FLOATS:
             return
         for op in kinds.of(number)[1:]:
             for key in itertools.product((op,), *(kinds.of(one.node) for one in node.inputs)):
-                yield from self.index.get(key, ())
+                yield from index.get(key, ())
 
 
-def _near(store: Store, numbers: Sequence[int], touched: Collection[int], depth: int = 2) -> set[int]:
+def _near(store: Store, numbers: Sequence[int], touched: Collection[int], depth: int = 3) -> set[int]:
     """Nodes that are touched, or read within ``depth`` nodes what is."""
     found = {number: 0 for number in numbers if number in touched}
     for number in numbers:

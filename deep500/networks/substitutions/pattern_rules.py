@@ -90,7 +90,7 @@ def flips(pattern: Pattern) -> Iterator[Pattern]:
             yield [pattern[0], *given, *chosen[::-1]]
 
 
-def _renamed(sides: list[list[Pattern]], where: tuple[str, ...]) -> tuple[list[list[str]], tuple[str, ...]]:
+def renamed(sides: list[list[Pattern]], where: tuple[str, ...]) -> tuple[list[list[str]], tuple[str, ...]]:
     """Names by order of first use: tensors x1, x2, ..; parameters by the letter of their kind."""
     names: dict[str, str] = {}
     counts: dict[str, int] = {}
@@ -130,10 +130,25 @@ def canonical(
     for one, other in ((left, right), (right, left)):
         forms = [list(flips(parse(text))) for text in (*one, *other)]
         for chosen in itertools.product(*forms):
-            sides, lines = _renamed([list(chosen[: len(one)]), list(chosen[len(one) :])], where)
+            sides, lines = renamed([list(chosen[: len(one)]), list(chosen[len(one) :])], where)
             size = sum(text.count("(") for text in sides[0]) - sum(text.count("(") for text in sides[1])
             found.append((-size, tuple(sides[0]), tuple(sides[1]), _ordered(lines)))
     return min(found)[1:]
+
+
+def orders(source: Pattern, target: Pattern, where: tuple[str, ...]) -> list[Pattern]:
+    """The orders of a source side's sums and products that make different rules with the target.
+
+    Example:
+        >>> source, target = parse("(add (mul x y) (mul x z))"), parse("(mul x (add y z))")
+        >>> len(list(flips(source))), len(orders(source, target, ()))
+        (8, 4)
+    """
+    found: dict[str, Pattern] = {}
+    for one in flips(source):
+        forms = (renamed([[one], [other]], where) for other in flips(target))
+        found.setdefault(min(repr((sides, _ordered(lines))) for sides, lines in forms), one)
+    return list(found.values())
 
 
 def _ordered(lines: tuple[str, ...]) -> tuple[str, ...]:
