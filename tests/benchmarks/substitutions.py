@@ -1,6 +1,7 @@
-"""Generation and proof of substitutions: counts after every stage, CPU seconds, memory, and a peer's rules implied.
+"""E1, E5 and E6: substitutions generated, proved, and their axioms validated, beside the figures of a peer.
 
 python -m tests.benchmarks.substitutions
+python -m tests.benchmarks.substitutions --solver 60 --exhaustive --axioms
 python -m tests.benchmarks.substitutions --depth 2 --peer PATH/peer-substitutions.jsonl --rules /tmp/rules.jsonl
 
 ``--peer`` names a list of another generator's rules, one JSON object a line (source, target, outputs, provable); it is
@@ -12,13 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from deep500.networks.substitutions.generate import generate
+from deep500.networks.substitutions import experiments
 from deep500.networks.substitutions.menu import conv_parameters, size
 from deep500.networks.substitutions.patterns import rule_rewrites
 from deep500.networks.substitutions.rules import Rule, write
@@ -135,15 +135,24 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=3, help="greatest number of operators of a side")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--peer", type=Path, help="another generator's rules, to compare with")
+    parser.add_argument("--solver", type=int, default=0, metavar="N", help="give Z3 a sample of N rules as well")
+    parser.add_argument("--exhaustive", action="store_true", help="all combinations of sizes 1 to 4: minutes")
+    parser.add_argument(
+        "--axioms", action="store_true", help="redundancy, small sizes by symbols, real kernels: minutes"
+    )
     parser.add_argument("--rules", type=Path, help="where to write the rules")
     arguments = parser.parse_args()
-    start = time.process_time()
-    found = generate(arguments.depth, arguments.seed)
-    seconds, memory = time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    for stage, count in found.counts.items():
-        print(f"{stage:22} {count:10,}")
-    verdicts = Counter(rule.verdict for rule in found.open)
-    print(f"not proved: {dict(verdicts)}; CPU {seconds:.2f} s; peak memory {memory:.0f} MB")
+    generated = experiments.generation(arguments.depth, arguments.seed)
+    found, verdicts = generated.found, Counter(rule.verdict for rule in generated.found.open)
+    print(f"{generated}\nnot proved: {dict(verdicts)}\n", flush=True)
+    everything = [*found.rules, *found.multiple, *found.open]
+    print(f"{experiments.verification(everything, arguments.seed, sample=arguments.solver)}\n", flush=True)
+    print(f"{experiments.validation(arguments.exhaustive, arguments.seed)}\n", flush=True)
+    if arguments.axioms:
+        for table in (experiments.redundancy(), experiments.symbols(), experiments.real_kernels(seed=arguments.seed)):
+            print(f"{table}\n", flush=True)
+    else:
+        print("redundancy, symbols and real kernels: not measured (no --axioms)")
     if arguments.rules:
         write([*found.rules, *found.multiple], arguments.rules)
     if arguments.peer:

@@ -7,6 +7,7 @@ says 5 to 10 minutes for E1 and about 2 minutes for E5. Times are CPU seconds of
 
 from __future__ import annotations
 
+import random
 import resource
 import sys
 import time
@@ -17,11 +18,17 @@ from dataclasses import dataclass
 from deep500.networks.substitutions.axioms import axioms
 from deep500.networks.substitutions.exhaustive import exhaust
 from deep500.networks.substitutions.generate import Generated, generate
-from deep500.networks.substitutions.prove import prove
+from deep500.networks.substitutions.kernels import KernelCheck, check_kernels
+from deep500.networks.substitutions.lowering import cases
+from deep500.networks.substitutions.prove import attempts, prove
 from deep500.networks.substitutions.rules import Rule
+from deep500.networks.substitutions.solver import Solver
+from deep500.networks.substitutions.symbolic import prove_small
 from deep500.networks.substitutions.validate import Failure, validate
+from deep500.registry import backend_names, is_installed
 
 NOT_MEASURED = "not measured"
+SOLVER_LIMIT = 400_000  # Z3's resource units per goal, about 0.3 CPU seconds
 PEER_GENERATION = {"terms": "21,234,454 graphs", "rules": "820", "seconds": "96", "memory": "7,130"}
 # of the peer's 919,920 combinations 258 were tried: the serial time of all is what these took, times their share
 PEER_VALIDATION = {"combinations": "919,920", "wrong": "0 of 258 tried", "seconds": "32,000 (extrapolated)"}
@@ -92,29 +99,168 @@ class Verification:
 
     Attributes:
         verdicts: verdict -> number of rules.
-        seconds: CPU seconds of the batch.
+        seconds: CPU seconds of the batch, by equality saturation.
+        compared: rules that Z3 was given as well; 0: not measured.
+        agreeing: how many of these it proved where equality saturation did, or left open where that did.
+        solver_seconds: CPU seconds it took.
     """
 
     verdicts: dict[str, int]
     seconds: float
+    compared: int = 0
+    agreeing: int = 0
+    solver_seconds: float = 0.0
 
     def __str__(self) -> str:
         rows: list[tuple[object, ...]] = [
-            (verdict, self.verdicts.get(verdict, 0)) for verdict in ("proved", "refuted", "unknown")
+            (verdict, self.verdicts.get(verdict, 0), peer)
+            for verdict, peer in (("proved", "777 of 820"), ("refuted", "0"), ("unknown", "43"))
         ]
-        rows.append(("CPU s", f"{self.seconds:.2f}"))
-        return table(("E5", "rules"), rows)
+        rows.append(("CPU s, all at once", f"{self.seconds:.2f}", ""))
+        rows.append(("given to Z3 as well", self.compared or NOT_MEASURED, "820"))
+        if self.compared:
+            rows.append(("same verdict by Z3", self.agreeing, ""))
+            rows.append(("CPU s, Z3", f"{self.solver_seconds:.2f}", "127"))
+        return table(("E5", "here", "TASO"), rows)
 
 
-def verification(rules: Sequence[Rule], seed: int = 0) -> Verification:
+def verification(rules: Sequence[Rule], seed: int = 0, sample: int = 0, limit: int = SOLVER_LIMIT) -> Verification:
     """E5: prove rules from the axioms, whatever verdict they carry.
 
+    Args:
+        rules: what is to be proved.
+        seed: of the values that refute, and of the sample.
+        sample: how many rules Z3 is given as well, drawn at random; more than there are: all.
+        limit: Z3's resource units per output.
+
     Raises:
-        MissingEngine: egglog is not installed.
+        MissingEngine: egglog, or Z3 if asked for, is not installed.
     """
     start = time.process_time()
     decided = prove(rules, seed)
-    return Verification(dict(Counter(rule.verdict for rule in decided)), time.process_time() - start)
+    seconds, verdicts = time.process_time() - start, dict(Counter(rule.verdict for rule in decided))
+    if not sample:
+        return Verification(verdicts, seconds)
+    chosen = random.Random(seed).sample(decided, min(sample, len(decided)))
+    start = time.process_time()
+    found = attempts(chosen, Solver(), limit)
+    same = sum(one.proved == (rule.verdict == "proved") for rule, one in zip(chosen, found, strict=True))
+    return Verification(verdicts, seconds, len(chosen), same, time.process_time() - start)
+
+
+@dataclass(frozen=True)
+class Redundancy:
+    """E6: which axioms follow from the others.
+
+    Attributes:
+        tried: number of axioms.
+        redundant: axioms that Z3 proves from all others, each by itself.
+        seconds: CPU seconds.
+    """
+
+    tried: int
+    redundant: tuple[str, ...]
+    seconds: float
+
+    def __str__(self) -> str:
+        rows = [
+            ("axioms", self.tried, "44"),
+            ("follow from the others", len(self.redundant), "0"),
+            ("CPU s", f"{self.seconds:.2f}", "106"),
+            *((f"follows: {name}", "", "") for name in self.redundant),
+        ]
+        return table(("E6, redundancy", "here", "TASO"), rows)
+
+
+def redundancy(limit: int = SOLVER_LIMIT) -> Redundancy:
+    """E6: try to prove every axiom from the others by Z3. Some are meant to follow: provers need them spelled out.
+
+    Raises:
+        MissingEngine: Z3 is not installed.
+    """
+    start, known = time.process_time(), axioms()
+    found = [
+        one.name for one in known if Solver(other for other in known if other is not one).prove_axiom(one, limit).proved
+    ]
+    return Redundancy(len(known), tuple(found), time.process_time() - start)
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """E6: the axioms for small sizes with a symbol for every element.
+
+    Attributes:
+        combinations, tried, undecided: of all axioms together, as in `symbolic.Proved`.
+        failures: axiom -> the first combination for which its sides differ.
+        seconds: CPU seconds.
+    """
+
+    combinations: int
+    tried: int
+    undecided: int
+    failures: dict[str, Failure]
+    seconds: float
+
+    def __str__(self) -> str:
+        rows = [
+            ("combinations of sizes 1 and 2", f"{self.combinations:,}", "18,212"),
+            ("tried", f"{self.tried:,}", "845"),
+            ("not decided", self.undecided, "0"),
+            ("wrong", len(self.failures), "0"),
+            ("CPU s", f"{self.seconds:.2f}", "62 (all, extrapolated)"),
+        ]
+        return table(("E6, symbols", "here", "TASO"), rows)
+
+
+def symbols(sample: int | None = None, seed: int = 0) -> Symbols:
+    """E6: prove every axiom for all combinations of the sizes 1 and 2, or for ``sample`` of each, by Z3.
+
+    Raises:
+        MissingEngine: Z3 is not installed.
+    """
+    start = time.process_time()
+    found = {axiom.name: prove_small(axiom, sample=sample, seed=seed) for axiom in axioms()}
+    sums = (sum(getattr(one, name) for one in found.values()) for name in ("combinations", "tried", "undecided"))
+    failures = {name: one.failure for name, one in found.items() if one.failure}
+    return Symbols(*sums, failures, time.process_time() - start)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """E6: the axioms with the real kernels of backends.
+
+    Attributes:
+        checks: one per backend and dtype.
+    """
+
+    checks: tuple[KernelCheck, ...]
+
+    def __str__(self) -> str:
+        rows = [
+            (f"{one.backend} {one.dtype}", one.cases, len(one.differences), len(one.refused), f"{one.worst:.2f}",
+             f"{one.seconds:.1f}")
+            for one in self.checks
+        ]  # fmt: skip
+        return table(("E6, real kernels", "cases", "differ", "refused", "worst / tolerance", "s"), rows)
+
+
+def real_kernels(
+    backends: Sequence[str] | None = None, dtypes: Sequence[str] = ("float32", "float64"), count: int = 3, seed: int = 0
+) -> Kernels:
+    """E6: run both sides of every axiom on backends, for ``count`` random choices of sizes each.
+
+    Args:
+        backends: names; all installed ones without it.
+        dtypes: of the values.
+        count: choices of sizes per axiom.
+        seed: of sizes and values.
+
+    Raises:
+        MissingBackend: a backend that was named is not installed.
+    """
+    names = [name for name in backend_names() if is_installed(name)] if backends is None else backends
+    chosen = [case for axiom in axioms() for case in cases(axiom, count, seed)]
+    return Kernels(tuple(check_kernels(name, chosen, dtype) for name in names for dtype in dtypes))
 
 
 @dataclass(frozen=True)

@@ -132,22 +132,29 @@ class Solver:
 
         Where a side is a variable, what must be present triggers instead.
         """
-        pairs = ((axiom.left, axiom.right), (axiom.right, axiom.left))
-        found = [self._direction(parse(left), parse(right), axiom.where) for left, right in pairs]
-        if axiom.present:
-            names: dict[str, Any] = {}
-            trigger = self.expression(parse(axiom.present), names)
-            bound = list(names.values())
-            left, right = (self.expression(parse(one), names) for one in (axiom.left, axiom.right))
-            found.append(self.z3.ForAll(bound, left == right, patterns=[trigger]))
-        return [one for one in found if one is not None]
+        left, right = parse(axiom.left), parse(axiom.right)
+        both = [self._direction(left, right, axiom.where), self._direction(right, left, axiom.where, axiom.present)]
+        return [one for one in both if one is not None]
 
-    def _direction(self, left: Pattern, right: Pattern, where: Sequence[str]) -> Any | None:
-        if isinstance(left, str):  # a variable triggers nowhere
+    def _direction(self, left: Pattern, right: Pattern, where: Sequence[str], present: str = "") -> Any | None:
+        if isinstance(left, str) and not present:  # a variable triggers nowhere
             return None
         names: dict[str, Any] = {}
-        trigger = self.expression(left, names)
-        bound, conditions = list(names.values()), []
+        triggers = [self.expression(one, names) for one in [left] * (not isinstance(left, str))]
+        triggers += [self.expression(parse(present), names)] if present else []
+        source = self.expression(left, names)
+        bound = list(names.values())
+        conditions = self._conditions(where, names)
+        known = set(names)
+        equation = source == self.expression(right, names)
+        if set(names) != known:
+            return None
+        body = self.z3.Implies(self.z3.And(*conditions), equation) if conditions else equation
+        return self.z3.ForAll(bound, body, patterns=[self.z3.MultiPattern(*triggers)])
+
+    def _conditions(self, where: Sequence[str], names: dict[str, Any]) -> list[Any]:
+        """Conditions on names that are known; ``names`` gains the others that are defined."""
+        conditions = []
         for name, body in ((part.strip() for part in line.split("=", 1)) for line in where):
             if not set(_words(body)) <= set(names):
                 continue
@@ -156,12 +163,7 @@ class Solver:
                 conditions.append(names[name] == value)
             else:
                 names[name] = value
-        known = set(names)
-        equation = trigger == self.expression(right, names)
-        if set(names) != known:
-            return None
-        body = self.z3.Implies(self.z3.And(*conditions), equation) if conditions else equation
-        return self.z3.ForAll(bound, body, patterns=[trigger])
+        return conditions
 
     def prove(self, goal: Goal, limit: int = LIMIT) -> Attempt:
         """Try to prove two terms equal.
@@ -176,6 +178,30 @@ class Solver:
         facts: list[Any] = []
         known: dict[Expression, tuple[Any, Type]] = {}
         left, right = (self._term(one, facts, known)[0] for one in goal)
+        return self._decide(facts, left, right, limit)
+
+    def prove_axiom(self, axiom: Axiom, limit: int = LIMIT) -> Attempt:
+        """Try to prove an axiom from those that this solver holds, for arbitrary terms and sizes that meet its
+        conditions: cuts are the sizes that its concatenations show. Of matrices the double transposes are at hand:
+        proofs go through them, and no trigger makes them.
+        """
+        names: dict[str, Any] = {}
+        left, right = (self.expression(parse(one), names) for one in (axiom.left, axiom.right))
+        cuts = {line for one in (axiom.left, axiom.right) for line in cut_sizes(parse(one))}
+        facts = self._conditions([*sorted(cuts), *axiom.where], names)
+        if "(matmul " in axiom.left or "(transpose " in axiom.left:
+            seen = self.z3.Function("seen", self.tensor, self.z3.BoolSort(self.context))
+            swap, twice = self._literal('"1,0"'), self.functions["transpose"]
+            facts += [seen(twice(swap, twice(swap, one))) for one in self._parts([left, right])]
+        return self._decide(facts, left, right, limit)
+
+    def _parts(self, terms: Iterable[Any]) -> list[Any]:
+        """Tensors that terms are made of, themselves among them."""
+        found = {one for one in terms if one.sort() == self.tensor}
+        inner = [child for one in found for child in one.children()]
+        return [*found, *(self._parts(inner) if inner else [])]
+
+    def _decide(self, facts: list[Any], left: Any, right: Any, limit: int) -> Attempt:
         solver, negated = self._solver(limit), self.z3.Bool("negated", self.context)
         solver.add(*self.axioms, *facts, self.z3.Implies(negated, left != right))
         start = time.process_time()
@@ -210,6 +236,23 @@ class Solver:
             facts.append(size == self.z3.IntVal(pack(tuple(shape[axis] for shape in type_)), self.context))
         known[term] = (found, type_)
         return known[term]
+
+
+def cut_sizes(pattern: Pattern) -> list[str]:
+    """Definitions of where concatenations of a pattern are cut.
+
+    Example:
+        >>> cut_sizes(parse("(concat 1 p (concat 1 q x y) z)"))
+        ['p = size (concat 1 q x y) 1', 'q = size x 1']
+    """
+    if isinstance(pattern, str):
+        return []
+    own = [f"{pattern[2]} = size {_text(pattern[3])} {pattern[1]}"] if pattern[0] == "concat" else []
+    return own + [line for one in pattern[1:] for line in cut_sizes(one)]
+
+
+def _text(pattern: Pattern) -> str:
+    return pattern if isinstance(pattern, str) else f"({' '.join(map(_text, pattern))})"
 
 
 def _words(body: str) -> list[str]:

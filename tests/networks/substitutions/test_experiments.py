@@ -36,3 +36,24 @@ def test_generation_counts_what_it_found() -> None:
     assert f"{found.found.counts['terms']:,}" in str(found) and experiments.NOT_MEASURED in str(found)
     verdicts = experiments.verification([*found.found.rules, *found.found.open])
     assert verdicts.verdicts.get("proved", 0) >= len(found.found.rules) > 0
+
+
+def test_both_provers_and_what_follows_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")
+    pytest.importorskip("z3", reason="an extra: pip install 'deep500[substitutions]'")
+    found = experiments.generation(depth=1)
+    both = experiments.verification(found.found.rules, sample=4)
+    assert both.compared == both.agreeing == 4 and "same verdict by Z3" in str(both)
+    assert experiments.NOT_MEASURED in str(experiments.verification(found.found.rules))
+    names = ("24 ", "28 ", "29 ", "30 ", "33 ", "sum matmul")
+    monkeypatch.setattr(experiments, "axioms", lambda: [one for one in real if one.name.startswith(names)])
+    left = experiments.redundancy()
+    assert left.redundant == ("28 matmul sum", "sum matmul") and left.tried == 6
+    small = experiments.symbols(sample=2)
+    assert small.tried == 12 and small.undecided == 0 and not small.failures
+
+
+def test_kernels_of_a_backend_are_one_row_each() -> None:
+    found = experiments.real_kernels(["reference"], count=1)
+    assert [(one.backend, one.dtype) for one in found.checks] == [("reference", "float32"), ("reference", "float64")]
+    assert len(str(found).splitlines()) == 3 and not any(one.differences or one.refused for one in found.checks)

@@ -101,6 +101,15 @@ def test_axioms_that_contradict_themselves_prove_nothing() -> None:
     assert not found.proved and found.reason == "contradiction"
 
 
+def test_an_axiom_that_others_imply_is_found_and_no_other() -> None:
+    known = {axiom.name: axiom for axiom in axioms()}
+    left = known["sum matmul"]
+    names = ("28 matmul sum", "29 transpose twice", "30 transpose of product", "33 transpose sum")
+    assert Solver([known[name] for name in names]).prove_axiom(left, LIMIT).proved
+    for absent in names:
+        assert not Solver([known[name] for name in names if name != absent]).prove_axiom(left, 20_000).proved
+
+
 def test_both_provers_agree_on_generated_rules(whole: Solver) -> None:
     pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")
     rules = Candidates(Enumeration(2, 0, {"x": 2, "w": 2, "i": 2, "a": 2, "s": 1})).rules
