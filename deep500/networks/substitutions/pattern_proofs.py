@@ -85,10 +85,6 @@ def proved(
 
     Raises:
         MissingEngine: egglog is not installed.
-
-    Example:
-        >>> proved([PatternRule(("(unary f (transpose t x))",), ("(transpose t (unary f x))",))])  # doctest: +SKIP
-        [True]
     """
     by, left = rewrites(axioms()) if by is None else by, list(range(len(rules)))
     for batch, iterations in stages:

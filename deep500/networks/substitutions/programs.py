@@ -57,6 +57,7 @@ def compiled(pattern: Pattern) -> Program:
     """Compile a pattern whose operands are in a given order.
 
     Example:
+        >>> from deep500.networks.substitutions.validate import parse
         >>> compiled(parse("(add (matmul x y) z)")).key
         ('add', 'matmul', None)
     """
