@@ -49,7 +49,12 @@ class Unit:
 
 
 class Units:
-    """The units of one graph; iterate over it.
+    """The units of one graph, or of a part of it; iterate over it.
+
+    Args:
+        graph: what is to be written.
+        numbers: nodes, ascending; all of the graph's if None.
+        users: readers of every value, as `Graph.users` gives them.
 
     Example:
         >>> from deep500.networks.substitutions.graph.store import Store
@@ -62,14 +67,15 @@ class Units:
         ['gemm']
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, numbers: Sequence[int] | None = None, users: Users | None = None) -> None:
         self.graph, self.store = graph, graph.store
-        self.users: Users = graph.users()
+        self.numbers = graph.nodes() if numbers is None else numbers
+        self.users: Users = graph.users() if users is None else users
 
     def __iter__(self) -> Iterator[Unit]:
         covered: set[int] = set()
         found: list[Unit] = []
-        for number in reversed(self.graph.nodes()):
+        for number in reversed(self.numbers):
             node = self.store.nodes[number]
             if number in covered or node.constant or node.op == INPUT:
                 continue
@@ -83,7 +89,8 @@ class Units:
     # -- what belongs together --------------------------------------------------------------------------------------
     def alone(self, value: Value) -> bool:
         """Whether a value has one reader and is no output."""
-        return len(self.users[value]) == 1 and self.users[value] != [-1]
+        readers = self.users.get(value, ())
+        return len(readers) == 1 and readers[0] != -1
 
     def plain(self, number: int, node: Node) -> Unit | None:
         """A unit of one node."""
@@ -123,7 +130,7 @@ class Units:
 
     def transpose(self, number: int, node: Node) -> Unit | None:
         """Nothing where only products read it: they take it in."""
-        readers = [self.store.nodes[one] if one >= 0 else None for one in self.users[Value(number)]]
+        readers = [self.store.nodes[one] if one >= 0 else None for one in self.users.get(Value(number), ())]
         taken = all(one is not None and one.op == "matmul" and len(one.shapes[0]) == 2 for one in readers)
         return None if taken and len(node.shapes[0]) == 2 else self.plain(number, node)
 

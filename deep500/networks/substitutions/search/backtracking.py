@@ -5,24 +5,29 @@ times the best so far joins the queue. With alpha 1 the search only descends; a 
 
 Moves are single applications and groups of them (`groups`). Two things make the search quick on networks of many equal
 layers. Moves that lower the cost are also made one after the other as far as they leave each other's places alone. And
-a move whose surroundings look like those of one that was priced before is taken to change the cost by as much; it is
-made, and priced itself, only when its turn comes.
+a move is priced by what it changes around its place (`local`); the graph is made, and priced itself, only when its turn
+comes.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from deep500.networks.substitutions.graph.store import Graph, Value
+from deep500.networks.substitutions.graph.units import Unit
 from deep500.networks.substitutions.search.groups import Group, follow, groups
+from deep500.networks.substitutions.search.local import Surroundings
 from deep500.networks.substitutions.search.moves import Match, Matcher, Saturated, Step, apply, place
+from deep500.networks.substitutions.specification import ShapeMismatch
 
 Move = Match | Group
+WIDTH = 100  # successors of one state that are kept
 GROWTH = 2  # a state may have this many times the nodes of the first one
 
 
@@ -31,6 +36,10 @@ class Pricing(Protocol):
 
     def total(self, graph: Graph) -> float:
         """Seconds of a graph."""
+        ...
+
+    def unit(self, graph: Graph, unit: Unit) -> float:
+        """Seconds of one unit."""
         ...
 
 
@@ -127,28 +136,29 @@ class Backtracking:
         self, state: State, found: Found, late: Callable[[], bool], largest: int
     ) -> list[tuple[float, State, Move | None]]:
         """States to come: (price, state, move that is still to be made in it)."""
-        users = state.graph.users()
-        moves: list[tuple[Any, Move]] = []
+        around = Surroundings(state.graph, self.cost)
         matches = list(itertools.takewhile(lambda _: not late(), self.matcher.matches(state.graph)))
-        looks = [surroundings(state.graph, match, users) for match in matches]
-        moves += [(look, match) for look, match in zip(looks, matches, strict=True)]
-        known = {id(match): look for match, look in zip(matches, looks, strict=True)}
+        changes = [_change(around, match) for match in itertools.takewhile(lambda _: not late(), matches)]
+        moves: list[tuple[float, Move]] = list(zip(changes, matches, strict=False))
         for group, members in groups(matches).items():
-            moves.append((("group", *sorted(map(repr, (known[id(one)] for one in members)))), group))
-        new, better = [], []
-        for look, move in moves:
+            if late():
+                break
+            if len(members[0].sites) == 1:
+                moves.append((_change(around, *members), group))
+                continue
+            known = [_change(around, one) for one in members]
+            look = (group.rule, *sorted(f"{change:.3e}" for change in known))
             if look not in self._changes:
-                if late():
-                    break
-                made = self._make(state, move, largest, found)
-                self._changes[look] = float("inf") if made is None else made.cost - state.cost
-            price = state.cost + self._changes[look]
-            if price < state.cost:
-                better.append((price, move))
-            if price < self.alpha * found.best[0].cost:
-                new.append((price, state, move))
-        better.sort(key=lambda one: one[0])
-        together = self._together(state, [move for _, move in better], late, largest, found)
+                made = self._make(state, group, largest, found)
+                self._changes[look] = math.inf if made is None else made.cost - state.cost
+            moves.append((self._changes[look], group))
+        moves.sort(key=lambda one: one[0])
+        better = [move for change, move in moves if change < 0]
+        limit = self.alpha * found.best[0].cost
+        new: list[tuple[float, State, Move | None]] = [
+            (state.cost + change, state, move) for change, move in moves[:WIDTH] if state.cost + change < limit
+        ]
+        together = self._together(state, better, late, largest, found)
         return [*new, *([(together.cost, together, None)] if together else [])]
 
     def _make(self, state: State, move: Move, largest: int, found: Found) -> State | None:
@@ -192,26 +202,16 @@ class Backtracking:
         return None if reached is state else reached
 
 
-def surroundings(graph: Graph, match: Match, users: dict[Value, list[int]]) -> Any:
-    """What the change of cost by a move depends on: what it replaces and reads, and who else reads that."""
-    store = graph.store
-
-    def look(value: Value, depth: int) -> Any:
-        node = store.node(value)
-        readers = tuple(
-            sorted((store.nodes[n].op, store.nodes[n].parameters) if n >= 0 else ("", ()) for n in users.get(value, ()))
-        )
-        inner = tuple(look(one, depth - 1) for one in node.inputs) if depth and not node.constant else len(node.inputs)
-        return (
-            node.op,
-            node.parameters if node.inputs else (),
-            node.shapes,
-            node.constant,
-            value.output,
-            readers,
-            inner,
-        )
-
-    values = (*match.sites, *match.bound)
-    equal = tuple(values.index(one) for one in values)
-    return match.rule, equal, tuple(look(one, 2) for one in match.sites), tuple(look(one, 0) for one in match.bound)
+def _change(around: Surroundings, *matches: Match) -> float:
+    """What moves change that are made at once, as far as they can be."""
+    mapping, bound = dict[Value, Value](), set[Value]()
+    for match in matches:
+        try:
+            mapping.update(match.build())
+        except ShapeMismatch:
+            continue
+        bound.update(match.bound)
+    try:
+        return around.change(mapping, bound - mapping.keys()) if mapping else math.inf
+    except ShapeMismatch:
+        return math.inf

@@ -173,8 +173,10 @@ class _Growth:
     def _matches(self) -> Iterator[Match]:
         pairs: dict[int, tuple[list[Any], list[Any]]] = {}
         roots: dict[str, list[tuple[int, int, Program]]] = {}
-        for key, programs in self.matcher.index.items():
-            roots.setdefault(str(key[0]), []).extend(programs)
+        for position, way in enumerate(self.matcher.ways):
+            for output, programs in enumerate(way.programs):
+                for program in programs:
+                    roots.setdefault(str(program.key[0]), []).append((position, output, program))
         for number in sorted(self.classes.nodes):
             if not self.graph.store.nodes[number].dtypes[0].startswith("float"):
                 continue
