@@ -32,7 +32,9 @@ CHUNK = 2_000_000  # elements evaluated at a time: bounds the memory of the last
 
 @dataclass
 class Block:
-    """Terms of one level and type: their numbers, and their values in every world."""
+    """Terms of one level and type: their numbers, and their values in every world, kept as float32: residues below
+    2**24 are exact in it, and they are most of the memory.
+    """
 
     type: Type
     numbers: Array
@@ -163,7 +165,10 @@ class Enumeration:
             else:
                 spans = range(0, len(first), step)
                 operands = (
-                    [block.values[world][pick[s : s + step]] for block, pick in zip(blocks, picks, strict=True)]
+                    [
+                        block.values[world][pick[s : s + step]].astype(np.float64)
+                        for block, pick in zip(blocks, picks, strict=True)
+                    ]
                     for s in spans
                 )
                 parts = [self._evaluate(call, world, one) for one in operands] if not last else []
@@ -211,7 +216,9 @@ class Enumeration:
         self.levels.append([])
         for type_, parts in by_type.items():
             numbers = np.concatenate([part[0] for part in parts])
-            values = [np.concatenate([part[1][w] for part in parts]) for w in range(len(self.worlds))]
+            values = [
+                np.concatenate([part[1][w] for part in parts]).astype(np.float32) for w in range(len(self.worlds))
+            ]
             block = Block(type_, numbers, values)
             self.levels[-1].append(block)
             for position, number in enumerate(numbers):
@@ -245,7 +252,9 @@ class Enumeration:
             blocks = [self._where[side[0]][0] for side in sides]
             picks = [np.array([self._where[one][1] for one in side]) for side in sides]
             for world in range(len(self.worlds)):
-                operands = [block.values[world][pick] for block, pick in zip(blocks, picks, strict=True)]
+                operands = [
+                    block.values[world][pick].astype(np.float64) for block, pick in zip(blocks, picks, strict=True)
+                ]
                 values = self._evaluate(call, world, operands)
                 found[world, positions] = self._hash(values, call.type)
         return found

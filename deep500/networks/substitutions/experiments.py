@@ -220,9 +220,13 @@ def symbols(sample: int | None = None, seed: int = 0) -> Symbols:
     """
     start = time.process_time()
     found = {axiom.name: prove_small(axiom, sample=sample, seed=seed) for axiom in axioms()}
-    sums = (sum(getattr(one, name) for one in found.values()) for name in ("combinations", "tried", "undecided"))
-    failures = {name: one.failure for name, one in found.items() if one.failure}
-    return Symbols(*sums, failures, time.process_time() - start)
+    return Symbols(
+        sum(one.combinations for one in found.values()),
+        sum(one.tried for one in found.values()),
+        sum(one.undecided for one in found.values()),
+        {name: one.failure for name, one in found.items() if one.failure},
+        time.process_time() - start,
+    )
 
 
 @dataclass(frozen=True)
