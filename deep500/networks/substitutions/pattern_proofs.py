@@ -27,8 +27,8 @@ class _Ground:
         self.random = random.Random(rule.id)
         self.values: dict[str, int] = {}
 
-    def load(self) -> list[str]:
-        """egglog rules that load its goals; numbered from ``number``."""
+    def load(self, side: int | None = None) -> list[str]:
+        """egglog rules that load its goals, numbered from ``number``; with ``side`` that side first, both late."""
         facts = []
         for line in self.rule.where[::-1]:
             name, body = (part.strip() for part in line.split("=", 1))
@@ -46,12 +46,14 @@ class _Ground:
             if body.startswith("size"):
                 _, term, axis = parse(f"({body})")
                 facts.append(f"(set (size {self.text(term)} {self.integer(axis)}) {self.integer(name)})")
-        pairs = zip(self.rule.left, self.rule.right, strict=True)
-        return [
-            f"(rule () ({' '.join(facts)} (goal {self.number + n} {self.text(parse(a))} {self.text(parse(b))})) "
-            ":ruleset load)"
-            for n, (a, b) in enumerate(pairs)
-        ]
+        pairs = enumerate(zip(self.rule.left, self.rule.right, strict=True), self.number)
+        goals = [(n, self.text(parse(a)), self.text(parse(b))) for n, (a, b) in pairs]
+        known = " ".join(facts)
+        if side is None:
+            return [f"(rule () ({known} (goal {n} {a} {b})) :ruleset load)" for n, a, b in goals]
+        start = [(a, b)[side] for _, a, b in goals]
+        starts = [f"(rule () ({known} (start {text})) :ruleset load)" for text in start]
+        return [*starts, *(f"(rule () ((goal {n} {a} {b})) :ruleset late)" for n, a, b in goals)]
 
     def integer(self, word: str) -> int:
         if word.lstrip("-").isdigit():
@@ -111,24 +113,41 @@ def ways_determined(rule: PatternRule) -> list[bool]:
 
 
 def independent(rules: Sequence[PatternRule]) -> list[PatternRule]:
-    """Leave out what one application of a kept rule does as well, the most general first.
+    """Leave out what one application of a kept rule does as well in the same directions, the most general first.
 
-    What applies both ways is only replaced by what does so too, and a rule of two outputs only by such a rule: two
-    rules of one output would do its work in two steps, of which the first may cost more than the rule saves.
+    A rule of two outputs is only replaced by such a rule: two rules of one output would do its work in two steps, of
+    which the first may cost more than the rule saves. One whose two outputs are one value goes.
 
     Raises:
         MissingEngine: egglog is not installed.
     """
     kept: list[PatternRule] = []
-    for outputs, two_way in ((1, True), (1, False), (2, True), (2, False)):
-        some = [rule for rule in rules if len(rule.left) == outputs and all(ways_determined(rule)) == two_way]
-        some = [rule for rule in some if len(set(rule.left)) == outputs == len(set(rule.right))]
+    for outputs in (1, 2):
+        some = [rule for rule in rules if len(set(rule.left)) == outputs == len(set(rule.right))]
         for key in sorted({_rank(rule) for rule in some}):
             left = sorted((rule for rule in some if _rank(rule) == key), key=lambda rule: rule.id)
-            by = dict.fromkeys(text for rule in kept if len(rule.left) == outputs for text in _steps(rule))
-            known = proved(left, ((1000, 1),), list(by))
-            kept += [rule for rule, follows in zip(left, known, strict=True) if not follows]
+            by = list(dict.fromkeys(text for rule in kept if len(rule.left) == outputs for text in _steps(rule)))
+            reached = [_reached(left, side, by) for side in (0, 1)]
+            for n, rule in enumerate(left):
+                ways = [side for side, possible in enumerate(ways_determined(rule)) if possible]
+                if not all(reached[side][n] for side in ways):
+                    kept.append(rule)
     return kept
+
+
+def _reached(rules: Sequence[PatternRule], side: int, by: Sequence[str]) -> list[bool]:
+    """For every rule, whether one application each at some places of one side gives the other."""
+    loads: list[str] = []
+    owners: list[int] = []
+    for n, rule in enumerate(rules):
+        loads += _Ground(len(owners), rule).load(side)
+        owners += [n] * len(rule.left)
+    found = saturate_loaded(
+        [text for text in loads if text.endswith("load)")], by, 1,
+        late=[text for text in loads if text.endswith("late)")],
+    )  # fmt: skip
+    missing = {n for n, iteration in zip(owners, found, strict=True) if iteration is None}
+    return [n not in missing for n in range(len(rules))]
 
 
 def _rank(rule: PatternRule) -> tuple[int, int]:

@@ -25,8 +25,10 @@ LANGUAGE = """
   (avgpool String String String String T) (maxpool String String String T) (batchnorm String T T T T T)
   (ones String) (identity String) (pool_kernel String) (identity_kernel String))
 (relation goal (i64 T T))
+(relation start (T))
 (relation proved (i64))
 (ruleset load)
+(ruleset late)
 (ruleset goals)
 (rule ((goal n x x)) ((proved n)) :ruleset goals)
 (function size (T i64) i64 :merge old)
@@ -126,17 +128,22 @@ def saturate(
 
 
 def saturate_loaded(
-    loads: Sequence[str], rules: Sequence[str], iterations: int = 5, limit: int = 2_000_000
+    loads: Sequence[str], rules: Sequence[str], iterations: int = 5, limit: int = 2_000_000, late: Sequence[str] = ()
 ) -> list[int | None]:
-    """As `saturate`, for goals in egglog's language: rules without premises that make ``(goal number left right)``."""
+    """As `saturate`, for goals in egglog's language: rules without premises that make ``(goal number left right)``.
+
+    What is ``late`` is loaded (ruleset ``late``) after the iterations: terms that may be met and not be started from.
+    """
     graph = engine()
     run = lambda text: graph.run_program(*graph.parse_program(text))  # noqa: E731
-    for text in (LANGUAGE, *rules, *loads, "(run load 1)"):
+    for text in (LANGUAGE, *rules, *loads, *late, "(run load 1)"):
         run(text)  # one by one: the parser's time grows with the square of a text's length
-    found: list[int | None] = [None] * len(loads)
+    found: list[int | None] = [None] * max(len(loads), len(late))
     for iteration in range(iterations + 1):
         if iteration:
             run("(run-schedule (saturate (run sizes)) (run))")
+        if iteration == iterations:
+            run("(run late 1)")
         run("(run goals 1)")
         for number in _proved(run):
             if found[number] is None:
