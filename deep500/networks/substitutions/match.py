@@ -51,6 +51,12 @@ class Way:
     chosen: tuple[str, ...]
 
     @property
+    def common(self) -> tuple[int, ...]:
+        """Positions in ``tensors`` of those that every output of the source side is made from."""
+        single = len(self.programs) == 1
+        return tuple(n for n, tensor in enumerate(self.tensors) if single or tensor in self.shared)
+
+    @property
     def name(self) -> str:
         """The rule's id and its direction: ``>`` from left to right."""
         return f"{self.rule.id}{'<' if self.reverse else '>'}"
@@ -120,6 +126,11 @@ class Match:
         """The values that the rule's variables stand for, in the order of the variables."""
         return tuple(self.bindings[name] for name in self.way.tensors)
 
+    @property
+    def shared(self) -> tuple[int, ...]:
+        """Positions in ``bound`` of the variables that every output of the rule is made from."""
+        return self.way.common
+
     def build(self) -> dict[Value, Value]:
         """Make the other side in the store: site -> its replacement.
 
@@ -158,10 +169,12 @@ class Matcher:
         self.ways = [way for rule in rules for way in ways(rule)]
         self.index: Index = {}
         self.paired: Index = {}  # of rules of two outputs only
+        self.single: dict[str, Index] = {}  # of every way by its name
         for number, way in enumerate(self.ways):
+            own = self.single.setdefault(way.name, {})
             for output, programs in enumerate(way.programs):
                 for program in programs:
-                    for index in (self.index, self.paired)[: len(way.programs)]:
+                    for index in (own, self.index, self.paired)[: len(way.programs) + 1]:
                         index.setdefault(program.key, []).append((number, output, program))
         self._kinds = Kinds(Store())
 
@@ -181,12 +194,11 @@ class Matcher:
         pairs: dict[int, tuple[list[Any], list[Any]]] = {}
         numbers = graph.nodes()
         near = None if touched is None else _near(store, numbers, touched)
+        whole = self.index if only is None else self.single.get(only.split(" ")[0], {})
         for number in numbers:
             far = near is not None and number not in near
-            for position, output, program in self._programs(store, kinds, number, far):
+            for position, output, program in self._programs(store, kinds, number, self.paired if far else whole):
                 way = self.ways[position]
-                if only is not None and not only.startswith(way.name):
-                    continue
                 root = Value(number, program.checks[0].output)
                 found = run(program, store, kinds, root)
                 if found is None:
@@ -198,9 +210,9 @@ class Matcher:
         for position, sides in pairs.items():
             yield from joined(self.ways[position], store, sides, near, only)
 
-    def _programs(self, store: Store, kinds: Kinds, number: int, pairs: bool) -> Iterator[tuple[int, int, Program]]:
-        """Programs that may match at a node; with ``pairs`` only of rules of two outputs: the other may be near."""
-        node, index = store.nodes[number], self.paired if pairs else self.index
+    def _programs(self, store: Store, kinds: Kinds, number: int, index: Index) -> Iterator[tuple[int, int, Program]]:
+        """Programs of an index that may match at a node."""
+        node = store.nodes[number]
         if node.dtypes[0] not in FLOATS:
             return
         for op in kinds.of(number)[1:]:
@@ -229,12 +241,21 @@ def chosen(way: Way, store: Store, sites: tuple[Value, ...], found: Bindings, on
 def joined(
     way: Way, store: Store, sides: tuple[list[Any], list[Any]], near: set[int] | None, only: str | None
 ) -> Iterator[Match]:
-    """Matches of a rule of two outputs: pairs that agree on the names both patterns use."""
+    """Matches of a rule of two outputs: pairs that agree on the names both patterns use.
+
+    Where they use none, any two places would do; only those count whose first operands come from one node, such as the
+    parts of one split.
+    """
+
+    def common(root: Value, found: Bindings) -> tuple[Any, ...]:
+        shared = tuple(found[name] for name in way.shared)
+        return shared if any(name in way.tensors for name in way.shared) else (*shared, store.node(root).inputs[0].node)
+
     index: dict[tuple[Any, ...], list[tuple[Value, Bindings]]] = {}
     for root, found in sides[1]:
-        index.setdefault(tuple(found[name] for name in way.shared), []).append((root, found))
+        index.setdefault(common(root, found), []).append((root, found))
     for root, found in sides[0]:
-        for other, more in index.get(tuple(found[name] for name in way.shared), ()):
+        for other, more in index.get(common(root, found), ()):
             if root == other or (way.symmetric and only is None and other < root):
                 continue
             if near is not None and root.node not in near and other.node not in near:

@@ -39,7 +39,8 @@ def groups(matches: Sequence[Match]) -> dict[Group, list[Match]]:
     """Groups of two or more matches; of groups with the same matches the first."""
     found: dict[Group, list[Match]] = {}
     for match in matches:
-        for position, value in enumerate(match.bound):
+        for position in match.shared:
+            value = match.bound[position]
             found.setdefault(Group(match.rule, position, value), []).append(match)
     known: set[tuple[str, tuple[tuple[Value, ...], ...]]] = set()
     chosen = {}

@@ -58,6 +58,11 @@ class Match(Protocol):
         """The values that the rule's variables stand for, in the order of the variables."""
         ...
 
+    @property
+    def shared(self) -> tuple[int, ...]:
+        """Positions in ``bound`` of the variables that every output of the rule is made from."""
+        ...
+
     def build(self) -> dict[Value, Value]:
         """Make the other side; old value -> new one. Raises `ShapeMismatch` where that cannot be."""
         ...
