@@ -34,6 +34,8 @@ from recipes.graph_substitutions_experiments.timing import CLOCKS
 EXPERIMENTS = ("E1", "E5", "E6", "E2", "E3", "E4")
 BACKENDS = ("pytorch", "onnxruntime", "reference")
 """By default, as far as they are installed."""
+DRY = ("nasrnn-64", "resnext50", "bert", "repvgg-4")
+"""Networks of a dry run."""
 COMPILED = "nasrnn-64"
 """The one network that torch.compile takes on in a dry run."""
 
@@ -44,10 +46,10 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--dry-run", action="store_true", help="small networks, rules of 2 operators, short timing: fills every table")
     add("--only", metavar="E1,..", help=f"experiments among {','.join(EXPERIMENTS)} (all)")
-    add("--networks", metavar="NAME,..", help=f"for E2, among {','.join(SUBJECTS)} (all)")
+    add("--networks", metavar="NAME,..", help=f"for E2, among {','.join(SUBJECTS)} (all; dry run: four)")
     add("--backends", metavar="NAME,..", help=f"any of {','.join(backend_names())} ({','.join(BACKENDS)})")
-    add("--budget", type=float, metavar="S", help="seconds of one search (120; dry run 2)")
-    add("--seconds", type=float, metavar="S", help="of timing for one comparison, about (20; dry run 0.2)")
+    add("--budget", type=float, metavar="S", help="seconds of one search (120; dry run 0.5)")
+    add("--seconds", type=float, metavar="S", help="of timing for one comparison, about (20; dry run 0.1)")
     add("--depth", type=int, metavar="N", help="most operators of a side of a rule (3; dry run 2)")
     add(
         "--no-compile",
@@ -65,10 +67,12 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--report", type=Path, metavar="FILE", help="write the tables as one page, .html")
     chosen = parser.parse_args(words)
     chosen.only = _names(parser, "--only", chosen.only, EXPERIMENTS, EXPERIMENTS)
-    chosen.networks = _names(parser, "--networks", chosen.networks, SUBJECTS, tuple(SUBJECTS))
+    chosen.networks = _names(
+        parser, "--networks", chosen.networks, SUBJECTS, DRY if chosen.dry_run else tuple(SUBJECTS)
+    )
     usual = tuple(name for name in BACKENDS if is_installed(name))
     chosen.backends = _names(parser, "--backends", chosen.backends, backend_names(), usual)
-    for name, full, dry in (("budget", 120.0, 2.0), ("seconds", 20.0, 0.2), ("depth", 3, 2)):
+    for name, full, dry in (("budget", 120.0, 0.5), ("seconds", 20.0, 0.1), ("depth", 3, 2)):
         if getattr(chosen, name) is None:
             setattr(chosen, name, dry if chosen.dry_run else full)
     if chosen.budget < 0 or chosen.seconds <= 0 or chosen.depth < 1:

@@ -19,7 +19,7 @@ from recipes.graph_substitutions_experiments.settings import Settings
 from recipes.graph_substitutions_experiments.timing import Runner, Timed, difference, in_turns
 
 FULL: dict[str, Any] = dict(shape=(64, 768), layers=4)
-SMALL: dict[str, Any] = dict(shape=(8, 32), heads=4, layers=2)
+SMALL: dict[str, Any] = dict(shape=(8, 32), heads=4, layers=1)
 SUBSTITUTION, LAYOUTS, SEQUENTIAL, JOINT = LAYOUT
 Figures = dict[str, float]
 
