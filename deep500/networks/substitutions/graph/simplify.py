@@ -1,8 +1,8 @@
 """What a store makes of an application instead of a new node, where less does the same.
 
-Each case is an axiom read from the longer side to the shorter one: parts of concatenations (25, 26 and associativity),
-transposing twice (29), nested reshapes; and reshapes that keep the last axis move behind what works element by element
-or along that axis, so that products of matrices meet what follows them.
+Each case is an axiom read in one direction: parts of concatenations (25, 26 and associativity), transposing twice (29),
+nested reshapes, biases of sums and of biases; and reshapes that keep the last axis move behind what works element by
+element or along that axis, so that products of matrices meet what follows them.
 """
 
 from __future__ import annotations
@@ -83,6 +83,24 @@ def _reshape(store: Store, inputs: Values, parameters: Parameters) -> Values | N
     return store.add("reshape", node.inputs[0], shape=parameters["shape"]) if node.op == "reshape" else None
 
 
+def _add(store: Store, inputs: Values, parameters: Parameters) -> Values | None:
+    """A bias moves behind a sum, where it meets others; the written network has it in a product before (`units`)."""
+    for one, other in (inputs, inputs[::-1]):
+        node = store.node(one)
+        if node.op == "bias" and not node.constant:
+            (total,) = store.add("add", node.inputs[0], other)
+            return store.add("bias", total, node.inputs[1], axis=node.parameter("axis"))
+    return None
+
+
+def _bias(store: Store, inputs: Values, parameters: Parameters) -> Values | None:
+    node = store.node(inputs[0])
+    if node.op != "bias" or node.constant or node.parameter("axis") != parameters["axis"]:
+        return None
+    (both,) = store.add("add", node.inputs[1], inputs[1])
+    return store.add("bias", node.inputs[0], both, axis=parameters["axis"])
+
+
 def _no_change(store: Store, inputs: Values, parameters: Parameters) -> Values | None:
     unchanged = parameters.get("source", 0) == parameters.get("target", 1) or parameters.get("factor") == 1
     return inputs if unchanged else None
@@ -114,6 +132,8 @@ def _behind_reshape(store: Store, op: str, inputs: Values, parameters: Parameter
 ELEMENTWISE = {*ACTIVATIONS, "add", "mul", "scale", "shift"}
 _MOVING = {*ELEMENTWISE, "bias", "gain", "split"}
 _CASES: dict[str, Callable[[Store, Values, Parameters], Values | None]] = {
+    "add": _add,
+    "bias": _bias,
     "split": _split,
     "concat": _concat,
     "transpose": _transpose,

@@ -75,11 +75,15 @@ class Units:
     def __iter__(self) -> Iterator[Unit]:
         covered: set[int] = set()
         found: list[Unit] = []
+        self.sunk: dict[int, Value] = {}  # terms of sums -> the bias that they take in
         for number in reversed(self.numbers):
             node = self.store.nodes[number]
             if number in covered or node.constant or node.op == INPUT:
                 continue
-            unit = _MAKERS.get(node.op, Units.plain)(self, number, node)
+            if number in self.sunk:
+                unit: Unit | None = self._with_bias(number, node, self.sunk[number])
+            else:
+                unit = _MAKERS.get(node.op, Units.plain)(self, number, node)
             if unit is None:
                 continue
             covered.update(unit.nodes)
@@ -107,10 +111,35 @@ class Units:
                 return Unit("conv+bias", (whole.node, number), inputs, (Value(number),), before.parameters)
             if before.op == "matmul" and len(before.shapes[0]) == 2:
                 return self._gemm(whole.node, before, (vector,), number)
-            if before.op == "gain" and before.parameter("axis") == 1 and len(before.shapes[0]) > 2:
+            if self._normalizes(before):
                 inputs = (*before.inputs, vector)
                 return Unit("normalize", (whole.node, number), inputs, (Value(number),))
+            if before.op == "add" and (target := self._term(before)) is not None:
+                self.sunk[target] = vector
+                return Unit("add", (whole.node, number), before.inputs, (Value(number),))
         return self.plain(number, node)
+
+    def _normalizes(self, node: Node) -> bool:
+        return node.op == "gain" and node.parameter("axis") == 1 and len(node.shapes[0]) > 2
+
+    def _term(self, total: Node) -> int | None:
+        """The term of a sum that can take a bias in: a product, or a gain, that nobody else reads."""
+        terms = [one for one in total.inputs if self.alone(one) and one.node not in self.sunk]
+        for one in terms:
+            node = self.store.node(one)
+            product = node.op == "conv" or (node.op == "matmul" and len(node.shapes[0]) == 2)
+            if not node.constant and (product or self._normalizes(node)):
+                return one.node
+        sums = (self.store.node(one) for one in terms if self.store.node(one).op == "add")
+        return next((found for one in sums if (found := self._term(one)) is not None), None)
+
+    def _with_bias(self, number: int, node: Node, vector: Value) -> Unit:
+        """A term of a sum with the bias that came down to it."""
+        if node.op == "matmul":
+            return self._gemm(number, node, (vector,), number)
+        kind = "conv+bias" if node.op == "conv" else "normalize"
+        settings = node.parameters if node.op == "conv" else ()
+        return Unit(kind, (number,), (*node.inputs, vector), (Value(number),), settings)
 
     def matmul(self, number: int, node: Node) -> Unit | None:
         """A product, with transposes of its operands where it reads such."""
