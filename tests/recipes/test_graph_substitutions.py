@@ -148,18 +148,26 @@ def test_picks_are_judged_by_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_rules_without_proof_and_wrong_axioms_are_called_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings: Any = SimpleNamespace(depth=2, seed=0, quick=True)
+    settings: Any = SimpleNamespace(depth=2, seed=0, quick=True, backends=("reference",))
     good, bad = (SimpleNamespace(id=name, verdict=verdict) for name, verdict in (("a", "proved"), ("b", "unknown")))
     made: Any = SimpleNamespace(depth=2, seconds=1.0, memory=2.0,
                                 found=SimpleNamespace(rules=[good, bad], multiple=[], open=[], counts={}))  # fmt: skip
     told, _ = rules.generated(settings, lambda depth, seed: made)
     assert told.wrong == ["E1: rules kept without a proof: b"]
     verdicts: Any = SimpleNamespace(verdicts={"proved": 1, "unknown": 1}, seconds=0.1)
-    monkeypatch.setattr(rules, "verification", lambda found, seed: verdicts)
+    monkeypatch.setattr(rules, "verification", lambda found, seed, sample: verdicts)
     assert rules.verified(settings, made).wrong == ["E5: 1 rules proved anew; expected the 2 that E1 kept"]
     failed: Any = SimpleNamespace(exhaustive=False, combinations={"x": 3}, failures={"x": "here"}, seconds=0.1)
     monkeypatch.setattr(rules, "validation", lambda exhaustive, seed: failed)
-    assert rules.validated(settings).wrong == ["E6: axiom x is wrong: here"]
+    check = SimpleNamespace(backend="reference", dtype="float32", differences={"y": "there"})
+    monkeypatch.setattr(rules, "real_kernels", lambda *_: SimpleNamespace(checks=(check,)))
+    monkeypatch.setattr(rules, "find_spec", lambda name: None)
+    told = rules.validated(settings)
+    assert told.wrong == [
+        "E6: axiom x is wrong: here",
+        "E6: axiom y is wrong with kernels of reference in float32: there",
+    ]
+    assert "E6, symbols: not measured (Z3 is not installed)" in str(told)
 
 
 # -- the command line -------------------------------------------------------------------------------------------------
