@@ -5,6 +5,7 @@ A lowering returns None where the general function of the table has to decide at
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -50,15 +51,41 @@ def max_pool(call: Call) -> fx.Node | None:
 
 
 def gemm(call: Call) -> fx.Node | None:
-    """``linear`` for a dense layer."""
+    """``linear`` for a dense layer, ``addmm`` where the weights lie the other way."""
     attributes = call.attributes
-    if attributes["alpha"] != 1 or attributes["beta"] != 1 or attributes["transA"] or not attributes["transB"]:
+    if attributes["alpha"] != 1 or attributes["beta"] != 1 or attributes["transA"]:
         return None
     if len(call.node.inputs) == 3 and (call.rank(2) != 1 or 1 in (call.descriptor(2).shape or ())):
         return None
     if not (call.descriptor(0).dtype or "").startswith("float"):
         return None
-    return call.emit(F.linear, call.input(0), call.input(1), call.input(2))
+    if attributes["transB"]:
+        return call.emit(F.linear, call.input(0), call.input(1), call.input(2))
+    if call.input(2) is None:
+        return call.emit(torch.mm, call.input(0), call.input(1))
+    return call.emit(torch.addmm, call.input(2), call.input(0), call.input(1))
+
+
+def matmul(call: Call) -> fx.Node | None:
+    """``matmul``."""
+    return call.emit(torch.matmul, call.input(0), call.input(1))
+
+
+def concat(call: Call) -> fx.Node | None:
+    """``cat``."""
+    values = [call.input(position) for position in range(len(call.node.inputs))]
+    return call.emit(torch.cat, values, call.attributes["axis"])
+
+
+def split(call: Call) -> fx.Node | None:
+    """``split_with_sizes`` where they are known and every part is read."""
+    sizes = call.constant(1)
+    if sizes is None or len(sizes) < 2 or any(name not in call.writer.read for name in call.node.outputs):
+        return None
+    whole = call.emit(torch.split_with_sizes, call.input(0), sizes.tolist(), call.attributes["axis"])
+    for position, name in enumerate(call.node.outputs[1:], 1):
+        call.writer.env[name] = call.emit(operator.getitem, whole, position)
+    return call.emit(operator.getitem, whole, 0)
 
 
 def flatten(call: Call) -> fx.Node | None:
@@ -143,6 +170,9 @@ LOWERINGS: dict[tuple[str, str], Lowering] = {
     ("", "Conv"): conv,
     ("", "MaxPool"): max_pool,
     ("", "Gemm"): gemm,
+    ("", "MatMul"): matmul,
+    ("", "Concat"): concat,
+    ("", "Split"): split,
     ("", "Flatten"): flatten,
     ("", "Reshape"): reshape,
     ("", "BatchNormalization"): batch_norm,
