@@ -84,7 +84,7 @@ class Backtracking:
         alpha: how much more than the best a state may cost to be looked at again.
         fixed: numbers that stand for symbolic sizes.
         keep: how many states to return.
-        patience: states to look at without finding a better one, before it ends.
+        patience: states to look at without finding a better one, before it ends; a third of the budget ends it too.
         progress: is told (seconds so far, best cost, first cost) after every state.
     """
 
@@ -94,7 +94,7 @@ class Backtracking:
     alpha: float = 1.05
     fixed: Sequence[int] = ()
     keep: int = 4
-    patience: int = 50
+    patience: int = 30
     progress: Callable[[float, float, float], None] | None = None
     _seen: set[tuple[Value, ...]] = field(default_factory=set)
     _changes: dict[Any, float] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Backtracking:
         started = time.perf_counter()
         first = State(graph, self.cost.total(graph))
         found, largest = Found([first], first), GROWTH * len(graph.nodes())
-        order, idle = itertools.count(), 0
+        order, idle, since = itertools.count(), 0, 0.0
         queue: list[tuple[float, int, State, Move | None]] = [(first.cost, next(order), first, None)]
 
         def late() -> bool:
@@ -126,7 +126,10 @@ class Backtracking:
             for price, after, waiting in self._successors(state, found, late, largest):
                 heapq.heappush(queue, (price, next(order), after, waiting))
             found.timed_out = late()
-            idle = 0 if found.best[0].cost < best else idle
+            if found.best[0].cost < best:
+                idle, since = 0, found.seconds
+            elif found.seconds - since > self.budget / 3:
+                break
             if self.progress:
                 self.progress(found.seconds, found.best[0].cost, first.cost)
         late()

@@ -18,7 +18,7 @@ from deep500.networks.dtype import to_dtype
 from deep500.networks.executor import gradient_name
 from deep500.networks.graph import Network
 from deep500.networks.inputs import make_inputs
-from deep500.networks.substitutions.graph.importing import RANDOM, Imported, import_network
+from deep500.networks.substitutions.graph.importing import Imported, import_network
 from deep500.networks.substitutions.graph.store import Graph
 from deep500.networks.substitutions.graph.writing import export_network
 from deep500.registry import load_backend
@@ -69,8 +69,9 @@ def relative_error(got: Any, expected: Any) -> float:
 
 
 def check_equivalent(
-    imported: Imported, retrace: Callable[[Imported], Graph], written: Network, seed: int = 0
-) -> Equivalence:
+    imported: Imported, retrace: Callable[[Imported], Graph], written: Network, seed: int = 0,
+    given: Mapping[str, int] | None = None,
+) -> Equivalence:  # fmt: skip
     """Compare the written network with the one that was imported.
 
     Args:
@@ -78,6 +79,7 @@ def check_equivalent(
         retrace: rewrites the original's twin in float64 as the original was.
         written: the result.
         seed: of the inputs.
+        given: numbers for symbolic sizes, which the network may need (a batch of a multiple of 4, say).
 
     Raises:
         NotEquivalent: an output or gradient differs by more than `TOLERANCE` in float64, or far more than rounding in
@@ -88,10 +90,10 @@ def check_equivalent(
     twin = to_dtype(original, "float64")
     again = import_network(twin, imported.training, imported.sizes)
     rewritten = export_network(again, retrace(again))
-    sizes = _sizes(imported)
+    sizes = _sizes(imported, given or {})
     outputs = max(_difference(twin, rewritten, one, seed) for one in sizes)
     own = max(_difference(original, written, one, seed) for one in sizes)
-    random = any(node.op_type in RANDOM for node in original.nodes)
+    random = any(node.is_random for node in original.nodes)
     gradients = None if random or not imported.training else _gradients(twin, rewritten, sizes[0], seed)
     limit = 1e-3
     if not (outputs <= TOLERANCE and own <= limit and (gradients is None or gradients <= TOLERANCE)):
@@ -102,11 +104,12 @@ def check_equivalent(
     return Equivalence(outputs, gradients, own, tuple(sizes))
 
 
-def _sizes(imported: Imported) -> list[dict[str, int]]:
+def _sizes(imported: Imported, given: Mapping[str, int]) -> list[dict[str, int]]:
     """Two choices of the symbolic sizes: what was rewritten must hold for others than it was rewritten with."""
     if not imported.sizes:
         return [{}]
-    return [dict(imported.sizes), {name: size + 1 for name, size in imported.sizes.items()}]
+    first = {**imported.sizes, **given}
+    return [first, {name: 2 * size if name in given else size + 1 for name, size in first.items()}]
 
 
 def _difference(original: Network, rewritten: Network, sizes: Mapping[str, int], seed: int) -> float:
