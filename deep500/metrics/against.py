@@ -17,17 +17,6 @@ from deep500.metrics.errors import ErrorMetric, L2Error, MaxError, heat_map
 from deep500.metrics.probe import ProbingMetric
 from deep500.registry import load_backend
 
-RANDOM = (
-    "Dropout",
-    "Bernoulli",
-    "Multinomial",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-)
-"""Operators whose draws differ from backend to backend, so that gradients cannot be compared."""
-
 
 class OutputError(ProbingMetric):
     """Error of the outputs in evaluation mode against another backend's.
@@ -87,7 +76,7 @@ class GradientError(OutputError):
     what = "gradient"
 
     def _both(self, executor: Any, other: Any, batch: dict[str, np.ndarray]) -> Any:
-        drawn = sorted({node.op_type for node in executor.network.nodes} & set(RANDOM))
+        drawn = sorted({node.op_type for node in executor.network.nodes if node.is_random})
         if drawn:
             self.reason = f"{', '.join(drawn)} draws other numbers in every backend"
             return None

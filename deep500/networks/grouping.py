@@ -18,11 +18,6 @@ from deep500.networks.graph import Network
 from deep500.networks.node import Node
 from deep500.networks.program import Program
 
-RANDOM = frozenset({
-    "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-})  # fmt: skip
-"""Operators of ONNX that draw random numbers; they must do so in the network's order."""
-
 
 @dataclass(frozen=True, eq=False)
 class Group:
@@ -62,7 +57,7 @@ def planned(program: Program, network: Network, plan: Recomputation | None) -> t
     items = grouped(program, network, plan.regions)
     for node in flatten(item for item in items if isinstance(item, Group)):
         inner = every_node([node]) if node.graphs else []
-        if hidden := [n.name or n.op_type for n in inner if is_custom(n) or n.op_type in RANDOM]:
+        if hidden := [n.name or n.op_type for n in inner if is_custom(n) or n.is_random]:
             raise PlanError(
                 f"got node {node.name!r} in a region of the plan, whose body has {hidden[0]!r}, which may not run "
                 "again; expected no custom operators or random numbers there: leave that region out of the plan"
@@ -107,7 +102,7 @@ def grouped(program: Program, network: Network, regions: Sequence[RecomputedRegi
                     f"got regions {name!r} and {other!r}, which overlap; expected nested or disjoint ones: plan again"
                 )
     items = _Arranger(program).arrange(list(program.nodes), sets)
-    drawing = [[n.name for n in nodes if n.op_type in RANDOM or n.graphs] for nodes in (program.nodes, flatten(items))]
+    drawing = [[n.name for n in nodes if n.is_random or n.graphs] for nodes in (program.nodes, flatten(items))]
     if moved := [after for before, after in zip(*drawing, strict=True) if before != after]:
         raise PlanError(
             f"got regions around which node {moved[0]!r} would draw random numbers in another order; expected the "

@@ -20,6 +20,11 @@ from deep500.operators.registry import DOMAIN
 OPSET = onnx.defs.onnx_opset_version()
 """The one opset of networks in memory: the newest that the installed ``onnx`` knows."""
 
+RANDOM = frozenset({
+    "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+})  # fmt: skip
+"""Operators of ONNX that draw random numbers: run again, or in another order, they would draw others."""
+
 _AttrType = onnx.defs.OpSchema.AttrType
 _Option = onnx.defs.OpSchema.FormalParameterOption
 _ATTRIBUTE_KINDS: dict[Any, Any] = {
@@ -80,6 +85,11 @@ class Node:
     def writes(self) -> tuple[str, ...]:
         """Values that the node produces."""
         return tuple(n for n in self.outputs if n)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the node itself draws random numbers (see :data:`RANDOM`); its sub-graphs are not asked."""
+        return not self.domain and self.op_type in RANDOM
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """The attribute's value, else the schema's default, else ``default``."""

@@ -17,7 +17,7 @@ import onnx
 from deep500.errors import Deep500Error
 from deep500.networks.custom import is_custom
 from deep500.networks.custom_shapes import infer_shapes
-from deep500.networks.node import Node
+from deep500.networks.node import RANDOM, Node
 from deep500.networks.protos import (
     UNKNOWN,
     descriptor_of,
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 _SMALL = 256  # arrays up to this many elements may be operands that decide about shapes
 _ROUNDS = 6
 _PRIMES = ((2, 61), (3, 67), (5, 71), (7, 73), (11, 79), (13, 83), (17, 89), (19, 97), (23, 101), (29, 103))
-_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+
+_DRAWS = RANDOM - {"Dropout"}  # Dropout draws in training only, shapes are no matter of that
 
 Descriptors = dict[str, TensorDescriptor]
 Constants = dict[str, np.ndarray]
@@ -163,7 +164,7 @@ def _fold(network: Structure, found: Descriptors, constants: Constants) -> None:
     """Add the values of nodes that depend on nothing but constants and static shapes, if they are small."""
     for node in network.nodes:
         outputs = node.writes
-        if node.domain or node.op_type in _RANDOM or all(v in constants for v in outputs):
+        if node.domain or node.op_type in _DRAWS or all(v in constants for v in outputs):
             continue
         if node.op_type == "Shape" and found[node.inputs[0]].is_static:
             shape = found[node.inputs[0]].shape

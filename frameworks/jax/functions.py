@@ -24,7 +24,7 @@ from deep500.frameworks.jax.dtypes import as_argument, enable_x64, is_float
 from deep500.frameworks.jax.operators.table import DependsOnData
 from deep500.networks.custom import every_node, is_custom
 from deep500.networks.executor import InputCheck
-from deep500.networks.grouping import RANDOM, planned
+from deep500.networks.grouping import planned
 from deep500.networks.program import Program
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Compiled:
         self.others = [n for n in program.attributes if n not in self.constants and n not in self.state]
         self.others = [n for n in self.others if n not in self.trained]
         self.take = [taker(names) for names in (self.trained, self.others, self.state)]
-        self.random = any(node.op_type in RANDOM or node.graphs for node in program.nodes) or executor.always_random
+        self.random = any(node.is_random or node.graphs for node in program.nodes) or executor.always_random
         self.check = InputCheck({n: network.inputs[n] for n in program.inputs}, list(network.inputs))
         if loss:
             self.check = InputCheck(dict(network.inputs), list(network.inputs))

@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from deep500.errors import NetworkError
 from deep500.networks import Emitter, Network, Node
+from deep500.networks.node import RANDOM
 from deep500.tensors import TensorDescriptor
 
 
@@ -336,6 +337,15 @@ def test_fresh_names_are_free() -> None:
     for _ in range(5):
         net.add_node("Relu", "x", net.fresh_name("y"))
     assert [n for n in net.values() if n.startswith("y_")] == [f"y_{i}" for i in range(1, 6)]
+
+
+def test_what_draws_is_what_onnx_calls_non_deterministic() -> None:
+    """But for control flow, whose bodies are asked themselves, and AffineGrid, which draws nothing."""
+    listed = {s.name for s in onnx.defs.get_all_schemas() if "NonDeterministic" in str(s.node_determinism)}
+    assert {"AffineGrid", "If", "Loop", "Scan", "SequenceMap"} | RANDOM == listed
+    assert Node("Dropout", ("x",), ("y",), "drop").is_random
+    assert not Node("Dropout", ("x",), ("y",), "drop", "deep500").is_random
+    assert not Node("Relu", ("x",), ("y",), "relu").is_random
 
 
 def test_nodes_know_their_attributes() -> None:

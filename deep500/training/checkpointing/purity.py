@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
+from deep500.networks.node import RANDOM as RANDOM
 from deep500.networks.node import Node
-
-RANDOM = frozenset({
-    "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-})  # fmt: skip
-"""Operators of ONNX that draw random numbers; running one again would draw others."""
 
 
 def impurity(node: Node) -> str | None:
@@ -23,6 +19,6 @@ def impurity(node: Node) -> str | None:
     """
     if node.domain:
         return "custom operator, which may hold state"
-    if node.op_type in RANDOM and not node.domain:
+    if node.is_random:
         return "random numbers"
     return "control flow" if node.graphs else None

@@ -15,6 +15,7 @@ import numpy as np
 
 from deep500.errors import NetworkError
 from deep500.networks.graph import Network
+from deep500.networks.node import RANDOM as RANDOM
 from deep500.networks.node import Node
 from deep500.networks.protos import node_proto
 from deep500.networks.substitutions.graph.forms import FORMS
@@ -22,8 +23,6 @@ from deep500.networks.substitutions.graph.store import Graph, Store, Value
 from deep500.networks.substitutions.specification import Shape, ShapeMismatch
 from deep500.tensors import TensorDescriptor
 
-RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-                    "RandomUniformLike"})  # fmt: skip
 FLOATS = ("float32", "float64")
 UNKNOWN: Shape = (-1,)  # of values that no specification may read
 
@@ -134,7 +133,7 @@ class Importer:
     def _opaque(self, node: Node) -> tuple[Value, ...]:
         text = node_proto(replace(node, name="", inputs=(), outputs=())).SerializeToString(deterministic=True)
         gaps = repr(([bool(one) for one in node.inputs], [bool(one) for one in node.outputs], node.captured))
-        own = node.name if node.op_type in RANDOM or node.domain or node.graphs else ""
+        own = node.name if node.is_random or node.domain or node.graphs else ""
         digest = hashlib.sha256(text + gaps.encode() + own.encode()).hexdigest()[:16]
         self.opaque.setdefault(digest, node)
         types = [self._type(name) for name in node.writes]
