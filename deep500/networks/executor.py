@@ -173,7 +173,7 @@ class GraphExecutor(abc.ABC):
             plan: from :func:`deep500.plan_checkpointing` or a plan file; None ends it.
 
         Raises:
-            PlanError: the plan was made for another network.
+            PlanError: it is no plan, or was made for another network.
             UnsupportedOperator: this backend cannot follow plans.
 
         Example:
@@ -186,6 +186,11 @@ class GraphExecutor(abc.ABC):
             True
         """
         if plan is not None:
+            if not all(hasattr(plan, part) for part in ("regions", "batch", "loss", "check")):
+                raise PlanError(
+                    f"got {type(plan).__name__} to follow; expected a CheckpointingPlan or None: make one with "
+                    "plan_checkpointing, or read it with load_plan"
+                )
             plan.check(self.network, plan.batch)
         if plan is not self.checkpointing:
             self._forget_training()

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deep500.errors import PlanError
-from deep500.networks.executor import GraphExecutor
+from deep500.networks.executor import GraphExecutor, InputCheck
 from deep500.networks.graph import Network
 from deep500.training.checkpointing.chain import Stage
 from deep500.training.checkpointing.chain_of import chain_front, links, plan_chain
 from deep500.training.checkpointing.failures import check_budget
+from deep500.training.checkpointing.liveness import check_batch
 from deep500.training.checkpointing.plan_file import CheckpointingPlan
 from deep500.training.checkpointing.planning import plan_front, plan_network
 from deep500.training.checkpointing.regions import NetworkRegions, find_regions
@@ -41,6 +42,7 @@ def plan_checkpointing(target: Target, budget: float | int = 0.5, inputs: Mappin
         BudgetError: no plan fits; ``smallest`` and the message say which budget one fits.
         PlanError: a budget of 0, below it or a share above 1; no batch size; a network in which nothing can run again;
             a profile of another network, batch size or backend.
+        InputError: inputs that the network does not take.
 
     Example:
         >>> import deep500 as d5
@@ -57,6 +59,10 @@ def plan_checkpointing(target: Target, budget: float | int = 0.5, inputs: Mappin
     check_budget(budget)
     subject = _Subject(target, inputs, loss, batch)
     if profile is not None:
+        if not isinstance(profile, NetworkRegions):
+            raise PlanError(
+                f"got {type(profile).__name__} as a profile; expected what measured_regions returned: leave it out"
+            )
         profile.check(subject.network, subject.batch, target.backend if isinstance(target, GraphExecutor) else None)
         return plan_network(subject.network, budget, subject.batch, loss, profile)
     chain = subject.stages()
@@ -103,7 +109,7 @@ class _Subject:
         self.executor = target if isinstance(target, GraphExecutor) and inputs is not None else None
         self.network = target if isinstance(target, Network) else target.network.copy()
         self.inputs, self.loss = inputs, loss
-        self.batch = _batch(self.network, batch) if inputs is None else batch_of(self.network, inputs)
+        self.batch = _batch(self.network, batch) if inputs is None else _batch_given(self.network, inputs)
         if batch not in (None, self.batch):
             raise PlanError(f"got batch={batch} and inputs of {self.batch} samples; expected the same: leave batch out")
         self.backend = "none" if self.executor is None else self.executor.backend
@@ -123,10 +129,26 @@ class _Subject:
         return measured_regions(self.executor, self.inputs, self.loss)
 
 
+def _batch_given(network: Network, inputs: Any) -> int:
+    if not isinstance(inputs, Mapping):
+        raise PlanError(f"got {type(inputs).__name__} for inputs; expected a batch for training: give arrays by name")
+    batch = batch_of(network, inputs)
+    InputCheck(network.inputs)(inputs)
+    return batch
+
+
 def _batch(network: Network, batch: int | None) -> int:
     symbolic = any(isinstance(size, str) for d in network.inputs.values() for size in d.shape or ())
     if batch is None and symbolic:
         raise PlanError(
             f"got no batch size for network {network.name!r}; expected one, for which the plan holds: give batch="
         )
-    return first_size(network) if batch is None else batch
+    if batch is None:
+        return first_size(network)
+    check_batch(batch)
+    if not symbolic and batch != first_size(network):
+        raise PlanError(
+            f"got batch={batch} for network {network.name!r}, all of whose sizes are numbers; expected "
+            f"{first_size(network)}: leave batch out"
+        )
+    return int(batch)

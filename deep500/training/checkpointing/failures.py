@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Real
+
 from deep500.errors import BudgetError, PlanError
 
 
@@ -12,8 +14,8 @@ def check_budget(budget: float | int) -> None:
         >>> check_budget(0.5)
         >>> check_budget(1000)
     """
-    is_number = isinstance(budget, (int, float)) and not isinstance(budget, bool)
-    if not is_number or not budget > 0 or (isinstance(budget, float) and budget > 1):
+    is_number = isinstance(budget, Real) and not isinstance(budget, bool)
+    if not is_number or not budget > 0 or (not isinstance(budget, Integral) and budget > 1):
         raise PlanError(
             f"got budget {budget!r}; expected bytes (an int above 0) or a share of the peak without checkpoints "
             "(a float above 0, up to 1): give one of them"
@@ -28,7 +30,7 @@ def budget_bytes(budget: float | int, full_peak: int) -> int:
         (500, 700)
     """
     check_budget(budget)
-    return int(budget * full_peak) if isinstance(budget, float) else int(budget)
+    return int(budget) if isinstance(budget, Integral) else int(float(budget) * full_peak)
 
 
 def unreachable(budget: int, smallest: int, full_peak: int, method: str) -> BudgetError:

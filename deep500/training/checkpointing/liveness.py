@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 
 from deep500.errors import PlanError
 from deep500.networks.graph import Network
@@ -24,14 +25,23 @@ def with_batch(network: Network, batch: int) -> Network:
         >>> with_batch(create("mlp", shape=(4,), classes=3), 8).inputs["input"].shape
         (8, 4)
     """
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise PlanError(f"got batch size {batch!r}; expected a whole number above 0")
+    check_batch(batch)
     twin = network.copy()
     for name, described in network.inputs.items():
         shape = described.shape and tuple(batch if isinstance(size, str) else size for size in described.shape)
         twin.inputs[name] = replace(described, shape=shape)
     twin._touch()
     return twin
+
+
+def check_batch(batch: int) -> None:
+    """Raise PlanError unless a batch size is a whole number above 0.
+
+    Example:
+        >>> check_batch(8)
+    """
+    if isinstance(batch, bool) or not isinstance(batch, Integral) or batch < 1:
+        raise PlanError(f"got batch size {batch!r}; expected a whole number above 0: give the number of samples")
 
 
 def value_bytes(network: Network) -> dict[str, int]:

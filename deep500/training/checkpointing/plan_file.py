@@ -6,7 +6,10 @@ A plan holds for one structure of a network (weights may differ) and one batch s
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,9 +18,12 @@ from typing import Any
 from deep500.errors import PlanError
 from deep500.networks.graph import Network
 from deep500.networks.hashing import structure_hash as structure_hash
+from deep500.networks.modes import training_network
+from deep500.training.checkpointing.nesting import outermost_first
 
 FORMAT = "deep500-checkpointing-plan"
 VERSION = 1
+_FURTHER = re.compile(r":\d+(_\d+)?$")
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,8 @@ class CheckpointingPlan:
     def check(self, network: Network, batch: int, backend: str | None = None) -> None:
         """Raise PlanError if it was made for another network or batch size, or measured on another backend.
 
+        Also if its regions are none of such a network, as in a file that somebody edited.
+
         Args:
             network: the one to be run.
             batch: number of samples.
@@ -82,6 +90,10 @@ class CheckpointingPlan:
                 f"got network {network.name!r} with structure {got[:12]}; expected {self.network[:12]}, for which the "
                 "plan was made: plan again for this network"
             )
+        written = {value for node in training_network(network)[0].nodes for value in node.writes}
+        named = {value for region in self.regions for value in region.values}
+        added = {v for v in named if _FURTHER.sub("", v) in written}  # outputs that only gradients want of a node
+        outermost_first([region.values for region in self.regions], written | added)
         if batch != self.batch:
             raise PlanError(f"got batch size {batch}; expected {self.batch}, for which the plan was made: plan again")
         if backend is not None and backend != self.backend:
@@ -98,7 +110,7 @@ def load_plan(path: str | os.PathLike[str]) -> CheckpointingPlan:
     """
     try:
         data = json.loads(Path(path).read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise PlanError(f"got {os.fspath(path)!r}, which cannot be read: {error}; expected a plan file") from error
     return plan_from(data, os.fspath(path))
 
@@ -117,13 +129,26 @@ def plan_from(data: Any, path: str) -> CheckpointingPlan:
         if name not in data:
             raise PlanError(f"got {path!r} without {name!r}; expected all of {list(kinds)}: write it again")
         expected = simple.get(kind, list)
-        if not isinstance(data[name], expected) or isinstance(data[name], bool):  # type: ignore[arg-type]
-            raise PlanError(f"got {path!r} with {name}={data[name]!r}; expected {kind}: write it again")
-    try:
-        regions = tuple(PlannedRegion(r["name"], r["location"], tuple(r["values"])) for r in data["regions"])
-    except (KeyError, TypeError) as error:
-        raise PlanError(f"got {path!r} with a region that lacks {error}; expected name, location and values") from error
+        value, least = data[name], 1 if name == "batch" else 0
+        if not isinstance(value, expected) or isinstance(value, bool):  # type: ignore[arg-type]
+            raise PlanError(f"got {path!r} with {name}={value!r}; expected {kind}: write it again")
+        if isinstance(value, (int, float)) and not least <= value < math.inf:
+            raise PlanError(f"got {path!r} with {name}={value!r}; expected {least} or more: write it again")
+    regions = tuple(_region(described, path) for described in data["regions"])
     return CheckpointingPlan(**{**{name: data[name] for name in kinds}, "regions": regions})
+
+
+def _region(described: Any, path: str) -> PlannedRegion:
+    found = described if isinstance(described, Mapping) else {}
+    name, location, values = (found.get(key) for key in ("name", "location", "values"))
+    if not (
+        isinstance(values, (list, tuple)) and values and all(isinstance(v, str) for v in (name, location, *values))
+    ):
+        raise PlanError(
+            f"got {path!r} with region {reprlib.repr(described)}; expected a name, a location and a list of values, "
+            "all of them text: write it again"
+        )
+    return PlannedRegion(str(name), str(location), tuple(values))
 
 
 def undominated(plans: Iterable[CheckpointingPlan]) -> list[CheckpointingPlan]:

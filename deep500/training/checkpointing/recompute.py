@@ -19,6 +19,7 @@ from typing import NamedTuple
 from deep500.errors import PlanError
 from deep500.networks.graph import Network
 from deep500.networks.node import Node
+from deep500.training.checkpointing.nesting import outermost_first
 from deep500.training.checkpointing.purity import impurity
 from deep500.training.checkpointing.step import Step
 
@@ -105,7 +106,7 @@ class _Rewriter:
     def __init__(self, step: Step, regions: list[frozenset[str]]) -> None:
         self.step = step
         self.owner = {value: node for node in step.forward for value in node.writes}
-        self.regions = _ordered(regions, self.owner)
+        self.regions = outermost_first(regions, self.owner)
         self.homes = self._homes()
         self.versions: dict[tuple[str, Level], str] = {}
         self.repeated: list[Node] = []
@@ -193,21 +194,3 @@ class _Rewriter:
         name = next(n for n in (f"{prefix}_{i}" if i else prefix for i in count()) if n not in self.taken)
         self.taken.add(name)
         return name
-
-
-def _ordered(regions: list[frozenset[str]], owner: Mapping[str, Node]) -> list[frozenset[str]]:
-    """Outer regions before those in them."""
-    for region in regions:
-        if unknown := sorted(region - owner.keys()):
-            raise PlanError(
-                f"got values {unknown[:4]} in a region; expected some that the forward pass writes: plan again for "
-                "this network"
-            )
-    ordered = sorted(regions, key=len, reverse=True)
-    for i, outer in enumerate(ordered):
-        for inner in ordered[i + 1 :]:
-            if outer & inner and not inner < outer:
-                raise PlanError(
-                    f"got regions that overlap in {sorted(outer & inner)[:4]}; expected nested or disjoint ones"
-                )
-    return ordered

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import deep500 as d5
-from deep500.errors import BudgetError, PlanError
+from deep500.errors import BudgetError, InputError, PlanError
 from deep500.frameworks.reference import Executor
 from deep500.networks import Network, add_loss, create
 from deep500.training.checkpointing import find_regions
@@ -44,6 +44,12 @@ def test_bytes_or_a_share_with_or_without_an_executor() -> None:
         assert d5.plan_checkpointing(target, share.budget, batch=8) == share
     assert d5.plan_checkpointing(net, 0.8, inputs_of(net, 8)) == share
     assert d5.plan_checkpointing(net, 1.0, batch=8).regions == ()
+    numbers = [np.float32(0.75), np.int64(10**9)]  # as arithmetic with arrays makes them
+    for number, plain in zip(numbers, (0.75, 10**9), strict=True):
+        target = NETWORKS["transformer"][0]()
+        plan = d5.plan_checkpointing(target, number, batch=np.int64(4))  # type: ignore[arg-type, call-overload]
+        assert plan == d5.plan_checkpointing(target, plain, batch=4)
+        assert type(plan.budget) is type(plan.batch) is int
     with pytest.raises(BudgetError) as caught:
         d5.plan_checkpointing(net, 0.01, batch=8)
     smallest = caught.value.smallest
@@ -70,6 +76,22 @@ def test_what_cannot_be_planned_for() -> None:
     uneven = {**inputs_of(net, 2), "label": np.zeros(3, "int64")}
     with pytest.raises(PlanError, match="expected one for every symbolic size"):
         d5.plan_checkpointing(Executor(net), inputs=uneven)
+    for target in (net, Executor(net)):
+        with pytest.raises(PlanError, match="got int for inputs; expected a batch"):
+            d5.plan_checkpointing(target, inputs=5)  # type: ignore[arg-type]
+        wrong = {**inputs_of(net, 2), "input": np.zeros((2, 3, 32, 32))}
+        with pytest.raises(InputError, match="'input': got dtype float64; expected float32"):
+            d5.plan_checkpointing(target, inputs=wrong)
+        with pytest.raises(InputError, match=r"'input': got .*expected .*32"):
+            d5.plan_checkpointing(target, inputs={**wrong, "input": np.zeros((2, 3, 4, 32), "float32")})
+        with pytest.raises(InputError, match="got input 'more'"):
+            d5.plan_checkpointing(target, inputs={**inputs_of(net, 2), "more": np.zeros(2)})
+        with pytest.raises(PlanError, match="got float as a profile"):
+            d5.plan_checkpointing(target, batch=2, profile=0.5)  # type: ignore[arg-type]
+    fixed = add_loss(create("mlp", batch=4))
+    with pytest.raises(PlanError, match=r"got batch=5 .* expected 4"):
+        d5.plan_checkpointing(fixed, 1.0, batch=5)
+    assert d5.plan_checkpointing(fixed, 1.0, batch=4) == d5.plan_checkpointing(fixed, 1.0)
     one = Network("one")
     one.add_input("x", ("N", 4))
     one.add_parameter("w", np.ones((4, 4), "float32"))

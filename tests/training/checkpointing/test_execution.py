@@ -93,6 +93,14 @@ def test_a_plan_is_held_to_its_network_batch_and_loss() -> None:
         executor.inference_and_backprop(inputs_of(net, 2))
 
 
+@pytest.mark.parametrize("wrong", [0.5, 3, "plan.json", {}, object()])
+def test_what_is_no_plan_is_refused(wrong: Any) -> None:
+    executor = Executor(add_loss(create("mlp")))
+    with pytest.raises(PlanError, match=rf"got {type(wrong).__name__}.*expected a CheckpointingPlan or None"):
+        executor.set_checkpointing(wrong)
+    assert executor.checkpointing is None
+
+
 class _Other(Executor):
     backend = "other"
     _forget_training = GraphExecutor._forget_training

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,11 @@ def test_hash_is_of_the_structure() -> None:
     "change",
     [
         {"format": "x"}, {"version": 99}, {"batch": "8"}, {"batch": True}, {"regions": [{"name": "a"}]},
-        {"regions": [1]}, {"predicted_time": None},
+        {"regions": [1]}, {"predicted_time": None}, {"predicted_time": float("nan")}, {"budget": -1}, {"batch": 0},
+        {"regions": [{"name": 3, "location": "a", "values": ["fc1"]}]},
+        {"regions": [{"name": "a", "location": "a", "values": "fc1"}]},
+        {"regions": [{"name": "a", "location": "a", "values": [["fc1"]]}]},
+        {"regions": [{"name": "a", "location": "a", "values": []}]},
     ],
 )  # fmt: skip
 def test_damaged_files(tmp_path: Path, change: dict[str, Any]) -> None:
@@ -73,11 +78,35 @@ def test_unreadable_files(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     with pytest.raises(PlanError, match="cannot be read"):
         load_plan(path)
-    path.write_text("{")
-    with pytest.raises(PlanError, match="cannot be read"):
-        load_plan(path)
+    for text in ("{", "[" * 100_000):
+        path.write_text(text)
+        with pytest.raises(PlanError, match="cannot be read"):
+            load_plan(path)
     data = json.loads(plan(network()).save(path).read_text())
     del data["budget"]
     path.write_text(json.dumps(data))
     with pytest.raises(PlanError, match="without 'budget'"):
         load_plan(path)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([("fc1", "relu1"), ("zzz", "zzz:1")], "values \\['zzz', 'zzz:1'\\] in a region"),
+        ([("fc1.weight",)], "values \\['fc1.weight'\\] in a region"),
+        ([("fc1", "relu1"), ("relu1", "output")], "overlap in \\['relu1'\\]"),
+        ([("fc1", "relu1"), ("relu1", "fc1")], "overlap in"),
+    ],
+)
+def test_regions_that_no_network_of_this_hash_has(values: list[tuple[str, ...]], message: str) -> None:
+    """Refused when the plan is set, by all backends, and not passed over by those that cut code as it comes."""
+    from deep500.frameworks.reference import Executor
+
+    regions = tuple(PlannedRegion(f"r{i}", f"r{i}", v) for i, v in enumerate(values))
+    broken = replace(plan(network()), regions=regions)
+    with pytest.raises(PlanError, match=message):
+        broken.check(network(), 8)
+    executor = Executor(network())
+    with pytest.raises(PlanError, match=message):
+        executor.set_checkpointing(broken)
+    assert executor.checkpointing is None
