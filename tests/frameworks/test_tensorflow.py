@@ -219,7 +219,12 @@ def test_one_trace_serves_every_batch_size(backend: Any, monkeypatch: Any) -> No
 
     traces: list[bool] = []
     original = module.Walk.run
-    monkeypatch.setattr(module.Walk, "run", lambda self, inputs: traces.append(self.training) or original(self, inputs))
+
+    def run(self: Any, *args: Any) -> Any:
+        traces.append(self.training)
+        return original(self, *args)
+
+    monkeypatch.setattr(module.Walk, "run", run)
     executor = backend.from_model(image_network())
     optimizer = backend.MomentumOptimizer(executor, "loss", 0.1)
     for size in (1, 4, 2):
