@@ -63,6 +63,7 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
         help="time that passes, or of this process' processors (wall)",
     )
     add("--seed", type=int, default=0, help="of weights, inputs, searches and orders (0)")
+    add("--database", type=Path, metavar="FILE", help="measured times of operators, kept for later (the user's cache)")
     add("--json", type=Path, metavar="FILE", help="write everything, every sample too")
     add("--report", type=Path, metavar="FILE", help="write the tables as one page, .html")
     chosen = parser.parse_args(words)
@@ -103,7 +104,7 @@ def run(chosen: argparse.Namespace) -> dict[str, Any]:
     """
     compiled = () if chosen.no_compile else (COMPILED,) if chosen.dry_run else chosen.networks
     settings = Settings(chosen.dry_run, chosen.networks, chosen.backends, chosen.budget, chosen.seconds, chosen.depth,
-                        chosen.clock, compiled, chosen.seed)  # fmt: skip
+                        chosen.clock, compiled, chosen.database, chosen.seed)  # fmt: skip
     for name in settings.backends:
         load_backend(name)
     found: dict[str, Any] = {}

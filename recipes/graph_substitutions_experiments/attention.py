@@ -84,19 +84,20 @@ def measure(backend: str, settings: Settings) -> Block:
 
 def _variants(block: Network, backend: str, settings: Settings) -> tuple[dict[str, Network], Figures, Figures]:
     """The original and the four, with the cost model's seconds and those of the search."""
-    networks, predicted, search = {ORIGINAL: block}, {}, {}
+    networks, predicted, taken = {ORIGINAL: block}, {}, {}
     with tempfile.TemporaryDirectory() as folder:
         substitution, layout = Path(folder, "substitution.jsonl"), Path(folder, "layout.jsonl")
         for path, some in zip((substitution, layout), divide(read()), strict=True):
             write(some, path)
         ways = {SUBSTITUTION: [substitution], LAYOUTS: [layout], SEQUENTIAL: [substitution, layout], JOINT: [SHIPPED]}
         for name, files in ways.items():
-            network, seconds, budget = block, 0.0, settings.budget / len(files)  # the same for every way
+            network, seconds = block, 0.0
+            search = settings.search | {"budget": settings.budget / len(files)}  # the same for every way
             for rules in files:
-                found = d5.optimize_network(network, backend=backend, budget=budget, seed=settings.seed, rules=rules)
+                found = d5.optimize_network(network, backend=backend, rules=rules, **search)
                 network, seconds = found.network, seconds + found.seconds
-            networks[name], predicted[name], search[name] = network, found.after, seconds
-    return networks, predicted, search
+            networks[name], predicted[name], taken[name] = network, found.after, seconds
+    return networks, predicted, taken
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Attention:
         cells: list[tuple[object, ...]] = []
         for block in self.blocks:
             if block.timed is None:
-                cells.append((block.backend, block.failure, *[""] * (len(names) - 1)))
+                cells.append((block.backend, "failed", *[""] * (len(names) - 1)))
                 continue
             timed = block.timed
             cells += [

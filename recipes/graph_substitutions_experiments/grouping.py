@@ -112,7 +112,7 @@ def sweep(channels: int, side: int, backend: str, settings: Settings) -> Sweep:
     factors = [2**n for n in range(MOST.bit_length())]
     networks = {str(MOST // factor): convolution(merge(weight, MOST, factor), channels, side) for factor in factors}
     try:
-        found = d5.optimize_network(networks[str(MOST)], backend=backend, budget=settings.budget, seed=settings.seed)
+        found = d5.optimize_network(networks[str(MOST)], backend=backend, **settings.search)
         networks[OURS] = found.network
         runners = {name: Runner(network, backend, settings.seed) for name, network in networks.items()}
         answers = {name: runner.outputs() for name, runner in runners.items()}
@@ -160,7 +160,7 @@ class Grouping:
         for one in self.sweeps:
             name = f"{one.channels} x {one.side} x {one.side}, {one.backend}"
             if one.timed is None:
-                cells.append((name, one.failure, *[""] * (len(head) - 2)))
+                cells.append((name, "failed", *[""] * (len(head) - 2)))
                 continue
             times = [f"{1e3 * one.timed.seconds[which].median:.3g}" for which in (*columns, OURS)]
             ours = one.timed.gains[OURS]

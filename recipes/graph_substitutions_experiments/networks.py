@@ -78,7 +78,7 @@ def measure(name: str, backend: str, settings: Settings) -> Row:
     """Optimise one network for one backend and time what came of it."""
     network = SUBJECTS[name].network(settings.quick, settings.seed)
     try:
-        found = d5.optimize_network(network, backend=backend, budget=settings.budget, seed=settings.seed)
+        found = d5.optimize_network(network, backend=backend, **settings.search)
         runners, absent = _runners(name, network, found.network, backend, settings)
         answers = [runner.outputs() for runner in runners.values()]
         apart = max(difference(answer, answers[0]) for answer in answers)
@@ -197,7 +197,7 @@ def _table(backend: str, rows: Sequence[Row]) -> str:
     cells: list[tuple[object, ...]] = []
     for row in rows:
         if row.timed is None:
-            cells.append((row.name, row.failure, *[""] * (len(head) - 2)))
+            cells.append((row.name, "failed", *[""] * (len(head) - 2)))
             continue
         known = SEARCH.get(row.name)
         published = (NOT_MEASURED, NOT_MEASURED) if known is None else (known.taso_seconds, known.tensat_seconds)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,7 @@ class Settings:
         seconds: of timing for one comparison.
         depth: most operators of a side of a generated rule.
         clock: "wall" or "cpu".
+        database: of measured times of operators; None: the user's cache.
         compiled: the networks for which torch.compile is timed too.
         seed: of weights, inputs, searches and the order of timing.
     """
@@ -28,4 +31,10 @@ class Settings:
     depth: int
     clock: str
     compiled: tuple[str, ...]
+    database: Path | None
     seed: int
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """What every search is told."""
+        return {"budget": self.budget, "seed": self.seed, "database": self.database}
