@@ -42,6 +42,11 @@ def add_command(commands: Any) -> dict[str, Callable[[argparse.Namespace], int]]
 def execute(words: argparse.Namespace) -> int:
     """Optimize or replay, write the model, say what came of it."""
     load_plugins([str(Path(one).expanduser().resolve()) for one in words.custom_op])
+    if words.replay is not None and words.history is not None:
+        raise InputError("got --replay and --history; expected one of them: what is replayed has its history already")
+    for path in filter(None, (words.out, words.history)):
+        if path.is_dir() or not path.parent.is_dir():
+            raise InputError(f"got {path}; expected the name of a file in a folder that exists: make the folder first")
     network = Network.from_onnx(words.model)
     if words.replay is not None:
         result = replay_history(network, History.load(words.replay), words.rules)

@@ -20,6 +20,7 @@ from deep500.networks.substitutions.search.backtracking import Backtracking, Fou
 from deep500.networks.substitutions.search.equivalence import check_equivalent
 from deep500.networks.substitutions.search.moves import replay
 from deep500.networks.substitutions.search.saturating import Saturation
+from deep500.registry import backend_names, load_backend
 
 NOISE = 1.02
 """A candidate whose time may be more than this many times the original's is not taken."""
@@ -60,10 +61,13 @@ def optimize_network(
         progress: is told (seconds so far, best cost, first cost) now and then.
 
     Raises:
-        InputError: a budget below 0, an alpha below 1, an unknown search, a database that is none.
+        InputError: no `Network`, a budget or seed below 0, an alpha below 1, an unknown search, sizes of symbols that
+            the inputs do not have, inputs that cannot be made up for timing and checking.
+        CacheError: a database that is none.
         DataError: a rule file that is damaged, foreign, or stale.
         NotEquivalent: what was found computes something else (an error of ours: please report it).
-        MissingBackend: the backend is not installed.
+        MissingBackend: the backend is unknown, or, with ``measure``, not installed.
+        UnsupportedOperator: the backend that shall time, or the reference that shall check, lacks one of the operators.
 
     Example:
         >>> from deep500.networks import create
@@ -71,11 +75,12 @@ def optimize_network(
         >>> len(found.network.nodes) < len(found.original.nodes)
         True
     """
-    _check(budget, alpha, search)
+    _check(network, backend, sizes or {}, seed)
+    _check_search(budget, alpha, search)
     imported = import_network(network, training, sizes)
     matcher = Matcher(read(rules or SHIPPED))
     if budget == 0:
-        return Optimized.unchanged(network, backend, "the budget is 0: nothing was searched")
+        return Optimized.unchanged(network, backend, "the budget is 0: nothing was searched", training)
     started = time.perf_counter()
     cost: Cost = Measured(backend, database, seed=seed) if measure else Analytic(backend)
     fixed = tuple(imported.sizes.values())
@@ -84,7 +89,7 @@ def optimize_network(
     else:
         found = Backtracking(matcher, cost, budget, alpha, fixed, CANDIDATES, progress=progress).run(imported.graph)
     seconds = time.perf_counter() - started
-    return _choose(imported, matcher, found, backend, seconds, measure, seed)
+    return _choose(imported, matcher, found, backend, seconds, measure, seed, sizes or {})
 
 
 def replay_history(network: Network, history: History, rules: str | Path | None = None) -> Network:
@@ -103,6 +108,8 @@ def replay_history(network: Network, history: History, rules: str | Path | None 
         True
     """
     history.check(network)
+    if history.unchanged:
+        return network.copy()
     imported = import_network(network, history.training, history.sizes)
     matcher = Matcher(read(rules or SHIPPED))
     return export_network(imported, retrace(imported, history, matcher))
@@ -115,17 +122,35 @@ def retrace(imported: Imported, history: History, matcher: Matcher) -> Graph:
     return replay(imported.graph, history.steps, matcher)
 
 
-def _check(budget: float, alpha: float, search: str) -> None:
-    if not budget >= 0:
+def _check(network: Any, backend: str, sizes: Mapping[str, Any], seed: Any) -> None:
+    if not isinstance(network, Network):
+        raise InputError(
+            f"got {type(network).__name__}; expected a deep500 Network: read a file with Network.from_onnx(path)"
+        )
+    if backend not in backend_names():
+        load_backend(backend)  # raises, with the nearest name
+    symbols = {size for one in network.inputs.values() for size in one.shape or () if isinstance(size, str)}
+    whole = all(isinstance(size, int) and size > 0 for size in sizes.values())
+    if not (whole and sizes.keys() <= symbols):
+        raise InputError(
+            f"got sizes {dict(sizes)}; expected whole numbers above 0 for the inputs' symbolic sizes, which are "
+            f"{', '.join(sorted(symbols)) or 'none'}: name those"
+        )
+    if not isinstance(seed, int) or seed < 0:
+        raise InputError(f"got seed {seed!r}; expected a whole number, 0 or more: seed=0")
+
+
+def _check_search(budget: Any, alpha: Any, search: str) -> None:
+    if not (isinstance(budget, (int, float)) and budget >= 0):
         raise InputError(f"got budget {budget!r}; expected seconds, 0 or more: 0 searches nothing")
-    if not alpha >= 1:
+    if not (isinstance(alpha, (int, float)) and alpha >= 1):
         raise InputError(f"got alpha {alpha!r}; expected 1 or more: 1 only descends, 1.05 crosses small hills")
     if search not in ("backtracking", "saturation"):
         raise InputError(f"got search {search!r}; expected 'backtracking' or 'saturation'")
 
 
 def _choose(imported: Imported, matcher: Matcher, found: Found, backend: str, seconds: float, measure: bool,
-            seed: int) -> Optimized:  # fmt: skip
+            seed: int, sizes: Mapping[str, int]) -> Optimized:  # fmt: skip
     """Write and check the candidates, time them, and take the fastest; or leave the network as it was."""
     network = imported.network
     searched: dict[str, Any] = {
@@ -136,13 +161,14 @@ def _choose(imported: Imported, matcher: Matcher, found: Found, backend: str, se
     if not any(state.graph.outputs != found.first.graph.outputs for state in candidates.values()):
         candidates = {"candidate 1": found.first}  # written back, biases and all, it may be faster even so
     networks = {name: _written(imported, state, matcher) for name, state in candidates.items()}
-    timed = _timed(imported, networks, backend, seed) if measure else None
+    timed = _timed(imported, networks, backend, seed, sizes) if measure else None
     name = _fastest(timed, candidates) if timed else _cheapest(candidates, found.first)
     if name is None:
-        return Optimized.unchanged(network, backend, "nothing faster was found", measured=timed, **searched)
+        return Optimized.unchanged(network, backend, "nothing faster was found", imported.training, measured=timed,
+                                   **searched)  # fmt: skip
     state = candidates[name]
     history = History.of(imported, state)
-    check = check_equivalent(imported, lambda one: retrace(one, history, matcher), networks[name], seed)
+    check = check_equivalent(imported, lambda one: retrace(one, history, matcher), networks[name], seed, sizes)
     return Optimized(network, networks[name], backend, history, after=state.cost, measured=timed, chosen=name,
                      equivalence=check, **searched)  # fmt: skip
 
@@ -154,9 +180,11 @@ def _written(imported: Imported, state: State, matcher: Matcher) -> Network:
     return export_network(again, retrace(again, history, matcher))
 
 
-def _timed(imported: Imported, networks: dict[str, Network], backend: str, seed: int) -> Remeasured:
+def _timed(
+    imported: Imported, networks: dict[str, Network], backend: str, seed: int, sizes: Mapping[str, int]
+) -> Remeasured:
     every = {ORIGINAL: imported.network, **networks}
-    return remeasure(every, backend, sizes=imported.sizes, seed=seed)
+    return remeasure(every, backend, sizes={**imported.sizes, **sizes}, seed=seed)
 
 
 def _fastest(timed: Remeasured, candidates: Mapping[str, State]) -> str | None:

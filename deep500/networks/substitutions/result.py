@@ -31,6 +31,7 @@ class History:
         sizes: numbers that stood for symbolic sizes.
         steps: rules at their places, one after the other.
         saturated: what equality saturation chose, instead of steps.
+        unchanged: the network stays as it was, its nodes included; without steps alone it is written anew.
     """
 
     network: str
@@ -39,6 +40,7 @@ class History:
     sizes: Mapping[str, int]
     steps: tuple[Step, ...] = ()
     saturated: Saturated | None = None
+    unchanged: bool = False
 
     @classmethod
     def of(cls, imported: Imported, state: State) -> History:
@@ -60,8 +62,13 @@ class History:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
 
     def save(self, path: str | Path) -> None:
-        """Write the history to a file."""
-        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+        """Write the history to a file; InputError where that cannot be."""
+        try:
+            Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+        except OSError as problem:
+            raise InputError(
+                f"got {problem.strerror or problem} while writing {path}; expected a folder that can be written"
+            ) from problem
 
     @classmethod
     def load(cls, path: str | Path) -> History:
@@ -82,10 +89,11 @@ class History:
             found = json.loads(Path(path).read_text(encoding="utf-8"))
             if found.pop("format") != FORMAT:
                 raise ValueError("another format")
-            found["steps"] = tuple(Step(rule, tuple(place)) for rule, place in found["steps"])
+            found["steps"] = tuple(Step(str(rule), tuple(map(str, place))) for rule, place in found["steps"])
+            found["sizes"] = {name: int(size) for name, size in found["sizes"].items()}
             if found["saturated"] is not None:
                 rounds, limit, choices = found["saturated"]
-                found["saturated"] = Saturated(rounds, limit, tuple((a, b) for a, b in choices))
+                found["saturated"] = Saturated(int(rounds), int(limit), tuple((str(a), str(b)) for a, b in choices))
             return cls(**found)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
             raise DataError(
@@ -131,7 +139,7 @@ class Optimized:
                   before: float | None = None, seconds: float = 0.0, timed_out: bool = False, priced: int = 0,
                   measured: Remeasured | None = None) -> Optimized:  # fmt: skip
         """The original as it is."""
-        history = History(structure_hash(network), specification_hash(), training, {})
+        history = History(structure_hash(network), specification_hash(), training, {}, unchanged=True)
         return cls(network, network.copy(), backend, history, before, before, seconds, timed_out, priced, measured,
                    reason=reason)  # fmt: skip
 

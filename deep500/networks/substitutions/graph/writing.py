@@ -196,7 +196,8 @@ def export_network(imported: Imported, graph: Graph) -> Network:
     for name, described in source.inputs.items():
         network.add_input(name, described.shape, described.dtype)  # type: ignore[arg-type]
     outputs = dict.fromkeys(zip(graph.outputs, source.outputs, strict=True))
-    names = {value: name for value, name in imported.names.items() if name not in source.outputs}
+    given = {*source.inputs, *source.parameters}  # such an output keeps its name for those who read it
+    names = {value: name for value, name in imported.names.items() if name in given or name not in source.outputs}
     for value, name in reversed(outputs):
         node = graph.store.node(value)
         if node.op != INPUT and not node.constant:
