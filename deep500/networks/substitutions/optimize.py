@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from deep500.errors import InputError
 from deep500.networks.graph import Network
-from deep500.networks.substitutions.cost import Analytic, Cost, Measured, Remeasured, remeasure
+from deep500.networks.substitutions.cost import Analytic, Cost, Measured, OutOfTime, Remeasured, remeasure
 from deep500.networks.substitutions.graph.importing import Imported, import_network
 from deep500.networks.substitutions.graph.store import Graph
 from deep500.networks.substitutions.graph.writing import export_network
@@ -26,6 +28,8 @@ NOISE = 1.02
 """A candidate whose time may be more than this many times the original's is not taken."""
 CANDIDATES = 3
 """States, by predicted cost, that are measured from end to end."""
+FORMULA = 0.3
+"""Share of the budget for the search by formula, before operators are measured."""
 ORIGINAL = "original"
 Progress = Callable[[float, float, float], None]
 
@@ -82,14 +86,53 @@ def optimize_network(
     if budget == 0:
         return Optimized.unchanged(network, backend, "the budget is 0: nothing was searched", training)
     started = time.perf_counter()
-    cost: Cost = Measured(backend, database, seed=seed) if measure else Analytic(backend)
-    fixed = tuple(imported.sizes.values())
-    if search == "saturation":
-        found = Saturation(matcher, cost, budget, fixed=fixed, progress=progress).run(imported.graph)
-    else:
-        found = Backtracking(matcher, cost, budget, alpha, fixed, CANDIDATES, progress=progress).run(imported.graph)
+    found = _search(imported, matcher, backend, budget, search, alpha, database, measure, seed, progress)
     seconds = time.perf_counter() - started
     return _choose(imported, matcher, found, backend, seconds, measure, seed, sizes or {})
+
+
+def _search(
+    imported: Imported, matcher: Matcher, backend: str, budget: float, search: str, alpha: float,
+    database: str | Path | None, measure: bool, seed: int, progress: Progress | None,
+) -> Found:  # fmt: skip
+    """Search by formula, and then, where times may be measured, from what was found and from the start by these.
+
+    The best state by formula is a candidate whatever measured prices of single operators say: prices that lie close
+    together are noisy, and candidates are timed from end to end.
+    """
+    begin, fixed = time.perf_counter(), tuple(imported.sizes.values())
+    by_formula: Cost = Analytic(backend)
+
+    def searched(cost: Cost, seconds: float, starts: Sequence[State] = ()) -> Found:
+        if search == "saturation":
+            return Saturation(matcher, cost, seconds, fixed=fixed, progress=progress).run(imported.graph)
+        told = Backtracking(matcher, cost, seconds, alpha, fixed, CANDIDATES, progress=progress)
+        return told.run(imported.graph, starts)
+
+    if not measure:
+        return searched(by_formula, budget)
+    quick = searched(by_formula, FORMULA * budget)
+    cost = Measured(backend, database, seed=seed)
+    cost.until = begin + budget
+    try:
+        found = searched(cost, max(cost.until - time.perf_counter(), 0.0), quick.best[:1])
+    except OutOfTime:
+        quick.timed_out = True
+        return quick
+    known = {state.graph.outputs for state in found.best}
+    for state in quick.best[:1]:
+        if state.graph.outputs not in known:
+            found.best.append(dataclasses.replace(state, cost=_price(cost, state.graph)))
+    found.priced += quick.priced
+    return found
+
+
+def _price(cost: Cost, graph: Graph) -> float:
+    """Seconds of a graph; nan where there is no time to measure some of its operators."""
+    try:
+        return cost.total(graph)
+    except OutOfTime:
+        return math.nan
 
 
 def replay_history(network: Network, history: History, rules: str | Path | None = None) -> Network:
@@ -156,8 +199,8 @@ def _choose(imported: Imported, matcher: Matcher, found: Found, backend: str, se
     searched: dict[str, Any] = {
         "seconds": seconds, "before": found.first.cost, "timed_out": found.timed_out, "priced": found.priced,
     }  # fmt: skip
-    better = [state for state in found.best if state.cost <= found.first.cost]
-    candidates = {f"candidate {n}": state for n, state in enumerate(better[:CANDIDATES], 1)}
+    better = [state for state in found.best if measure or state.cost <= found.first.cost]
+    candidates = {f"candidate {n}": state for n, state in enumerate(better, 1)}
     if not any(state.graph.outputs != found.first.graph.outputs for state in candidates.values()):
         candidates = {"candidate 1": found.first}  # written back, biases and all, it may be faster even so
     networks = {name: _written(imported, state, matcher) for name, state in candidates.items()}

@@ -3,5 +3,6 @@
 from deep500.networks.substitutions.cost.analytic import Analytic as Analytic
 from deep500.networks.substitutions.cost.measured import Measured as Measured
 from deep500.networks.substitutions.cost.model import Cost as Cost
+from deep500.networks.substitutions.cost.model import OutOfTime as OutOfTime
 from deep500.networks.substitutions.cost.ranking import Remeasured as Remeasured
 from deep500.networks.substitutions.cost.ranking import remeasure as remeasure

@@ -6,15 +6,30 @@ import os
 import time
 from typing import Any
 
+import numpy as np
+
 from deep500.errors import InputError, UnsupportedOperator
+from deep500.measure.pairs import compare_functions
 from deep500.networks.substitutions.cost.analytic import traffic
 from deep500.networks.substitutions.cost.database import Database, Place, Row, backend_version, machine_hash, now
-from deep500.networks.substitutions.cost.model import Cost
-from deep500.networks.substitutions.cost.timing import REPEATS, Margins, Runner, Slope, margins, slope
+from deep500.networks.substitutions.cost.model import Cost, OutOfTime
+from deep500.networks.substitutions.cost.timing import (
+    REPEATS,
+    Margins,
+    Runner,
+    Slope,
+    mad,
+    margins,
+    rounds_within,
+    slope,
+    typical,
+)
 from deep500.networks.substitutions.graph.store import Graph
 from deep500.networks.substitutions.graph.units import Unit
 from deep500.networks.substitutions.graph.writing import unit_network
 
+BIASED = {"conv+bias": "conv", "gemm": "gemm"}
+"""Units that may take in a bias, and what they are without it."""
 FEED, FETCH = "an input", "an output"
 """Under what a database holds `Margins`."""
 
@@ -32,6 +47,7 @@ class Measured(Cost):
         measured: units measured by this object; the others came from the database.
         seconds: time spent on that.
         unrunnable: unit's key -> the backend's words.
+        until: the time, of ``time.perf_counter``, after which nothing more is measured; no limit if None.
 
     Args:
         backend: name of a backend.
@@ -76,12 +92,19 @@ class Measured(Cost):
         self._rows = self.database.load(self.place)
         self.measured, self.seconds = 0, 0.0
         self.unrunnable: dict[str, str] = {}
+        self.until: float | None = None
 
     def price(self, graph: Graph, unit: Unit) -> float:
-        """The stored price, else the measured one, which is stored."""
+        """The stored price, else the measured one, which is stored.
+
+        Raises:
+            OutOfTime: it is not stored, and it is too late to measure.
+        """
         key = repr(unit.key(graph))
         if key not in self._rows:
             begin = time.perf_counter()
+            if self.until is not None and begin > self.until:
+                raise OutOfTime(f"got no price of {unit.kind}; expected one within the budget; raise it")
             try:
                 found = self._measure(graph, unit)
             except UnsupportedOperator as error:
@@ -104,6 +127,8 @@ class Measured(Cost):
 
     def _measure(self, graph: Graph, unit: Unit) -> Slope:
         """Seconds of a unit without what feeding it and returning its results takes."""
+        if unit.kind in BIASED and len(unit.inputs) == 3:
+            return self._with_bias(graph, unit)
         own = self._own_margins()
         size = traffic(graph, unit)
         found = slope(lambda copies: self._run(unit_network(graph, unit, copies)), self.limit, size, self.seed)
@@ -111,6 +136,16 @@ class Measured(Cost):
         fed = sum(not store.node(one).constant for one in dict.fromkeys(unit.inputs))
         margin = fed * own.feed + len(unit.outputs) * own.fetch
         return Slope(max(found.seconds - margin, 0.0), found.mad, found.rounds)
+
+    def _with_bias(self, graph: Graph, unit: Unit) -> Slope:
+        """A product's price, and what its bias adds side by side with it: the difference of two prices is noise."""
+        base = Unit(BIASED[unit.kind], unit.nodes, unit.inputs[:2], unit.outputs, unit.settings)
+        functions = {name: self._run(unit_network(graph, one)) for name, one in (("with", unit), ("without", base))}
+        rounds = rounds_within(self.limit, 3 * typical(functions["with"]))
+        found = compare_functions(functions, rounds, seed=self.seed, warm_up=1).samples
+        added = found["with"] - found["without"]
+        fed = 0 if graph.store.node(unit.inputs[2]).constant else self._own_margins().feed
+        return Slope(self.unit(graph, base) + max(float(np.median(added)) - fed, 0.0), mad(added), rounds)
 
     def _own_margins(self) -> Margins:
         """What this executor takes per input and output: stored like prices, of which it is a part."""

@@ -14,6 +14,10 @@ from deep500.networks.substitutions.graph.units import Unit, Units
 Key = tuple[Any, ...]
 
 
+class OutOfTime(Exception):
+    """A unit would have to be measured after the time for that is over."""
+
+
 class Cost(abc.ABC):
     """Prices of units, and of graphs as their sum; what is known is looked up.
 

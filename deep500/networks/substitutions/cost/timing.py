@@ -112,17 +112,19 @@ def slope(make: Callable[[int], Callable[[], object]], limit: float, size: int =
     several = make(copies)
 
     def paired() -> Slope:
-        rounds = _rounds(limit, 2 * typical(one) + typical(several))  # the first function runs twice in every round
+        rounds = rounds_within(
+            limit, 2 * typical(one) + typical(several)
+        )  # the first function runs twice in every round
         found = compare_functions({"one": one, "several": several}, rounds, seed=seed, warm_up=1).samples
         added = float(found["several"].min() - found["one"].min()) / (copies - 1)
-        return Slope(max(added, 0.0), _mad((found["several"] - found["one"]) / (copies - 1)), rounds)
+        return Slope(max(added, 0.0), mad((found["several"] - found["one"]) / (copies - 1)), rounds)
 
     return _quietest(paired, limit)
 
 
 def _alone(function: Callable[[], object], plan: Plan) -> Slope:
     samples = measure(function, plan).samples
-    return Slope(float(samples.min()), _mad(samples), samples.size)
+    return Slope(float(samples.min()), mad(samples), samples.size)
 
 
 def _quietest(attempt: Callable[[], Slope], limit: float) -> Slope:
@@ -136,11 +138,13 @@ def _quietest(attempt: Callable[[], Slope], limit: float) -> Slope:
     return min(made, key=lambda one: one.mad)
 
 
-def _rounds(limit: float, seconds: float) -> int:
+def rounds_within(limit: float, seconds: float) -> int:
+    """Rounds of so many seconds that fit into a limit, within bounds."""
     return int(min(MOST, max(FEWEST, limit / seconds)))
 
 
-def _mad(values: np.ndarray) -> float:
+def mad(values: np.ndarray) -> float:
+    """Median absolute deviation."""
     return float(np.median(np.abs(values - np.median(values))))
 
 
@@ -162,7 +166,7 @@ def margins(run: Runner, limit: float, dtype: str = "float32") -> Margins:
     """
     functions = {f"{make.__name__}{count}": run(make(count, dtype)) for make in (_row, _chain, _last)
                  for count in (1, COPIES)}  # fmt: skip
-    rounds = _rounds(limit, sum(typical(one) for one in functions.values()))
+    rounds = rounds_within(limit, sum(typical(one) for one in functions.values()))
     found = np.median([_margins(functions, rounds, seed) for seed in range(REPEATS)], axis=0)
     return Margins(float(found[0]), float(found[1]))
 

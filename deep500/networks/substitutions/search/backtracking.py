@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from deep500.networks.substitutions.cost.model import OutOfTime
 from deep500.networks.substitutions.graph.store import Graph, Value
 from deep500.networks.substitutions.graph.units import Unit
 from deep500.networks.substitutions.search.groups import Group, follow, groups
@@ -99,13 +100,24 @@ class Backtracking:
     _seen: set[tuple[Value, ...]] = field(default_factory=set)
     _changes: dict[Any, float] = field(default_factory=dict)
 
-    def run(self, graph: Graph) -> Found:
-        """Search from a graph."""
+    def run(self, graph: Graph, starts: Sequence[State] = ()) -> Found:
+        """Search from a graph, and from states that another search reached from it.
+
+        Raises:
+            OutOfTime: the graph itself cannot be priced within the time for measuring.
+        """
         started = time.perf_counter()
         first = State(graph, self.cost.total(graph))
         found, largest = Found([first], first), GROWTH * len(graph.nodes())
         order, idle, since = itertools.count(), 0, 0.0
         queue: list[tuple[float, int, State, Move | None]] = [(first.cost, next(order), first, None)]
+        for start in starts:
+            try:
+                state = self._priced(start.graph, start.history, found)
+            except OutOfTime:
+                found.timed_out = True
+                continue
+            heapq.heappush(queue, (state.cost, next(order), state, None))
 
         def late() -> bool:
             found.seconds = time.perf_counter() - started
@@ -117,15 +129,22 @@ class Backtracking:
             if cost >= limit and state is not first:
                 break
             if move is not None:
-                made = self._make(state, move, largest, found)
+                try:
+                    made = self._make(state, move, largest, found)
+                except OutOfTime:
+                    found.timed_out = True
+                    break
                 if made is None or made.cost >= limit:
                     continue
                 state = made
             self._seen.add(state.graph.outputs)
             found.pops, idle, best = found.pops + 1, idle + 1, found.best[0].cost
-            for price, after, waiting in self._successors(state, found, late, largest):
-                heapq.heappush(queue, (price, next(order), after, waiting))
-            found.timed_out = late()
+            try:
+                for price, after, waiting in self._successors(state, found, late, largest):
+                    heapq.heappush(queue, (price, next(order), after, waiting))
+            except OutOfTime:
+                found.timed_out = True
+            found.timed_out = found.timed_out or late()
             if found.best[0].cost < best:
                 idle, since = 0, found.seconds
             elif found.seconds - since > self.budget / 3:

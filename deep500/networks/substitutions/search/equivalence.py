@@ -52,6 +52,8 @@ class Equivalence:
 def relative_error(got: Any, expected: Any) -> float:
     """Norm of the difference over the norm of what was expected; the difference's alone where that is 0.
 
+    Elements that are infinite or not a number on one side alone are infinitely far apart.
+
     Example:
         >>> relative_error(np.ones(4), 2 * np.ones(4))
         0.5
@@ -63,8 +65,11 @@ def relative_error(got: Any, expected: Any) -> float:
         return 0.0 if np.array_equal(got, expected) else float("inf")
     same = (got == expected) | (np.isnan(got) & np.isnan(expected))
     scale = float(np.linalg.norm(np.where(same, 0.0, expected).ravel().astype(np.float64)))
-    error = float(np.linalg.norm(np.where(same, 0.0, got - expected).ravel().astype(np.float64)))
+    with np.errstate(invalid="ignore"):  # infinity less infinity, where both are the same
+        error = float(np.linalg.norm(np.where(same, 0.0, got - expected).ravel().astype(np.float64)))
     whole = float(np.linalg.norm(np.nan_to_num(expected.ravel().astype(np.float64), posinf=0, neginf=0)))
+    if not np.isfinite(error):
+        return float("inf")  # and never not a number, which max() would lose
     return error / max(whole, scale) if max(whole, scale) else error
 
 
