@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,7 +13,8 @@ from deep500.errors import PlanError
 from deep500.frameworks.reference import Executor
 from deep500.frameworks.reference.operators import table
 from deep500.networks import Network
-from deep500.training.checkpointing.verify import verify_plan
+from deep500.networks.dtype import to_dtype
+from deep500.training.checkpointing.verify import TOLERANCE, verify_plan
 from tests.conftest import load_backend
 from tests.training.checkpointing.test_execution import everything_again
 from tests.training.checkpointing.test_recompute import NETWORKS, inputs_of
@@ -55,32 +59,56 @@ def two_blocks() -> Network:
     return net
 
 
+class Counting(Executor):
+    """Its kernels may know how often they were called in a step, as :func:`drifting` makes them."""
+
+    calls = 0
+
+    def inference_and_backprop(self, *args: Any, **options: Any) -> dict[str, Any]:
+        Counting.calls = 0
+        return super().inference_and_backprop(*args, **options)
+
+    def step_memory(self, *args: Any, **options: Any) -> int:
+        Counting.calls = 0
+        return super().step_memory(*args, **options)
+
+
+def drifting(monkeypatch: pytest.MonkeyPatch, offset: Callable[[Any], float]) -> None:
+    """Let Tanh give another result the second time: as much more as ``offset`` says for a dtype."""
+
+    def tanh(x: np.ndarray) -> np.ndarray:
+        Counting.calls += 1
+        return np.tanh(x) + x.dtype.type(offset(x.dtype) * (Counting.calls - 1))
+
+    monkeypatch.setitem(table.OPS, ("", "Tanh"), table.Entry(tanh))
+
+
+INPUTS = {"x": np.random.default_rng(0).standard_normal((4, 6)).astype("float32")}
+
+
 def test_a_region_that_gives_something_else_the_second_time_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel that counts its calls in a step stands for one that draws numbers, which nobody can see from outside."""
     net = two_blocks()
     plan = everything_again(net, 4)
-    calls = [0]
-
-    def counting(x: np.ndarray) -> np.ndarray:
-        calls[0] += 1
-        return np.tanh(x) + np.float32(0.1 * (calls[0] - 1))
-
-    class Fresh(Executor):
-        def inference_and_backprop(self, *args: object, **options: object) -> dict[str, object]:
-            calls[0] = 0
-            return super().inference_and_backprop(*args, **options)  # type: ignore[arg-type]
-
-        def step_memory(self, *args: object, **options: object) -> int:
-            calls[0] = 0
-            return super().step_memory(*args, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setitem(table.OPS, ("", "Tanh"), table.Entry(counting))
-    inputs = {"x": np.random.default_rng(0).standard_normal((4, 6)).astype("float32")}
+    drifting(monkeypatch, lambda dtype: 0.1)
     guilty = [r.name for r in plan.regions if "b1.act" in r.values]
     with pytest.raises(PlanError, match=r"they are not deterministic") as caught:
-        verify_plan(Fresh(net), plan, inputs)
+        verify_plan(Counting(net), plan, INPUTS)
     named = [r.name for r in plan.regions if repr(r.name) in str(caught.value)]
     assert named == guilty and 0 < len(guilty) < len(plan.regions)
+    with pytest.raises(PlanError, match=r"they are not deterministic"):
+        double = to_dtype(net, "float64")
+        verify_plan(Counting(double), everything_again(double, 4), {"x": INPUTS["x"].astype("float64")})
+
+
+def test_rounding_is_told_from_another_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounding that a kink (ReLU's) makes large, as in deep networks on JAX: double precision shows what it was."""
+    net = two_blocks()
+    drifting(monkeypatch, lambda dtype: 1e5 * np.finfo(dtype).eps)
+    found = verify_plan(Counting(net), everything_again(net, 4), INPUTS)
+    assert found.difference > TOLERANCE
+    assert found.double is not None and 0 < found.double < 1e-9
+    assert "rounding" in str(found) and f"{found.double:.1e} in double precision" in str(found)
 
 
 def test_the_numbers_in_words() -> None:
