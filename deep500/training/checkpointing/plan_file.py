@@ -20,6 +20,7 @@ from deep500.networks.graph import Network
 from deep500.networks.hashing import structure_hash as structure_hash
 from deep500.networks.modes import training_network
 from deep500.training.checkpointing.nesting import outermost_first
+from deep500.training.checkpointing.step import needed
 
 FORMAT = "deep500-checkpointing-plan"
 VERSION = 1
@@ -90,7 +91,10 @@ class CheckpointingPlan:
                 f"got network {network.name!r} with structure {got[:12]}; expected {self.network[:12]}, for which the "
                 "plan was made: plan again for this network"
             )
-        written = {value for node in training_network(network)[0].nodes for value in node.writes}
+        if not network.has_value(self.loss):
+            raise PlanError(f"got a plan for loss {self.loss!r}; expected a value of {network.name!r}: plan again")
+        forward = needed(training_network(network)[0], [self.loss])
+        written = {value for node in forward for value in node.writes}
         named = {value for region in self.regions for value in region.values}
         added = {v for v in named if _FURTHER.sub("", v) in written}  # outputs that only gradients want of a node
         outermost_first([region.values for region in self.regions], written | added)

@@ -89,6 +89,17 @@ def test_unreadable_files(tmp_path: Path) -> None:
         load_plan(path)
 
 
+def test_the_loss_and_what_it_does_not_read() -> None:
+    net = network()
+    net.add_node("Exp", ["output"], ["aside"])
+    net.add_output("aside")
+    made = replace(plan(net), regions=(PlannedRegion("r", "r", ("output", "aside")),))
+    with pytest.raises(PlanError, match=r"values \['aside'\] in a region"):
+        made.check(net, 8)
+    with pytest.raises(PlanError, match="got a plan for loss 'nope'; expected a value of 'mlp"):
+        replace(made, loss="nope").check(net, 8)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
