@@ -19,6 +19,7 @@ from deep500.errors import InputError, NetworkError, nearest
 from deep500.frameworks.jax.compiler import TARGET, PureFunction, pure_function
 from deep500.frameworks.jax.dtypes import DTYPES, place
 from deep500.frameworks.jax.functions import Compiled
+from deep500.frameworks.jax.memory import step_memory
 from deep500.networks.executor import BoundNetwork, GraphExecutor, find_loss, gradient_name
 from deep500.networks.graph import Network, Parameter
 from deep500.networks.program import Program, from_network
@@ -223,6 +224,10 @@ class Executor(GraphExecutor):
         peak = (self.jax_device.memory_stats() or {}).get("peak_bytes_in_use")
         before, self._peak_before = self._peak_before, peak if reset else self._peak_before
         return None if peak is None or (before is not None and peak <= before) else int(peak)
+
+    def step_memory(self, inputs: Mapping[str, Any], loss: str = "loss") -> int | None:
+        """See the base class: what XLA plans to reserve, so no step runs (:mod:`deep500.frameworks.jax.memory`)."""
+        return step_memory(self, inputs, loss)
 
     # -- what the network asks ----------------------------------------------------------------------------------------
     def value(self, name: str) -> Any:

@@ -14,6 +14,7 @@ from deep500.errors import Deep500Error, InputError, NetworkError, nearest
 from deep500.frameworks.tensorflow.compiler import TARGET, NeedsValue, Randomness, Walk, failure
 from deep500.frameworks.tensorflow.dtypes import DTYPES, from_array, tf_dtype, to_array
 from deep500.frameworks.tensorflow.layout import kernels
+from deep500.frameworks.tensorflow.memory import step_memory
 from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss, gradient_name
@@ -393,3 +394,10 @@ class Executor(GraphExecutor):
         if reset:
             tf.config.experimental.reset_memory_stats(name)
         return int(peak)
+
+    def step_memory(self, inputs: Mapping[str, Any], loss: str = "loss") -> int | None:
+        """See the base class; None on processors, of whose tensors TensorFlow counts the large ones only.
+
+        Those are what :func:`deep500.frameworks.tensorflow.memory.step_memory` tells. Two steps run.
+        """
+        return None if self.device.kind == "cpu" else step_memory(self, inputs, loss)

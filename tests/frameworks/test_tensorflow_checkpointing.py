@@ -64,20 +64,16 @@ def test_the_backends_own_optimizer_follows_the_plan() -> None:
 
 
 _MEMORY = """
-from deep500.errors import UnsupportedOperator
 from deep500.frameworks.tensorflow import Executor
-from deep500.frameworks.tensorflow.memory import footprint
+from deep500.frameworks.tensorflow.memory import step_memory
 from deep500.training.checkpointing import plan_network
 from tests.training.checkpointing.test_recompute import NETWORKS, inputs_of
 for name, share in (("resnet", 0.8), ("transformer", 0.6)):
     net = NETWORKS[name][0]()
     executor, inputs = Executor(net), inputs_of(net, 128)
-    try:
-        for plan in (None, plan_network(net, share, 128), None):
-            executor.set_checkpointing(plan)
-            print(share, footprint(executor, inputs))
-    except UnsupportedOperator as error:
-        print(error)
+    for plan in (None, plan_network(net, share, 128), None):
+        executor.set_checkpointing(plan)
+        print(share, step_memory(executor, inputs))
 """
 
 
@@ -86,8 +82,8 @@ def test_memory_falls() -> None:
     environment = {**os.environ, "TF_NUM_INTEROP_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", _MEMORY], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    if "not measured" in done.stdout:
-        pytest.skip(done.stdout)
+    if "None" in done.stdout:
+        pytest.skip("not measured: TensorFlow's allocator does not count here")
     rows = [line.split() for line in done.stdout.splitlines()]
     assert len(rows) == 6
     for (share, full), (_, planned), (_, again) in (rows[:3], rows[3:]):
