@@ -81,7 +81,8 @@ def _plan(
     if isinstance(wanted, (int, float)):
         return plan_checkpointing(executor, wanted, first_batch(sampler))
     path = Path(wanted)
-    return load_plan(path if path.exists() or folder is None else folder / path)
+    beside = path if folder is None else folder / path
+    return load_plan(path if path.exists() or not beside.exists() else beside)
 
 
 def first_batch(sampler: Any) -> Mapping[str, Any]:

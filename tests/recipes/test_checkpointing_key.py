@@ -77,9 +77,10 @@ def test_a_dry_run_states_predicted_and_measured(backend_name: str, tmp_path: Pa
         assert "measured not measured (no counter of memory on this backend and device)" in out
     else:
         assert f"measured {facts['measured_peak']:,} B" in out
-        assert 0.8 * facts["predicted_peak"] < facts["measured_peak"] <= facts["predicted_peak"] * 1.05
         assert facts["measured_peak"] < facts["measured_peak_without"]
-    assert (backend_name in ("reference", "pytorch")) <= (facts["measured_peak"] is not None)
+        if backend_name != "jax":  # XLA also reserves what its kernels need inside
+            assert 0.8 * facts["predicted_peak"] < facts["measured_peak"] <= facts["predicted_peak"] * 1.05
+    assert (backend_name in ("reference", "pytorch", "jax")) == (facts["measured_peak"] is not None)
 
 
 class _Interrupt(Event):
@@ -146,7 +147,7 @@ def test_plans_and_plan_files(tmp_path: Path) -> None:
         run(tmp_path / "other", "--quiet", checkpointing=other, model="mlp", model_kwargs={})
     with pytest.raises(PlanError, match="checkpointing: got batch size 16; expected 32"):
         run(tmp_path / "batch", "--quiet", checkpointing=d5.load_plan(path), batch_size=16)
-    with pytest.raises(PlanError, match="which cannot be read"):
+    with pytest.raises(PlanError, match=r"got .nowhere\.json., which cannot be read"):
         run(tmp_path / "absent", "--quiet", checkpointing="nowhere.json")
 
 
