@@ -15,7 +15,6 @@ import numpy as np
 
 from deep500.errors import NetworkError
 from deep500.networks.graph import Network
-from deep500.networks.node import RANDOM as RANDOM
 from deep500.networks.node import Node
 from deep500.networks.protos import node_proto
 from deep500.networks.substitutions.graph.forms import FORMS
