@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -82,9 +83,11 @@ class _Bar:
     def __init__(self, budget: float, quiet: bool) -> None:
         from tqdm import tqdm
 
-        form = "{l_bar}{bar}| {n:.0f} of {total:.0f} s{postfix}"
+        self.most = budget or 1.0
+        bounded = "{l_bar}{bar}| {n:.0f} of {total:.0f} s{postfix}"
+        form = bounded if math.isfinite(self.most) else "{desc}: {n:.0f} s{postfix}"
         off: Any = True if quiet else None  # None: off where it is no terminal
-        self.bar = tqdm(total=budget or 1.0, desc="search", file=sys.stderr, disable=off, bar_format=form)
+        self.bar = tqdm(total=self.most, desc="search", file=sys.stderr, disable=off, bar_format=form)
 
     def __enter__(self) -> _Bar:
         return self
@@ -94,5 +97,5 @@ class _Bar:
 
     def tell(self, seconds: float, best: float, first: float) -> None:
         """Show the seconds that passed and what was gained."""
-        self.bar.update(min(seconds, self.bar.total) - self.bar.n)
-        self.bar.set_postfix_str(f", predicted {1e3 * first:.3g} -> {1e3 * best:.3g} ms")
+        self.bar.update(min(seconds, self.most) - self.bar.n)
+        self.bar.set_postfix_str(f"predicted {1e3 * first:.3g} -> {1e3 * best:.3g} ms")
