@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deep500.networks.substitutions.conditions import Bindings, Line, Step, names, order, solve
+from deep500.networks.substitutions.encoding import CONSTANTS
 from deep500.networks.substitutions.graph.store import Graph, Store, Value
 from deep500.networks.substitutions.pattern_rules import PatternRule, flips, orders, words
 from deep500.networks.substitutions.programs import Key, Kinds, Program, compiled, run
@@ -57,9 +58,32 @@ class Way:
         return tuple(n for n, tensor in enumerate(self.tensors) if single or tensor in self.shared)
 
     @property
+    def growth(self) -> int:
+        """Operators of the target beyond those of the source, constants not counted."""
+        sides = (self.rule.right, self.rule.left) if self.reverse else (self.rule.left, self.rule.right)
+        source, target = (_operators(side) for side in sides)
+        return target - source
+
+    @property
     def name(self) -> str:
         """The rule's id and its direction: ``>`` from left to right."""
         return f"{self.rule.id}{'<' if self.reverse else '>'}"
+
+
+def _operators(patterns: Sequence[str]) -> int:
+    """Applications in patterns, equal ones once and both outputs of a split as one."""
+    found: set[str] = set()
+
+    def walk(pattern: Pattern) -> None:
+        if isinstance(pattern, list):
+            if pattern[0] not in CONSTANTS:
+                found.add(repr(["split", *pattern[2:]] if pattern[0] == "split" else pattern))
+            for one in pattern[1:]:
+                walk(one)
+
+    for text in patterns:
+        walk(parse(text))
+    return len(found)
 
 
 @functools.cache
@@ -165,8 +189,9 @@ class Matcher:
         'relu'
     """
 
-    def __init__(self, rules: Iterable[PatternRule]) -> None:
-        self.ways = [way for rule in rules for way in ways(rule)]
+    def __init__(self, rules: Iterable[PatternRule], growth: int | None = None) -> None:
+        every = (way for rule in rules for way in ways(rule))
+        self.ways = [way for way in every if growth is None or way.growth <= growth]
         self.index: Index = {}
         self.paired: Index = {}  # of rules of two outputs only
         self.single: dict[str, Index] = {}  # of every way by its name
@@ -243,13 +268,17 @@ def joined(
 ) -> Iterator[Match]:
     """Matches of a rule of two outputs: pairs that agree on the names both patterns use.
 
-    Where they use none, any two places would do; only those count whose first operands come from one node, such as the
-    parts of one split.
+    Where they use none, or only a constant vector (half of a network may have the same), any two places would do; of
+    these only such count whose first operands come from one node, as the parts of one split do.
     """
+
+    def weak(value: Any) -> bool:
+        constant = isinstance(value, Value) and store.node(value).constant
+        return not isinstance(value, Value) or (constant and len(store.shape(value)) < 2)
 
     def common(root: Value, found: Bindings) -> tuple[Any, ...]:
         shared = tuple(found[name] for name in way.shared)
-        return shared if any(name in way.tensors for name in way.shared) else (*shared, store.node(root).inputs[0].node)
+        return (*shared, store.node(root).inputs[0].node) if all(map(weak, shared)) else shared
 
     index: dict[tuple[Any, ...], list[tuple[Value, Bindings]]] = {}
     for root, found in sides[1]:

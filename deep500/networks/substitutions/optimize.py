@@ -28,6 +28,8 @@ NOISE = 1.02
 """A candidate whose time may be more than this many times the original's is not taken."""
 CANDIDATES = 3
 """States, by predicted cost, that are measured from end to end."""
+GROWTH = 1
+"""Rules that add more operators than this to what they replace are not tried in that direction."""
 FORMULA = 0.3
 """Share of the budget for the search by formula, before operators are measured."""
 ORIGINAL = "original"
@@ -82,7 +84,7 @@ def optimize_network(
     _check(network, backend, sizes or {}, seed)
     _check_search(budget, alpha, search)
     imported = import_network(network, training, sizes)
-    matcher = Matcher(read(rules or SHIPPED))
+    matcher = Matcher(read(rules or SHIPPED), GROWTH)
     if budget == 0:
         return Optimized.unchanged(network, backend, "the budget is 0: nothing was searched", training)
     started = time.perf_counter()
@@ -154,7 +156,7 @@ def replay_history(network: Network, history: History, rules: str | Path | None 
     if history.unchanged:
         return network.copy()
     imported = import_network(network, history.training, history.sizes)
-    matcher = Matcher(read(rules or SHIPPED))
+    matcher = Matcher(read(rules or SHIPPED), GROWTH)
     return export_network(imported, retrace(imported, history, matcher))
 
 

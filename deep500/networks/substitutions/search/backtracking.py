@@ -229,7 +229,7 @@ def _change(around: Surroundings, *matches: Match) -> float:
     mapping, bound = dict[Value, Value](), set[Value]()
     for match in matches:
         try:
-            mapping.update(match.build())
+            mapping.update((old, new) for old, new in match.build().items() if old != new)
         except ShapeMismatch:
             continue
         bound.update(match.bound)
