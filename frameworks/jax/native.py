@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.devices import Device
-from deep500.errors import InputError, NetworkError
+from deep500.errors import InputError, NetworkError, UnsupportedOperator
 from deep500.frameworks.jax.compiler import PureFunction
 from deep500.frameworks.jax.dtypes import enable_x64
 from deep500.frameworks.jax.executor import Executor, JaxNetwork
@@ -119,6 +119,12 @@ class NativeExecutor(Executor):
     def parameters(self) -> Any:
         """The live parameters as the user's tree."""
         return jax.tree_util.tree_unflatten(self._tree, [self.tensors[name] for name in self._names])
+
+    def _forget_training(self) -> None:
+        raise UnsupportedOperator(
+            "got a checkpointing plan for a native function; expected a Network of operators, of which some can run "
+            "again: build it with deep500.networks and use from_model, or call jax.checkpoint in the function"
+        )
 
     def program(self, outputs: Sequence[str]) -> Program:
         """The two nodes, or the first alone."""

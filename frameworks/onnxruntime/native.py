@@ -69,6 +69,12 @@ class NativeExecutor(GraphExecutor):
         self.network = NativeNetwork(_sketch(session))
         self._check = InputCheck(self.network.inputs)
 
+    def _forget_training(self) -> None:
+        raise UnsupportedOperator(
+            "got a checkpointing plan for a native session; expected a Network of operators, of which some can run "
+            "again: read the session's model with from_onnx"
+        )
+
     def inference(self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
         """See :meth:`GraphExecutor.inference`; all inputs are needed."""
         wanted = list(self.network.outputs if outputs is None else outputs)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from deep500.devices import Device
-from deep500.errors import InputError, NetworkError
+from deep500.errors import InputError, NetworkError, UnsupportedOperator
 from deep500.frameworks.tensorflow.dtypes import from_array, to_array
 from deep500.frameworks.tensorflow.executor import Compiled, Executor, TensorFlowNetwork
 from deep500.frameworks.tensorflow.runtime import tf
@@ -124,6 +124,12 @@ class NativeExecutor(Executor):
         self._keras = {v.path: v for v in model.variables}
         self.variables = {path: v.value for path, v in self._keras.items()}
         self.network = NativeNetwork(self._sketch(examples, result, label_name, output_name, loss is None), self)
+
+    def _forget_training(self) -> None:
+        raise UnsupportedOperator(
+            "got a checkpointing plan for a native model; expected a Network of operators, of which some can run "
+            "again: build it with deep500.networks and use from_model, or call tf.recompute_grad in the model"
+        )
 
     def _sketch(self, examples: dict[str, Any], result: Any, label: str, output: str, classes: bool) -> Network:
         """The network that stands for the model."""

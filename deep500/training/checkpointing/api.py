@@ -8,6 +8,7 @@ from typing import Any
 from deep500.errors import PlanError
 from deep500.networks.executor import GraphExecutor, InputCheck
 from deep500.networks.graph import Network
+from deep500.operators.registry import DOMAIN
 from deep500.training.checkpointing.chain import Stage
 from deep500.training.checkpointing.chain_of import chain_front, links, plan_chain
 from deep500.training.checkpointing.failures import check_budget
@@ -109,6 +110,7 @@ class _Subject:
         self.executor = target if isinstance(target, GraphExecutor) and inputs is not None else None
         self.network = target if isinstance(target, Network) else target.network.copy()
         self.inputs, self.loss = inputs, loss
+        _check_visible(self.network)
         self.batch = _batch(self.network, batch) if inputs is None else _batch_given(self.network, inputs)
         if batch not in (None, self.batch):
             raise PlanError(f"got batch={batch} and inputs of {self.batch} samples; expected the same: leave batch out")
@@ -127,6 +129,15 @@ class _Subject:
         if self.executor is None or self.inputs is None or len(self.counted.step.forward) < 2:
             return self.counted
         return measured_regions(self.executor, self.inputs, self.loss)
+
+
+def _check_visible(network: Network) -> None:
+    for node in network.nodes:
+        if node.domain.startswith(f"{DOMAIN}."):  # a backend's, around a module, function or session
+            raise PlanError(
+                f"got node {node.name!r} ({node.domain}.{node.op_type}), a model of its own whose operators cannot be "
+                "seen; expected a Network of operators: build it with deep500.networks and use from_model"
+            )
 
 
 def _batch_given(network: Network, inputs: Any) -> int:
