@@ -30,7 +30,7 @@ def transformed(network: Network, values: Mapping[str, Any]) -> Network:
     backend and batch size: it is the same on every rank, for every seed and in a resumed run.
 
     Raises:
-        RecipeError: a callable that returns no network, or one with other inputs, outputs or parameters; a search that
+        RecipeError: a callable that returns no network, or one whose inputs or outputs have other names; a search that
             does not end within `BUDGET` seconds.
     """
     for one in values["network_transformations"]:
