@@ -11,7 +11,7 @@ from deep500.networks.graph import Network
 from deep500.operators.registry import DOMAIN
 from deep500.training.checkpointing.chain import Stage
 from deep500.training.checkpointing.chain_of import chain_front, links, plan_chain
-from deep500.training.checkpointing.failures import check_budget
+from deep500.training.checkpointing.failures import check_budget, check_points
 from deep500.training.checkpointing.liveness import check_batch
 from deep500.training.checkpointing.plan_file import CheckpointingPlan
 from deep500.training.checkpointing.planning import plan_front, plan_network
@@ -92,6 +92,7 @@ def checkpointing_front(target: Target, inputs: Mapping[str, Any] | None = None,
         >>> front[0].predicted_peak < front[-1].predicted_peak, front[-1].predicted_extra
         (True, 0)
     """
+    check_points(points)
     subject = _Subject(target, inputs, loss, batch)
     chain = subject.stages()
     if chain is not None:

@@ -22,6 +22,19 @@ def check_budget(budget: float | int) -> None:
         )
 
 
+def check_points(points: int) -> None:
+    """Raise PlanError unless a front can have so many points.
+
+    Example:
+        >>> check_points(2)
+    """
+    if isinstance(points, bool) or not isinstance(points, Integral) or points < 2:
+        raise PlanError(
+            f"got {points!r} points; expected a whole number, at least 2, the smallest peak and no checkpoint: ask for "
+            "more"
+        )
+
+
 def budget_bytes(budget: float | int, full_peak: int) -> int:
     """A budget in bytes; a float is a share of ``full_peak``, the peak without checkpoints, rounded down.
 

@@ -10,7 +10,7 @@ from deep500.networks.executor import Recomputation
 from deep500.networks.graph import Network
 from deep500.training.checkpointing.counting import Counted, Counter
 from deep500.training.checkpointing.counting import held as held
-from deep500.training.checkpointing.failures import budget_bytes, check_budget
+from deep500.training.checkpointing.failures import budget_bytes, check_budget, check_points
 from deep500.training.checkpointing.plan_file import CheckpointingPlan, PlannedRegion, structure_hash, undominated
 from deep500.training.checkpointing.recompute import Recomputing, recomputing
 from deep500.training.checkpointing.regions import NetworkRegions, find_regions
@@ -70,8 +70,7 @@ def plan_front(network: Network, batch: int, loss: str = "loss", points: int = 9
         >>> [len(plan.regions) > 0 for plan in front]
         [True, True, False]
     """
-    if points < 2:
-        raise PlanError(f"got {points} points; expected at least 2, the smallest peak and no checkpoint: ask for more")
+    check_points(points)
     found = find_regions(network, batch, loss) if regions is None else regions
     found.check(network, batch, backend)
     backend = found.backend if backend is None else backend

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from deep500.errors import NetworkError
 from deep500.networks.graph import Network
 from deep500.networks.modes import training_network
 from deep500.networks.node import Node
@@ -56,6 +57,10 @@ def training_step(network: Network, batch: int, loss: str = "loss") -> Step:
     """
     training, updates = training_network(with_batch(network, batch))
     whole = training.with_gradient(loss)
+    if not training.gradient(loss):
+        raise NetworkError(
+            f"got loss {loss!r}, which no trainable parameter influences; expected one that does: name another"
+        )
     own = {value for node in training.nodes for value in node.writes}
     forward = {node.name for node in needed(whole, own & set(whole.values()))}
     path = tuple(needed(whole, [loss]))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import deep500 as d5
-from deep500.errors import BudgetError, InputError, PlanError
+from deep500.errors import BudgetError, InputError, NetworkError, PlanError
 from deep500.frameworks.reference import Executor
 from deep500.networks import Network, add_loss, create
-from deep500.training.checkpointing import find_regions
+from deep500.training.checkpointing import checkpointing_front, find_regions
 from deep500.training.checkpointing.times import least, measured_regions
 from tests.conftest import load_backend
 from tests.training.checkpointing.test_recompute import NETWORKS, inputs_of
@@ -123,6 +123,25 @@ def test_the_front_of_an_executor() -> None:
     peaks, extras = [p.predicted_peak for p in front], [p.predicted_extra for p in front]
     assert len(front) > 1 and front[0].time_unit == "s"
     assert peaks == sorted(peaks) and extras == sorted(extras, reverse=True) and extras[-1] == 0
+
+
+@pytest.mark.parametrize("points", [1, 0, -3, 2.5, True, "9", None])
+def test_fronts_of_no_points(points: Any) -> None:
+    with pytest.raises(PlanError, match="points; expected a whole number, at least 2"):
+        checkpointing_front(add_loss(create("mlp")), batch=2, points=points)
+
+
+def test_a_network_that_nobody_trains() -> None:
+    net = Network("fixed")
+    net.add_input("x", ("N", 4))
+    net.add_parameter("w", np.ones(4, "float32"), trainable=False)
+    net.add_node("Mul", ["x", "w"], ["a"])
+    net.add_node("Exp", ["a"], ["b"])
+    net.add_node("Sin", ["b"], ["c"])
+    net.add_node("ReduceMean", ["c"], ["loss"], keepdims=0)
+    net.add_output("loss")
+    with pytest.raises(NetworkError, match="loss 'loss', which no trainable parameter influences"):
+        d5.plan_checkpointing(net, 0.9, batch=2)
 
 
 def test_regions_measured_on_every_backend(backend_name: str) -> None:

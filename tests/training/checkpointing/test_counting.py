@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import numpy as np
 import pytest
 
 from deep500.errors import BudgetError, PlanError
@@ -59,7 +60,8 @@ def test_the_front_falls_in_time_as_it_rises_in_memory() -> None:
 def test_a_network_of_one_operator_is_refused() -> None:
     net = Network("one")
     net.add_input("x", ("N", 4))
-    net.add_node("ReduceMean", ["x"], ["loss"], keepdims=0)
+    net.add_parameter("w", np.ones((4, 1), "float32"))
+    net.add_node("Einsum", ["x", "w"], ["loss"], equation="ij,jk->")
     net.add_output("loss")
     with pytest.raises(PlanError, match=r"1 operator.*expected several"):
         plan_network(net, 0.5, 2)
