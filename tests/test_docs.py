@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.networks.substitutions.samples import branches
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
 TUTORIALS = [ROOT / "custom_ops" / "README.md"]
@@ -76,6 +78,19 @@ def check_on_results(words: list[str], folder: Path) -> None:
     assert done.stdout and not done.stderr
 
 
+def check_on_a_model(words: list[str], folder: Path) -> None:
+    """A command that optimizes ``model.onnx``, in a folder with that file, and with the history that it replays."""
+    branches("N").to_onnx(folder / "model.onnx")
+    if "--replay" in words:
+        history = words[words.index("--replay") + 1]
+        check_on_a_model(["optimize", "model.onnx", "-o", "first.onnx", "--no-measure", "--history", history], folder)
+    environment = {**os.environ, "DEEP500_CACHE": str(folder / "cache")}
+    done = subprocess.run([sys.executable, "-m", "deep500", *words], cwd=folder, env=environment, capture_output=True,
+                          text=True, check=False, timeout=300)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout and not done.stderr and (folder / words[words.index("-o") + 1]).is_file()
+
+
 @pytest.mark.parametrize("command", commands())
 def test_command_works(command: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     words = shlex.split(command)
@@ -86,6 +101,9 @@ def test_command_works(command: str, tmp_path: Path, request: pytest.FixtureRequ
         return
     if words[0] == "deep500" and (words[1] in ON_RESULTS or words[2:3] == ["results/digits_lenet/first"]):
         check_on_results(words[1:], request.getfixturevalue("runs"))
+        return
+    if words[:2] == ["deep500", "optimize"]:
+        check_on_a_model(words[1:], tmp_path)
         return
     program = {"python": [sys.executable], "deep500": [sys.executable, "-m", "deep500"]}.get(words[0])
     assert program is not None, f"got {command!r}; expected make, python or deep500: teach this test how to run it"

@@ -8,7 +8,7 @@ be too large. To write the file anew, after an operator's specification or an ax
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,8 +201,9 @@ def _holds(axiom: Axiom, generator: np.random.Generator) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the shipped file, or the one named by the first argument."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    target = Path(given[0]) if given else SHIPPED
+    parser = argparse.ArgumentParser(description="generate, prove and lift rules; write the file of those that hold")
+    parser.add_argument("file", nargs="?", type=Path, default=SHIPPED, help="the one that Deep500 comes with")
+    target = parser.parse_args(arguments).file
     made = library(said=tqdm.write)
     write(made.rules, target)
     tqdm.write(f"{len(made.rules)} rules, written to {target.name}; {len(made.failed)} left out")
