@@ -7,12 +7,14 @@ For every node n a binary x_n (it is used) with its price; for every class c a d
                 sum_{m makes c} x_m >= x_n                     for every node n and class c that it reads,
                 t_c >= t_d + 1 - N (1 - x_n)                   for every n, class c that it makes and d that it reads.
 
-The last keeps a value from being made of itself (Yang et al., Tensat, MLSys 2021, section 4). A node that several
-others read is paid once, which choosing class by class cannot see.
+The last keeps a value from being made of itself (Yang et al., Tensat, MLSys 2021, section 4); it is needed only between
+classes that can be made of each other (one strongly connected component). A node that several others read is paid once,
+which choosing class by class cannot see.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +26,7 @@ from deep500.networks.substitutions.graph.store import Graph, Value
 from deep500.networks.substitutions.search.classes import Classes
 
 Choice = dict[Value, Value]
+LATE = 1  # the solver's status where the time ended it
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Extraction:
     Attributes:
         choice: for every class that is needed, by its representative, the member that is used.
         cost: the sum of prices.
-        gap: how far it can be from the cheapest, relatively; 0 if it is proved to be that.
+        gap: how far it can be from the cheapest, relatively; 0 if it is that, within the solver's precision.
     """
 
     choice: Choice
@@ -69,7 +72,7 @@ def extract(classes: Classes, outputs: list[Value], price: Callable[[int], float
     if result.x is None:
         raise NetworkError(f"got no extraction in {seconds} s ({result.message}); expected one; raise the budget")
     used = {number for number, x in zip(problem.nodes, result.x, strict=False) if x > 0.5}
-    gap = float(result.mip_gap or 0.0) if np.any(prices) else 0.0
+    gap = float(result.mip_gap or 0.0) if result.status == LATE and np.any(prices) else 0.0
     return Extraction(_choice(classes, outputs, used), float(result.fun * problem.scale), gap)
 
 
@@ -81,12 +84,29 @@ class _Problem:
         self.outputs = [classes.find(one) for one in outputs]
         self.nodes = self._needed()
         self.column = {number: n for n, number in enumerate(self.nodes)}
-        made = {classes.find(Value(n, o)) for n in self.nodes for o in range(len(classes.store.nodes[n].shapes))}
-        self.depth = {one: len(self.nodes) + n for n, one in enumerate(sorted(made))}
+        self.component = self._components()
+        counts = Counter(self.component.values())
+        circular = sorted(one for one, label in self.component.items() if counts[label] > 1)
+        self.depth = {one: len(self.nodes) + n for n, one in enumerate(circular)}
         self.makers: dict[Value, list[int]] = {}
         for number in self.nodes:
             for output in range(len(classes.store.nodes[number].shapes)):
                 self.makers.setdefault(classes.find(Value(number, output)), []).append(number)
+
+    def _components(self) -> dict[Value, int]:
+        """The strongly connected component of every class: classes that can be made of each other."""
+        from scipy.sparse import csr_matrix
+        from scipy.sparse.csgraph import connected_components
+
+        find, nodes = self.classes.find, self.classes.store.nodes
+        edges = [(find(Value(n, o)), find(one)) for n in self.nodes for o in range(len(nodes[n].shapes))
+                 for one in nodes[n].inputs]  # fmt: skip
+        every = sorted({find(Value(n, o)) for n in self.nodes for o in range(len(nodes[n].shapes))})
+        number = {one: n for n, one in enumerate(every)}
+        rows, columns = [number[one] for one, _ in edges], [number[one] for _, one in edges]
+        matrix = csr_matrix((np.ones(len(edges)), (rows, columns)), shape=(len(every), len(every)))
+        labels = connected_components(matrix, directed=True, connection="strong")[1]
+        return {one: int(labels[n]) for one, n in number.items()}
 
     def _needed(self) -> list[int]:
         seen, found, todo = set(self.outputs), set(), list(self.outputs)
@@ -121,7 +141,9 @@ class _Problem:
             own = {self.classes.find(Value(number, output)) for output in range(len(node.shapes))}
             for read in {self.classes.find(one) for one in node.inputs}:
                 add([*((self.column[n], 1.0) for n in self.makers[read]), (self.column[number], -1.0)], 0.0)
-                for made in own & self.depth.keys():
+                for made in own:
+                    if self.component[made] != self.component[read]:
+                        continue
                     if made == read:
                         add([(self.column[number], -1.0)], 0.0)
                     else:
