@@ -15,7 +15,7 @@ from typing import Any
 from torch import fx
 
 from deep500.networks.node import Node
-from deep500.training.checkpointing.purity import RANDOM, impurity
+from deep500.training.checkpointing.purity import impurity
 
 Path = tuple[int, ...]
 """Numbers of the regions that a line belongs to, outermost first; () outside of all."""
@@ -136,7 +136,7 @@ def _homes(nodes: Iterable[Node], regions: Sequence[Collection[str]]) -> tuple[d
     homes: dict[str, Path] = {}
     drawing: set[str] = set()
     for node in nodes:
-        random = node.op_type in RANDOM and not node.domain
+        random = node.is_random
         if random:
             drawing.add(node.name)  # the generator's state is put back, so these may run again
         value = node.writes[0] if node.writes and (random or not impurity(node)) else ""

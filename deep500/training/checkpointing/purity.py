@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from deep500.networks.node import RANDOM as RANDOM
 from deep500.networks.node import Node
 
 
