@@ -9,6 +9,7 @@ import numpy as np
 import deep500 as d5
 from deep500.networks import Network
 from deep500.networks.inputs import make_inputs
+from deep500.networks.substitutions import Optimized
 from deep500.networks.substitutions.search.equivalence import relative_error
 from deep500.registry import load_backend
 
@@ -42,7 +43,7 @@ def images(batch: int | str = 2, channels: int = 4) -> Network:
     return network
 
 
-def optimized(network: Network, **options: Any) -> d5.Optimized:
+def optimized(network: Network, **options: Any) -> Optimized:
     """Priced by formula, so that every machine finds the same."""
     return d5.optimize_network(network, **{"measure": False, "budget": 60.0, **options})
 

@@ -21,7 +21,7 @@ from deep500.networks import Network, add_loss, create
 from deep500.networks.dtype import to_dtype
 from deep500.networks.executor import gradient_name
 from deep500.networks.inputs import make_inputs
-from deep500.networks.substitutions import History, optimize
+from deep500.networks.substitutions import History, Optimized, optimize
 from deep500.networks.substitutions.cost import Analytic, Remeasured
 from deep500.networks.substitutions.cost.database import Database
 from deep500.networks.substitutions.optimize import NOISE, ORIGINAL
@@ -47,7 +47,7 @@ SUBJECTS: dict[str, tuple[Network, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def results() -> dict[str, d5.Optimized]:
+def results() -> dict[str, Optimized]:
     return {name: optimized(network, **options) for name, (network, options) in SUBJECTS.items()}
 
 
@@ -57,7 +57,7 @@ def subject(request: pytest.FixtureRequest) -> str:
 
 
 # -- equal ------------------------------------------------------------------------------------------------------------
-def test_outputs_are_those_of_the_original(subject: str, results: dict[str, d5.Optimized]) -> None:
+def test_outputs_are_those_of_the_original(subject: str, results: dict[str, Optimized]) -> None:
     network, found = SUBJECTS[subject][0], results[subject]
     assert found.chosen and len(found.network.nodes) < len(network.nodes), "nothing was rewritten, nothing is tested"
     onnx.checker.check_model(found.network.to_onnx(), full_check=True)
@@ -75,7 +75,7 @@ def test_the_check_agrees_with_one_made_here_in_float64(subject: str) -> None:
     assert_same(double, found.network, 1e-10, **({"N": 3} if "any batch" in subject else {}))
 
 
-def test_names_of_inputs_outputs_and_parameters_stay(subject: str, results: dict[str, d5.Optimized]) -> None:
+def test_names_of_inputs_outputs_and_parameters_stay(subject: str, results: dict[str, Optimized]) -> None:
     network, found = SUBJECTS[subject][0], results[subject].network
     assert found.inputs == network.inputs and found.outputs == network.outputs
     kept = {name for name in found.parameters if name in network.parameters}
@@ -98,9 +98,7 @@ def test_the_original_is_left_alone() -> None:
 
 
 # -- the same bytes ---------------------------------------------------------------------------------------------------
-def test_two_runs_and_a_replay_give_the_same_bytes(
-    subject: str, results: dict[str, d5.Optimized], tmp_path: Path
-) -> None:
+def test_two_runs_and_a_replay_give_the_same_bytes(subject: str, results: dict[str, Optimized], tmp_path: Path) -> None:
     network, options = SUBJECTS[subject]
     found = results[subject]
     again = optimized(network.copy(), **options)
@@ -156,7 +154,7 @@ def steps(module: ModuleType, network: Network, count: int = 6) -> tuple[list[fl
 
 
 @pytest.mark.parametrize("backend", ["reference", "pytorch"])
-def test_training_goes_as_the_originals(backend: str, results: dict[str, d5.Optimized]) -> None:
+def test_training_goes_as_the_originals(backend: str, results: dict[str, Optimized]) -> None:
     module = load_backend(backend)
     found = results["branches of any batch, trained"]
     want, got = (steps(module, to_dtype(one, "float64")) for one in (found.original, found.network))
@@ -167,7 +165,7 @@ def test_training_goes_as_the_originals(backend: str, results: dict[str, d5.Opti
         assert np.abs(weights - found.original.parameters[name].value).max() > 1e-6, name
 
 
-def test_gradients_are_those_of_the_original(results: dict[str, d5.Optimized]) -> None:
+def test_gradients_are_those_of_the_original(results: dict[str, Optimized]) -> None:
     found = results["branches, trained"]
     assert found.equivalence is not None and found.equivalence.gradients is not None
     assert found.equivalence.gradients <= 1e-10
@@ -190,7 +188,7 @@ def test_for_inference_normalization_is_folded_and_for_training_it_stays() -> No
 
 
 # -- backends ---------------------------------------------------------------------------------------------------------
-def test_every_backend_runs_what_was_optimized(backend_name: str, results: dict[str, d5.Optimized]) -> None:
+def test_every_backend_runs_what_was_optimized(backend_name: str, results: dict[str, Optimized]) -> None:
     for name in ("branches", "images", "nasrnn"):
         assert_same(SUBJECTS[name][0], results[name].network, 1e-5, backend_name)
 
