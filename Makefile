@@ -56,7 +56,7 @@ clean:
 
 # One stamp per set of extras: pip runs again only when a requirement changed.
 EXTRAS.demo := pytorch
-EXTRAS.test := pytorch,tensorflow,jax,onnxruntime,enzyme,mpi,test
+EXTRAS.test := pytorch,tensorflow,jax,onnxruntime,enzyme,mpi,substitutions,test
 EXTRAS.docs := docs
 
 $(VENV)/.%-installed: setup.py constraints.txt | $(BIN)/python

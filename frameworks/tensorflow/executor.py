@@ -7,17 +7,16 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from deep500.devices import Device, fall_back, to_device
-from deep500.errors import Deep500Error, InputError, NetworkError, nearest
+from deep500.errors import Deep500Error, NetworkError, nearest
+from deep500.frameworks.tensorflow.bound import TensorFlowNetwork
 from deep500.frameworks.tensorflow.compiler import TARGET, NeedsValue, Randomness, Walk, failure
-from deep500.frameworks.tensorflow.dtypes import DTYPES, from_array, tf_dtype, to_array
+from deep500.frameworks.tensorflow.dtypes import DTYPES, from_array, tf_dtype
 from deep500.frameworks.tensorflow.layout import kernels
 from deep500.frameworks.tensorflow.memory import step_memory
 from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss, gradient_name
+from deep500.networks.executor import GraphExecutor, InputCheck, find_loss, gradient_name
 from deep500.networks.graph import Network, Parameter
 from deep500.networks.grouping import planned, sources
 from deep500.networks.program import Program, from_network
@@ -51,50 +50,6 @@ def from_onnx(
 ) -> Executor:
     """An executor for an ONNX model: a path, bytes or a message; see :func:`from_model` for the options."""
     return Executor(Network.from_onnx(model), device, **options)
-
-
-class TensorFlowNetwork(BoundNetwork):
-    """The network of an executor; its parameters are ``executor.variables``, kernels of convolutions turned round."""
-
-    def __init__(self, network: Network, executor: Executor) -> None:
-        super().__init__(network)
-        self._executor = executor
-
-    def fetch_tensors(self, names: Sequence[str]) -> list[Any]:
-        """Tensors as they are now: parameters, gradients and outputs of the last run (see the base class)."""
-        executor = self._executor
-        executor.refresh()
-        return [executor.parameter(n) if n in executor.variables else executor.result(n) for n in names]
-
-    def feed_tensor(self, name: str, value: Any) -> None:
-        """Overwrite a parameter (see the base class)."""
-        executor = self._executor
-        variable = executor.variable(name)
-        expected = executor.shape(name)
-        shape, dtype = (
-            tuple(np.shape(value)),
-            value.dtype.name if hasattr(value, "dtype") else np.asarray(value).dtype.name,
-        )
-        if dtype != _name(variable) or shape != expected:
-            raise InputError(
-                f"parameter {name!r}: got {dtype} {shape}; expected {_name(variable)} {expected}: convert or reshape it"
-            )
-        variable.assign(executor.held(name, value if isinstance(value, tf.Tensor) else from_array(value)))
-        executor.forget_constant(name)
-
-    def to_tensor(self, array: np.ndarray) -> Any:
-        """An array as a tensor of its own on the device."""
-        with tf.device(self._executor.tf_device):
-            return from_array(np.array(array))
-
-    @staticmethod
-    def to_numpy(tensor: Any) -> np.ndarray:
-        """A tensor as an array; waits for the device."""
-        return to_array(tensor)
-
-
-def _name(variable: Any) -> str:
-    return variable.dtype.name if isinstance(variable, tf.Variable) else str(variable.dtype)
 
 
 @dataclass

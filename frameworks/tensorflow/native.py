@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 
 from deep500.devices import Device
 from deep500.errors import InputError, NetworkError, UnsupportedOperator
+from deep500.frameworks.tensorflow.bound import TensorFlowNetwork
 from deep500.frameworks.tensorflow.dtypes import from_array, to_array
-from deep500.frameworks.tensorflow.executor import Compiled, Executor, TensorFlowNetwork
+from deep500.frameworks.tensorflow.executor import Compiled, Executor
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.executor import InputCheck, find_loss, gradient_name
 from deep500.networks.graph import Network, Parameter
