@@ -43,6 +43,7 @@ def test_a_file_in_and_a_file_out(model: str, capsys: pytest.CaptureFixture[str]
     assert "checked: outputs within" in captured.out and captured.out.endswith("out.onnx\n")
     assert captured.err == "", "no progress bar where nobody looks"
     onnx.checker.check_model(onnx.load("out.onnx"), full_check=True)
+    assert len(Network.from_onnx("out.onnx").nodes) == 5
     for size in (1, 5):
         assert_same(branches("N"), Network.from_onnx("out.onnx"), 1e-6, N=size)
 

@@ -80,6 +80,22 @@ def test_the_zoo_stays_equivalent(name: str, options: dict[str, Any]) -> None:
     assert_same(network, found.network, 1e-4, N=3)
 
 
+@pytest.mark.parametrize("addend", [None, (), (1,), (4,), (1, 4), (4, 1), (4, 4)], ids=str)
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_products_of_square_matrices(first: int, second: int, addend: tuple[int, ...] | None) -> None:
+    """Where shapes fit either way only values tell which side was transposed, and along which axis was added."""
+    network, rng = Network("square"), np.random.default_rng(2)
+    network.add_input("x", (4, 4), "float64")
+    network.add_parameter("w", rng.normal(size=(4, 4)))
+    if addend is not None:
+        network.add_parameter("c", rng.normal(size=addend))
+    inputs = ["x", "w", *(["c"] * (addend is not None))]
+    network.add_node("Gemm", inputs, ["y"], transA=first, transB=second)
+    network.add_output("y")
+    assert_same(network, exported(network), 1e-14)
+    assert_same(network, optimized(network).network, 1e-14)
+
+
 # -- light models -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", MODELS)
 def test_light_models_stay_equivalent(name: str) -> None:
