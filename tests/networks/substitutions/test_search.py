@@ -110,6 +110,28 @@ def test_a_history_replays_in_another_store() -> None:
         replay(products(6), [Step(history[0].rule, ("nowhere",))], matcher)
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_history_replays_whatever_numbers_the_operands_have(swapped: bool) -> None:
+    """The two products of a sum look alike; which is the first must not depend on which was made first."""
+    rule = PatternRule(
+        ("(add (matmul x y) (matmul z w))",), ("(matmul (concat 1 p x z) (concat 0 p y w))",), ("p = size x 1",)
+    )
+
+    def graph(turned: bool) -> Graph:
+        store = Store()
+        names = [store.input(name, (3, 3), "float32") for name in "xyzw"]
+        products = [names[:2], names[2:]]
+        made = {n: store.add("matmul", *products[n])[0] for n in ((1, 0) if turned else (0, 1))}
+        return Graph(store, store.add("relu", store.add("add", made[0], made[1])[0]))
+
+    matcher = Matcher([rule])
+    found = Backtracking(matcher, ByKind(concat=0.1)).run(graph(False)).best[0]
+    assert len(found.history) == 1
+    again = replay(graph(swapped), found.history, matcher)
+    digests = [one.store.digests[one.outputs[0].node] for one in (again, found.graph)]
+    assert digests[0] == digests[1]
+
+
 def test_no_time_gives_the_first_state() -> None:
     graph = products(8)
     found = Backtracking(Matcher([SHARED]), ByKind(split=0.1), budget=0.0).run(graph)

@@ -118,15 +118,18 @@ class Store:
     def _apply(
         self, op: str, inputs: tuple[Value, ...], parameters: dict[str, Any], shapes: tuple[Shape, ...], dtype: str
     ) -> tuple[Value, ...]:
+        if operator(op).commutative:
+            inputs = tuple(sorted(inputs, key=self._order))
         found = simplified(self, op, inputs, parameters)
         if found is not None:
             return found
-        spec = operator(op)
-        if spec.commutative and inputs[0] > inputs[1]:
-            inputs = (inputs[1], inputs[0])
         constant = all(self.nodes[one.node].constant for one in inputs)
         ordered = tuple(sorted(parameters.items()))
         return self._node(Node(op, ordered, tuple(inputs), shapes, (dtype,) * len(shapes), constant))
+
+    def _order(self, value: Value) -> tuple[str, int]:
+        """The order of operands that may change places: the same in every store, as matches and what they build is."""
+        return self.digests[value.node], value.output
 
     def _leaf(self, op: str, parameters: Parameters, shape: Shape, dtype: str, constant: bool) -> Value:
         return self._node(Node(op, parameters, (), (tuple(shape),), (dtype,), constant))[0]
