@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +27,7 @@ from deep500.networks.substitutions.rule_file import SHIPPED, to_line, write
 from deep500.networks.substitutions.search import backtracking
 from deep500.networks.substitutions.search.equivalence import relative_error
 from deep500.networks.substitutions.search.moves import apply
+from tests.frameworks.compiled import softsign
 from tests.networks import custom_operators  # noqa: F401 (registers operators)
 from tests.networks.substitutions.samples import assert_same, branches, images, optimized, run, saved
 
@@ -52,6 +53,12 @@ MERGE = rule(
     "p = size y 1",
 )
 WRONG = rule('(add (unary "relu" x) (unary "relu" y))', '(unary "relu" (add x y))')
+
+
+@d5.register_op("OptimizedAroundSoftsign")
+def _(inputs: Sequence[d5.TensorDescriptor]) -> d5.CustomOp:
+    """In C++, compiled for the dtype of its input."""
+    return softsign(str(inputs[0].dtype))
 
 
 # -- arguments --------------------------------------------------------------------------------------------------------
@@ -355,6 +362,18 @@ def test_custom_operators_are_optimized_around(training: bool) -> None:
         network.add_output(name)
     found = optimized(network, training=training)
     assert found.chosen and {"TestLeakyRelu", "TestSinCos"} < {node.op_type for node in found.network.nodes}
+    assert_same(network, found.network, 1e-6)
+    assert found.equivalence is not None and (found.equivalence.gradients is not None) == training
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_compiled_operators_are_optimized_around(training: bool) -> None:
+    network = branches()
+    network.add_node("OptimizedAroundSoftsign", ["y"], ["z"], domain="deep500")
+    network.add_node("ReduceMean", ["z"], ["loss"], keepdims=0)
+    network.add_output("loss")
+    found = optimized(network, training=training)
+    assert found.chosen and "OptimizedAroundSoftsign" in {node.op_type for node in found.network.nodes}
     assert_same(network, found.network, 1e-6)
     assert found.equivalence is not None and (found.equivalence.gradients is not None) == training
 
