@@ -113,19 +113,15 @@ def test_a_history_replays_in_another_store() -> None:
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_history_replays_whatever_numbers_the_operands_have(swapped: bool) -> None:
     """The two products of a sum look alike; which is the first must not depend on which was made first."""
-    rule = PatternRule(
-        ("(add (matmul x y) (matmul z w))",), ("(matmul (concat 1 p x z) (concat 0 p y w))",), ("p = size x 1",)
-    )
 
     def graph(turned: bool) -> Graph:
         store = Store()
-        names = [store.input(name, (3, 3), "float32") for name in "xyzw"]
-        products = [names[:2], names[2:]]
-        made = {n: store.add("matmul", *products[n])[0] for n in ((1, 0) if turned else (0, 1))}
+        x, y, w = (store.input(name, (3, 3), "float32") for name in "xyw")
+        made = {n: store.add("matmul", (x, y)[n], w)[0] for n in ((1, 0) if turned else (0, 1))}
         return Graph(store, store.add("relu", store.add("add", made[0], made[1])[0]))
 
-    matcher = Matcher([rule])
-    found = Backtracking(matcher, ByKind(concat=0.1)).run(graph(False)).best[0]
+    matcher = Matcher([FACTOR])
+    found = Backtracking(matcher, ByKind()).run(graph(False)).best[0]
     assert len(found.history) == 1
     again = replay(graph(swapped), found.history, matcher)
     digests = [one.store.digests[one.outputs[0].node] for one in (again, found.graph)]
