@@ -5,6 +5,7 @@ A pattern whose sums and products may be read in two orders is compiled once per
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,36 +136,51 @@ def is_constant(op: str, array: np.ndarray[Any, Any]) -> bool:
 
 def run(program: Program, store: Store, kinds: Kinds, root: Value) -> Bindings | None:
     """The bindings under which a program's pattern is ``root``; None if it is not."""
-    nodes, registers = store.nodes, [root] * program.registers
-    found: Bindings = {}
+    registers, found = [root] * program.registers, dict[str, Any]()
     for check in program.checks:
-        value = registers[check.register]
-        node = nodes[value.node]
-        if check.op not in kinds.of(value.node) or value.output != check.output:
+        if not holds(check, store, kinds, registers[check.register], found, registers):
             return None
-        if check.op in CONSTANTS:
-            if found.setdefault(check.names[0][1], node.shapes[0]) != node.shapes[0]:
-                return None
-            continue
-        if check.op == "matmul" and len(node.shapes[0]) != 2:
-            return None  # an axis in a pattern is one of a matrix
-        given = dict(node.parameters)
-        if check.op == "unary":
-            given["function"] = node.op
-        for kind, wanted in check.fixed:
-            if given[kind] != wanted:
-                return None
-        for kind, name in check.names:
-            if found.setdefault(name, given[kind]) != given[kind]:
-                return None
-        for target, operand in zip(check.inputs, node.inputs, strict=True):
-            if isinstance(target, int):
-                registers[target] = operand
-            elif found.setdefault(target, operand) != operand:
-                return None
-        if check.cut:
-            name, axis = check.cut
-            size = store.shape(node.inputs[0])[found[axis] if isinstance(axis, str) else axis]
-            if found.setdefault(name, size) != size:
-                return None
     return found
+
+
+def holds(
+    check: Check, store: Store, kinds: Kinds, value: Value, found: Bindings, registers: list[Value],
+    find: Callable[[Value], Value] = lambda value: value,
+) -> bool:  # fmt: skip
+    """Whether a value is what a check asks for; binds names, and sets the registers of what it reads.
+
+    Args:
+        check: one line of a program.
+        store: where the value is.
+        kinds: of the store's nodes.
+        value: in the check's register.
+        found: what names stand for so far; is added to.
+        registers: are set.
+        find: what stands for a value where names are compared: itself, or the first of those equal to it.
+    """
+    node = store.nodes[value.node]
+    if check.op not in kinds.of(value.node) or value.output != check.output:
+        return False
+    if check.op in CONSTANTS:
+        return bool(found.setdefault(check.names[0][1], node.shapes[0]) == node.shapes[0])
+    if check.op == "matmul" and len(node.shapes[0]) != 2:
+        return False  # an axis in a pattern is one of a matrix
+    given = dict(node.parameters)
+    if check.op == "unary":
+        given["function"] = node.op
+    for kind, wanted in check.fixed:
+        if given[kind] != wanted:
+            return False
+    for kind, name in check.names:
+        if found.setdefault(name, given[kind]) != given[kind]:
+            return False
+    for target, operand in zip(check.inputs, node.inputs, strict=True):
+        if isinstance(target, int):
+            registers[target] = operand
+        elif found.setdefault(target, find(operand)) != find(operand):
+            return False
+    if check.cut:
+        name, axis = check.cut
+        size = store.shape(node.inputs[0])[found[axis] if isinstance(axis, str) else axis]
+        return bool(found.setdefault(name, size) == size)
+    return True

@@ -14,11 +14,10 @@ from typing import Any
 
 from deep500.errors import NetworkError
 from deep500.networks.substitutions.conditions import Bindings
-from deep500.networks.substitutions.encoding import CONSTANTS
 from deep500.networks.substitutions.graph.store import INPUT, OPAQUE, Graph, Node, Value
 from deep500.networks.substitutions.graph.units import Unit
 from deep500.networks.substitutions.match import Matcher, chosen, joined
-from deep500.networks.substitutions.programs import Kinds, Program
+from deep500.networks.substitutions.programs import Kinds, Program, holds
 from deep500.networks.substitutions.search.backtracking import Found, State
 from deep500.networks.substitutions.search.classes import Classes
 from deep500.networks.substitutions.search.extraction import build, extract
@@ -204,29 +203,5 @@ class _Growth:
         value = registers[check.register]
         for member in self.classes.members(value) if line else [value]:
             bound, further = dict(found), list(registers)
-            if self._holds(check, member, bound, further):
+            if holds(check, self.graph.store, self.kinds, member, bound, further, self.classes.find):
                 yield from self._run(program, further, bound, line + 1)
-
-    def _holds(self, check: Any, member: Value, bound: Bindings, registers: list[Value]) -> bool:
-        node, find = self.graph.store.nodes[member.node], self.classes.find
-        if check.op not in self.kinds.of(member.node) or member.output != check.output:
-            return False
-        if check.op in CONSTANTS:
-            return bool(bound.setdefault(check.names[0][1], node.shapes[0]) == node.shapes[0])
-        if check.op == "matmul" and len(node.shapes[0]) != 2:
-            return False
-        given = {**dict(node.parameters), "function": node.op}
-        if any(given[kind] != wanted for kind, wanted in check.fixed):
-            return False
-        if any(bound.setdefault(word, given[kind]) != given[kind] for kind, word in check.names):
-            return False
-        for target, operand in zip(check.inputs, node.inputs, strict=True):
-            if isinstance(target, int):
-                registers[target] = operand
-            elif bound.setdefault(target, find(operand)) != find(operand):
-                return False
-        if check.cut:
-            word, axis = check.cut
-            size = self.graph.store.shape(node.inputs[0])[bound[axis] if isinstance(axis, str) else axis]
-            return bool(bound.setdefault(word, size) == size)
-        return True
