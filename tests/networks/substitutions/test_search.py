@@ -44,6 +44,14 @@ def products(count: int) -> Graph:
     return Graph(store, tuple(outputs))
 
 
+def sum_of_products() -> Graph:
+    """Two products of one matrix, added."""
+    store = Store()
+    x, y = (store.input(name, (2, 3), "float32") for name in "xy")
+    w = store.input("w", (3, 3), "float32")
+    return Graph(store, store.add("add", store.add("matmul", x, w)[0], store.add("matmul", y, w)[0]))
+
+
 def kinds(graph: Graph) -> list[str]:
     return sorted(graph.store.nodes[n].op for n in graph.nodes() if not graph.store.nodes[n].constant)
 
@@ -63,14 +71,8 @@ class ByKind:
 
 # -- backtracking -----------------------------------------------------------------------------------------------------
 def test_a_sum_of_products_is_factored() -> None:
-    store = Store()
-    x, y, w = (
-        store.input("x", (2, 3), "float32"),
-        store.input("y", (2, 3), "float32"),
-        store.input("w", (3, 3), "float32"),
-    )
-    (total,) = store.add("add", store.add("matmul", x, w)[0], store.add("matmul", y, w)[0])
-    found = Backtracking(Matcher([FACTOR]), ByKind()).run(Graph(store, (total,)))
+    graph = sum_of_products()
+    found = Backtracking(Matcher([FACTOR]), ByKind()).run(graph)
     assert kinds(found.best[0].graph) == ["add", "input", "input", "input", "matmul"]
     assert found.best[0].cost == 2.0 and found.first.cost == 3.0 and not found.timed_out
     assert [step.rule for step in found.best[0].history] == [Matcher([FACTOR]).ways[0].name]
@@ -167,14 +169,8 @@ def test_groups_share_a_value() -> None:
 
 # -- saturation -------------------------------------------------------------------------------------------------------
 def test_saturation_finds_what_backtracking_finds_and_replays() -> None:
-    store = Store()
-    x, y, w = (
-        store.input("x", (2, 3), "float32"),
-        store.input("y", (2, 3), "float32"),
-        store.input("w", (3, 3), "float32"),
-    )
-    (total,) = store.add("add", store.add("matmul", x, w)[0], store.add("matmul", y, w)[0])
-    graph, matcher = Graph(store, (total,)), Matcher([FACTOR])
+    graph = sum_of_products()
+    matcher = Matcher([FACTOR])
     found = Saturation(matcher, ByKind()).run(graph)
     assert found.best[0].cost == 2.0
     saturated = found.best[0].saturated

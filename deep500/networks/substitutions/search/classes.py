@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deep500.networks.substitutions.graph.store import OPAQUE, Store, Value
+from deep500.networks.substitutions.graph.store import Store, Value
 
 
 class Classes:
@@ -84,7 +84,3 @@ class Classes:
         """One value of every class, in order."""
         outputs = (Value(n, o) for n in self.nodes for o in range(len(self.store.nodes[n].shapes)))
         return sorted({self.find(one) for one in outputs})
-
-    def opaque(self, number: int) -> bool:
-        """Whether a node is one that no rule looks into."""
-        return self.store.nodes[number].op == OPAQUE
