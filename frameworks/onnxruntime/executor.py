@@ -26,8 +26,7 @@ from deep500.frameworks.onnxruntime.segments import Segments, make_program
 from deep500.frameworks.onnxruntime.session import options
 from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss
 from deep500.networks.graph import Network
-from deep500.networks.modes import training_network
-from deep500.training.checkpointing.planning import planned_step
+from deep500.training.checkpointing.planning import executed_step
 
 
 def from_model(network: Network, device: Device | str | None = None, **choices: Any) -> Executor:
@@ -205,7 +204,7 @@ class Executor(GraphExecutor):
         self._refresh()
         if loss not in self._trainings:
             find_loss(self.network, loss)
-            network, updates = self._training_step(loss)
+            network, updates = executed_step(self.network, self.checkpointing, loss)
             gradients = [gradient for _, gradient in self.network.gradient(loss)]
             if not gradients:
                 raise NetworkError(
@@ -220,14 +219,6 @@ class Executor(GraphExecutor):
             if not self._live:
                 self._live, self._inferences = True, {}
         return self._trainings[loss]
-
-    def _training_step(self, loss: str) -> tuple[Network, dict[str, str]]:
-        """One step as a network, and the value that replaces each running statistic; the plan's if there is one."""
-        if self.checkpointing is not None:
-            step, again = planned_step(self.network, self.checkpointing)
-            return again.network, step.updates
-        network, updates = training_network(self.network)
-        return network.with_gradient(loss), updates
 
     def _forget_training(self) -> None:
         self._trainings.clear()

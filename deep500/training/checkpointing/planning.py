@@ -8,6 +8,7 @@ from __future__ import annotations
 from deep500.errors import PlanError
 from deep500.networks.executor import Recomputation
 from deep500.networks.graph import Network
+from deep500.networks.modes import training_network
 from deep500.training.checkpointing.counting import Counted, Counter
 from deep500.training.checkpointing.counting import held as held
 from deep500.training.checkpointing.failures import budget_bytes, check_budget, check_points
@@ -121,3 +122,25 @@ def planned_step(network: Network, plan: Recomputation) -> tuple[Step, Recomputi
     plan.check(network, plan.batch)
     step = training_step(network, plan.batch, plan.loss)
     return step, recomputing(step, [region.values for region in plan.regions])
+
+
+def executed_step(network: Network, plan: Recomputation | None, loss: str = "loss") -> tuple[Network, dict[str, str]]:
+    """One step as a network, and the value that replaces each running statistic; the plan's step if there is one.
+
+    For backends that train by executing the emitted gradient.
+
+    Raises:
+        PlanError: the plan was made for another network.
+
+    Example:
+        >>> from deep500.networks import add_loss, create
+        >>> net = add_loss(create("mlp", shape=(4,), classes=3))
+        >>> step, updates = executed_step(net, None)
+        >>> "fc1.weight.grad" in step.values() or len(step.nodes) > len(net.nodes), updates
+        (True, {})
+    """
+    if plan is not None:
+        step, again = planned_step(network, plan)
+        return again.network, step.updates
+    training, updates = training_network(network)
+    return training.with_gradient(loss), updates
