@@ -42,16 +42,21 @@ def _main(argv: list[str]) -> int:
     run = commands.add_parser("run", help="run a recipe by file or name", allow_abbrev=False)
     run.add_argument("recipe", help="a file, or a name that 'deep500 list' shows")
     add_options(run)
-    compare = commands.add_parser("compare", help="run a recipe or an ONNX file in several frameworks: same? faster?",
-                                  allow_abbrev=False)  # fmt: skip
+    compare = commands.add_parser(
+        "compare", help="run a recipe or an ONNX file in several frameworks: same? faster?", allow_abbrev=False
+    )
     add_compare_options(compare)
     commands.add_parser("list", help="list recipes, models, data sets, backends and custom operators")
     commands.add_parser("info", help="show versions, backends, devices, data sets and folders")
     setup = commands.add_parser("setup", help="bring a part that pip alone cannot install", allow_abbrev=False)
     setup.add_argument("part", choices=["enzyme"], help="enzyme: derives gradients of C++ operators")
     actions: dict[str, Callable[[list[str]], int]] = {"list": _list, "info": _info, "setup": _setup}
-    on_results = {**add_results_commands(commands), **add_report_command(commands), **add_simulate_command(commands),
-                  **add_optimize_command(commands)}  # fmt: skip
+    on_results = {
+        **add_results_commands(commands),
+        **add_report_command(commands),
+        **add_simulate_command(commands),
+        **add_optimize_command(commands),
+    }
     if argv and argv[0] == "run":  # intermixed options and overrides need the sub-parser itself
         return _run(run, argv[1:])
     if argv and argv[0] == "compare":
@@ -103,8 +108,10 @@ def _info(_: list[str]) -> int:
 
     facts = describe()
     versions = [(name, version or "not installed") for name, version in facts.pop("versions").items()]
-    flat = [(name, ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
-            for name, value in facts.items()]  # fmt: skip
+    flat = [
+        (name, ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
+        for name, value in facts.items()
+    ]
     _table("machine", flat)
     _table("versions", versions)
     _table("backends", [(name, _backend_state(name)) for name in backend_names()])

@@ -18,8 +18,17 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 REGIONS = (
-    "run", "epoch", "validation", "batch", "io", "forward", "backward", "forward_backward", "communication", "update",
-)  # fmt: skip
+    "run",
+    "epoch",
+    "validation",
+    "batch",
+    "io",
+    "forward",
+    "backward",
+    "forward_backward",
+    "communication",
+    "update",
+)
 HOOKS = tuple(f"{when}_{region}" for region in REGIONS for when in ("before", "after"))
 
 

@@ -5,5 +5,7 @@ under its bare name would make a second copy of every class in it, and ``isinsta
 """
 
 if __name__ != "deep500.frameworks":
-    raise ImportError("got 'import frameworks'; expected 'import deep500.frameworks': use the full name, "
-                      "a second copy of the classes would break isinstance")  # fmt: skip
+    raise ImportError(
+        "got 'import frameworks'; expected 'import deep500.frameworks': use the full name, "
+        "a second copy of the classes would break isinstance"
+    )

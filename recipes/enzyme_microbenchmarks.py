@@ -37,13 +37,23 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="small sizes and few rounds: checks gradients, times little"
     )
-    parser.add_argument("--benchmark", action="append", choices=list(FULL), metavar="NAME",
-                        help=f"only this one of {', '.join(FULL)}; may be repeated")  # fmt: skip
+    parser.add_argument(
+        "--benchmark",
+        action="append",
+        choices=list(FULL),
+        metavar="NAME",
+        help=f"only this one of {', '.join(FULL)}; may be repeated",
+    )
     parser.add_argument(
         "--rounds", type=int, help=f"samples of every variant; {ROUNDS}, with --quick {MINIMUM_SAMPLES}"
     )
-    parser.add_argument("--memory", type=float, default=8.0, metavar="GIB",
-                        help="address space of a variant; what needs more is shown as out of memory (8)")  # fmt: skip
+    parser.add_argument(
+        "--memory",
+        type=float,
+        default=8.0,
+        metavar="GIB",
+        help="address space of a variant; what needs more is shown as out of memory (8)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything, every sample too")
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw Ref/Enzyme of every benchmark: .png, .svg, .pdf"

@@ -103,8 +103,18 @@ def run(chosen: argparse.Namespace) -> dict[str, Any]:
         Deep500Error: a backend or a prover is not installed.
     """
     compiled = () if chosen.no_compile else (COMPILED,) if chosen.dry_run else chosen.networks
-    settings = Settings(chosen.dry_run, chosen.networks, chosen.backends, chosen.budget, chosen.seconds, chosen.depth,
-                        chosen.clock, compiled, chosen.database, chosen.seed)  # fmt: skip
+    settings = Settings(
+        chosen.dry_run,
+        chosen.networks,
+        chosen.backends,
+        chosen.budget,
+        chosen.seconds,
+        chosen.depth,
+        chosen.clock,
+        compiled,
+        chosen.database,
+        chosen.seed,
+    )
     for name in settings.backends:
         load_backend(name)
     found: dict[str, Any] = {}

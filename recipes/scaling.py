@@ -88,8 +88,14 @@ def points(chosen: argparse.Namespace, batch: int) -> list[tuple[str, Scheme, in
 def time_all(chosen: argparse.Namespace, todo: Sequence[tuple[str, Scheme, int, int]]) -> list[list[dict[str, Any]]]:
     """Launch every point once per round; answers by point."""
     setting = {"recipe": str(find_recipe(chosen.recipe)), "overrides": []}
-    job = {"do": "steps", "setting": setting, "framework": chosen.framework, "blocks": chosen.blocks,
-           "block_seconds": chosen.seconds, "sync": chosen.sync}  # fmt: skip
+    job = {
+        "do": "steps",
+        "setting": setting,
+        "framework": chosen.framework,
+        "blocks": chosen.blocks,
+        "block_seconds": chosen.seconds,
+        "sync": chosen.sync,
+    }
     answers: list[list[dict[str, Any]]] = [[] for _ in todo]
     rng = np.random.default_rng(0)
     turns = [int(n) for _ in range(chosen.rounds) for n in rng.permutation(len(todo))]
@@ -120,8 +126,19 @@ def quality(chosen: argparse.Namespace, scheme: Scheme, ranks: int, whole: int) 
     if not chosen.seeds:
         return None, None
     arguments = [f"scheme_kwargs.{name}={value!r}" for name, value in scheme.arguments.items()]
-    words = ["run", chosen.recipe, f"batch_size={whole}", f"scheme={scheme.kind.__name__}", *arguments, "--open",
-             "--ranks", str(ranks), "--repeat", str(chosen.seeds), "--json"]  # fmt: skip
+    words = [
+        "run",
+        chosen.recipe,
+        f"batch_size={whole}",
+        f"scheme={scheme.kind.__name__}",
+        *arguments,
+        "--open",
+        "--ranks",
+        str(ranks),
+        "--repeat",
+        str(chosen.seeds),
+        "--json",
+    ]
     words += ["--framework", chosen.framework] if chosen.framework else []
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "deep500", *words, "--out", folder]
@@ -142,8 +159,12 @@ def tables(chosen: argparse.Namespace, subject: Subject) -> list[Scaling]:
     answers = time_all(chosen, todo)
     ones = [one for (_, _, ranks, _), group in zip(todo, answers, strict=True) if ranks == 1 for one in group]
     batch = int(subject.plan.values["batch_size"])
-    base = Base(f"serial: one process without a scheme, batch {batch}, {subject.framework}", "serial-best", batch,
-                serial_times(ones))  # fmt: skip
+    base = Base(
+        f"serial: one process without a scheme, batch {batch}, {subject.framework}",
+        "serial-best",
+        batch,
+        serial_times(ones),
+    )
     found = []
     for mode in dict.fromkeys(mode for mode, *_ in todo):
         entries = []
@@ -165,8 +186,10 @@ def tables(chosen: argparse.Namespace, subject: Subject) -> list[Scaling]:
 def rank_table(answer: dict[str, Any]) -> Ranks:
     """The ranks of one launch."""
     each = zip(answer["seconds"], answer["offsets"], answer["errors"], answer["waiting"], answer["sent"], strict=True)
-    ranks = tuple(Rank(number, median_interval(seconds), offset, error, waiting, sent)
-                  for number, (seconds, offset, error, waiting, sent) in enumerate(each))  # fmt: skip
+    ranks = tuple(
+        Rank(number, median_interval(seconds), offset, error, waiting, sent)
+        for number, (seconds, offset, error, waiting, sent) in enumerate(each)
+    )
     return Ranks(ranks, answer["sync"], answer["summary"], answer["imbalance"], answer["rank_p"])
 
 
@@ -201,8 +224,14 @@ def main(words: Sequence[str] | None = None) -> int:
     about += [f"accuracy falls: {one}" for one in worse]
     print("\n".join(about))
     recipe = find_recipe(chosen.recipe).stem
-    print(write_page(chosen.out / "scaling" / recipe / "scaling.html", f"{recipe}: measured scaling", about,
-                     [(table, {}) for table in found]))  # fmt: skip
+    print(
+        write_page(
+            chosen.out / "scaling" / recipe / "scaling.html",
+            f"{recipe}: measured scaling",
+            about,
+            [(table, {}) for table in found],
+        )
+    )
     return int(bool(worse))
 
 

@@ -109,8 +109,13 @@ def in_a_deleted_folder(folder, *words):
     root = str(Path(__file__).resolve().parents[1])
     return subprocess.run(
         ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", sys.executable, *map(str, words)],
-        cwd=gone, env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+        cwd=gone,
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a folder in use cannot be deleted, or keeps its name")

@@ -19,6 +19,7 @@ from deep500.tensors import TensorDescriptor, dtype_from_onnx, dtype_to_onnx, nu
 
 # -- errors -----------------------------------------------------------------------------------------------------------
 ERRORS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, Deep500Error)]
+# fmt: off
 BUILT_IN = {
     "NetworkError": ValueError, "UnsupportedOperator": NotImplementedError, "InputError": ValueError,
     "DataError": ValueError, "MissingBackend": ImportError, "MissingDevice": RuntimeError, "RecipeError": ValueError,
@@ -26,11 +27,19 @@ BUILT_IN = {
     "CompileError": RuntimeError, "OperatorError": RuntimeError, "EnzymeError": RuntimeError, "CacheError": OSError,
     "MissingEngine": RuntimeError, "CommunicationError": RuntimeError,
     "PlanError": ValueError, "BudgetError": ValueError,
-}  # fmt: skip
+}
+# fmt: on
 EXIT_CODES = {
-    "UnsupportedOperator": 3, "DataError": 3, "MissingBackend": 3, "MissingDevice": 3, "TrainingError": 1,
-    "ComparisonError": 1, "OperatorError": 1, "MissingEngine": 3, "CommunicationError": 1,
-}  # fmt: skip
+    "UnsupportedOperator": 3,
+    "DataError": 3,
+    "MissingBackend": 3,
+    "MissingDevice": 3,
+    "TrainingError": 1,
+    "ComparisonError": 1,
+    "OperatorError": 1,
+    "MissingEngine": 3,
+    "CommunicationError": 1,
+}
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda e: e.__name__)
@@ -115,7 +124,7 @@ def test_descriptors_say_what_they_know() -> None:
 @pytest.mark.parametrize(
     ("given", "want"),
     [(None, CPUDevice()), ("cpu", CPUDevice()), ("gpu", GPUDevice()), ("cuda:2", GPUDevice(2)), (GPUDevice(1),) * 2],
-)  # fmt: skip
+)
 def test_devices_by_name(given: Any, want: Device) -> None:
     assert to_device(given) == want
 

@@ -85,8 +85,15 @@ def check_on_a_model(words: list[str], folder: Path) -> None:
         history = words[words.index("--replay") + 1]
         check_on_a_model(["optimize", "model.onnx", "-o", "first.onnx", "--no-measure", "--history", history], folder)
     environment = {**os.environ, "DEEP500_CACHE": str(folder / "cache")}
-    done = subprocess.run([sys.executable, "-m", "deep500", *words], cwd=folder, env=environment, capture_output=True,
-                          text=True, check=False, timeout=300)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "deep500", *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout and not done.stderr and (folder / words[words.index("-o") + 1]).is_file()
 
@@ -173,6 +180,6 @@ def _run_elsewhere(command: list[str], folder: Path) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
-    )  # fmt: skip
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout

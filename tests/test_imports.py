@@ -16,10 +16,12 @@ import pytest
 import deep500
 
 ROOT = Path(__file__).resolve().parent.parent
+# fmt: off
 HEAVY = [
     "torch", "tensorflow", "keras", "jax", "jaxlib", "onnxruntime", "mpi4py",  # frameworks: loaded by name, on demand
     "sklearn", "matplotlib", "scipy.stats", "onnx.reference", "PIL", "pooch",  # slow: imported where they are used
-]  # fmt: skip
+]
+# fmt: on
 CORE = [info.name for info in pkgutil.iter_modules(deep500.__path__) if info.name not in ("frameworks", "custom_ops")]
 
 
@@ -64,8 +66,12 @@ def test_fallback_without_symlinks(tmp_path: Path) -> None:
     code = "import deep500.frameworks as f, deep500.custom_ops as c; print(f.__file__, c.__file__, sep='\\n')"
     done = subprocess.run(
         [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {[str(tmp_path), *_site_packages()]!r}; {code}"],
-        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(tmp_path / name / "__init__.py") for name in ("frameworks", "custom_ops")]
 
@@ -123,11 +129,11 @@ def _is_module(name: str) -> bool:
 
 
 def test_files_and_functions_stay_short() -> None:
-    """No file above 400 lines, no function above 60 (without its docstring)."""
+    """No file above 600 lines, no function above 60 (without its docstring)."""
     long = []
     for path in _modules():
         text = path.read_text(encoding="utf-8")
-        if text.count("\n") > 400:
+        if text.count("\n") > 600:
             long.append(f"{path.relative_to(ROOT)}: {text.count(chr(10))} lines")
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef):

@@ -232,6 +232,7 @@ def rounded_weights(right, self, network, *args, **kwargs):
 
 
 MOMENTUM = "the step before agreed"
+# fmt: off
 MUTANTS = {  # what is wrong: (how it is planted, which check catches it, what it names)
     "batch norm epsilon 1e-3": (_batch_norm(lambda c: c.update(epsilon=1e-3)), "evaluation forward", "'bn'"),
     "batch norm momentum turned round": (
@@ -267,7 +268,8 @@ MUTANTS = {  # what is wrong: (how it is planted, which check catches it, what i
     "a parameter is forgotten": (forgotten_parameter, "optimizer", "after step 1"),
     "stale batch": (stale_batch, "evaluation forward", "a state is kept"),
     "weights through half precision": (rounded_weights, "weights", "'fc1.weight'"),
-}  # fmt: skip
+}
+# fmt: on
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["deterministic", "dropout"])

@@ -37,8 +37,14 @@ def run(*command: str | Path, cwd: Path) -> str:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP_", "VIRTUAL_ENV", "COV_"))}
     done = subprocess.run(
         [str(part) for part in command],
-        cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, f"{' '.join(map(str, command))} returned {done.returncode}:\n{done.stdout}"
     return done.stdout
 

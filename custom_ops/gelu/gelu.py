@@ -17,6 +17,5 @@ def gelu(inputs: Sequence[d5.TensorDescriptor], fast_math: int = 0) -> d5.Custom
     """
     any_shape = [d5.TensorDescriptor(inputs[0].dtype, None)]
     return d5.compile_custom_cppop(
-        "gelu", Path(__file__).with_name("gelu.cpp"), any_shape, any_shape, gradient="enzyme",
-        fast_math=bool(fast_math),
-    )  # fmt: skip
+        "gelu", Path(__file__).with_name("gelu.cpp"), any_shape, any_shape, gradient="enzyme", fast_math=bool(fast_math)
+    )

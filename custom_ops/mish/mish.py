@@ -17,6 +17,5 @@ def mish(inputs: Sequence[d5.TensorDescriptor], fast_math: int = 0) -> d5.Custom
     """
     any_shape = [d5.TensorDescriptor(inputs[0].dtype, None)]
     return d5.compile_custom_cppop(
-        "mish", Path(__file__).with_name("mish.cpp"), any_shape, any_shape, gradient="enzyme",
-        fast_math=bool(fast_math),
-    )  # fmt: skip
+        "mish", Path(__file__).with_name("mish.cpp"), any_shape, any_shape, gradient="enzyme", fast_math=bool(fast_math)
+    )

@@ -23,6 +23,11 @@ def rmsnorm(inputs: Sequence[d5.TensorDescriptor], epsilon: float = 1e-5, fast_m
         raise d5.InputError(f"operator RMSNorm: got x of {inputs[0]}; expected one with known axes, at least one")
     x = d5.TensorDescriptor(dtype, (*(f"N{axis}" for axis in range(len(shape) - 1)), "D"))
     return d5.compile_custom_cppop(
-        "rmsnorm", Path(__file__).with_name("rmsnorm.cpp"), [x, d5.TensorDescriptor(dtype, ("D",))], [x],
-        additional_definitions={"EPSILON": float(epsilon)}, gradient="enzyme", fast_math=bool(fast_math),
-    )  # fmt: skip
+        "rmsnorm",
+        Path(__file__).with_name("rmsnorm.cpp"),
+        [x, d5.TensorDescriptor(dtype, ("D",))],
+        [x],
+        additional_definitions={"EPSILON": float(epsilon)},
+        gradient="enzyme",
+        fast_math=bool(fast_math),
+    )

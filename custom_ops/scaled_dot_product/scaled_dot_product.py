@@ -24,6 +24,11 @@ def scaled_dot_product(inputs: Sequence[d5.TensorDescriptor], causal: int = 0, f
         for last in (("L", "E"), ("S", "E"), ("S", "V"), ("L", "V"))
     )
     return d5.compile_custom_cppop(
-        "scaled_dot_product", Path(__file__).with_name("scaled_dot_product.cpp"), [q, k, v], [y],
-        additional_definitions={"CAUSAL": int(bool(causal))}, gradient="enzyme", fast_math=bool(fast_math),
-    )  # fmt: skip
+        "scaled_dot_product",
+        Path(__file__).with_name("scaled_dot_product.cpp"),
+        [q, k, v],
+        [y],
+        additional_definitions={"CAUSAL": int(bool(causal))},
+        gradient="enzyme",
+        fast_math=bool(fast_math),
+    )

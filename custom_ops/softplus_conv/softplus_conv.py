@@ -26,11 +26,15 @@ def softplus_conv(inputs: Descriptors, pad: int = 0, stride: int = 1, fast_math:
     dtype = inputs[0].dtype
     shapes = [("N", "C", "H", "W"), ("M", "C", "KH", "KW"), ("M",)]
     return d5.compile_custom_cppop(
-        "softplus_conv", Path(__file__).with_name("softplus_conv.cpp"),
-        [d5.TensorDescriptor(dtype, shape) for shape in shapes], [d5.TensorDescriptor(dtype, ("N", "M", None, None))],
-        additional_definitions={"PAD": pad, "STRIDE": stride}, gradient="enzyme", infer=_shapes(pad, stride),
+        "softplus_conv",
+        Path(__file__).with_name("softplus_conv.cpp"),
+        [d5.TensorDescriptor(dtype, shape) for shape in shapes],
+        [d5.TensorDescriptor(dtype, ("N", "M", None, None))],
+        additional_definitions={"PAD": pad, "STRIDE": stride},
+        gradient="enzyme",
+        infer=_shapes(pad, stride),
         fast_math=bool(fast_math),
-    )  # fmt: skip
+    )
 
 
 def _shapes(pad: int, stride: int) -> Callable[[Descriptors], list[d5.TensorDescriptor]]:

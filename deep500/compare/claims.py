@@ -28,8 +28,14 @@ def run_claims(
         base = medians[one.series][0]
         if base is not None:
             ends = {"seconds": base["value"], "low": base["ci"]["low"], "high": base["ci"]["high"]}
-            claims.append({"type": "speedup", "of": one.series, "value": 1 / one.ratio.median,
-                           "base": {"kind": "other", "text": "the first run", **ends}})  # fmt: skip
+            claims.append(
+                {
+                    "type": "speedup",
+                    "of": one.series,
+                    "value": 1 / one.ratio.median,
+                    "base": {"kind": "other", "text": "the first run", **ends},
+                }
+            )
     return claims
 
 
@@ -40,13 +46,31 @@ def framework_claims(result: ComparisonResult) -> list[dict[str, Any]]:
         for one in timing.comparisons:
             base = timing.interval(one.second)
             claims.append(_comparison(f"{label}: {one.first}, {one.second}", one.ratio, one.p, one.verdict))
-            claims.append({"type": "speedup", "of": f"{label}: {one.first}", "value": 1 / one.ratio.median,
-                           "base": {"kind": "other", "text": one.second, "seconds": base.median, "low": base.low,
-                                    "high": base.high}})  # fmt: skip
+            claims.append(
+                {
+                    "type": "speedup",
+                    "of": f"{label}: {one.first}",
+                    "value": 1 / one.ratio.median,
+                    "base": {
+                        "kind": "other",
+                        "text": one.second,
+                        "seconds": base.median,
+                        "low": base.low,
+                        "high": base.high,
+                    },
+                }
+            )
     return claims
 
 
 def _comparison(of: str, ratio: Interval, p: float | None, verdict: str) -> dict[str, Any]:
     effect = None if ratio.low is None else [ratio.low, ratio.high]
-    return {"type": "comparison", "of": of, "verdict": verdict, "p": p, "corrected": "Holm", "effect": effect,
-            "margin": MARGIN}  # fmt: skip
+    return {
+        "type": "comparison",
+        "of": of,
+        "verdict": verdict,
+        "p": p,
+        "corrected": "Holm",
+        "effect": effect,
+        "margin": MARGIN,
+    }

@@ -18,8 +18,11 @@ from deep500.results.record import MANIFEST
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``compare``."""
     add = parser.add_argument
-    add("subject", help="a recipe (file or name that 'deep500 list' shows), an ONNX file, or a run's results folder "
-        "(then another run's after it)")  # fmt: skip
+    add(
+        "subject",
+        help="a recipe (file or name that 'deep500 list' shows), an ONNX file, or a run's results folder "
+        "(then another run's after it)",
+    )
     add("overrides", nargs="*", metavar="key=value", help="change a MUTABLE key of the recipe, as for 'deep500 run'")
     add("--frameworks", metavar="A,B", help="at least two backends; 'reference' judges if it is named")
     add(
@@ -54,8 +57,10 @@ def execute(words: argparse.Namespace) -> int:
     if (Path(words.subject) / MANIFEST).is_file():
         return _runs(words)
     if words.frameworks is None:
-        raise InputError("got no --frameworks; expected at least two: add --frameworks pytorch,reference, or name two "
-                         "results folders")  # fmt: skip
+        raise InputError(
+            "got no --frameworks; expected at least two: add --frameworks pytorch,reference, or name two "
+            "results folders"
+        )
     say = silent if words.quiet or words.json else _say
     result = _models(words, say) if words.subject.endswith(".onnx") else _frameworks(words, say)
     sys.stdout.write(to_json(result.as_dict()) if words.json else f"{result}\n\nresults: {result.path}")
@@ -81,21 +86,40 @@ def _frameworks(words: argparse.Namespace, say) -> ComparisonResult:  # type: ig
             "plugins themselves, as 'custom_ops': [...]"
         )
     return compare_frameworks(
-        words.subject, _list(words.frameworks), overrides=words.overrides, repeat=words.repeat, rounds=words.rounds,
-        steps=words.steps, threads=words.threads, seed=words.seed, out=words.out, data=words.data,
-        download=words.download, open=words.open, dry_run=words.dry_run, say=say,
-    )  # fmt: skip
+        words.subject,
+        _list(words.frameworks),
+        overrides=words.overrides,
+        repeat=words.repeat,
+        rounds=words.rounds,
+        steps=words.steps,
+        threads=words.threads,
+        seed=words.seed,
+        out=words.out,
+        data=words.data,
+        download=words.download,
+        open=words.open,
+        dry_run=words.dry_run,
+        say=say,
+    )
 
 
 def _models(words: argparse.Namespace, say) -> ComparisonResult:  # type: ignore[no-untyped-def]
     if words.overrides:
         raise InputError(f"got {words.overrides[0]!r} with an ONNX file; expected no key=value: use --size NAME=N")
     return compare_models(
-        words.subject, _list(words.frameworks), rounds=words.rounds, steps=words.steps, threads=words.threads,
-        batch_sizes=[_whole("--batch-sizes", number) for number in _list(words.batch_sizes)], seed=words.seed or 0,
-        sizes=dict(_size(text) for text in words.size), custom_ops=words.custom_op, out=words.out,
-        dry_run=words.dry_run, say=say,
-    )  # fmt: skip
+        words.subject,
+        _list(words.frameworks),
+        rounds=words.rounds,
+        steps=words.steps,
+        threads=words.threads,
+        batch_sizes=[_whole("--batch-sizes", number) for number in _list(words.batch_sizes)],
+        seed=words.seed or 0,
+        sizes=dict(_size(text) for text in words.size),
+        custom_ops=words.custom_op,
+        out=words.out,
+        dry_run=words.dry_run,
+        say=say,
+    )
 
 
 def _check_numbers(words: argparse.Namespace) -> None:

@@ -31,10 +31,20 @@ TOLERANCES = {"float64": 1e-10, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e
 
 
 def compare_models(
-    model: str | Path, frameworks: Sequence[str], *, batch_sizes: Sequence[int] = (1,), rounds: int = ROUNDS,
-    steps: int | None = None, threads: int | None = None, seed: int = 0, sizes: Mapping[str, int] | None = None,
-    custom_ops: Sequence[str | Path] = (), out: str | Path | None = None, dry_run: bool = False, say: Say = silent,
-) -> ComparisonResult:  # fmt: skip
+    model: str | Path,
+    frameworks: Sequence[str],
+    *,
+    batch_sizes: Sequence[int] = (1,),
+    rounds: int = ROUNDS,
+    steps: int | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    custom_ops: Sequence[str | Path] = (),
+    out: str | Path | None = None,
+    dry_run: bool = False,
+    say: Say = silent,
+) -> ComparisonResult:
     """Run an ONNX file in several frameworks on made-up inputs: do the outputs agree, and which is faster?
 
     Args:

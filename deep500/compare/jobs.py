@@ -50,9 +50,14 @@ class Training:
         plan = self.subject.plan
         parts = make_parts(plan.values, self.subject.data, seed, False)
         trainer = Trainer(
-            parts.train_sampler, parts.validation_sampler, parts.executor, parts.optimizer, loss=LOSS,
-            label=parts.train_sampler.dataset.label_name, seed=seed,
-        )  # fmt: skip
+            parts.train_sampler,
+            parts.validation_sampler,
+            parts.executor,
+            parts.optimizer,
+            loss=LOSS,
+            label=parts.train_sampler.dataset.label_name,
+            seed=seed,
+        )
         schedule = [] if plan.values["schedule"] is None else [copy.deepcopy(plan.values["schedule"])]
         made: list[Event] = [one() if isinstance(one, type) else one for one in plan.values["events"]]
         statistics = trainer.run(plan.values["epochs"], [*schedule, *made])

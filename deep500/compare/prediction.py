@@ -144,8 +144,11 @@ def predict(
                 continue
             entries.append(Entry(ranks, whole, str(scheme), seconds, PREDICTED))
             alone.setdefault(str(scheme), {})[ranks] = network
-    bounds = [Bound(f"network alone, {name}", tuple(found), tuple(found.values())) for name, found in alone.items()
-              if min(found.values()) > 0]  # fmt: skip
+    bounds = [
+        Bound(f"network alone, {name}", tuple(found), tuple(found.values()))
+        for name, found in alone.items()
+        if min(found.values()) > 0
+    ]
     if mode == STRONG:
         serial = serial_share(compute.traces)
         if serial is not None:

@@ -14,9 +14,14 @@ from deep500 import errors
 from deep500.errors import ComparisonError, Deep500Error
 
 THREAD_VARIABLES = (
-    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS",
-    "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS",
-)  # fmt: skip
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+)
 """Set in every worker to the same number, together with the cores that it may use."""
 
 
@@ -42,9 +47,14 @@ class Process:
         self.name = name
         self._errors = tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "deep500.compare.worker"], env=_environment(threads), text=True, encoding="utf-8",
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-        )  # fmt: skip
+            [sys.executable, "-m", "deep500.compare.worker"],
+            env=_environment(threads),
+            text=True,
+            encoding="utf-8",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
 
     def ask(self, what: str, **options: Any) -> dict[str, Any]:
         """Send a request and wait for its answer.

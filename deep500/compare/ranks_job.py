@@ -71,8 +71,14 @@ def measure_network(comm: Communicator, rounds: int = 40) -> dict[str, Any]:
     found, _ = nnls(table * scale / seen[:, None], np.ones(len(seen)))
     alpha, beta, gamma = (found * scale).tolist()
     wrong = table @ (found * scale) / seen - 1
-    return {"alpha": alpha, "beta": beta, "gamma": gamma, "worst": float(np.abs(wrong).max()),
-            "median": float(np.median(np.abs(wrong))), "library": getattr(comm, "library", comm.transport)}  # fmt: skip
+    return {
+        "alpha": alpha,
+        "beta": beta,
+        "gamma": gamma,
+        "worst": float(np.abs(wrong).max()),
+        "median": float(np.median(np.abs(wrong))),
+        "library": getattr(comm, "library", comm.transport),
+    }
 
 
 def _ping(comm: Communicator, data: np.ndarray) -> None:
@@ -92,9 +98,16 @@ def _timed(comm: Communicator, call: Callable[[Communicator, np.ndarray], object
 
 
 def time_steps(
-    comm: Communicator, setting: dict[str, Any], framework: str | None, scheme: str, global_batch: int, blocks: int,
-    block_seconds: float, timed: int = 0, sync: str = "barrier",
-) -> dict[str, Any]:  # fmt: skip
+    comm: Communicator,
+    setting: dict[str, Any],
+    framework: str | None,
+    scheme: str,
+    global_batch: int,
+    blocks: int,
+    block_seconds: float,
+    timed: int = 0,
+    sync: str = "barrier",
+) -> dict[str, Any]:
     """Seconds per step of a scheme: blocks of steps, from when all ranks begin to when the last one has ended. In turns
     with them, blocks of steps without any exchange, all ranks at once: what ranks compute on this machine as it is.
 
@@ -125,8 +138,12 @@ def time_steps(
             samples.append(longest / count)
             compute += alone
     every = np.zeros(0) if plain is None else np.array(compute)
-    answer = {"seconds": samples, "workers": len(workers), "steps_per_block": count,
-              "compute": np.concatenate(comm.all_gather_ragged(every)).tolist()}  # fmt: skip
+    answer = {
+        "seconds": samples,
+        "workers": len(workers),
+        "steps_per_block": count,
+        "compute": np.concatenate(comm.all_gather_ragged(every)).tolist(),
+    }
     return {**answer, "ranks": _rank_by_rank(comm, step, timed, sync)} if timed else answer
 
 
@@ -146,10 +163,18 @@ def _rank_by_rank(comm: Communicator, step: Callable[[], object], count: int, sy
     """Every rank's own times."""
     plan = Plan((Target(rel=0.01),), Budget(min_n=count, max_n=count, max_s=60.0))
     found = parallel(step, plan, comm, sync)
-    return {"sync": sync, "summary": "max", "imbalance": found.imbalance.value, "rank_p": found.rank_p,
-            "text": str(found), "offsets": [clock.offset / 1e9 for clock in found.clocks],
-            "errors": [clock.error / 1e9 for clock in found.clocks], "waiting": list(found.communicating),
-            "sent": list(found.sent_bytes), "seconds": found.kept.T.tolist()}  # fmt: skip
+    return {
+        "sync": sync,
+        "summary": "max",
+        "imbalance": found.imbalance.value,
+        "rank_p": found.rank_p,
+        "text": str(found),
+        "offsets": [clock.offset / 1e9 for clock in found.clocks],
+        "errors": [clock.error / 1e9 for clock in found.clocks],
+        "waiting": list(found.communicating),
+        "sent": list(found.sent_bytes),
+        "seconds": found.kept.T.tolist(),
+    }
 
 
 def fitted(answer: dict[str, Any]) -> Interconnect:

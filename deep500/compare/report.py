@@ -107,14 +107,17 @@ def _pair(first: Path, second: Path, base: Mapping[str, Any], other: Mapping[str
         "word": head.verdict if head else UNRESOLVED,
         "unlike": _unlike(base, other),
         "sentence": _sentence(found, base["name"], other["name"]),
-        "rules": {name: (one, summary_of(RULES[name])) for name, one in check(second, claims, ABOUT).items()
-                  if one.status != NOT_APPLICABLE},
+        "rules": {
+            name: (one, summary_of(RULES[name]))
+            for name, one in check(second, claims, ABOUT).items()
+            if one.status != NOT_APPLICABLE
+        },
         "changed": {name: tuple(map(_short, ends)) for name, ends in found.changed.items()},
         "series": found.series,
         "medians": medians,
         "metrics": {name: (metrics[0][name], metrics[1][name]) for name in found.metrics},
         "figures": figures,
-    }  # fmt: skip
+    }
 
 
 def _unlike(base: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -124,8 +127,11 @@ def _unlike(base: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
         (name, *(side[name].get("samples_each") for side in declared)) for name in declared[0] if name in declared[1]
     ]
     words = "their times are of different work. The verdict is by sample, tables and plots show times as they are."
-    return [f"One {name} is {before} samples in {base['name']} and {after} in {other['name']}: {words}"
-            for name, before, after in work if before != after]  # fmt: skip
+    return [
+        f"One {name} is {before} samples in {base['name']} and {after} in {other['name']}: {words}"
+        for name, before, after in work
+        if before != after
+    ]
 
 
 def _median(series: Mapping[str, Any], name: str) -> dict[str, Any] | None:
@@ -148,8 +154,11 @@ def _sentence(found: RunComparison, base: str, other: str) -> str:
         size += f" [{head.ratio.low:.3f}, {head.ratio.high:.3f}], 95 % CI"
     else:
         size += ", observation"
-    known = {FASTER: f"{other} is faster than {base}", SLOWER: f"{other} is slower than {base}",
-             UNRESOLVED: f"Unresolved: {other} may be faster or slower than {base}"}  # fmt: skip
+    known = {
+        FASTER: f"{other} is faster than {base}",
+        SLOWER: f"{other} is slower than {base}",
+        UNRESOLVED: f"Unresolved: {other} may be faster or slower than {base}",
+    }
     words = known.get(head.verdict, f"{other} and {base} are equivalent")
     p = "not tested" if head.p is None else f"p {head.p:.2g}"
     return f"{words} ({head.series}: {size}; {p}; {head.basis})."
@@ -175,14 +184,20 @@ def _figures(found: RunComparison, other: str) -> list[Figure]:
 
 def _ratios(found: RunComparison, other: str) -> Figure:
     """Every series' ratio with its interval, beside 1 and the smallest difference of interest."""
-    rows = [[None if end is None else 100 * (end - 1) for end in (one.ratio.median, one.ratio.low, one.ratio.high)]
-            for one in found.series]  # fmt: skip
+    rows = [
+        [None if end is None else 100 * (end - 1) for end in (one.ratio.median, one.ratio.low, one.ratio.high)]
+        for one in found.series
+    ]
     ends = [v for row in rows for v in row if v is not None and math.isfinite(v)]
     names = place_names([one.series for one in found.series])
     said = ", ".join(f"{one.series} {100 * (one.ratio.median - 1):+.3g} %" for one in found.series)
-    plot = Plot(Axis.around([*ends, 0, 100 * MARGIN, -100 * MARGIN], "change of the median time (%)"),
-                Axis(-len(rows) + 0.5, 0.5, "", labels=names), f"time of {other} compared with the first run: {said}",
-                height=TOP + BOTTOM + 34 * max(2, len(rows)), left=room_for(names))  # fmt: skip
+    plot = Plot(
+        Axis.around([*ends, 0, 100 * MARGIN, -100 * MARGIN], "change of the median time (%)"),
+        Axis(-len(rows) + 0.5, 0.5, "", labels=names),
+        f"time of {other} compared with the first run: {said}",
+        height=TOP + BOTTOM + 34 * max(2, len(rows)),
+        left=room_for(names),
+    )
     plot.shade(-100 * MARGIN, 100 * MARGIN)
     plot.rule(x=0.0)
     for place, (middle, low, high) in enumerate(rows):
@@ -191,8 +206,14 @@ def _ratios(found: RunComparison, other: str) -> Figure:
         if middle is not None and math.isfinite(middle):
             plot.points([middle], [-place], place, 9)
     n = min(one.ratio.n for one in found.series)
-    return Figure.of("Is it faster, and by how much?", plot, f"left of 0 is faster; n = {n} or more; line: 95 % "
-                     f"interval, grey: differences up to {100 * MARGIN:g} %, which do not matter", n, 0.95)  # fmt: skip
+    return Figure.of(
+        "Is it faster, and by how much?",
+        plot,
+        f"left of 0 is faster; n = {n} or more; line: 95 % "
+        f"interval, grey: differences up to {100 * MARGIN:g} %, which do not matter",
+        n,
+        0.95,
+    )
 
 
 def quantile_differences(series: str, first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> Figure:
@@ -206,8 +227,10 @@ def quantile_differences(series: str, first: Sequence[np.ndarray], second: Seque
         first, second: positive samples of every launch in the order in which they were taken, after the warm-up.
     """
     differ = [launches_differ(side) for side in (first, second)]
-    found = [[over_launches(side, q, PAIRWISE, p) for side, p in zip((first, second), differ, strict=True)]
-             for q in QUANTILES]  # fmt: skip
+    found = [
+        [over_launches(side, q, PAIRWISE, p) for side, p in zip((first, second), differ, strict=True)]
+        for q in QUANTILES
+    ]
     over = all(one.cluster == LAUNCHES for one in found[MEDIAN])
     fits = [all(one.standing != "observation" and (one.cluster == LAUNCHES) >= over for one in pair) for pair in found]
     pairs = [(a.estimate, b.estimate) for a, b in found]
@@ -218,9 +241,12 @@ def quantile_differences(series: str, first: Sequence[np.ndarray], second: Seque
     faster = any(end < 0 for _, _, high in bands for end in high)
     slower = any(end > 0 for _, low, _ in bands for end in low)
     crossing = "cross: some are faster, others slower" if faster and slower else "do not cross"
-    plot = Plot(Axis(0, 100, "quantile (%)", whole=True), Axis.around([*middle, *ends, 0.0], "difference (%)"),
-                f"difference of the quantiles of {series}: {middle[0]:+.3g} % at 5 %, {middle[MEDIAN]:+.3g} % at the "
-                f"median, {middle[-1]:+.3g} % at 95 %; beyond the intervals they {crossing}")  # fmt: skip
+    plot = Plot(
+        Axis(0, 100, "quantile (%)", whole=True),
+        Axis.around([*middle, *ends, 0.0], "difference (%)"),
+        f"difference of the quantiles of {series}: {middle[0]:+.3g} % at 5 %, {middle[MEDIAN]:+.3g} % at the "
+        f"median, {middle[-1]:+.3g} % at 95 %; beyond the intervals they {crossing}",
+    )
     plot.rule(y=0.0)
     for at, low, high in bands:
         plot.band(at, low, high)
@@ -228,12 +254,19 @@ def quantile_differences(series: str, first: Sequence[np.ndarray], second: Seque
     plot.points(percent, middle, 0, 5)
     sizes = [sum(map(len, side)) for side in (first, second)]
     holds = basis(min(len(first), len(second)), LAUNCHES if over else WITHIN)
-    band = f"band: 95 % intervals {holds}, beyond which quantiles {crossing}" if bands else (
-        f"no band: no interval that could be trusted {holds}")  # fmt: skip
-    return Figure.of(f"{series}: is it faster for the quick ones and for the slow ones?", plot,
-                  f"below 0 is faster; n = {sizes[0]} and {sizes[1]}, n_eff of the medians "
-                  f"{pairs[MEDIAN][0].n_eff:.4g} and {pairs[MEDIAN][1].n_eff:.4g}; {band}",
-                  min(sizes), 0.95)  # fmt: skip
+    band = (
+        f"band: 95 % intervals {holds}, beyond which quantiles {crossing}"
+        if bands
+        else (f"no band: no interval that could be trusted {holds}")
+    )
+    return Figure.of(
+        f"{series}: is it faster for the quick ones and for the slow ones?",
+        plot,
+        f"below 0 is faster; n = {sizes[0]} and {sizes[1]}, n_eff of the medians "
+        f"{pairs[MEDIAN][0].n_eff:.4g} and {pairs[MEDIAN][1].n_eff:.4g}; {band}",
+        min(sizes),
+        0.95,
+    )
 
 
 def _bands(

@@ -42,8 +42,11 @@ class Scheme:
     @classmethod
     def parse(cls, text: str) -> Scheme:
         """From ``Name`` or ``Name(argument=value)``; raises InputError."""
-        known = {name: one for name, one in vars(distributed).items() if inspect.isclass(one)
-                 and issubclass(one, DistributedOptimizer) and not inspect.isabstract(one)}  # fmt: skip
+        known = {
+            name: one
+            for name, one in vars(distributed).items()
+            if inspect.isclass(one) and issubclass(one, DistributedOptimizer) and not inspect.isabstract(one)
+        }
         del known["DistributedOptimizer"]
         try:
             word = ast.parse(text.strip(), mode="eval").body

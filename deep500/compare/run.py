@@ -33,11 +33,22 @@ def silent(_: str) -> None:
 
 
 def compare_frameworks(
-    recipe: str | Path | ModuleType, frameworks: Sequence[str], *, overrides: Sequence[str] = (), repeat: int = 1,
-    rounds: int = ROUNDS, steps: int | None = None, threads: int | None = None, seed: int | None = None,
-    out: str | Path | None = None, data: str | Path | None = None, download: bool = False, open: bool = False,
-    dry_run: bool = False, say: Say = silent,
-) -> ComparisonResult:  # fmt: skip
+    recipe: str | Path | ModuleType,
+    frameworks: Sequence[str],
+    *,
+    overrides: Sequence[str] = (),
+    repeat: int = 1,
+    rounds: int = ROUNDS,
+    steps: int | None = None,
+    threads: int | None = None,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    data: str | Path | None = None,
+    download: bool = False,
+    open: bool = False,
+    dry_run: bool = False,
+    say: Say = silent,
+) -> ComparisonResult:
     """Run one recipe in several frameworks: do they compute the same, and which is faster?
 
     Nothing is timed unless all of them pass the equivalence gate (:mod:`deep500.compare.gate`). Each framework is timed

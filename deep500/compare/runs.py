@@ -93,10 +93,26 @@ class RunComparison:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        series = [{"series": s.series, "ratio": s.ratio.median, "low": s.ratio.low, "high": s.ratio.high, "p": s.p,
-                   "verdict": s.verdict, "basis": s.basis} for s in self.series]  # fmt: skip
-        return {"first": str(self.first), "second": str(self.second), "changed": dict(self.changed), "series": series,
-                "metrics": dict(self.metrics), "exit_code": self.exit_code}  # fmt: skip
+        series = [
+            {
+                "series": s.series,
+                "ratio": s.ratio.median,
+                "low": s.ratio.low,
+                "high": s.ratio.high,
+                "p": s.p,
+                "verdict": s.verdict,
+                "basis": s.basis,
+            }
+            for s in self.series
+        ]
+        return {
+            "first": str(self.first),
+            "second": str(self.second),
+            "changed": dict(self.changed),
+            "series": series,
+            "metrics": dict(self.metrics),
+            "exit_code": self.exit_code,
+        }
 
 
 class InvalidComparison(ResultsError):
@@ -120,8 +136,10 @@ def compare_runs(first: Path, second: Path, margin: float = MARGIN) -> RunCompar
     if names[0] != names[1]:
         raise InvalidComparison(f"got runs of {names[0]!r} and {names[1]!r}; expected two of one recipe: choose others")
     keys = ("resolved", "data", "seeds", "backend", "device", "ranks", "environment")
-    facts = [{**{key: _stable(manifest.get(key)) for key in keys}, "processes": _of_processes(manifest)}
-             for manifest in manifests]  # fmt: skip
+    facts = [
+        {**{key: _stable(manifest.get(key)) for key in keys}, "processes": _of_processes(manifest)}
+        for manifest in manifests
+    ]
     changed = differences(*facts)
     stores = [SampleStore(path) for path in (first, second)]
     work = [manifest.get("series", {}) for manifest in manifests]
@@ -191,9 +209,10 @@ def _comparable(groups: list[list[np.ndarray]]) -> tuple[list[np.ndarray], str, 
 
 def _that_differ(found: list[LaunchEstimate]) -> str:
     p = min((one.differ_p for one in found if one.differ and one.differ_p is not None), default=None)
-    return "" if p is None else (
-        f": launches of one run differ (Kruskal-Wallis p {p:.2g}), {launches.launches_needed(LEVEL)} of each are needed"
-    )  # fmt: skip
+    if p is None:
+        return ""
+    needed = launches.launches_needed(LEVEL)
+    return f": launches of one run differ (Kruskal-Wallis p {p:.2g}), {needed} of each are needed"
 
 
 def kept_launches(store: SampleStore, series: str, stat: Mapping[str, Any]) -> list[np.ndarray]:

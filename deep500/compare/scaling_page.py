@@ -20,8 +20,16 @@ HEAD = ("scheme", "ranks", "batch", "time per step", "95 % interval", "speedup",
 def rows(scaling: Scaling, why: Mapping[tuple[str, int], str] | None = None) -> list[tuple[str, ...]]:
     """The table's cells, the base first; what is not there says why."""
     base = scaling.base
-    first = ("(base)", str(base.ranks), str(base.global_batch), *_time(base.seconds, base.seconds.median), "1", "100 %",
-             "", base.text)  # fmt: skip
+    first = (
+        "(base)",
+        str(base.ranks),
+        str(base.global_batch),
+        *_time(base.seconds, base.seconds.median),
+        "1",
+        "100 %",
+        "",
+        base.text,
+    )
     found = [first, *(_row(scaling, entry) for entry in scaling.entries)]
     lacking: dict[str, list[str]] = {}
     for (name, ranks), reason in (why or {}).items():
@@ -37,15 +45,25 @@ def _row(scaling: Scaling, entry: Entry) -> tuple[str, ...]:
     quality = "" if entry.quality is None else f"{entry.quality:.4g}"
     if entry.quality_low is not None:
         quality += f" [{entry.quality_low:.4g}, ..."
-    return (entry.scheme, f"{entry.ranks:,}", f"{entry.global_batch:,}",
-            *_time(entry.seconds, scaling.base.seconds.median), f"{share.median * entry.ranks:.4g}", interval, quality,
-            entry.kind)  # fmt: skip
+    return (
+        entry.scheme,
+        f"{entry.ranks:,}",
+        f"{entry.global_batch:,}",
+        *_time(entry.seconds, scaling.base.seconds.median),
+        f"{share.median * entry.ranks:.4g}",
+        interval,
+        quality,
+        entry.kind,
+    )
 
 
 def _time(seconds: Interval, like: float) -> tuple[str, str]:
     factor, unit = unit_for(like)
-    ends = "observation" if seconds.low is None or seconds.high is None else (
-        f"{factor * seconds.low:.4g} to {factor * seconds.high:.4g}")  # fmt: skip
+    ends = (
+        "observation"
+        if seconds.low is None or seconds.high is None
+        else (f"{factor * seconds.low:.4g} to {factor * seconds.high:.4g}")
+    )
     return f"{factor * seconds.median:.4g} {unit}", ends
 
 
@@ -71,21 +89,32 @@ def write_page(
     for scaling, why in tables:
         body.append(Markup("<section><h2>{}</h2>").format(f"{scaling.mode} scaling"))
         for figure in scaling_figures(scaling):
-            body.append(Markup("<figure><h3>{}</h3>{}<figcaption>{}</figcaption></figure>").format(
-                figure.question, Markup(figure.plot), figure.caption))  # fmt: skip
+            body.append(
+                Markup("<figure><h3>{}</h3>{}<figcaption>{}</figcaption></figure>").format(
+                    figure.question, Markup(figure.plot), figure.caption
+                )
+            )
         body.append(_table(rows(scaling, why)))
         body.append(Markup("</section>"))
-    write_atomic(path, str(Markup(
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{}</title>'
-        '<meta name="viewport" content="width=device-width"><style>{}</style></head><body><main>{}</main>'
-        "<script>{}</script></body></html>\n"
-    ).format(title, Markup(style), Markup("\n").join(body), Markup(script))))  # fmt: skip
+    write_atomic(
+        path,
+        str(
+            Markup(
+                '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{}</title>'
+                '<meta name="viewport" content="width=device-width"><style>{}</style></head><body><main>{}</main>'
+                "<script>{}</script></body></html>\n"
+            ).format(title, Markup(style), Markup("\n").join(body), Markup(script))
+        ),
+    )
     return path
 
 
 def _table(cells: Sequence[Sequence[str]]) -> Markup:
     head = Markup("").join(Markup('<th scope="col">{}</th>').format(name) for name in HEAD)
-    lines = [Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(escape(c)) for c in row))
-             for row in cells]  # fmt: skip
+    lines = [
+        Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(escape(c)) for c in row))
+        for row in cells
+    ]
     return Markup('<div class="wide"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>').format(
-        head, Markup("\n").join(lines))  # fmt: skip
+        head, Markup("\n").join(lines)
+    )

@@ -43,13 +43,22 @@ def add_command(commands: Any) -> dict[str, Callable[[argparse.Namespace], int]]
     add("recipe", help="a file, or a name that 'deep500 list' shows")
     add("overrides", nargs="*", metavar="key=value", help="change a MUTABLE key, as for 'deep500 run'")
     add("--ranks", default="16,256,4096", metavar="P,Q", help="numbers of processes (16,256,4096)")
-    add("--network", required=True, metavar="alpha=..,beta=..,gamma=..", help="seconds per message, per byte, and per "
-        "byte of a sum; or: measured, between two processes here")  # fmt: skip
+    add(
+        "--network",
+        required=True,
+        metavar="alpha=..,beta=..,gamma=..",
+        help="seconds per message, per byte, and per byte of a sum; or: measured, between two processes here",
+    )
     add("--schemes", default=SCHEMES, metavar="A,B(x=1)", help=f"what to predict ({SCHEMES})")
     add("--mode", choices=[STRONG, WEAK, "both"], default="both", help="divide the recipe's batch, or one per process")
     add("--framework", metavar="NAME", help="the backend whose steps are measured (the recipe's)")
-    add("--from", dest="folder", type=Path, metavar="DIR", help="take compute times of a finished run instead of "
-        "measuring (weak scaling only)")  # fmt: skip
+    add(
+        "--from",
+        dest="folder",
+        type=Path,
+        metavar="DIR",
+        help="take compute times of a finished run instead of measuring (weak scaling only)",
+    )
     add("--cores", type=int, metavar="N", help="cores that all ranks share (each has its own)")
     add("--steps", type=int, default=100, metavar="N", help="measured steps per batch size at most (100)")
     add("--seconds", type=float, default=5.0, metavar="S", help="and seconds at most (5)")
@@ -105,8 +114,9 @@ def predict_recipe(words: argparse.Namespace) -> Prediction:
     if not tables:
         raise InputError(f"got {words.ranks} ranks, none of which can be predicted; expected fewer, or --mode {WEAK}")
     cores = "each rank has its own core" if words.cores is None else f"all ranks share {words.cores} cores"
-    sizes = ", ".join(f"{size} samples {1e3 * float(np.median(t)):.3g} ms (n {t.size})"
-                      for size, t in sorted(compute.traces.items()))  # fmt: skip
+    sizes = ", ".join(
+        f"{size} samples {1e3 * float(np.median(t)):.3g} ms (n {t.size})" for size, t in sorted(compute.traces.items())
+    )
     said = "intervals are over simulated draws of the measured times, and hold for the model, not for a machine"
     return Prediction(tables, [f"network: {net}{origin}", f"{source}; median of {sizes}", cores, said])
 
@@ -131,8 +141,10 @@ def _recorded(folder: Path, rig: Rig, recipe: str) -> np.ndarray:
     record = Record.open(folder)
     manifest, stats = record.manifest(), folder / STATS
     if manifest["recipe"] != recipe or not stats.exists():
-        raise ResultsError(f"{folder}: got a run of {manifest['recipe']!r} that may be unfinished; expected a finished "
-                           f"one of {recipe!r}")  # fmt: skip
+        raise ResultsError(
+            f"{folder}: got a run of {manifest['recipe']!r} that may be unfinished; expected a finished "
+            f"one of {recipe!r}"
+        )
     batch = manifest["resolved"]["recipe"]["batch_size"]
     if batch != rig.batch_size:
         raise ResultsError(f"{folder}: got steps of {batch} samples; expected {rig.batch_size}: add batch_size={batch}")

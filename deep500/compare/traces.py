@@ -57,9 +57,13 @@ def gradients_of(executor: GraphExecutor, loss: str) -> dict[str, np.ndarray]:
 
 
 def trace(
-    candidate: Candidate, network: Network, plain: Network, batches: Sequence[Batch], loss: str,
+    candidate: Candidate,
+    network: Network,
+    plain: Network,
+    batches: Sequence[Batch],
+    loss: str,
     judge: Trace | None = None,
-) -> Trace:  # fmt: skip
+) -> Trace:
     """Run a framework through everything.
 
     Args:

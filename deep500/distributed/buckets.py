@@ -111,9 +111,12 @@ class Buckets:
     """
 
     def __init__(
-        self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[np.dtype], size: int = BUCKET_BYTES,
+        self,
+        shapes: Sequence[tuple[int, ...]],
+        dtypes: Sequence[np.dtype],
+        size: int = BUCKET_BYTES,
         backwards: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.key = (tuple(shapes), tuple(dtypes))
         self.dtypes = list(dtypes)
         self.place: dict[int, tuple[Bucket, int]] = {}

@@ -107,9 +107,13 @@ def _error(reading: Reading) -> float:
 
 
 def synchronise(
-    comm: Communicator, rounds: int = 3, exchanges: int = 50, pause: float = 0.01,
-    now: ClockReader = time.perf_counter_ns, before: Clock | None = None,
-) -> Clock:  # fmt: skip
+    comm: Communicator,
+    rounds: int = 3,
+    exchanges: int = 50,
+    pause: float = 0.01,
+    now: ClockReader = time.perf_counter_ns,
+    before: Clock | None = None,
+) -> Clock:
     """Compare this rank's clock with rank 0's; all ranks call it together.
 
     Args:

@@ -42,9 +42,14 @@ class DiLoCo(LocalSGD):
     """
 
     def __init__(
-        self, base_optimizer: Optimizer, comm: Communicator | None = None, every: int = 8, outer_lr: float = 0.7,
-        outer_momentum: float = 0.9, nesterov: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        base_optimizer: Optimizer,
+        comm: Communicator | None = None,
+        every: int = 8,
+        outer_lr: float = 0.7,
+        outer_momentum: float = 0.9,
+        nesterov: bool = True,
+    ) -> None:
         if not 0 < outer_lr < math.inf or not 0 <= outer_momentum < 1:
             raise InputError(
                 f"got outer_lr={outer_lr!r}, outer_momentum={outer_momentum!r}; expected a finite number > 0, and a "

@@ -107,9 +107,12 @@ class ConsistentNeighbors(Gossip):
     """
 
     def __init__(
-        self, base_optimizer: Optimizer, comm: Communicator | None = None, mixing: str | Any = "ring",
+        self,
+        base_optimizer: Optimizer,
+        comm: Communicator | None = None,
+        mixing: str | Any = "ring",
         mix_last: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(base_optimizer, comm)
         self.matrix, self.mix_last = mixing_matrix(mixing, self.comm.size), bool(mix_last)
         self._check_same("a mixing", [hashlib.sha256(self.matrix.tobytes()).hexdigest(), self.mix_last])

@@ -70,8 +70,11 @@ def exponential(size: int) -> np.ndarray:
 
 
 MIXINGS: Mapping[str, Callable[[int], np.ndarray]] = {
-    "complete": complete, "exponential": exponential, "ring": ring, "torus": torus,
-}  # fmt: skip
+    "complete": complete,
+    "exponential": exponential,
+    "ring": ring,
+    "torus": torus,
+}
 """Mixing matrices by name, as functions of the number of ranks."""
 
 

@@ -145,7 +145,13 @@ def _halvings(net: Interconnect, ranks: int, count: float) -> tuple[int, float]:
 
 
 COLLECTIVES = {
-    "all_reduce": all_reduce, "reduce": reduce, "broadcast": broadcast, "all_gather": all_gather,
-    "reduce_scatter": reduce_scatter, "barrier": barrier, "exchange": exchange, "send": exchange,
-}  # fmt: skip
+    "all_reduce": all_reduce,
+    "reduce": reduce,
+    "broadcast": broadcast,
+    "all_gather": all_gather,
+    "reduce_scatter": reduce_scatter,
+    "barrier": barrier,
+    "exchange": exchange,
+    "send": exchange,
+}
 """Seconds by kind of call, as :class:`~deep500.distributed.traffic.Traffic` names them, of so many bytes per rank."""

@@ -234,8 +234,12 @@ class DistributedOptimizer(Optimizer):
 
     def communication_facts(self) -> dict[str, Any]:
         """What this rank communicated so far: scheme, ranks, and :meth:`Traffic.as_dict`."""
-        return {"scheme": type(self).__name__, "ranks": self.comm.size, "transport": self.comm.transport,
-                "traffic": self.comm.traffic.as_dict()}  # fmt: skip
+        return {
+            "scheme": type(self).__name__,
+            "ranks": self.comm.size,
+            "transport": self.comm.transport,
+            "traffic": self.comm.traffic.as_dict(),
+        }
 
     # -- hyper-parameters and state are the base optimizer's -----------------------------------------------------------
     @property

@@ -37,9 +37,12 @@ class GradientMean:
     """
 
     def __init__(
-        self, comm: Communicator, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[np.dtype],
+        self,
+        comm: Communicator,
+        shapes: Sequence[tuple[int, ...]],
+        dtypes: Sequence[np.dtype],
         size: int = BUCKET_BYTES,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.comm, self.buckets = comm, Buckets(shapes, dtypes, size, backwards=True)
         self._bucket_of = {id(bucket): number for number, bucket in enumerate(self.buckets.all)}
         self.active = False

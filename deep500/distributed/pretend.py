@@ -113,6 +113,9 @@ def demand(make: Callable[[Communicator], Callable[[], object]], ranks: int, ste
     comm.traffic.reset()
     for _ in range(steps):
         step()
-    calls = [Calls(kind, count.messages / steps, (count.payload_bytes + count.control_bytes) / count.messages)
-             for kind, count in comm.traffic.kinds.items() if count.messages and kind in COLLECTIVES]  # fmt: skip
+    calls = [
+        Calls(kind, count.messages / steps, (count.payload_bytes + count.control_bytes) / count.messages)
+        for kind, count in comm.traffic.kinds.items()
+        if count.messages and kind in COLLECTIVES
+    ]
     return Demand(ranks, tuple(calls), comm.traffic.payload_bytes / steps)

@@ -32,9 +32,12 @@ class ConsistentDecentralized(DistributedOptimizer):
     """
 
     def __init__(
-        self, base_optimizer: Optimizer, comm: Communicator | None = None, bucket_bytes: int = BUCKET_BYTES,
+        self,
+        base_optimizer: Optimizer,
+        comm: Communicator | None = None,
+        bucket_bytes: int = BUCKET_BYTES,
         overlap: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(base_optimizer, comm)
         self.bucket_bytes = positive("bucket_bytes", bucket_bytes)
         self.overlap = overlap and self.comm.size > 1

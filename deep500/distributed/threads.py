@@ -59,8 +59,9 @@ class Threads:
             finally:
                 turns.end(rank)
 
-        threads = [threading.Thread(target=work, args=(rank,), name=f"rank {rank}", daemon=True)
-                   for rank in range(self.size)]  # fmt: skip
+        threads = [
+            threading.Thread(target=work, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(self.size)
+        ]
         for thread in threads:
             thread.start()
         turns.watch(threads)
@@ -144,10 +145,13 @@ class _Turns:
             while thread.is_alive() and self.failure is None:
                 thread.join(self.timeout)
                 if thread.is_alive() and self.progress == seen and self.waiting and self.failure is None:
-                    self.fail(self.running, CommunicationError(
-                        f"got rank {self.running} computing for more than {self.timeout:g} s while others wait; "
-                        "expected it to communicate: it hangs, or the time-out is too short"
-                    ))  # fmt: skip
+                    self.fail(
+                        self.running,
+                        CommunicationError(
+                            f"got rank {self.running} computing for more than {self.timeout:g} s while others wait; "
+                            "expected it to communicate: it hangs, or the time-out is too short"
+                        ),
+                    )
                 seen = self.progress
         if self.failure is not None:
             rank, error = self.failure

@@ -92,8 +92,10 @@ class ParallelTiming:
         if self.sync == "window":
             error = max(clock.error for clock in self.clocks) / 1e3
             apart = 1e6 * float(np.median(np.ptp(self.starts[~self.missed], axis=1)))
-            parts.append(f"window sync, offset error at most {error:.1f} us, ranks began {apart:.0f} us apart "
-                         f"(median), {int(self.missed.sum())} of {self.missed.size} windows missed")  # fmt: skip
+            parts.append(
+                f"window sync, offset error at most {error:.1f} us, ranks began {apart:.0f} us apart "
+                f"(median), {int(self.missed.sum())} of {self.missed.size} windows missed"
+            )
         else:
             parts.append({"barrier": "barrier sync", "none": "no synchronisation"}[self.sync])
         parts.append(f"imbalance {self.imbalance.value:.1%}")
@@ -103,9 +105,13 @@ class ParallelTiming:
 
 
 def parallel(
-    step: Callable[[], object], plan: Plan | None = None, comm: Communicator | None = None, sync: str = "window",
-    summary: str = "max", now: ClockReader = time.perf_counter_ns,
-) -> ParallelTiming:  # fmt: skip
+    step: Callable[[], object],
+    plan: Plan | None = None,
+    comm: Communicator | None = None,
+    sync: str = "window",
+    summary: str = "max",
+    now: ClockReader = time.perf_counter_ns,
+) -> ParallelTiming:
     """Time a step on all ranks; all of them call this together.
 
     Args:
@@ -137,9 +143,20 @@ def parallel(
         _check_alike(series.rank_p)
     begin = float(series.rows[0, :, 0].min())
     return ParallelTiming(
-        (series.rows[:, :, 0] - begin) / 1e9, series.seconds, series.missed, clocks, sync, summary, series.steady,
-        series.estimate, series.reached, series.imbalance, series.rank_p, shares[0], shares[1],
-    )  # fmt: skip
+        (series.rows[:, :, 0] - begin) / 1e9,
+        series.seconds,
+        series.missed,
+        clocks,
+        sync,
+        summary,
+        series.steady,
+        series.estimate,
+        series.reached,
+        series.imbalance,
+        series.rank_p,
+        shares[0],
+        shares[1],
+    )
 
 
 def _check(sync: str, summary: str, comm: Communicator) -> None:

@@ -11,16 +11,24 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+# fmt: off
 PACKAGES = (
     "deep500", "numpy", "onnx", "scipy", "scikit-learn", "safetensors", "torch", "tensorflow", "tensorflow-cpu", "jax",
     "jaxlib", "onnxruntime", "mpi4py",
-)  # fmt: skip
+)
+# fmt: on
 """Distributions whose versions are recorded; those that are not installed are None."""
 
 VARIABLES = (
-    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONHASHSEED",
-    "CUBLAS_WORKSPACE_CONFIG", "XLA_FLAGS", "TF_ENABLE_ONEDNN_OPTS",
-)  # fmt: skip
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+    "PYTHONHASHSEED",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "XLA_FLAGS",
+    "TF_ENABLE_ONEDNN_OPTS",
+)
 """Environment variables that change speed or results."""
 
 
@@ -94,9 +102,14 @@ def git_state(folder: str | Path | None = None) -> dict[str, Any] | None:
 def _git(folder: str | Path | None, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=False,
+            ["git", *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

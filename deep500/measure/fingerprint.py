@@ -26,9 +26,12 @@ def full_environment(folder: str | Path | None = None) -> dict[str, Any]:
         True
     """
     return {
-        **describe(folder), "hardware": machine.hardware(), "kernel": machine.kernel(), "process": machine.process(),
+        **describe(folder),
+        "hardware": machine.hardware(),
+        "kernel": machine.kernel(),
+        "process": machine.process(),
         VOLATILE: machine.volatile(),
-    }  # fmt: skip
+    }
 
 
 def fingerprint(environment: Mapping[str, Any]) -> str:

@@ -146,8 +146,11 @@ def _caches() -> dict[str, str] | None:
 
 def _gpus() -> list[str]:
     """NVIDIA GPUs by the driver's files, without its library."""
-    return [name for path in sorted(PROC.glob("driver/nvidia/gpus/*/information"))
-            if (name := _field(_read(path) or "", "Model"))]  # fmt: skip
+    return [
+        name
+        for path in sorted(PROC.glob("driver/nvidia/gpus/*/information"))
+        if (name := _field(_read(path) or "", "Model"))
+    ]
 
 
 def _container() -> str | None:

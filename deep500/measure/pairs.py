@@ -43,10 +43,15 @@ class PairedComparison:
 
 
 def compare_functions(
-    functions: Mapping[str, Callable[[], object]], rounds: int = 40, margin: float = MARGIN, alpha: float = 0.05,
-    seed: int = 0, warm_up: int = 3, synchronize: Callable[[], object] | None = None,
+    functions: Mapping[str, Callable[[], object]],
+    rounds: int = 40,
+    margin: float = MARGIN,
+    alpha: float = 0.05,
+    seed: int = 0,
+    warm_up: int = 3,
+    synchronize: Callable[[], object] | None = None,
     clock: Clock = time.perf_counter_ns,
-) -> PairedComparison:  # fmt: skip
+) -> PairedComparison:
     """Time functions in turns and compare every pair.
 
     Args:
@@ -99,8 +104,10 @@ def judge_pairs(
     again = paired_ratio(control, samples[names[0]])
     bias = control_bias(again)
     ratios = [paired_ratio(samples[a], samples[b]) for a, b in pairs]
-    made = [Comparison(a, b, ratio, p, verdict(ratio, p, bias, margin, alpha))
-            for (a, b), ratio, p in zip(pairs, ratios, corrected, strict=True)]  # fmt: skip
+    made = [
+        Comparison(a, b, ratio, p, verdict(ratio, p, bias, margin, alpha))
+        for (a, b), ratio, p in zip(pairs, ratios, corrected, strict=True)
+    ]
     return PairedComparison(tuple(made), again, samples)
 
 

@@ -67,9 +67,14 @@ class QuantileFit:
 
 
 def quantile_regression(
-    values: Any, factors: Mapping[str, Any], q: float = 0.5, launches: Any = None, level: float = 0.95,
-    resamples: int = 200, seed: int = 0,
-) -> QuantileFit:  # fmt: skip
+    values: Any,
+    factors: Mapping[str, Any],
+    q: float = 0.5,
+    launches: Any = None,
+    level: float = 0.95,
+    resamples: int = 200,
+    seed: int = 0,
+) -> QuantileFit:
     """Regress quantile ``q`` of the values on factors.
 
     Launches in which no factor of words changes are drawn within their own combination of levels, so that no level is
@@ -191,9 +196,14 @@ def _groups(launches: Any, factors: Mapping[str, Any], n: int) -> tuple[list[np.
 
 
 def _bootstrap(
-    samples: np.ndarray, design: np.ndarray, q: float, groups: list[np.ndarray], strata: list[tuple[Any, ...]],
-    resamples: int, seed: int,
-) -> np.ndarray:  # fmt: skip
+    samples: np.ndarray,
+    design: np.ndarray,
+    q: float,
+    groups: list[np.ndarray],
+    strata: list[tuple[Any, ...]],
+    resamples: int,
+    seed: int,
+) -> np.ndarray:
     """Standard deviation of the coefficients when launches are drawn again, each stratum on its own."""
     rng = np.random.default_rng(seed)
     parts = [[g for g, s in zip(groups, strata, strict=True) if s == one] for one in dict.fromkeys(strata)]

@@ -24,9 +24,11 @@ SHARED = "launches share one process: what differs between processes is not in t
 
 
 def measure(
-    function: Callable[[], object] | str, plan: Plan | None = None, synchronize: Callable[[], object] | None = None,
+    function: Callable[[], object] | str,
+    plan: Plan | None = None,
+    synchronize: Callable[[], object] | None = None,
     clock: Clock = time.perf_counter_ns,
-) -> Measurement:  # fmt: skip
+) -> Measurement:
     """Call a function again and again and time every call, in as many launches as the plan says.
 
     Args:
@@ -70,8 +72,10 @@ def combine(launches: list[Measurement], plan: Plan) -> Measurement:
     groups = [one.kept for one in launches]
     found = [over_launches(groups, target.q, target.level) for target in plan.targets]
     unsteady = [(number, one.steady) for number, one in enumerate(launches, 1) if not one.steady.is_steady]
-    problems = [f"no steady state in launch {number}: {steady.state}, level changes by {steady.trend:+.1%}"
-                for number, steady in unsteady]  # fmt: skip
+    problems = [
+        f"no steady state in launch {number}: {steady.state}, level changes by {steady.trend:+.1%}"
+        for number, steady in unsteady
+    ]
     for one, target in zip(found, plan.targets, strict=True):
         problems += _problems(one, target, plan.budget.min_neff)
     reached = not problems
@@ -93,7 +97,9 @@ def _problems(found: LaunchEstimate, target: Target, min_neff: float) -> list[st
     """Why an estimate is not what was wanted: launches differ, not precise enough."""
     estimate, over = found.estimate, found.cluster == LAUNCHES
     if not over and found.differ:
-        return [f"launches differ (Kruskal-Wallis p {found.differ_p:.2g}): no result {found.basis}, "
-                f"{launches_needed(target.level)} launches have an interval over launches"]  # fmt: skip
+        return [
+            f"launches differ (Kruskal-Wallis p {found.differ_p:.2g}): no result {found.basis}, "
+            f"{launches_needed(target.level)} launches have an interval over launches"
+        ]
     precise = estimate.precision <= target.rel and (over or estimate.n_eff >= min_neff)
     return [] if precise else [not_reached(target, estimate)]

@@ -78,8 +78,9 @@ class Judge:
         steady = find_steady_state(values, plan.alpha, plan.max_fraction)
         kept = values[steady.cut :] if steady.cut < values.size else values
         found = tuple(self._estimate(kept, t, past) for t, past in zip(plan.targets, self._taus, strict=True))
-        enough = all(e.precision <= t.rel and e.n_eff >= plan.budget.min_neff
-                     for e, t in zip(found, plan.targets, strict=True))  # fmt: skip
+        enough = all(
+            e.precision <= t.rel and e.n_eff >= plan.budget.min_neff for e, t in zip(found, plan.targets, strict=True)
+        )
         return steady, found, enough and steady.is_steady
 
     def _estimate(self, kept: np.ndarray, target: Target, past: list[float]) -> Estimate:
@@ -99,9 +100,11 @@ def next_size(size: int) -> int:
 
 
 def measure_launch(
-    function: Callable[[], object], plan: Plan, synchronize: Callable[[], object] | None = None,
+    function: Callable[[], object],
+    plan: Plan,
+    synchronize: Callable[[], object] | None = None,
     clock: Clock = time.perf_counter_ns,
-) -> Measurement:  # fmt: skip
+) -> Measurement:
     """Call a function again and again in this process and time every call; see :func:`deep500.measure.measure`.
 
     Raises:
@@ -125,9 +128,15 @@ def measure_launch(
 
 
 def _take(
-    function: Callable[[], object], synchronize: Callable[[], object] | None, clock: Clock, cold: np.ndarray | None,
-    durations: array[int], taken: int, size: int, deadline: int,
-) -> int:  # fmt: skip
+    function: Callable[[], object],
+    synchronize: Callable[[], object] | None,
+    clock: Clock,
+    cold: np.ndarray | None,
+    durations: array[int],
+    taken: int,
+    size: int,
+    deadline: int,
+) -> int:
     """Fill ``durations`` up to ``size`` samples or until the deadline; returns how many there are (at least one)."""
     for i in range(taken, size):
         if cold is not None:
@@ -171,5 +180,7 @@ def _problems(
 def not_reached(target: Target, estimate: Estimate) -> str:
     """That a target was missed, and by how much, in words."""
     achieved = "no interval" if math.isinf(estimate.precision) else f"{estimate.precision:.1%}"
-    return (f"not reached: {target.rel:.1%} wanted, {achieved} at the end of the budget "
-            f"(n {estimate.n}, worth {estimate.n_eff:.0f})")  # fmt: skip
+    return (
+        f"not reached: {target.rel:.1%} wanted, {achieved} at the end of the budget "
+        f"(n {estimate.n}, worth {estimate.n_eff:.0f})"
+    )

@@ -97,9 +97,13 @@ def offline(answer: Answer, samples: int, batch: int, clock: Clock = time.perf_c
 
 
 def server(
-    answer: Answer, queries: int, rate: float, seed: int = 0, clock: Clock = time.perf_counter_ns,
+    answer: Answer,
+    queries: int,
+    rate: float,
+    seed: int = 0,
+    clock: Clock = time.perf_counter_ns,
     sleep: Callable[[float], None] = time.sleep,
-) -> Served:  # fmt: skip
+) -> Served:
     """Queries of one sample that arrive ``rate`` times a second on average, with exponential gaps, and wait in line.
 
     Args:
@@ -127,8 +131,9 @@ def server(
     return Served("server", latencies, queries, float(arrivals[-1] + latencies[-1] - arrivals[0]), rate)
 
 
-def largest_rate(serve: Callable[[float], Served], bound: float, low: float, high: float, q: float = 0.99,
-                 steps: int = 8) -> float | None:  # fmt: skip
+def largest_rate(
+    serve: Callable[[float], Served], bound: float, low: float, high: float, q: float = 0.99, steps: int = 8
+) -> float | None:
     """The largest arrival rate whose q-th percentile of latency is surely (upper end of its interval) within a bound.
 
     Args:

@@ -57,8 +57,10 @@ class OutputError(ProbingMetric):
     def _both(self, executor: Any, other: Any, batch: dict[str, np.ndarray]) -> Any:
         names = list(executor.network.outputs)
         found = [one.inference(batch, names) for one in (executor, other)]
-        return names, *([one.network.to_numpy(values[name]) for name in names]
-                        for one, values in zip((executor, other), found, strict=True))  # fmt: skip
+        return names, *(
+            [one.network.to_numpy(values[name]) for name in names]
+            for one, values in zip((executor, other), found, strict=True)
+        )
 
     def measure(self, statistics: Any) -> float | None:
         """The error of all results taken together; ``details`` has it one by one."""

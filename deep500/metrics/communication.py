@@ -122,6 +122,11 @@ class ScalingEfficiency(Metric):
             return None
         processes = len(ranks)
         speedup = self.base_seconds / seconds * (processes if self.weak else 1)
-        self.details = {"processes": processes, "seconds": seconds, "base_seconds": self.base_seconds,
-                        "speedup": speedup, "ideal": processes}  # fmt: skip
+        self.details = {
+            "processes": processes,
+            "seconds": seconds,
+            "base_seconds": self.base_seconds,
+            "speedup": speedup,
+            "ideal": processes,
+        }
         return 100 * speedup / processes

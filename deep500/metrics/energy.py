@@ -94,8 +94,13 @@ class Cost(EnergyUse):
 
     name, direction, kind = "cost", "lower", "cost"
 
-    def __init__(self, per_hour: Mapping[str, float], per_kwh: float | None = None, currency: str = "USD",
-                 sources: Sequence[EnergySource] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        per_hour: Mapping[str, float],
+        per_kwh: float | None = None,
+        currency: str = "USD",
+        sources: Sequence[EnergySource] | None = None,
+    ) -> None:
         super().__init__(sources if per_kwh is not None else ())
         wrong = [name for name, price in {**per_hour, "kWh": per_kwh or 0.0}.items() if not price >= 0]
         if wrong or not per_hour:
@@ -125,8 +130,13 @@ class Cost(EnergyUse):
         ranks = len(statistics.communication or (None,))
         time = self.energy.seconds / 3600 * self._price * ranks
         power = 0.0 if joules is None or self.per_kwh is None else joules / 3.6e6 * self.per_kwh
-        self.details = {"seconds": self.energy.seconds, "per_hour": self._price, "devices": ranks, "time": time,
-                        "energy": power if self.per_kwh is not None else None}  # fmt: skip
+        self.details = {
+            "seconds": self.energy.seconds,
+            "per_hour": self._price,
+            "devices": ranks,
+            "time": time,
+            "energy": power if self.per_kwh is not None else None,
+        }
         return time + power
 
 

@@ -83,9 +83,16 @@ class InferenceLatency(ProbingMetric):
     unit, direction, kind = "s", "lower", "cost"
     USUAL = {"single_stream": 0.9, "multi_stream": 0.99, "server": 0.99}  # noqa: RUF012 - a table
 
-    def __init__(self, scenario: str = "single_stream", q: float | None = None, queries: int = 600, samples: int = 8,
-                 rate: float | None = None, seed: int = 0,
-                 clock: Callable[[], int] = time.perf_counter_ns) -> None:  # fmt: skip
+    def __init__(
+        self,
+        scenario: str = "single_stream",
+        q: float | None = None,
+        queries: int = 600,
+        samples: int = 8,
+        rate: float | None = None,
+        seed: int = 0,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
         if scenario not in self.USUAL:
             raise InputError(f"got scenario {scenario!r}; expected one of {', '.join(self.USUAL)}: choose one")
         if (scenario == "server") != (rate is not None) or queries < 1 or samples < 1:
@@ -157,9 +164,17 @@ class ServerRate(ProbingMetric):
 
     unit, direction, kind = "queries/s", "higher", "rate"
 
-    def __init__(self, bound: float, low: float = 1.0, high: float = 10_000.0, queries: int = 600, steps: int = 8,
-                 seed: int = 0, clock: Callable[[], int] = time.perf_counter_ns,
-                 sleep: Callable[[float], None] = time.sleep) -> None:  # fmt: skip
+    def __init__(
+        self,
+        bound: float,
+        low: float = 1.0,
+        high: float = 10_000.0,
+        queries: int = 600,
+        steps: int = 8,
+        seed: int = 0,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         if not (bound > 0 and 0 < low < high and queries >= 1):
             raise InputError(
                 f"got bound={bound}, low={low}, high={high}, queries={queries}; expected positive numbers, low < high"
@@ -173,8 +188,13 @@ class ServerRate(ProbingMetric):
         answer = _answer(self, 1)
         if answer is None:
             return None
-        found = largest_rate(lambda rate: server(answer, self.queries, rate, self.seed, self._clock, self._sleep),
-                             self.bound, self.low, self.high, steps=self.steps)  # fmt: skip
+        found = largest_rate(
+            lambda rate: server(answer, self.queries, rate, self.seed, self._clock, self._sleep),
+            self.bound,
+            self.low,
+            self.high,
+            steps=self.steps,
+        )
         self.reason = "" if found is not None else f"{self.low:g} queries/s already miss the bound"
         return found
 

@@ -67,8 +67,10 @@ def check_storable(node: Node) -> None:
     try:
         node_proto(node)
     except (ValueError, TypeError) as error:  # InputError and NetworkError among them
-        raise NetworkError(f"node {node.name!r}: got an attribute that ONNX cannot hold ({error}); expected numbers, "
-                           "strings, arrays, graphs or lists of them: convert it") from error  # fmt: skip
+        raise NetworkError(
+            f"node {node.name!r}: got an attribute that ONNX cannot hold ({error}); expected numbers, "
+            "strings, arrays, graphs or lists of them: convert it"
+        ) from error
 
 
 def check_unread(network: Structure, value: str) -> None:

@@ -119,11 +119,13 @@ def _schema(name: str) -> onnx.defs.OpSchema:
     """Any number of inputs and outputs of any types, and the function that asks the operator."""
     formal, variadic = onnx.defs.OpSchema.FormalParameter, onnx.defs.OpSchema.FormalParameterOption.Variadic
     schema = onnx.defs.OpSchema(
-        name, DOMAIN, 1,
+        name,
+        DOMAIN,
+        1,
         inputs=[formal("inputs", "T", param_option=variadic, is_homogeneous=False, min_arity=0)],
         outputs=[formal("outputs", "T", param_option=variadic, is_homogeneous=False, min_arity=1)],
         type_constraints=[("T", ["tensor(float)"], "not looked at by the inference")],
-    )  # fmt: skip
+    )
     schema.set_type_and_shape_inference_function(_answer)
     return schema
 

@@ -81,21 +81,34 @@ def _variadic(node: Node, inputs: list[Sizes], outputs: list[Sizes]) -> int:
 
 _ABSENT: Sizes = (-1,)
 _MOVE = _per_output(0)
+# fmt: off
 _MOVES = (
     "Cast", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements",
     "GatherND", "Identity", "OneHot", "Pad", "Range", "Reshape", "ScatterElements", "ScatterND", "Shape", "Size",
     "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
-)  # fmt: skip
+)
+# fmt: on
+# fmt: off
 _ONE_PER_OUTPUT = (
     "Abs", "Add", "And", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf", "Exp", "Floor", "Greater", "GreaterOrEqual",
     "LeakyRelu", "Less", "LessOrEqual", "Log", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu",
     "Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Sub", "Tanh", "Xor",
-)  # fmt: skip
+)
+# fmt: on
 _ONE_PER_INPUT = (
-    "ArgMax", "ArgMin", "CumSum", "GlobalAveragePool", "GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceMin",
-    "ReduceProd", "ReduceSum",
-)  # fmt: skip
+    "ArgMax",
+    "ArgMin",
+    "CumSum",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+)
 
+# fmt: off
 FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(_MOVES, _MOVE),
     **dict.fromkeys(_ONE_PER_OUTPUT, _per_output(1)),
@@ -126,7 +139,8 @@ FORMULAS: dict[str, Formula] = {
     "ReduceL2": _per_input(2),
     "ReduceSumSquare": _per_input(2),
     "SoftmaxCrossEntropyLoss": _per_input(5),
-}  # fmt: skip
+}
+# fmt: on
 """Formulas by operator of ONNX's own domain: (node, input shapes, output shapes) -> operations."""
 
 

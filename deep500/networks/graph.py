@@ -86,8 +86,15 @@ class Network(Rewiring):
         self._forget_after([name])
         self._touch()
 
-    def add_node(self, op_type: str, inputs: str | Sequence[str], outputs: str | Sequence[str],
-                 name: str | None = None, domain: str = "", **attributes: Any) -> None:  # fmt: skip
+    def add_node(
+        self,
+        op_type: str,
+        inputs: str | Sequence[str],
+        outputs: str | Sequence[str],
+        name: str | None = None,
+        domain: str = "",
+        **attributes: Any,
+    ) -> None:
         """Add an operator after everything it reads.
 
         Args:
@@ -129,8 +136,9 @@ class Network(Rewiring):
         self._drop(node)
         self._touch()
 
-    def replace(self, name: str, op_type: str, inputs: str | Sequence[str] | None = None,
-                domain: str = "", **attributes: Any) -> None:  # fmt: skip
+    def replace(
+        self, name: str, op_type: str, inputs: str | Sequence[str] | None = None, domain: str = "", **attributes: Any
+    ) -> None:
         """Put another operator in a node's place: same name, same outputs, by default the same inputs.
 
         Outputs that the new operator does not have are dropped if nobody reads them.

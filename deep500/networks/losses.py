@@ -8,8 +8,9 @@ from deep500.networks.graph import Network
 LOSSES = ("cross_entropy", "mean_squared_error")
 
 
-def add_loss(network: Network, kind: str = "cross_entropy", output: str | None = None, label: str = "label",
-             loss: str = "loss") -> Network:  # fmt: skip
+def add_loss(
+    network: Network, kind: str = "cross_entropy", output: str | None = None, label: str = "label", loss: str = "loss"
+) -> Network:
     """Add an input ``label`` and a scalar output ``loss`` (the mean over the batch) to a network, and return it.
 
     Args:

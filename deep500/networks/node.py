@@ -20,9 +20,9 @@ from deep500.operators.registry import DOMAIN
 OPSET = onnx.defs.onnx_opset_version()
 """The one opset of networks in memory: the newest that the installed ``onnx`` knows."""
 
-RANDOM = frozenset({
-    "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-})  # fmt: skip
+RANDOM = frozenset(
+    {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
 """Operators of ONNX that draw random numbers: run again, or in another order, they would draw others."""
 
 _AttrType = onnx.defs.OpSchema.AttrType

@@ -20,6 +20,7 @@ from deep500.networks.node import captures, defined
 
 Arrays: TypeAlias = dict[str, np.ndarray]
 
+# fmt: off
 SETTINGS: dict[str, tuple[int, ...]] = {
     "AffineGrid": (1,), "BatchNormalization": (3, 4), "CastLike": (1,), "Clip": (1, 2), "ConstantOfShape": (0,),
     "DequantizeLinear": (1, 2), "Dropout": (1, 2), "Expand": (1,), "GRU": (4, 5), "GroupQueryAttention": (),
@@ -27,7 +28,8 @@ SETTINGS: dict[str, tuple[int, ...]] = {
     "OneHot": (1, 2), "Pad": (1, 2, 3), "QLinearConv": (1, 2, 4, 5, 6, 7), "QLinearMatMul": (1, 2, 4, 5, 6, 7),
     "QuantizeLinear": (1, 2), "RNN": (4, 5), "Range": (0, 1, 2), "Resize": (1, 2, 3), "RoiAlign": (1, 2), "STFT": (2,),
     "Shape": (0,), "Size": (0,),
-}  # fmt: skip
+}
+# fmt: on
 """Inputs, by operator, that are settings or state rather than weights: never trainable."""
 
 _MOST_ELEMENTS = 2**31

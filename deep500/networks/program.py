@@ -172,8 +172,11 @@ def expand(node: Node, descriptors: Descriptors) -> list[Node] | None:
     graph = onnx.GraphProto(name="body", node=[proto])
     graph.input.extend(value_info(n, descriptors.get(n, UNKNOWN)) for n in dict.fromkeys(node.reads))
     graph.output.extend(value_info(n, descriptors.get(n, UNKNOWN)) for n in node.writes)
-    model = onnx.helper.make_model(graph, functions=[function], opset_imports=[
-        *function.opset_import, onnx.helper.make_operatorsetid(function.domain, 1)])  # fmt: skip
+    model = onnx.helper.make_model(
+        graph,
+        functions=[function],
+        opset_imports=[*function.opset_import, onnx.helper.make_operatorsetid(function.domain, 1)],
+    )
     body = _at_newest(inliner.inline_local_functions(model))
     names = {n: n for n in (*node.inputs, *node.outputs)}
     prefix = f"{node.name}/"
@@ -254,6 +257,9 @@ def constant_value(node: Node) -> np.ndarray:
         return np.asarray(value)
     whole, floating = np.int64, np.float32
     dtypes: dict[str, Any] = {
-        "value_int": whole, "value_ints": whole, "value_float": floating, "value_floats": floating,
-    }  # fmt: skip
+        "value_int": whole,
+        "value_ints": whole,
+        "value_float": floating,
+        "value_floats": floating,
+    }
     return np.array(value, dtypes.get(kind, object))

@@ -12,9 +12,16 @@ from deep500.networks.node import Node
 
 
 def replace_operator(
-    network: Network, old: str, new: str, domain: str = "", *, old_domain: str = "", inputs: int | None = None,
-    where: Callable[[Node], bool] | None = None, **attributes: Any,
-) -> Network:  # fmt: skip
+    network: Network,
+    old: str,
+    new: str,
+    domain: str = "",
+    *,
+    old_domain: str = "",
+    inputs: int | None = None,
+    where: Callable[[Node], bool] | None = None,
+    **attributes: Any,
+) -> Network:
     """A copy of a network in which every node of one operator is a node of another; names and connections stay.
 
     Args:

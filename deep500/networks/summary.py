@@ -27,20 +27,27 @@ def summary(network: Network) -> str:
     for node in network.nodes:
         own = [n for n in node.inputs if n in network.parameters and n not in seen]
         seen.update(own)
-        rows.append((
-            node.name, f"{node.domain}.{node.op_type}" if node.domain else node.op_type,
-            str(descriptors[node.writes[0]]), f"{_count(network, own):,}", _flops([flops[node.name]]),
-        ))  # fmt: skip
+        rows.append(
+            (
+                node.name,
+                f"{node.domain}.{node.op_type}" if node.domain else node.op_type,
+                str(descriptors[node.writes[0]]),
+                f"{_count(network, own):,}",
+                _flops([flops[node.name]]),
+            )
+        )
     trainable = _count(network, network.trainable())
     other = _count(network, network.parameters) - trainable
-    return "\n".join([
-        f"network {network.name!r}",
-        *(f"  input   {name}: {descriptor}" for name, descriptor in network.inputs.items()),
-        *(f"  output  {name}: {descriptors[name]}" for name in network.outputs),
-        *_table(rows),
-        f"{len(network.nodes)} nodes, {trainable:,} trainable parameters, {other:,} others; "
-        f"FLOPs per sample: {_flops(flops.values())}",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"network {network.name!r}",
+            *(f"  input   {name}: {descriptor}" for name, descriptor in network.inputs.items()),
+            *(f"  output  {name}: {descriptors[name]}" for name in network.outputs),
+            *_table(rows),
+            f"{len(network.nodes)} nodes, {trainable:,} trainable parameters, {other:,} others; "
+            f"FLOPs per sample: {_flops(flops.values())}",
+        ]
+    )
 
 
 def _count(network: Network, names: Iterable[str]) -> int:

@@ -16,9 +16,11 @@ from deep500.operators.registry import (
     register_op,
 )
 
+# fmt: off
 __all__ = [
     "DOMAIN", "CompiledOp", "CustomCPPOp", "CustomOp", "CustomPythonOp", "GradientOp", "OpCheck", "OpMeasurement",
     "check_op_forward", "check_op_gradient", "compile_custom_cppop", "compile_custom_cppop_inline", "find_operator",
     "is_registered", "load_plugin", "load_plugins", "measure_op", "operator_names", "register_op", "test_op_forward",
     "test_op_gradient",
-]  # fmt: skip
+]
+# fmt: on

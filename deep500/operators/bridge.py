@@ -90,9 +90,10 @@ class Bridge:
         self.path = path
         self.library = ctypes.CDLL(str(path))
         add = self.library.d500_bridge_add
-        add.restype, add.argtypes = None, [
-            *[ctypes.c_char_p] * 2, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 2, ctypes.c_int64,
-        ]  # fmt: skip
+        add.restype, add.argtypes = (
+            None,
+            [*[ctypes.c_char_p] * 2, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 2, ctypes.c_int64],
+        )
         self._keys: set[str] = set()
 
     def enter(self, op: CompiledOp) -> str:

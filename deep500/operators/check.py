@@ -135,9 +135,7 @@ def check_op_gradient(
     return _verdict(op, point, found, "full Jacobian" if whole else "directional", problems, converted)
 
 
-def _verdict(
-    op: CustomOp, point: Point, found: Finding, method: str, problems: list[str], converted: str
-) -> OpCheck:  # fmt: skip
+def _verdict(op: CustomOp, point: Point, found: Finding, method: str, problems: list[str], converted: str) -> OpCheck:
     if found.judged < JUDGED:
         problems.append(
             f"differences are too noisy, or too near to kinks, for {1 - found.judged:.0%} of the entries: got nothing "
@@ -149,9 +147,17 @@ def _verdict(
     )
     ok = not problems and found.worst.excess <= 1
     return OpCheck(
-        op.name, "gradient", ok, method, point.dtype, found.compared, found.worst, found.noise, condition,
+        op.name,
+        "gradient",
+        ok,
+        method,
+        point.dtype,
+        found.compared,
+        found.worst,
+        found.noise,
+        condition,
         tuple(problems),
-    )  # fmt: skip
+    )
 
 
 def _arrays(inputs: Sequence[Any]) -> list[np.ndarray]:

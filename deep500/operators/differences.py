@@ -82,9 +82,13 @@ def sizes(x: np.ndarray) -> np.ndarray:
 
 
 def sample(
-    evaluate: Evaluate, inputs: Sequence[np.ndarray], middle: np.ndarray, i: int, direction: np.ndarray,
+    evaluate: Evaluate,
+    inputs: Sequence[np.ndarray],
+    middle: np.ndarray,
+    i: int,
+    direction: np.ndarray,
     weights: np.ndarray | None = None,
-) -> Samples:  # fmt: skip
+) -> Samples:
     """Differences along a direction in one input.
 
     Args:

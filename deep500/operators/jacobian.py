@@ -48,9 +48,13 @@ def _entries(point: Point, i: int, got: np.ndarray, found: Derivative, rtol: flo
     element, output_element = divmod(int(over(got, found.value, allowed).argmax()), point.size)
     at = (element, output_element)
     worst = Entry(
-        *point.place(output_element), i, _index(point, i, element),
-        float(got[at]), float(found.value[at]), float(allowed[at]),
-    )  # fmt: skip
+        *point.place(output_element),
+        i,
+        _index(point, i, element),
+        float(got[at]),
+        float(found.value[at]),
+        float(allowed[at]),
+    )
     scale = np.maximum(largest, _per_output(point, np.abs(np.nan_to_num(got))))
     clear = (noise <= BLURRED * scale) | (scale == 0)
     scale = np.where(scale > 0, scale, np.inf)

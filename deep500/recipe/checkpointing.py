@@ -25,8 +25,9 @@ PLAN_FILE = "checkpointing_plan.json"
 """Name of the plan in a results folder."""
 
 
-def plan_of_run(wanted: Any, executor: GraphExecutor, sampler: Any, comm: Communicator, folder: Path | None,
-                kept: Path | None) -> CheckpointingPlan | None:  # fmt: skip
+def plan_of_run(
+    wanted: Any, executor: GraphExecutor, sampler: Any, comm: Communicator, folder: Path | None, kept: Path | None
+) -> CheckpointingPlan | None:
     """The plan of a run, the same on every rank; None if the recipe wants none.
 
     Args:
@@ -91,8 +92,9 @@ def first_batch(sampler: Any) -> Mapping[str, Any]:
     return batch
 
 
-def record_of_run(plan: CheckpointingPlan, network: Network, backend: str,
-                  checked: Verification | None) -> CheckpointingRecord:  # fmt: skip
+def record_of_run(
+    plan: CheckpointingPlan, network: Network, backend: str, checked: Verification | None
+) -> CheckpointingRecord:
     """What the report shows of a plan: regions and memory over time by the graph, and peaks if they were measured.
 
     Args:
@@ -116,12 +118,18 @@ def facts_of(plan: CheckpointingPlan | None, checked: Verification | None) -> di
     if plan is None:
         return {}
     facts = {
-        "file": PLAN_FILE, "regions": len(plan.regions), "batch": plan.batch, "budget": plan.budget,
-        "predicted_peak": plan.predicted_peak, "predicted_extra": plan.predicted_extra,
-        "predicted_time": plan.predicted_time, "time_unit": plan.time_unit, "backend": plan.backend,
+        "file": PLAN_FILE,
+        "regions": len(plan.regions),
+        "batch": plan.batch,
+        "budget": plan.budget,
+        "predicted_peak": plan.predicted_peak,
+        "predicted_extra": plan.predicted_extra,
+        "predicted_time": plan.predicted_time,
+        "time_unit": plan.time_unit,
+        "backend": plan.backend,
         "measured_peak": None if checked is None else checked.measured,
         "measured_peak_without": None if checked is None else checked.without,
-    }  # fmt: skip
+    }
     return {"checkpointing": facts}
 
 

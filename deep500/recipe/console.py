@@ -117,8 +117,10 @@ def rules_lines(path: Path) -> list[str]:
     broken = [name for name in RULES if name in rules and rules[name]["status"] == FAIL]
     count = [sum(one["status"] == status for one in rules.values()) for status in (PASS, FAIL, NOT_APPLICABLE)]
     named = f" ({', '.join(broken)})" if broken else ""
-    return [f"rules:   {count[0]} hold, {count[1]} broken{named}, {count[2]} not applicable",
-            *(f"  {name}: {rules[name]['reason']}; to do: {rules[name]['fix']}" for name in broken)]  # fmt: skip
+    return [
+        f"rules:   {count[0]} hold, {count[1]} broken{named}, {count[2]} not applicable",
+        *(f"  {name}: {rules[name]['reason']}; to do: {rules[name]['fix']}" for name in broken),
+    ]
 
 
 def _in_brackets(labels: Sequence[str]) -> str:

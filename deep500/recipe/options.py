@@ -11,10 +11,12 @@ from typing import NoReturn
 
 from deep500.errors import RecipeError
 
+# fmt: off
 RUN_DEFINING = (
     "framework", "ranks", "repeat", "budget", "precision", "device", "seed", "dry_run", "strict", "open", "download",
     "data",
-)  # fmt: skip
+)
+# fmt: on
 """Options that are part of what is run; ``--resume`` takes them from the manifest."""
 
 AUTO = "auto"

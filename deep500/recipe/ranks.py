@@ -143,8 +143,13 @@ def common_epoch(epochs: Sequence[int], comm: Communicator) -> int | None:
 
 def result_of_all(mine: RecipeResult, comm: Communicator) -> RecipeResult:
     """Rank 0's result, on every rank, once it is written."""
-    facts = {"verdict": mine.verdict, "path": mine.path, "report": mine.report, "labels": mine.labels,
-             "metrics": [metric.as_dict() for metric in mine.metrics]}  # fmt: skip
+    facts = {
+        "verdict": mine.verdict,
+        "path": mine.path,
+        "report": mine.report,
+        "labels": mine.labels,
+        "metrics": [metric.as_dict() for metric in mine.metrics],
+    }
     with comm.patience(WRITING_SECONDS):
         first = comm.gather_facts(facts)[0]
     if comm.rank == 0:
@@ -168,8 +173,14 @@ def ranks_facts(comm: Communicator, optimizer: Any) -> dict[str, Any]:
     known = [name for name in THREADS if name in os.environ]
     here = {"host": platform.node(), "threads": {name: os.environ[name] for name in known}}
     scheme = type(optimizer).__name__ if isinstance(optimizer, DistributedOptimizer) else None
-    return {"count": comm.size, "transport": comm.transport, "library": getattr(comm, "library", None),
-            "scheme": scheme, "timeout_s": comm.timeout, "each": comm.gather_facts(here)}  # fmt: skip
+    return {
+        "count": comm.size,
+        "transport": comm.transport,
+        "library": getattr(comm, "library", None),
+        "scheme": scheme,
+        "timeout_s": comm.timeout,
+        "each": comm.gather_facts(here),
+    }
 
 
 class RankRecord(Record):
@@ -187,8 +198,13 @@ class RankRecord(Record):
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Rank 0 does."""
 
-    def finish_seed(self, seed: int, values: Mapping[str, float | None], stopped_by: str | None,
-                    notes: Mapping[str, Mapping[str, Any]] | None = None) -> None:  # fmt: skip
+    def finish_seed(
+        self,
+        seed: int,
+        values: Mapping[str, float | None],
+        stopped_by: str | None,
+        notes: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         """Rank 0 does."""
 
     def add_epoch(self, seed: int, epoch: int, line: Mapping[str, Any], state: Mapping[str, Any]) -> None:

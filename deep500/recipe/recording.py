@@ -26,11 +26,15 @@ def declared_series(batch_size: int | None) -> dict[str, dict[str, Any]]:
     median = plan_to_json(Plan(targets=(Target(0.5, 0.95, 0.05),)))
     about = {"unit": "s", "kind": "cost"}
     return {
-        STEP: {**about, "plan": tails, "samples_each": batch_size,
-               "meaning": "one training step with loading its batch; the device is not waited for"},
+        STEP: {
+            **about,
+            "plan": tails,
+            "samples_each": batch_size,
+            "meaning": "one training step with loading its batch; the device is not waited for",
+        },
         EPOCH: {**about, "plan": median, "meaning": "training of one epoch, until the device has finished"},
         VALIDATION: {**about, "plan": median, "meaning": "one validation"},
-    }  # fmt: skip
+    }
 
 
 class EpochRecorder(Event):
@@ -83,8 +87,9 @@ class EpochRecorder(Event):
     def _of_ranks(self) -> tuple[list[dict[str, float]], np.ndarray]:
         """What each rank communicated in this epoch, and every step's time on the slowest rank."""
         traffic = dict(zip(("payload_bytes", "messages", "wait_seconds"), self._sum.tolist(), strict=True))
-        each = self.comm.gather_facts({**traffic, "step_seconds": sum(self._durations) / 1e9,
-                                        "steps": len(self._durations)})  # fmt: skip
+        each = self.comm.gather_facts(
+            {**traffic, "step_seconds": sum(self._durations) / 1e9, "steps": len(self._durations)}
+        )
         times = self.comm.all_gather(np.array([self._durations, self._waits], np.int64), control=16 * len(self._waits))
         if self.comm.rank == 0:
             for rank, (durations, waits) in enumerate(times):
@@ -110,8 +115,10 @@ def communication_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, 
     each = [line["ranks"] for line in lines if line.get("ranks")]
     if not each:
         return None
-    return {str(rank): {name: sum(epoch[rank][name] for epoch in each) for name in each[0][rank]}
-            for rank in range(len(each[0]))}  # fmt: skip
+    return {
+        str(rank): {name: sum(epoch[rank][name] for epoch in each) for name in each[0][rank]}
+        for rank in range(len(each[0]))
+    }
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -48,8 +48,10 @@ class Repetition:
         """
         costs = [_seconds(record, seed) for seed in seeds]
         ended = sum(costs) + max(costs) > self.budget
-        achieved = {metric.name: self._of_metric(metric, [_value(record, seed, metric.name) for seed in seeds], costs)
-                    for metric in judged}  # fmt: skip
+        achieved = {
+            metric.name: self._of_metric(metric, [_value(record, seed, metric.name) for seed in seeds], costs)
+            for metric in judged
+        }
         achieved |= self._of_steps(record, seeds)
         tight = bool(achieved) and all(one is not None and one <= self.precision for one in achieved.values())
         over = ended or (tight and _is_look(len(seeds), launches_needed(self.level)))

@@ -59,9 +59,13 @@ def _options(argv: Sequence[str], source: Source, caller: Mapping[str, Any]) -> 
 
 
 def execute(
-    fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Sequence[Any], options: Options, source: Source,
+    fixed: Mapping[str, Any],
+    mutable: Mapping[str, Any],
+    metrics: Sequence[Any],
+    options: Options,
+    source: Source,
     command: Sequence[str] | None = None,
-) -> RecipeResult:  # fmt: skip
+) -> RecipeResult:
     """Run a recipe with parsed options; see :func:`run_recipe`. ``command`` starts it again, on every rank."""
     record = find_run(options, source) if options.resume is not None else None
     if record is not None:

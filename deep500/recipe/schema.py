@@ -61,6 +61,7 @@ def _checkpointing(value: Any) -> str | None:
     return None
 
 
+# fmt: off
 KEYS: dict[str, Key] = {
     "model": Key("zoo name, ONNX file, Network, or callable that returns one", required=True, companions=True),
     "dataset": Key("name, or callable that returns (train, test)", required=True, companions=True),
@@ -93,7 +94,8 @@ KEYS: dict[str, Key] = {
     ),
     "custom_ops": Key("paths of operator plugins, from the recipe's folder", default=(), check=_paths),
     "seed": Key("of weights, order and augmentation", default=0, check=_seed),
-}  # fmt: skip
+}
+# fmt: on
 """Every key of a recipe."""
 
 COMPANIONS = ("_args", "_kwargs")

@@ -33,17 +33,7 @@ from deep500.recipe.ranks import (
 )
 from deep500.recipe.recording import EpochRecorder, communication_of, declared_series
 from deep500.recipe.repetition import Look
-from deep500.results import (
-    FAILED,
-    Circumstances,
-    RecipeResult,
-    Record,
-    SeedNotes,
-    judge,
-    ledger,
-    overall,
-    write_report,
-)
+from deep500.results import FAILED, Circumstances, RecipeResult, Record, SeedNotes, judge, ledger, overall, write_report
 from deep500.results.claims import write_claims
 from deep500.results.record import full_hash
 from deep500.results.rules import write_rules
@@ -81,8 +71,9 @@ class Session:
             with one_after_the_other(self.comm, self.options.download):
                 data = load_data(self.plan.values, self.options.strict, self.options.download, self.options.data)
             parts = make_parts(self.plan.values, data, self.plan.seeds[0], self.options.dry_run, self.comm)
-        check_agreement(self.comm, {"recipe": self.plan.resolved, "recipe file": self.source.sha256(),
-                                    "data": _data_facts(data)})  # fmt: skip
+        check_agreement(
+            self.comm, {"recipe": self.plan.resolved, "recipe file": self.source.sha256(), "data": _data_facts(data)}
+        )
         self._label(data)
         for warning in self.notes.warnings:
             self.console.warn(warning)
@@ -119,14 +110,23 @@ class Session:
             self.checkpointing.save(record.path / PLAN_FILE)
             network, backend = parts.executor.network, parts.executor.backend
             record_of_run(self.checkpointing, network, backend, self.verified).write(record.path)
-        ledger.enter(record.path.parent, {"run": record.path.name, "at": _now(), "argv": manifest["argv"],
-                                          "resolved_sha256": full_hash(manifest["resolved"])})  # fmt: skip
+        ledger.enter(
+            record.path.parent,
+            {
+                "run": record.path.name,
+                "at": _now(),
+                "argv": manifest["argv"],
+                "resolved_sha256": full_hash(manifest["resolved"]),
+            },
+        )
         return record
 
     def _work(self, record: Record, data: tuple[Dataset, Dataset], parts: Parts) -> RecipeResult:
         try:
-            values = [self._values_of(record, seed, data, parts if seed == self.plan.seeds[0] else None)
-                      for seed in self._seeds(record)]  # fmt: skip
+            values = [
+                self._values_of(record, seed, data, parts if seed == self.plan.seeds[0] else None)
+                for seed in self._seeds(record)
+            ]
         except TrainingError as error:
             if self.comm.rank != 0:
                 yield_to_rank_0(record, self.comm)
@@ -183,8 +183,11 @@ class Session:
                 self.console.say(f"seed {seed} stopped before its last epoch: {statistics.stopped_by}")
             measured = [metric.measure(statistics) for metric in metrics]
             found = {name: None if one is None else float(one) for name, one in zip(names, measured, strict=True)}
-            notes = {one.name: {"reason": one.reason, "details": dict(one.details)} for one in metrics
-                     if one.reason or one.details}  # fmt: skip
+            notes = {
+                one.name: {"reason": one.reason, "details": dict(one.details)}
+                for one in metrics
+                if one.reason or one.details
+            }
             record.finish_seed(seed, found, statistics.stopped_by, notes)
         return [found[name] for name in names]
 
@@ -198,9 +201,14 @@ class Session:
     def _train(self, record: Record, seed: int, parts: Parts, metrics: Sequence[Any]) -> TrainingStatistics:
         parts.executor.set_checkpointing(self.checkpointing)
         trainer = Trainer(
-            parts.train_sampler, parts.validation_sampler, parts.executor, parts.optimizer, loss=LOSS,
-            label=parts.train_sampler.dataset.label_name, seed=seed,
-        )  # fmt: skip
+            parts.train_sampler,
+            parts.validation_sampler,
+            parts.executor,
+            parts.optimizer,
+            loss=LOSS,
+            label=parts.train_sampler.dataset.label_name,
+            seed=seed,
+        )
         state = record.rewind(seed, lambda epochs: common_epoch(epochs, self.comm))
         if state is not None:
             trainer.load_state(state)
@@ -296,11 +304,16 @@ def _lasted(epochs: Sequence[dict[str, Any]]) -> float | None:
 def _data_facts(data: tuple[Dataset, Dataset]) -> dict[str, Any]:
     return {
         half: {
-            "name": one.name, "length": len(one), "shape": list(one.shape), "classes": one.classes,
-            "stand_in": one.stand_in, "provenance": one.provenance, "digest": one.digest(),
+            "name": one.name,
+            "length": len(one),
+            "shape": list(one.shape),
+            "classes": one.classes,
+            "stand_in": one.stand_in,
+            "provenance": one.provenance,
+            "digest": one.digest(),
         }
         for half, one in zip(("train", "validation"), data, strict=True)
-    }  # fmt: skip
+    }
 
 
 def _now() -> str:

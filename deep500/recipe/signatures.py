@@ -30,8 +30,15 @@ def accepts(function: Callable[..., Any], name: str) -> bool:
     return any(p.kind is _P.VAR_KEYWORD for p in found.values())
 
 
-def check_call(key: str, function: Callable[..., Any], given: int, args: Sequence[Any], kwargs: Mapping[str, Any],
-               *, also: Sequence[str] = ()) -> None:  # fmt: skip
+def check_call(
+    key: str,
+    function: Callable[..., Any],
+    given: int,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    also: Sequence[str] = (),
+) -> None:
     """Raise RecipeError unless ``function(<given arguments>, *args, **kwargs)`` fits its signature.
 
     Args:

@@ -82,8 +82,11 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, oldest epoch first; empty if the folder is absent."""
-    numbered = [(int(found[1]), path) for path in folder.glob("epoch-*.safetensors")
-                if (found := re.fullmatch(r"epoch-(\d+)\.safetensors", path.name))]  # fmt: skip
+    numbered = [
+        (int(found[1]), path)
+        for path in folder.glob("epoch-*.safetensors")
+        if (found := re.fullmatch(r"epoch-(\d+)\.safetensors", path.name))
+    ]
     return [path for _, path in sorted(numbered)]
 
 

@@ -24,7 +24,7 @@ from deep500.training.checkpointing import (
     locations,
     profile_report,
     recomputing,
-)  # fmt: skip
+)
 from deep500.training.checkpointing.curve import MemoryCurve, memory_curve
 from deep500.training.checkpointing.report import Line
 
@@ -133,11 +133,13 @@ class CheckpointingRecord:
             report["lines"] = tuple(Line(**line) for line in report["lines"])
             curves = tuple((one.pop("label"), _curve(**one)) for one in content.pop("curves"))
             return cls(
-                profile=ProfileReport(**report), curves=curves,
+                profile=ProfileReport(**report),
+                curves=curves,
                 regions=tuple(RegionRow(**row) for row in content.pop("regions")),
                 choices=tuple(_from_json(one) for one in content.pop("choices")),
-                kept=tuple((node, why) for node, why in content.pop("kept")), **content,
-            )  # fmt: skip
+                kept=tuple((node, why) for node, why in content.pop("kept")),
+                **content,
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise ResultsError(
                 f"{path}: got a file that lacks or adds {error}; expected {CHECKPOINTING_SCHEMA}"
@@ -158,8 +160,13 @@ def _curve(at: Sequence[float], held: Sequence[int], turn: float | None) -> Memo
     return MemoryCurve(tuple(at), tuple(held), turn)
 
 
-def record_of(found: NetworkRegions, plan: CheckpointingPlan, backend: str = "none",
-              choices: Sequence[Choice] = (), measured: Sequence[MemoryCurve] = ()) -> CheckpointingRecord:  # fmt: skip
+def record_of(
+    found: NetworkRegions,
+    plan: CheckpointingPlan,
+    backend: str = "none",
+    choices: Sequence[Choice] = (),
+    measured: Sequence[MemoryCurve] = (),
+) -> CheckpointingRecord:
     """What regions and a plan for them say, before or after anything ran.
 
     Args:
@@ -191,10 +198,18 @@ def record_of(found: NetworkRegions, plan: CheckpointingPlan, backend: str = "no
         )
     report = profile_report(found.root, locations(found.root), time_unit=found.time_unit)
     return CheckpointingRecord(
-        found.step.network.name, plan.batch, backend, found.time_unit, plan.budget, report, tuple(_rows(found, plan)),
-        (("no checkpoints", without), ("planned", planned)), tuple(choices), tuple(found.kept.items()),
+        found.step.network.name,
+        plan.batch,
+        backend,
+        found.time_unit,
+        plan.budget,
+        report,
+        tuple(_rows(found, plan)),
+        (("no checkpoints", without), ("planned", planned)),
+        tuple(choices),
+        tuple(found.kept.items()),
         MEASURED if measured else PREDICTED,
-    )  # fmt: skip
+    )
 
 
 def _rows(found: NetworkRegions, plan: CheckpointingPlan) -> Iterator[RegionRow]:
@@ -205,9 +220,17 @@ def _rows(found: NetworkRegions, plan: CheckpointingPlan) -> Iterator[RegionRow]
         again = sum(all(values.issuperset(node.writes) for node in nodes) for values in planned)
         shared = len(places.get(region.place, ()))
         yield RegionRow(
-            region.name, depth, region.full_tape, region.snapshot, region.total_time, region.place, shared, shared > 0,
-            again, not region.children,
-        )  # fmt: skip
+            region.name,
+            depth,
+            region.full_tape,
+            region.snapshot,
+            region.total_time,
+            region.place,
+            shared,
+            shared > 0,
+            again,
+            not region.children,
+        )
         for child in region.children:
             yield from walk(child, depth + 1)
 

@@ -43,12 +43,18 @@ def derive(record: Record) -> list[dict[str, Any]]:
     shown = view(record)
     claims = list(_quantiles(shown["series"]))
     measured = {metric["name"] for metric in shown["metrics"] if metric["value"] is not None}
-    claims += [{"type": "aggregate", "kind": kind, "mean": "total", "of": name} for name, kind in TOTALS.items()
-               if name in measured]  # fmt: skip
+    claims += [
+        {"type": "aggregate", "kind": kind, "mean": "total", "of": name}
+        for name, kind in TOTALS.items()
+        if name in measured
+    ]
     configuration = full_hash(shown["manifest"]["resolved"])
     told = {"speed": bool(shown["headline"]), "quality": any("accuracy" in name or "loss" in name for name in measured)}
-    claims += [{"type": "headline", "quantity": quantity, "config_sha256": configuration}
-               for quantity, is_told in told.items() if is_told]  # fmt: skip
+    claims += [
+        {"type": "headline", "quantity": quantity, "config_sha256": configuration}
+        for quantity, is_told in told.items()
+        if is_told
+    ]
     details = {m["name"]: m["details"] for m in shown["metrics"] if m["value"] is not None and m.get("details")}
     claims += _parts(details) or _breakdown(record, shown["manifest"])
     claims += _rates(details)
@@ -113,8 +119,16 @@ def _rates(details: Mapping[str, Sequence[Mapping[str, float]]]) -> list[dict[st
             counted = sum(seed["FLOP_per_sample"] * seed["samples"] for seed in seeds)
             seconds = sum(seed["seconds"] for seed in seeds)
             roofs = [seed["roof_FLOP/s"] for seed in seeds if "roof_FLOP/s" in seed]
-            return [{"type": "rate", "name": "training", "flops": counted / seconds, "counted_flops": counted,
-                     "seconds": seconds, "bound": max(roofs, default=None)}]  # fmt: skip
+            return [
+                {
+                    "type": "rate",
+                    "name": "training",
+                    "flops": counted / seconds,
+                    "counted_flops": counted,
+                    "seconds": seconds,
+                    "bound": max(roofs, default=None),
+                }
+            ]
     return []
 
 

@@ -40,8 +40,11 @@ def export(path: Path, to: str, out: Path) -> list[Path]:
         ResultsError: the run cannot be read, a package is missing, or the files cannot be written.
     """
     makers: dict[str, Callable[[Path, Path], list[Path]]] = {
-        "csv": _csv, "mllog": write_mllog, "tensorboard": write_tensorboard, "mlflow": write_mlflow,
-    }  # fmt: skip
+        "csv": _csv,
+        "mllog": write_mllog,
+        "tensorboard": write_tensorboard,
+        "mlflow": write_mlflow,
+    }
     if to not in makers:
         raise InputError(f"got format {to!r}; expected one of {', '.join(FORMATS)}")
     read_json(path / SUMMARY)  # an unfinished run is refused before anything is made
@@ -52,17 +55,31 @@ def export(path: Path, to: str, out: Path) -> list[Path]:
 
 
 def _csv(path: Path, out: Path) -> list[Path]:
-    tables = {"metrics": _metrics(read_json(path / SUMMARY)), "curve": read_lines(path / METRICS),
-              "samples": list(_samples(path)), "estimates": list(_estimates(path))}  # fmt: skip
+    tables = {
+        "metrics": _metrics(read_json(path / SUMMARY)),
+        "curve": read_lines(path / METRICS),
+        "samples": list(_samples(path)),
+        "estimates": list(_estimates(path)),
+    }
     for name, rows in tables.items():
         write_atomic(out / f"{name}.csv", _table(rows))
     return [out / f"{name}.csv" for name in tables]
 
 
 def _metrics(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"metric": m["name"], "unit": m["unit"], "seed_number": i, "value": value, "target": m["target"],
-             "verdict": m["verdict"], "labels": "; ".join(summary.get("labels", []))}
-            for m in summary.get("metrics", []) for i, value in enumerate(m["values"])]  # fmt: skip
+    return [
+        {
+            "metric": m["name"],
+            "unit": m["unit"],
+            "seed_number": i,
+            "value": value,
+            "target": m["target"],
+            "verdict": m["verdict"],
+            "labels": "; ".join(summary.get("labels", [])),
+        }
+        for m in summary.get("metrics", [])
+        for i, value in enumerate(m["values"])
+    ]
 
 
 def _samples(path: Path) -> Iterator[dict[str, Any]]:
@@ -76,10 +93,20 @@ def _estimates(path: Path) -> Iterator[dict[str, Any]]:
     stats = read_json(path / STATS) if (path / STATS).exists() else {"series": {}}
     for series, found in stats["series"].items():
         for one in found["estimates"]:
-            yield {"series": series, "unit": found["unit"], "q": one["q"], "value": one["value"],
-                   "low": one["ci"]["low"], "high": one["ci"]["high"], "level": one["ci"]["level"], "n": one["n"],
-                   "n_eff": one["n_eff"], "standing": one["standing"],
-                   "launches": one.get("launches"), "cluster": one["ci"].get("cluster")}  # fmt: skip
+            yield {
+                "series": series,
+                "unit": found["unit"],
+                "q": one["q"],
+                "value": one["value"],
+                "low": one["ci"]["low"],
+                "high": one["ci"]["high"],
+                "level": one["ci"]["level"],
+                "n": one["n"],
+                "n_eff": one["n_eff"],
+                "standing": one["standing"],
+                "launches": one.get("launches"),
+                "cluster": one["ci"].get("cluster"),
+            }
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
@@ -129,13 +156,17 @@ def query(folder: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
 def _collect(path: Path, tables: dict[str, list[dict[str, Any]]]) -> None:
     check_layout(path)
     manifest, summary, at = read_json(path / MANIFEST), read_json(path / SUMMARY), {"path": str(path)}
+    # fmt: off
     tables["runs"].append({**at, "recipe": manifest.get("recipe"), "verdict": summary.get("verdict"),
                            "started": manifest.get("started"), "backend": manifest.get("backend"),
                            "division": manifest.get("division"),
-                           "environment": manifest.get("environment_sha256")})  # fmt: skip
+                           "environment": manifest.get("environment_sha256")})
+    # fmt: on
     tables["metrics"] += [{**at, **row} for row in _metrics(summary)]
-    tables["curve"] += [{**at, **{k: v for k, v in line.items() if not isinstance(v, (dict, list))}}
-                        for line in read_lines(path / METRICS)]  # fmt: skip
+    tables["curve"] += [
+        {**at, **{k: v for k, v in line.items() if not isinstance(v, (dict, list))}}
+        for line in read_lines(path / METRICS)
+    ]
     tables["estimates"] += [{**at, **row} for row in _estimates(path)]
 
 

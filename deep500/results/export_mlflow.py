@@ -39,18 +39,30 @@ def write_mlflow(path: Path, out: Path) -> list[Path]:
     began = round(1000 * datetime.datetime.fromisoformat(manifest["started"]).timestamp())
     experiment = str(int(hashlib.sha256(manifest["recipe"].encode("utf-8")).hexdigest()[:15], 16))
     folder = out / experiment
-    _write(folder / "meta.yaml", _yaml({
-        "artifact_location": folder.resolve().as_uri(), "creation_time": began, "experiment_id": experiment,
-        "last_update_time": began, "lifecycle_stage": "active", "name": manifest["recipe"],
-    }))  # fmt: skip
+    _write(
+        folder / "meta.yaml",
+        _yaml(
+            {
+                "artifact_location": folder.resolve().as_uri(),
+                "creation_time": began,
+                "experiment_id": experiment,
+                "last_update_time": began,
+                "lifecycle_stage": "active",
+                "name": manifest["recipe"],
+            }
+        ),
+    )
     params = {name: _short(value) for name, value in _flat(manifest["resolved"])}
     found = []
     for number, seed in enumerate(manifest["seeds"]):
         run = folder / hashlib.sha256(f"{path.name} {seed}".encode()).hexdigest()[:32]
         _write(run / "meta.yaml", _yaml(_meta(run, experiment, path, seed, summary, began)))
         lines = [line for line in curve if line["seed"] == seed]
-        for kind, values in (("params", params), ("tags", _tags(manifest, summary, path, seed)),
-                             ("metrics", _metrics(summary, lines, number, began))):  # fmt: skip
+        for kind, values in (
+            ("params", params),
+            ("tags", _tags(manifest, summary, path, seed)),
+            ("metrics", _metrics(summary, lines, number, began)),
+        ):
             for name, text in values.items():
                 _write(run / kind / _name(name), text)
         with writing(run):
@@ -61,12 +73,22 @@ def write_mlflow(path: Path, out: Path) -> list[Path]:
 
 def _meta(run: Path, experiment: str, path: Path, seed: int, summary: Mapping[str, Any], began: int) -> dict[str, Any]:
     return {
-        "artifact_uri": (run.resolve() / "artifacts").as_uri(), "end_time": _milliseconds(summary, began),
-        "entry_point_name": "", "experiment_id": experiment, "lifecycle_stage": "active", "run_id": run.name,
-        "run_uuid": run.name, "run_name": _title(path, seed, summary), "source_name": "", "source_type": FINISHED + 1,
-        "source_version": "", "start_time": began, "status": FINISHED if summary["status"] == "finished" else FAILED,
-        "tags": [], "user_id": "",
-    }  # fmt: skip
+        "artifact_uri": (run.resolve() / "artifacts").as_uri(),
+        "end_time": _milliseconds(summary, began),
+        "entry_point_name": "",
+        "experiment_id": experiment,
+        "lifecycle_stage": "active",
+        "run_id": run.name,
+        "run_uuid": run.name,
+        "run_name": _title(path, seed, summary),
+        "source_name": "",
+        "source_type": FINISHED + 1,
+        "source_version": "",
+        "start_time": began,
+        "status": FINISHED if summary["status"] == "finished" else FAILED,
+        "tags": [],
+        "user_id": "",
+    }
 
 
 def _title(path: Path, seed: int, summary: Mapping[str, Any]) -> str:
@@ -83,12 +105,14 @@ def _milliseconds(summary: Mapping[str, Any], began: int) -> int:
 
 
 def _tags(manifest: Mapping[str, Any], summary: Mapping[str, Any], path: Path, seed: int) -> dict[str, str]:
+    # fmt: off
     tags = {
         "mlflow.runName": _title(path, seed, summary), "verdict": summary["verdict"],
         "labels": ", ".join(summary["labels"]), "division": manifest["division"], "seed": str(seed),
         "backend": str(manifest.get("backend")), "device": str(manifest["device"]["used"]),
         "environment_sha256": str(manifest.get("environment_sha256")), "results": path.name,
-    }  # fmt: skip
+    }
+    # fmt: on
     for metric in summary["metrics"]:
         value = "not measured" if metric["value"] is None else f"{metric['value']:.6g} {metric['unit']}".strip()
         tags[f"{metric['name']} over seeds"] = f"{value} (median, {metric['standing']}): {metric['verdict']}"

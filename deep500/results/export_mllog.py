@@ -41,11 +41,17 @@ def write_mllog(path: Path, out: Path) -> list[Path]:
 
 def _setup(manifest: Mapping[str, Any], seed: int, begin: int) -> list[str]:
     data = manifest["data"]
-    return [_line("POINT_IN_TIME", key, value, begin) for key, value in (
-        ("submission_benchmark", manifest["recipe"]), ("submission_division", manifest.get("division", "closed")),
-        ("seed", seed), ("global_batch_size", manifest["resolved"]["recipe"].get("batch_size")),
-        ("train_samples", data["train"]["length"]), ("eval_samples", data["validation"]["length"]),
-    )]  # fmt: skip
+    return [
+        _line("POINT_IN_TIME", key, value, begin)
+        for key, value in (
+            ("submission_benchmark", manifest["recipe"]),
+            ("submission_division", manifest.get("division", "closed")),
+            ("seed", seed),
+            ("global_batch_size", manifest["resolved"]["recipe"].get("batch_size")),
+            ("train_samples", data["train"]["length"]),
+            ("eval_samples", data["validation"]["length"]),
+        )
+    ]
 
 
 def _run(rows: list[dict[str, Any]], begins: list[int], status: str) -> list[str]:
@@ -54,13 +60,17 @@ def _run(rows: list[dict[str, Any]], begins: list[int], status: str) -> list[str
     for row, begin in zip(rows, begins, strict=True):
         at = {"epoch_num": row["epoch"]}
         now = begin + round(1000 * (row.get("train_seconds") or 0))
-        lines += [_line("INTERVAL_START", "epoch_start", None, begin, **at),
-                  _line("INTERVAL_END", "epoch_stop", None, now, **at)]  # fmt: skip
+        lines += [
+            _line("INTERVAL_START", "epoch_start", None, begin, **at),
+            _line("INTERVAL_END", "epoch_stop", None, now, **at),
+        ]
         if row.get("test_accuracy") is not None:
             lines.append(_line("INTERVAL_START", "eval_start", None, now, **at))
             now += round(1000 * (row.get("test_seconds") or 0))
-            lines += [_line("POINT_IN_TIME", "eval_accuracy", row["test_accuracy"] / 100, now, **at),
-                      _line("INTERVAL_END", "eval_stop", None, now, **at)]  # fmt: skip
+            lines += [
+                _line("POINT_IN_TIME", "eval_accuracy", row["test_accuracy"] / 100, now, **at),
+                _line("INTERVAL_END", "eval_stop", None, now, **at),
+            ]
     return [*lines, _line("INTERVAL_END", "run_stop", None, now, status=status)]
 
 
@@ -75,6 +85,12 @@ def _status(summary: Mapping[str, Any], number: int) -> str:
 
 
 def _line(kind: str, key: str, value: Any, milliseconds: int, **metadata: Any) -> str:
-    content = {"namespace": "", "time_ms": milliseconds, "event_type": kind, "key": key, "value": value,
-               "metadata": {"file": "deep500", "lineno": 0, **metadata}}  # fmt: skip
+    content = {
+        "namespace": "",
+        "time_ms": milliseconds,
+        "event_type": kind,
+        "key": key,
+        "value": value,
+        "metadata": {"file": "deep500", "lineno": 0, **metadata},
+    }
     return f":::MLLOG {json.dumps(content)}"

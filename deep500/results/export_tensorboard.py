@@ -72,8 +72,14 @@ def _epochs(writer: Any, lines: list[dict[str, Any]], began: float) -> None:
 def _metrics(writer: Any, metrics: list[dict[str, Any]], number: int, began: float) -> None:
     for metric in metrics:
         if metric["values"][number] is not None:
-            writer.add_scalar(f"metric/{metric['name']}", metric["values"][number], 0, walltime=began,
-                              display_name=metric["name"], summary_description=f"unit: {metric['unit']}")  # fmt: skip
+            writer.add_scalar(
+                f"metric/{metric['name']}",
+                metric["values"][number],
+                0,
+                walltime=began,
+                display_name=metric["name"],
+                summary_description=f"unit: {metric['unit']}",
+            )
 
 
 def _said(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
@@ -81,6 +87,8 @@ def _said(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     lines = [f"recipe {manifest['recipe']}, {manifest['division']} division: {summary['verdict']}"]
     for metric in summary["metrics"]:
         value = "not measured" if metric["value"] is None else f"{metric['value']:.4g} {metric['unit']}"
-        lines.append(f"{metric['name']}: {value} (median of {len(metric['values'])} seeds, {metric['standing']}): "
-                     f"{metric['verdict']}")  # fmt: skip
+        lines.append(
+            f"{metric['name']}: {value} (median of {len(metric['values'])} seeds, {metric['standing']}): "
+            f"{metric['verdict']}"
+        )
     return "\n".join(f"    {line}" for line in lines)  # four blanks: shown as it is, whatever a name holds

@@ -35,8 +35,18 @@ class Figure:
     def of(cls, question: str, plot: Plot, caption: str, n: int, level: float | None = None) -> Figure:
         """From a plot of ``n`` values, with intervals of a level if it shows any; the claims are what was drawn."""
         x = "categorical" if plot.x.labels or plot.y.labels else "ordered"
-        claims = [{"type": "plot", "question": question, "kind": kind, "x": x, "from_zero": kind == "bar", "n": n,
-                   "level": level} for kind in plot.drawn]  # fmt: skip
+        claims = [
+            {
+                "type": "plot",
+                "question": question,
+                "kind": kind,
+                "x": x,
+                "from_zero": kind == "bar",
+                "n": n,
+                "level": level,
+            }
+            for kind in plot.drawn
+        ]
         return cls(question, plot.markup(), caption, tuple(claims))
 
 
@@ -47,8 +57,9 @@ def unit_for(seconds: float) -> tuple[float, str]:
         >>> unit_for(0.0021)
         (1000.0, 'ms')
     """
-    return next(((factor, name) for factor, name in UNITS if abs(seconds) * factor >= 1), UNITS[-1] if seconds else
-                UNITS[0])  # fmt: skip
+    return next(
+        ((factor, name) for factor, name in UNITS if abs(seconds) * factor >= 1), UNITS[-1] if seconds else UNITS[0]
+    )
 
 
 def series_figures(store: SampleStore, series: str, stat: Mapping[str, Any]) -> list[Figure]:
@@ -75,16 +86,21 @@ def series_figures(store: SampleStore, series: str, stat: Mapping[str, Any]) -> 
     ]
 
 
-def _over_time(raw: Mapping[int, np.ndarray], cuts: Mapping[int, int], ordered: np.ndarray, unit: str,
-               series: str) -> Figure:  # fmt: skip
+def _over_time(
+    raw: Mapping[int, np.ndarray], cuts: Mapping[int, int], ordered: np.ndarray, unit: str, series: str
+) -> Figure:
     total = sum(values.size for values in raw.values())
     every = np.concatenate(list(raw.values()))  # warm-up included: that it is slower is what the plot shows
     top = 1.5 * float(np.quantile(every, 0.99))
     shown = np.append(every[every <= top], 0.0)
     warm = sum(cuts.values())
-    plot = Plot(Axis(0, max(total, 1), "sample", whole=True), Axis.around(shown, unit),
-                f"{total} samples of {series} in the order in which they were taken, {len(raw)} launches, the first "
-                f"{warm} of them warm-up; median {np.median(ordered):.4g} {unit}", "y")  # fmt: skip
+    plot = Plot(
+        Axis(0, max(total, 1), "sample", whole=True),
+        Axis.around(shown, unit),
+        f"{total} samples of {series} in the order in which they were taken, {len(raw)} launches, the first "
+        f"{warm} of them warm-up; median {np.median(ordered):.4g} {unit}",
+        "y",
+    )
     begin, each = 0, max(40, MOST_POINTS // len(raw))
     for number, (launch, values) in enumerate(raw.items()):
         if cuts[launch]:
@@ -96,15 +112,23 @@ def _over_time(raw: Mapping[int, np.ndarray], cuts: Mapping[int, int], ordered: 
     if above:
         plot.note(f"{above} above")
     colours = "; a colour is a launch" if len(raw) > 1 else ""
-    return Figure.of("Does it hold steady?", plot, f"n = {total}; shaded: {warm} samples of warm-up, which no "
-                     f"figure counts{colours}", total)  # fmt: skip
+    return Figure.of(
+        "Does it hold steady?",
+        plot,
+        f"n = {total}; shaded: {warm} samples of warm-up, which no figure counts{colours}",
+        total,
+    )
 
 
 def _distribution(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, unit: str, series: str) -> Figure:
     log = bool(ordered[0] > 0 and ordered[-1] / ordered[0] > 20)
-    plot = Plot(Axis.around(ordered, unit, log=log), Axis(0, 1, "share of samples"),
-                f"cumulative distribution of {series}: from {ordered[0]:.4g} to {ordered[-1]:.4g} {unit}, half of the "
-                f"samples within {np.median(ordered):.4g} {unit}", "x")  # fmt: skip
+    plot = Plot(
+        Axis.around(ordered, unit, log=log),
+        Axis(0, 1, "share of samples"),
+        f"cumulative distribution of {series}: from {ordered[0]:.4g} to {ordered[-1]:.4g} {unit}, half of the "
+        f"samples within {np.median(ordered):.4g} {unit}",
+        "x",
+    )
     places = np.unique(np.linspace(0, ordered.size - 1, min(ordered.size, MOST_CURVE)).astype(int))
     plot.line(ordered[places], (places + 1) / ordered.size, stairs=True)
     levels = set()
@@ -122,17 +146,26 @@ def _violins(kept: Mapping[int, np.ndarray], ordered: np.ndarray, unit: str, ser
         groups = {"all": ordered}
     top = min(float(ordered[-1]), float(np.quantile(ordered, 0.99)) * 1.1)
     labels = tuple((float(place), name) for place, name in enumerate(groups))
-    plot = Plot(Axis(-0.6, len(groups) - 0.4, "launch", labels=labels), Axis.around(ordered[ordered <= top], unit),
-                f"violins and boxes of {series} for {len(groups)} groups; medians "
-                + ", ".join(f"{np.median(v):.4g}" for v in groups.values()) + f" {unit}", "y")  # fmt: skip
+    plot = Plot(
+        Axis(-0.6, len(groups) - 0.4, "launch", labels=labels),
+        Axis.around(ordered[ordered <= top], unit),
+        f"violins and boxes of {series} for {len(groups)} groups; medians "
+        + ", ".join(f"{np.median(v):.4g}" for v in groups.values())
+        + f" {unit}",
+        "y",
+    )
     for place, values in enumerate(groups.values()):
         _violin(plot, place, values, top)
     above = int((ordered > plot.y.high).sum())
     if above:
         plot.note(f"{above} above")
-    return Figure.of("Where do most of them lie, and do launches agree?", plot,
-                  f"n = {ordered.size}; box: quartiles and median, whiskers: the farthest sample within 1.5 of its "
-                  "height, outline: density", ordered.size)  # fmt: skip
+    return Figure.of(
+        "Where do most of them lie, and do launches agree?",
+        plot,
+        f"n = {ordered.size}; box: quartiles and median, whiskers: the farthest sample within 1.5 of its "
+        "height, outline: density",
+        ordered.size,
+    )
 
 
 def _violin(plot: Plot, place: int, values: np.ndarray, top: float) -> None:
@@ -151,8 +184,9 @@ def _violin(plot: Plot, place: int, values: np.ndarray, top: float) -> None:
     plot.line([place, place], [within[0], low], 0, "ink")
     plot.line([place, place], [high, within[-1]], 0, "ink")
     side = 0.13
-    plot.line([place - side, place + side, place + side, place - side, place - side], [low, low, high, high, low],
-              0, "ink")  # fmt: skip
+    plot.line(
+        [place - side, place + side, place + side, place - side, place - side], [low, low, high, high, low], 0, "ink"
+    )
     plot.line([place - side, place + side], [middle, middle], 0, "ink thick")
 
 
@@ -162,17 +196,24 @@ def _tail(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, unit: str
     rarity = n / (n - np.arange(n))  # sample i of n (from 0): n - i of n samples take at least as long
     places = np.unique(n - np.geomspace(1, n, MOST_CURVE).astype(int))
     log = bool(ordered[0] > 0 and ordered[-1] / max(float(np.median(ordered)), 1e-300) > 10)
-    plot = Plot(Axis(1, max(2.0, n * 1.15), "one in ... samples takes at least", log=True),
-                Axis.around(ordered[n // 2 :] if log else np.append(ordered, 0.0), unit, log=log),
-                f"tail of {series}: the largest of {n} samples is {ordered[-1]:.4g} {unit}, "
-                f"{ordered[-1] / max(float(np.median(ordered)), 1e-300):.3g} times the median", "y")  # fmt: skip
+    plot = Plot(
+        Axis(1, max(2.0, n * 1.15), "one in ... samples takes at least", log=True),
+        Axis.around(ordered[n // 2 :] if log else np.append(ordered, 0.0), unit, log=log),
+        f"tail of {series}: the largest of {n} samples is {ordered[-1]:.4g} {unit}, "
+        f"{ordered[-1] / max(float(np.median(ordered)), 1e-300):.3g} times the median",
+        "y",
+    )
     plot.points(rarity[places], ordered[places], size=3)
     for one in stat["estimates"]:
         if one["ci"]["low"] is not None:
             plot.line([1 / (1 - one["q"])] * 2, [one["ci"]["low"] * factor, one["ci"]["high"] * factor], 1, "bar")
-    return Figure.of("How bad are the slowest?", plot,
-                     f"n = {n}; bars: intervals of the quantiles (p90 is one in 10, p99 one in 100)", n,
-                     _level(stat))  # fmt: skip
+    return Figure.of(
+        "How bad are the slowest?",
+        plot,
+        f"n = {n}; bars: intervals of the quantiles (p90 is one in 10, p99 one in 100)",
+        n,
+        _level(stat),
+    )
 
 
 def _dependence(values: np.ndarray, stat: Mapping[str, Any], series: str) -> list[Figure]:
@@ -186,15 +227,19 @@ def _dependence(values: np.ndarray, stat: Mapping[str, Any], series: str) -> lis
     found = np.array([float(above[lag:] @ above[: n - lag]) / scale for lag in range(1, lags + 1)])
     limit = 1.96 / float(np.sqrt(n))
     worth = min((one["n_eff"] for one in stat["estimates"]), default=float("nan"))
-    plot = Plot(Axis(0, lags + 1, "samples apart", whole=True),
-                Axis.around(np.concatenate([found, [0, 1, -limit]]), "correlation"),
-                f"autocorrelation of {series} up to {lags} samples apart: {found[0]:.2g} one apart")  # fmt: skip
+    plot = Plot(
+        Axis(0, lags + 1, "samples apart", whole=True),
+        Axis.around(np.concatenate([found, [0, 1, -limit]]), "correlation"),
+        f"autocorrelation of {series} up to {lags} samples apart: {found[0]:.2g} one apart",
+    )
     plot.area([0, lags + 1, lags + 1, 0], [-limit, -limit, limit, limit], 7)
     plot.rule(y=0.0)
     for lag, value in enumerate(found, 1):
         plot.line([lag, lag], [0.0, value])
-    caption = (f"n = {n} (the longest launch); grey: 95 % of independent samples; all launches: n_eff {worth:.4g} of "
-               f"{stat['n']}")  # fmt: skip
+    caption = (
+        f"n = {n} (the longest launch); grey: 95 % of independent samples; all launches: n_eff {worth:.4g} of "
+        f"{stat['n']}"
+    )
     return [Figure.of("Does a slow moment last?", plot, caption, n, 0.95)]
 
 
@@ -209,8 +254,12 @@ def _normal(ordered: np.ndarray, stat: Mapping[str, Any], unit: str, series: str
     slope = (high - low) / (norm.ppf(0.75) - norm.ppf(0.25))
     found = stat.get("normality")
     said = "too few to test" if found is None else f"Shapiro-Wilk W {found['W']:.3g}, p {found['p']:.2g}"
-    plot = Plot(Axis.around(expected, "standard normal quantile"), Axis.around(ordered[ordered <= top], unit),
-                f"normal quantile plot of {series}: {said}", "y")  # fmt: skip
+    plot = Plot(
+        Axis.around(expected, "standard normal quantile"),
+        Axis.around(ordered[ordered <= top], unit),
+        f"normal quantile plot of {series}: {said}",
+        "y",
+    )
     plot.line(expected[[0, -1]], np.median(ordered) + slope * expected[[0, -1]], kind="guide")
     plot.points(expected, ordered[places], size=3)
     caption = f"n = {ordered.size}; line: where normal ones would lie; {said}; intervals do not assume it"

@@ -12,8 +12,17 @@ from deep500.results.record import MANIFEST, SCHEMA, SUMMARY
 from deep500.results.stats import SCHEMA as STATS_SCHEMA
 from deep500.results.stats import STATS
 
-PARTS = {"recipe": str, "started": str, "division": str, "seeds": list, "resolved": dict, "data": dict, "device": dict,
-         "argv": list, "warnings": list}  # fmt: skip
+PARTS = {
+    "recipe": str,
+    "started": str,
+    "division": str,
+    "seeds": list,
+    "resolved": dict,
+    "data": dict,
+    "device": dict,
+    "argv": list,
+    "warnings": list,
+}
 """What a run's manifest holds, and of what type it is."""
 
 
@@ -49,8 +58,11 @@ def check_layout(path: Path, *, of_a_run: bool = True) -> None:
 
 
 def _parts(path: Path, content: Mapping[str, Any], parts: Mapping[str, type]) -> None:
-    wrong = [f"{name} {content[name]!r:.40}" if name in content else f"no {name}" for name, kind in parts.items()
-             if not isinstance(content.get(name), kind)]  # fmt: skip
+    wrong = [
+        f"{name} {content[name]!r:.40}" if name in content else f"no {name}"
+        for name, kind in parts.items()
+        if not isinstance(content.get(name), kind)
+    ]
     _expect(path, not wrong, ", ".join(wrong), ", ".join(f"{name}: {kind.__name__}" for name, kind in parts.items()))
 
 

@@ -90,14 +90,26 @@ class Ranks:
 
     def claims(self) -> list[dict[str, Any]]:
         """What it claims, for the rules."""
-        return [{"type": "parallel", "ranks": len(self.ranks), "sync": self.sync, "summary": self.summary,
-                 "rank_p": self.rank_p}]  # fmt: skip
+        return [
+            {
+                "type": "parallel",
+                "ranks": len(self.ranks),
+                "sync": self.sync,
+                "summary": self.summary,
+                "rank_p": self.rank_p,
+            }
+        ]
 
 
 def to_entry(interval: Interval) -> dict[str, Any]:
     """An interval as JSON holds it."""
-    return {"value": interval.median, "low": interval.low, "high": interval.high, "n": interval.n,
-            "level": interval.level}  # fmt: skip
+    return {
+        "value": interval.median,
+        "low": interval.low,
+        "high": interval.high,
+        "n": interval.n,
+        "level": interval.level,
+    }
 
 
 def from_entry(content: Mapping[str, Any]) -> Interval:

@@ -190,8 +190,13 @@ class Record:
         found = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
         return found.get(str(seed), {}).get("notes", {})
 
-    def finish_seed(self, seed: int, values: Mapping[str, float | None], stopped_by: str | None,
-                    notes: Mapping[str, Mapping[str, Any]] | None = None) -> None:  # fmt: skip
+    def finish_seed(
+        self,
+        seed: int,
+        values: Mapping[str, float | None],
+        stopped_by: str | None,
+        notes: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         """Note a seed's values, why it ended before its last epoch if it did, and what is behind the values."""
         found = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
         entry = {"values": values, "stopped_by": stopped_by, **({"notes": notes} if notes else {})}

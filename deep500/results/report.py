@@ -65,8 +65,9 @@ def render_template(name: str, **content: Any) -> str:
     from jinja2 import Environment, FileSystemLoader
     from markupsafe import Markup
 
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True,
-                              lstrip_blocks=True)  # fmt: skip
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters["number"] = format_number
     environment.filters["pretty"] = to_json
     environment.filters["time"] = format_time
@@ -96,21 +97,27 @@ def view(record: Record, name: str = "") -> dict[str, Any]:
         "word": word,
         "mark": MARKS.get(word, "–"),
         "rules": {name: rules[name] for name in RULES if name in rules},
-        "counts": {status: sum(one["status"] == status for one in rules.values())
-                   for status in (PASS, FAIL, NOT_APPLICABLE)},
+        "counts": {
+            status: sum(one["status"] == status for one in rules.values()) for status in (PASS, FAIL, NOT_APPLICABLE)
+        },
         "metrics": [metric_row(metric) for metric in summary["metrics"]],
         "series": {name: {**stat, "sentence": sentence(stat)} for name, stat in series.items() if stat["estimates"]},
         "headline": _headline(series),
         "repetition": _repetition(summary),
-        "figures": {name: series_figures(record.samples, name, stat) for name, stat in series.items()
-                    if stat.get("n", 0) >= ENOUGH},
+        "figures": {
+            name: series_figures(record.samples, name, stat)
+            for name, stat in series.items()
+            if stat.get("n", 0) >= ENOUGH
+        },
         "epochs": epochs,
         "columns": columns(epochs),
         "curves": curve_figures(epochs),
         "breakdown": _breakdown(record, series, claims),
         "bounds": [one for one in (roofline_figure(claims), _bounds(claims)) if one is not None],
-        "spent": {what: [metric_row(m) for m in summary["metrics"] if m["unit"].split("/")[0] in units]
-                  for what, units in SPENT.items()},
+        "spent": {
+            what: [metric_row(m) for m in summary["metrics"] if m["unit"].split("/")[0] in units]
+            for what, units in SPENT.items()
+        },
         "scaling": scaling,
         "scaling_rows": scaling_rows(scaling),
         "scaling_figures": scaling_figures(scaling),
@@ -118,7 +125,7 @@ def view(record: Record, name: str = "") -> dict[str, Any]:
         "ranks_figure": ranks_figure(ranks),
         "checkpointing": checkpointing_view(CheckpointingRecord.read(record.path)),
         "rerun": rerun(manifest),
-    }  # fmt: skip
+    }
 
 
 def _content(record: Record, name: str, key: str) -> Any:
@@ -159,8 +166,10 @@ def sentence(stat: Mapping[str, Any]) -> str:
     sizes = sorted({launch["n"] for launch in launches})
     each = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
     cut = sum(launch["cut"]["index"] for launch in launches)
-    parts = [f"{len(launches)} launch{'es' if len(launches) > 1 else ''} of {each} samples, {cut} of them discarded "
-             "as warm-up (MSER-5)"]  # fmt: skip
+    parts = [
+        f"{len(launches)} launch{'es' if len(launches) > 1 else ''} of {each} samples, {cut} of them discarded "
+        "as warm-up (MSER-5)"
+    ]
     unsteady = [str(one["launch"]) for one in launches if one["cut"]["state"] not in ("steady", "too short to tell")]
     if unsteady:
         parts.append(f"no steady state in launch {', '.join(unsteady)}")
@@ -189,8 +198,10 @@ def _holds(median: Mapping[str, Any], kruskal_p: float | None) -> str:
     if median["ci"].get("cluster") == LAUNCHES:
         return f"the interval of the median holds {over}: each launch is one value"
     if kruskal_p is not None and kruskal_p < DIFFER:
-        return (f"the interval of the median holds {over} only, and they differ: an observation. "
-                f"{launches_needed(median['ci']['level'])} launches have an interval over launches")  # fmt: skip
+        return (
+            f"the interval of the median holds {over} only, and they differ: an observation. "
+            f"{launches_needed(median['ci']['level'])} launches have an interval over launches"
+        )
     unknown = kruskal_p is None and median.get("launches", 1) > 1
     return f"the interval of the median holds {over} only" + (
         "; each has too few samples to tell whether they differ" if unknown else ""
@@ -213,9 +224,10 @@ def headline_line(path: Path) -> str | None:
         return None
     one = head["estimate"]
     low, high = one["ci"]["low"], one["ci"]["high"]
-    ends = "n too small for an interval" if low is None else (
-        f"[{format_time(low, one['value'], True)}, {format_time(high, one['value'])}], {100 * one['ci']['level']:g} % "
-        f"CI {holds_over(one)}")  # fmt: skip
+    ends = "n too small for an interval"
+    if low is not None:
+        interval = f"[{format_time(low, one['value'], True)}, {format_time(high, one['value'])}]"
+        ends = f"{interval}, {100 * one['ci']['level']:g} % CI {holds_over(one)}"
     size = f"n {one['n']}, n_eff {one['n_eff']:.4g}"
     return f"{head['series']} median {format_time(one['value'])} {ends}, {size}: {one['standing'].split()[0]}"
 
@@ -227,8 +239,11 @@ def _breakdown(record: Record, series: Mapping[str, Any], claims: Sequence[Mappi
         parts = {str(name): float(s) for name, s in sorted(claimed["parts"].items(), key=lambda part: -part[1])}
         return bar_figure(parts, "s", "Where did the time go?", f"parts of {format_time(claimed['wall'])}; observation")
     samples = record.samples
-    sums = {name: sum(float(samples.durations(name, one["launch"]).sum()) for one in series[name]["launches"])
-            for name in ("step", "epoch", "validation") if name in series}  # fmt: skip
+    sums = {
+        name: sum(float(samples.durations(name, one["launch"]).sum()) for one in series[name]["launches"])
+        for name in ("step", "epoch", "validation")
+        if name in series
+    }
     if not {"step", "epoch"} <= sums.keys():
         return None
     parts = {"steps": sums["step"], "rest of epochs": max(0.0, sums["epoch"] - sums["step"])}
@@ -245,8 +260,13 @@ def _bounds(claims: Sequence[Mapping[str, Any]]) -> Any:
     if not rates:
         return None
     parts = {str(c.get("name", f"rate {n}")): 100 * c["flops"] / c["bound"] for n, c in enumerate(rates, 1)}
-    return bar_figure(parts, "% of the bound", "What share of its bound does each reach?",
-                      "the guide is the measured roof; observation", 100.0)  # fmt: skip
+    return bar_figure(
+        parts,
+        "% of the bound",
+        "What share of its bound does each reach?",
+        "the guide is the measured roof; observation",
+        100.0,
+    )
 
 
 def rerun(manifest: Mapping[str, Any]) -> list[str]:

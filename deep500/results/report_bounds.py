@@ -36,16 +36,21 @@ def roofline_figure(claims: Sequence[Mapping[str, Any]]) -> Figure | None:
     names = [str(c.get("name", f"rate {n}"))[:24] for n, c in enumerate(points, 1)]
     said = ", ".join(f"{name} {share:.0%} of its roof" for name, share in zip(names, shares, strict=True))
     roof = factor * np.minimum(peak, bandwidth * np.array([low, ridge, high]))
-    plot = Plot(Axis(low, high, "operations per byte moved", log=True),
-                Axis(min(rates.min(), roof.min()) / 2, 2 * factor * peak, unit, log=True),
-                f"roofline with {len(points)} points: {said}")  # fmt: skip
+    plot = Plot(
+        Axis(low, high, "operations per byte moved", log=True),
+        Axis(min(rates.min(), roof.min()) / 2, 2 * factor * peak, unit, log=True),
+        f"roofline with {len(points)} points: {said}",
+    )
     plot.line([low, ridge, high], roof, 7, "thick")
     for colour, (x, y, name) in enumerate(zip(intensity, rates, names, strict=True)):
         plot.points([x], [y], colour, 9)
         plot.note(name, float(x), float(y), before=bool(x > (low * high) ** 0.5))
-    return Figure.of("How close to what the machine can do?", plot,
-                  f"line: measured roofs, {factor * peak:.4g} {unit} and {bandwidth / 1e9:.4g} GB/s; {said}; "
-                  "observations", len(points))  # fmt: skip
+    return Figure.of(
+        "How close to what the machine can do?",
+        plot,
+        f"line: measured roofs, {factor * peak:.4g} {unit} and {bandwidth / 1e9:.4g} GB/s; {said}; observations",
+        len(points),
+    )
 
 
 def scaling_figures(scaling: Scaling | None) -> list[Figure]:
@@ -76,8 +81,10 @@ def scaling_figures(scaling: Scaling | None) -> list[Figure]:
         times.line(bound.ranks, factor * np.array(bound.seconds), 7, "thick")
     caption = _caption(scaling)
     n, level = min(e.seconds.n for e in scaling.entries), scaling.base.seconds.level
-    return [Figure.of("How long does a step take on more processes?", times, caption, n, level),
-            Figure.of("How much of every process is used?", shares, caption, n, level)]  # fmt: skip
+    return [
+        Figure.of("How long does a step take on more processes?", times, caption, n, level),
+        Figure.of("How much of every process is used?", shares, caption, n, level),
+    ]
 
 
 def _plot(scaling: Scaling, factor: float, name: str, of: Callable[[Entry], Interval], *, log: bool) -> Plot:
@@ -91,9 +98,12 @@ def _plot(scaling: Scaling, factor: float, name: str, of: Callable[[Entry], Inte
     ranks = tuple(sorted({scaling.base.ranks, *(e.ranks for e in scaling.entries)}))
     edge = 1.15
     said = "; ".join(f"{e.scheme} on {e.ranks}: {factor * of(e).median:.4g}" for e in scaling.entries[:12])
-    plot = Plot(Axis(1 / edge, max(2, ranks[-1]) * edge, "processes", log=True, at=tuple(map(float, ranks))),
-                Axis.around(factor * np.array(ends), name, log=log), f"{name} over processes: {said}",
-                "y" if log else "")  # fmt: skip
+    plot = Plot(
+        Axis(1 / edge, max(2, ranks[-1]) * edge, "processes", log=True, at=tuple(map(float, ranks))),
+        Axis.around(factor * np.array(ends), name, log=log),
+        f"{name} over processes: {said}",
+        "y" if log else "",
+    )
     for colour, scheme in enumerate(scaling.schemes):
         for kind, size in ((MEASURED, 8), (PREDICTED, 4)):
             found = [e for e in scaling.entries if e.scheme == scheme and e.kind == kind]
@@ -126,9 +136,19 @@ def scaling_rows(scaling: Scaling | None) -> list[dict[str, Any]]:
     """The table behind the plots."""
     if scaling is None:
         return []
-    return [{"ranks": e.ranks, "global_batch": e.global_batch, "scheme": e.scheme, "kind": e.kind, "seconds": e.seconds,
-             "efficiency": scaling.efficiency(e), "speedup": scaling.efficiency(e).median * e.ranks,
-             "quality": e.quality} for e in scaling.entries]  # fmt: skip
+    return [
+        {
+            "ranks": e.ranks,
+            "global_batch": e.global_batch,
+            "scheme": e.scheme,
+            "kind": e.kind,
+            "seconds": e.seconds,
+            "efficiency": scaling.efficiency(e),
+            "speedup": scaling.efficiency(e).median * e.ranks,
+            "quality": e.quality,
+        }
+        for e in scaling.entries
+    ]
 
 
 def ranks_figure(ranks: Ranks | None) -> Figure | None:
@@ -139,10 +159,14 @@ def ranks_figure(ranks: Ranks | None) -> Figure | None:
     names = place_names([f"rank {one.rank}" for one in ranks.ranks])
     ends = [factor * end for one in ranks.ranks for end in one.seconds if end is not None]
     slowest = max(ranks.ranks, key=_median)
-    plot = Plot(Axis.around(ends, f"time per step ({unit})"), Axis(-len(names) + 0.5, 0.5, "", labels=names),
-                f"time per step of {len(names)} ranks, slowest: rank {slowest.rank} with "
-                f"{factor * slowest.seconds.median:.4g} {unit}", height=TOP + BOTTOM + 22 * len(names),
-                left=room_for(names))  # fmt: skip
+    plot = Plot(
+        Axis.around(ends, f"time per step ({unit})"),
+        Axis(-len(names) + 0.5, 0.5, "", labels=names),
+        f"time per step of {len(names)} ranks, slowest: rank {slowest.rank} with "
+        f"{factor * slowest.seconds.median:.4g} {unit}",
+        height=TOP + BOTTOM + 22 * len(names),
+        left=room_for(names),
+    )
     for place, one in enumerate(ranks.ranks):
         middle, low, high = one.seconds
         if low is not None:

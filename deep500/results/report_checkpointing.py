@@ -58,13 +58,28 @@ def checkpointing_view(record: CheckpointingRecord | None) -> dict[str, Any] | N
         "sentence": sentence(record),
         "figures": [one for one in (memory_figure(record), front_figure(record)) if one is not None],
         "rows": [choice_row(choice, record.choices[0], unit) for choice in record.choices],
-        "groups": [(heading, [[line.place, f"{line.instances}", amount(line.time, unit), signed(line.memory),
-                               amount(line.peak, "B"), amount(line.step, unit)] for line in lines])
-                   for heading, lines in groups],
+        "groups": [
+            (
+                heading,
+                [
+                    [
+                        line.place,
+                        f"{line.instances}",
+                        amount(line.time, unit),
+                        signed(line.memory),
+                        amount(line.peak, "B"),
+                        amount(line.step, unit),
+                    ]
+                    for line in lines
+                ],
+            )
+            for heading, lines in groups
+        ],
         "profile": f"{amount(record.profile.peak, 'B')} at most, {amount(record.profile.step, unit)}",
-        "tree": [(row, amount(row.tape, "B"), amount(row.snapshot, "B"), amount(row.time, unit))
-                 for row in record.regions],
-    }  # fmt: skip
+        "tree": [
+            (row, amount(row.tape, "B"), amount(row.snapshot, "B"), amount(row.time, unit)) for row in record.regions
+        ],
+    }
 
 
 def signed(size: int) -> str:
@@ -81,10 +96,12 @@ def sentence(record: CheckpointingRecord) -> str:
     """The plan in one sentence."""
     full, planned = (curve.peak for _, curve in record.curves[:2])
     inner = [row for row in record.regions if row.innermost]
-    text = (f"{record.network}, batch {record.batch}: a step holds {amount(full, 'B')} without checkpoints and "
-            f"{amount(planned, 'B')} ({_share(planned, full)}) with the plan, {record.source}; "
-            f"{sum(row.again > 0 for row in inner)} of {len(inner)} innermost regions run again, within "
-            f"{amount(record.budget, 'B')}.")  # fmt: skip
+    text = (
+        f"{record.network}, batch {record.batch}: a step holds {amount(full, 'B')} without checkpoints and "
+        f"{amount(planned, 'B')} ({_share(planned, full)}) with the plan, {record.source}; "
+        f"{sum(row.again > 0 for row in inner)} of {len(inner)} innermost regions run again, within "
+        f"{amount(record.budget, 'B')}."
+    )
     if record.time_unit != "s":
         text += " Work, in the plot and in the tables of regions, is counted operations."
     return text
@@ -105,12 +122,13 @@ def choice_row(choice: Choice, base: Choice, unit: str) -> list[str]:
         _of(choice.predicted_peak, base.predicted_peak, "not predicted"),
         _of(choice.measured_peak, base.measured_peak, "not measured"),
         off,
-        "not predicted" if choice.predicted_time is None or not base.predicted_time
+        "not predicted"
+        if choice.predicted_time is None or not base.predicted_time
         else f"{choice.predicted_time / base.predicted_time:.3f}",
         "not measured" if choice.ratio is None else _interval(choice.ratio),
         "not measured" if choice.measured_time is None else amount(choice.measured_time.median, "s"),
         choice.note,
-    ]  # fmt: skip
+    ]
 
 
 def _of(part: int | None, whole: int | None, absent: str) -> str:
@@ -130,9 +148,11 @@ def memory_figure(record: CheckpointingRecord) -> Figure:
     up, size = scale(max(curve.peak for curve in curves), "B")
     name = f"time within the step ({unit})" if of == "s" else f"work done within the step ({unit})"
     peaks = ", ".join(f"{label} {amount(curve.peak, 'B')}" for label, curve in record.curves)
-    plot = Plot(Axis(0, 1.02 * across * max(c.at[-1] for c in curves), name),
-                Axis(0, 1.08 * up * max(c.peak for c in curves), f"held ({size})"),
-                f"memory over one step; highest: {peaks}")  # fmt: skip
+    plot = Plot(
+        Axis(0, 1.02 * across * max(c.at[-1] for c in curves), name),
+        Axis(0, 1.08 * up * max(c.peak for c in curves), f"held ({size})"),
+        f"memory over one step; highest: {peaks}",
+    )
     for colour, curve in enumerate(curves):
         at, held = _thinned(curve)
         plot.line(across * at, up * held, colour, stairs=True)
@@ -156,13 +176,21 @@ def _thinned(curve: MemoryCurve) -> tuple[np.ndarray, np.ndarray]:
 def front_figure(record: CheckpointingRecord) -> Figure | None:
     """Time over memory, relative to the step without checkpoints; None where there is nothing to compare."""
     base, families = record.choices[0], list(dict.fromkeys(choice.family for choice in record.choices[1:]))
-    places = [(colour, *place) for colour, family in enumerate(families) for choice in record.choices[1:]
-              if choice.family == family for place in _places(choice, base)]  # fmt: skip
+    places = [
+        (colour, *place)
+        for colour, family in enumerate(families)
+        for choice in record.choices[1:]
+        if choice.family == family
+        for place in _places(choice, base)
+    ]
     if len(record.choices) < 3 or not places:
         return None
     x, y = ([1.0 if i == 2 else 100.0, *(place[i] for place in places)] for i in (1, 2))
-    plot = Plot(Axis.around(x, "peak memory (% of that without checkpoints)"), Axis.around(y, "time per step (ratio)"),
-                f"time over memory of {len(record.choices) - 1} ways to checkpoint")  # fmt: skip
+    plot = Plot(
+        Axis.around(x, "peak memory (% of that without checkpoints)"),
+        Axis.around(y, "time per step (ratio)"),
+        f"time over memory of {len(record.choices) - 1} ways to checkpoint",
+    )
     for colour, at, ratio, kind in places:
         plot.points([at], [ratio], colour, kind)
     plot.rule(y=1.0)

@@ -45,8 +45,12 @@ def _curve(epochs: Sequence[Mapping[str, Any]], keys: Sequence[str], axis: str, 
     x, y = (np.array(values, np.float64) for values in zip(*every, strict=True))
     seeds = max(len(found) for found in lines.values())
     ends = ", ".join(f"{key.replace('_', ' ')} ends at {_last(found):.4g}" for key, found in lines.items())
-    plot = Plot(Axis.around(x, "epoch", whole=True), Axis.around(y, axis), f"{axis} over {int(x.max())} epochs, "
-                f"{seeds} seeds: {ends}", "y" if y.min() > 0 else "")  # fmt: skip
+    plot = Plot(
+        Axis.around(x, "epoch", whole=True),
+        Axis.around(y, axis),
+        f"{axis} over {int(x.max())} epochs, {seeds} seeds: {ends}",
+        "y" if y.min() > 0 else "",
+    )
     band = "interval"
     for colour, (_key, found) in enumerate(lines.items()):
         band = _one_key(plot, found, colour) if seeds > 1 else band
@@ -102,9 +106,13 @@ def bar_figure(
     top = max([*parts.values(), bound or 0.0, 0.0])
     names = place_names(list(parts))
     # room to the right of the longest bar, where its length is written
-    plot = Plot(Axis(0, 1.3 * top or 1.0, axis), Axis(-len(parts) + 0.5, 0.5, "", labels=names),
-                f"{question} " + ", ".join(f"{name} {value:.4g}" for name, value in parts.items()),
-                height=TOP + BOTTOM + 30 * len(parts), left=room_for(names))  # fmt: skip
+    plot = Plot(
+        Axis(0, 1.3 * top or 1.0, axis),
+        Axis(-len(parts) + 0.5, 0.5, "", labels=names),
+        f"{question} " + ", ".join(f"{name} {value:.4g}" for name, value in parts.items()),
+        height=TOP + BOTTOM + 30 * len(parts),
+        left=room_for(names),
+    )
     for place, value in enumerate(parts.values()):
         plot.bar(-place, 0, value, place)
         plot.note(f"{value:.4g} {axis.split(maxsplit=1)[0].strip(',')}", value, -place)

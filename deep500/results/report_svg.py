@@ -156,8 +156,10 @@ class Plot:
     def shade(self, begin: float, end: float) -> None:
         """Shade a range of x over the whole height."""
         a, b = (float(v) for v in self._across([begin, end]) / FINE)
-        self._marks.append(f'<rect class="shade" x="{a:.1f}" y="{TOP}" width="{max(0.8, b - a):.1f}" '
-                           f'height="{self.height - TOP - BOTTOM}"/>')  # fmt: skip
+        self._marks.append(
+            f'<rect class="shade" x="{a:.1f}" y="{TOP}" width="{max(0.8, b - a):.1f}" '
+            f'height="{self.height - TOP - BOTTOM}"/>'
+        )
 
     def bar(self, y: float, begin: float, end: float, colour: int = 0, thick: float = 18) -> None:
         """A horizontal bar from 0; raises InputError where it begins elsewhere, or 0 is not in sight (rule R12)."""
@@ -166,8 +168,10 @@ class Plot:
         self.drawn["bar"] = None
         a, b = (float(v) for v in self._across([begin, end]) / FINE)
         middle = float(self._down([y])[0]) / FINE
-        self._marks.append(f'<rect class="c{colour % 8} fill" x="{a:.1f}" y="{middle - thick / 2:.1f}" '
-                           f'width="{max(0.5, b - a):.1f}" height="{thick:g}"/>')  # fmt: skip
+        self._marks.append(
+            f'<rect class="c{colour % 8} fill" x="{a:.1f}" y="{middle - thick / 2:.1f}" '
+            f'width="{max(0.5, b - a):.1f}" height="{thick:g}"/>'
+        )
 
     def rule(self, *, x: float | None = None, y: float | None = None) -> None:
         """A guide over the whole width or height."""
@@ -191,8 +195,10 @@ class Plot:
         """Names of the colours 0, 1, ... in a row above the plot."""
         at, row = self.left + 2, []
         for colour, name in enumerate(names):
-            row.append(f'<circle class="c{colour % 8} fill" cx="{at + 4}" cy="6" r="4"/>'
-                       f'<text x="{at + 11}" y="10">{escape(name)}</text>')  # fmt: skip
+            row.append(
+                f'<circle class="c{colour % 8} fill" cx="{at + 4}" cy="6" r="4"/>'
+                f'<text x="{at + 11}" y="10">{escape(name)}</text>'
+            )
             at += 22 + 7 * len(name)
         self._texts += row
 
@@ -214,17 +220,22 @@ class Plot:
         parts = ['<g class="ticks x">']
         for value, text in self.x.ticks():
             at = float(self._across([value])[0]) / FINE
-            parts.append(f'<path d="M{at:.1f} {TOP}V{bottom}"/>'
-                         f'<text x="{at:.1f}" y="{bottom + 15}">{escape(text)}</text>')  # fmt: skip
+            parts.append(
+                f'<path d="M{at:.1f} {TOP}V{bottom}"/><text x="{at:.1f}" y="{bottom + 15}">{escape(text)}</text>'
+            )
         parts.append('</g><g class="ticks y">')
         for value, text in self.y.ticks():
             at = float(self._down([value])[0]) / FINE
-            parts.append(f'<path d="M{self.left} {at:.1f}H{right}"/>'
-                         f'<text x="{self.left - 5}" y="{at + 4:.1f}">{escape(text)}</text>')  # fmt: skip
+            parts.append(
+                f'<path d="M{self.left} {at:.1f}H{right}"/>'
+                f'<text x="{self.left - 5}" y="{at + 4:.1f}">{escape(text)}</text>'
+            )
         middle = (TOP + bottom) / 2
-        parts.append(f'</g><text class="name" x="{(self.left + right) / 2:g}" y="{self.height - 8}">'
-                     f'{escape(self.x.name)}</text><text class="name" transform="translate(12 {middle:g})rotate(-90)">'
-                     f"{escape(self.y.name)}</text>")  # fmt: skip
+        parts.append(
+            f'</g><text class="name" x="{(self.left + right) / 2:g}" y="{self.height - 8}">'
+            f'{escape(self.x.name)}</text><text class="name" transform="translate(12 {middle:g})rotate(-90)">'
+            f"{escape(self.y.name)}</text>"
+        )
         return "".join(parts)
 
     def _path(self, path: str, kind: str, more: str = "") -> None:
@@ -240,8 +251,9 @@ class Plot:
 
     def _steps(self, x: Any, y: Any) -> list[tuple[int, int]]:
         """From 0, 0 to the first place, and from each place to the next."""
-        return list(zip(np.diff(self._across(x), prepend=0).tolist(), np.diff(self._down(y), prepend=0).tolist(),
-                        strict=True))  # fmt: skip
+        return list(
+            zip(np.diff(self._across(x), prepend=0).tolist(), np.diff(self._down(y), prepend=0).tolist(), strict=True)
+        )
 
 
 def place_names(names: Sequence[str]) -> tuple[tuple[float, str], ...]:

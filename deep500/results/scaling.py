@@ -125,13 +125,20 @@ class Scaling:
     def write(self, folder: Path) -> Path:
         """Write ``scaling.json`` into a results folder; raises ResultsError."""
         _check(self)
-        entries = [{**asdict(e), "step_seconds": to_entry(e.seconds), "efficiency": to_entry(self.efficiency(e))}
-                   for e in self.entries]  # fmt: skip
+        entries = [
+            {**asdict(e), "step_seconds": to_entry(e.seconds), "efficiency": to_entry(self.efficiency(e))}
+            for e in self.entries
+        ]
         for entry in entries:
             del entry["seconds"]
-        content = {"schema": SCALING_SCHEMA, "mode": self.mode, "quality": self.quality, "entries": entries,
-                   "base": {**asdict(self.base), "seconds": to_entry(self.base.seconds)},
-                   "bounds": [asdict(bound) for bound in self.bounds]}  # fmt: skip
+        content = {
+            "schema": SCALING_SCHEMA,
+            "mode": self.mode,
+            "quality": self.quality,
+            "entries": entries,
+            "base": {**asdict(self.base), "seconds": to_entry(self.base.seconds)},
+            "bounds": [asdict(bound) for bound in self.bounds],
+        }
         write_atomic(folder / SCALING, to_json(content) + "\n")
         return folder / SCALING
 
@@ -162,30 +169,58 @@ class Scaling:
     def claims(self) -> list[dict[str, Any]]:
         """What the table claims, for the rules: scaling with its bounds, and speedups with their base."""
         found: list[dict[str, Any]] = []
-        base = {"kind": self.base.kind, "seconds": self.base.seconds.median, "low": self.base.seconds.low,
-                "high": self.base.seconds.high}  # fmt: skip
+        base = {
+            "kind": self.base.kind,
+            "seconds": self.base.seconds.median,
+            "low": self.base.seconds.low,
+            "high": self.base.seconds.high,
+        }
         for scheme in self.schemes:
-            rows = [{"processes": e.ranks, "seconds": e.seconds.median, "global_batch": e.global_batch,
-                     "quality": e.quality, "quality_low": e.quality_low}
-                    for e in self.entries if e.scheme == scheme and e.kind == MEASURED]  # fmt: skip
+            rows = [
+                {
+                    "processes": e.ranks,
+                    "seconds": e.seconds.median,
+                    "global_batch": e.global_batch,
+                    "quality": e.quality,
+                    "quality_low": e.quality_low,
+                }
+                for e in self.entries
+                if e.scheme == scheme and e.kind == MEASURED
+            ]
             if rows:
                 amdahl = [] if self.serial_share(scheme) is None else ["amdahl"]
-                found.append({"type": "scaling", "scheme": scheme, "rows": rows, "labels": [self.mode],
-                              "bounds": ["ideal", *amdahl, *(bound.name for bound in self.bounds)]})  # fmt: skip
-        found += [{"type": "speedup", "value": self.efficiency(e).median * e.ranks, "base": base}
-                  for e in self.entries if e.ranks > self.base.ranks]  # fmt: skip
+                found.append(
+                    {
+                        "type": "scaling",
+                        "scheme": scheme,
+                        "rows": rows,
+                        "labels": [self.mode],
+                        "bounds": ["ideal", *amdahl, *(bound.name for bound in self.bounds)],
+                    }
+                )
+        found += [
+            {"type": "speedup", "value": self.efficiency(e).median * e.ranks, "base": base}
+            for e in self.entries
+            if e.ranks > self.base.ranks
+        ]
         return found
 
 
 def _check(scaling: Scaling) -> None:
     """Numbers that can be plotted and divided by, words that are known."""
     entries: Sequence[Any] = [scaling.base, *scaling.entries]
-    wrong = [f"{one.ranks} ranks, batch {one.global_batch}, {one.seconds.median} s" for one in entries
-             if one.ranks < 1 or one.global_batch < 1 or not 0 < one.seconds.median < math.inf]  # fmt: skip
+    wrong = [
+        f"{one.ranks} ranks, batch {one.global_batch}, {one.seconds.median} s"
+        for one in entries
+        if one.ranks < 1 or one.global_batch < 1 or not 0 < one.seconds.median < math.inf
+    ]
     wrong += [f"base {scaling.base.kind!r}"] if scaling.base.kind not in BASES else []
     wrong += [f"kind {entry.kind!r}" for entry in scaling.entries if entry.kind not in (MEASURED, PREDICTED)]
-    wrong += [f"bound {b.name!r}" for b in scaling.bounds if len(b.ranks) != len(b.seconds) or not b.ranks
-              or min(b.ranks) < 1 or min(b.seconds) <= 0]  # fmt: skip
+    wrong += [
+        f"bound {b.name!r}"
+        for b in scaling.bounds
+        if len(b.ranks) != len(b.seconds) or not b.ranks or min(b.ranks) < 1 or min(b.seconds) <= 0
+    ]
     if wrong:
         raise ResultsError(
             f"{SCALING}: got {'; '.join(wrong)}; expected positive ranks, batches and times, a base of "

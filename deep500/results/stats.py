@@ -26,8 +26,12 @@ MOST_FOR_NORMALITY = 5000
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
     """A plan as the manifest holds it."""
-    return {"targets": [{"q": t.q, "level": t.level, "rel": t.rel} for t in plan.targets], "alpha": plan.alpha,
-            "max_fraction": plan.max_fraction, "min_neff": plan.budget.min_neff}  # fmt: skip
+    return {
+        "targets": [{"q": t.q, "level": t.level, "rel": t.rel} for t in plan.targets],
+        "alpha": plan.alpha,
+        "max_fraction": plan.max_fraction,
+        "min_neff": plan.budget.min_neff,
+    }
 
 
 def compute(store: SampleStore, declared: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -59,14 +63,18 @@ def _series(store: SampleStore, series: str, numbers: list[int], declared: Mappi
     settled = all(part["cut"]["state"] in ("steady", "too short to tell") for part in parts)
     medians = [part["median"] for part in parts]
     return {
-        "unit": declared.get("unit", "s"), "kind": declared.get("kind", "cost"), "n": int(whole.size),
-        "total": float(whole.sum()), "launches": parts, "normality": _normality(whole),
+        "unit": declared.get("unit", "s"),
+        "kind": declared.get("kind", "cost"),
+        "n": int(whole.size),
+        "total": float(whole.sum()),
+        "launches": parts,
+        "normality": _normality(whole),
         "estimates": [_estimate(e, t, plan["min_neff"], settled) for e, t in zip(estimates, targets, strict=True)],
         "between_launches": {
             "cv": float(np.std(medians, ddof=1) / np.mean(medians)) if len(medians) > 1 and np.mean(medians) else None,
             "kruskal_p": differ,
         },
-    }  # fmt: skip
+    }
 
 
 def kept_samples(
@@ -91,8 +99,13 @@ def kept_samples(
 
 
 def _cut(steady: SteadyState) -> dict[str, Any]:
-    return {"index": steady.cut, "state": steady.state, "trend_p": steady.trend_p, "trend": steady.trend,
-            "method": "mser5"}  # fmt: skip
+    return {
+        "index": steady.cut,
+        "state": steady.state,
+        "trend_p": steady.trend_p,
+        "trend": steady.trend,
+        "method": "mser5",
+    }
 
 
 def _estimate(found: LaunchEstimate, target: Target, min_neff: float, steady: bool) -> dict[str, Any]:
@@ -100,12 +113,23 @@ def _estimate(found: LaunchEstimate, target: Target, min_neff: float, steady: bo
     trusted = estimate.n_eff >= min_neff and not found.differ if within else True  # over launches no tau is estimated
     reached = trusted and steady and estimate.precision <= target.rel
     return {
-        "q": estimate.q, "value": estimate.value, "n": estimate.n, "n_eff": estimate.n_eff, "tau": estimate.tau,
-        "launches": found.launches, "between_launch_cv": found.cv, "standing": found.standing,
-        "ci": {"level": estimate.level, "low": estimate.low, "high": estimate.high, "method": estimate.method,
-               "cluster": found.cluster},
+        "q": estimate.q,
+        "value": estimate.value,
+        "n": estimate.n,
+        "n_eff": estimate.n_eff,
+        "tau": estimate.tau,
+        "launches": found.launches,
+        "between_launch_cv": found.cv,
+        "standing": found.standing,
+        "ci": {
+            "level": estimate.level,
+            "low": estimate.low,
+            "high": estimate.high,
+            "method": estimate.method,
+            "cluster": found.cluster,
+        },
         "target": {"rel": target.rel, "achieved": estimate.precision, "reached": bool(reached)},
-    }  # fmt: skip
+    }
 
 
 def _normality(samples: np.ndarray) -> dict[str, Any] | None:
@@ -117,5 +141,9 @@ def _normality(samples: np.ndarray) -> dict[str, Any] | None:
 
     plain = shapiro(thinned)
     logs = shapiro(np.log(thinned)).pvalue if (thinned > 0).all() else None
-    return {"W": float(plain.statistic), "p": float(plain.pvalue), "log_p": None if logs is None else float(logs),
-            "skew": float(skew(thinned))}  # fmt: skip
+    return {
+        "W": float(plain.statistic),
+        "p": float(plain.pvalue),
+        "log_p": None if logs is None else float(logs),
+        "skew": float(skew(thinned)),
+    }

@@ -118,9 +118,19 @@ def judge(
     reason = "not measured" if verdict == FAILED and value is None else reason
     details = [dict(note.details) for note in notes]
     return MetricResult(
-        metric.name, metric.unit, metric.direction, target, list(values), value, combined.low, combined.high, verdict,
-        reason, remark, details if any(details) else [],
-    )  # fmt: skip
+        metric.name,
+        metric.unit,
+        metric.direction,
+        target,
+        list(values),
+        value,
+        combined.low,
+        combined.high,
+        verdict,
+        reason,
+        remark,
+        details if any(details) else [],
+    )
 
 
 def overall(metrics: Sequence[MetricResult]) -> str:

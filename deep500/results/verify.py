@@ -41,9 +41,11 @@ def _files(path: Path) -> list[str]:
 
 def _digest(path: Path) -> str:
     with writing(path), path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else hashlib.sha256(
-            file.read()
-        ).hexdigest()  # fmt: skip
+        return (
+            hashlib.file_digest(file, "sha256").hexdigest()
+            if hasattr(hashlib, "file_digest")
+            else hashlib.sha256(file.read()).hexdigest()
+        )
 
 
 def verify(path: Path) -> list[str]:

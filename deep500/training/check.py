@@ -15,9 +15,16 @@ from deep500.training.trainer import Trainer
 
 
 def check_training(  # the order of the original
-    executor: GraphExecutor, train: Any, validation: Any, optimizer: Optimizer, epochs: int, batch_size: int,
-    network_output: str | None = None, metrics: Sequence[Metric] | None = None, events: Iterable[Event] = (),
-) -> list[float | None]:  # fmt: skip
+    executor: GraphExecutor,
+    train: Any,
+    validation: Any,
+    optimizer: Optimizer,
+    epochs: int,
+    batch_size: int,
+    network_output: str | None = None,
+    metrics: Sequence[Metric] | None = None,
+    events: Iterable[Event] = (),
+) -> list[float | None]:
     """Train for some epochs and return what the metrics measured, in their order.
 
     Args:

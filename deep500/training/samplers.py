@@ -41,9 +41,13 @@ class Sampler(abc.ABC):
     """
 
     def __init__(
-        self, dataset: Dataset, batch_size: int, seed: int = 0, drop_last_batch: bool = True,
+        self,
+        dataset: Dataset,
+        batch_size: int,
+        seed: int = 0,
+        drop_last_batch: bool = True,
         transformations: Sequence[Transformation] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.dataset = dataset
         self.seed = checked_integer("seed", seed, 0)
         self.drop_last_batch = drop_last_batch
@@ -145,9 +149,12 @@ class Sampler(abc.ABC):
     def state(self) -> dict[str, int]:
         """Where the consumer is, as numbers that fit into JSON: the next batch would be (epoch, position)."""
         return {
-            "epoch": self.epoch, "position": self._position, "seed": self.seed, "batch_size": self.batch_size,
+            "epoch": self.epoch,
+            "position": self._position,
+            "seed": self.seed,
+            "batch_size": self.batch_size,
             "samples": len(self.dataset),
-        }  # fmt: skip
+        }
 
     def resume(self, state: dict[str, int]) -> None:
         """Go to where :meth:`state` was taken: the next iteration yields what would have come next.
@@ -206,9 +213,13 @@ class OrderedSampler(Sampler):
     """From the first sample to the last, the same in every epoch; keeps the last, smaller batch by default."""
 
     def __init__(
-        self, dataset: Dataset, batch_size: int, seed: int = 0, drop_last_batch: bool = False,
+        self,
+        dataset: Dataset,
+        batch_size: int,
+        seed: int = 0,
+        drop_last_batch: bool = False,
         transformations: Sequence[Transformation] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(dataset, batch_size, seed, drop_last_batch, transformations)
 
     def order(self, epoch: int) -> np.ndarray:
@@ -242,10 +253,17 @@ class ChoiceSampler(Sampler):
     """
 
     def __init__(
-        self, dataset: Dataset, batch_size: int, seed: int = 0, drop_last_batch: bool = True,
-        transformations: Sequence[Transformation] | None = None, *, replacement: bool = True,
-        num_batches: int | None = None, distribution: Sequence[float] | np.ndarray | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        dataset: Dataset,
+        batch_size: int,
+        seed: int = 0,
+        drop_last_batch: bool = True,
+        transformations: Sequence[Transformation] | None = None,
+        *,
+        replacement: bool = True,
+        num_batches: int | None = None,
+        distribution: Sequence[float] | np.ndarray | None = None,
+    ) -> None:
         super().__init__(dataset, batch_size, seed, drop_last_batch, transformations)
         self.replacement = replacement
         count = None if num_batches is None else checked_integer("num_batches", num_batches, 1)
@@ -288,10 +306,17 @@ class BucketSampler(Sampler):
     """
 
     def __init__(
-        self, dataset: Dataset, batch_size: int, seed: int = 0, drop_last_batch: bool = True,
-        transformations: Sequence[Transformation] | None = None, *, seq_lengths: Sequence[int] | np.ndarray,
-        num_buckets: int = 30, max_length: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        dataset: Dataset,
+        batch_size: int,
+        seed: int = 0,
+        drop_last_batch: bool = True,
+        transformations: Sequence[Transformation] | None = None,
+        *,
+        seq_lengths: Sequence[int] | np.ndarray,
+        num_buckets: int = 30,
+        max_length: int | None = None,
+    ) -> None:
         super().__init__(dataset, batch_size, seed, drop_last_batch, transformations)
         lengths = np.asarray(seq_lengths)
         if lengths.shape != (len(dataset),):

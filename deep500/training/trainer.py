@@ -49,10 +49,18 @@ class Trainer:
     """
 
     def __init__(
-        self, train_sampler: Sampler | Prefetch, validation_sampler: Sampler | Prefetch | None, executor: GraphExecutor,
-        optimizer: Optimizer, network_output: str | None = None, loss: str = "loss", label: str = "label",
-        *, validate_first: bool = False, seed: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        train_sampler: Sampler | Prefetch,
+        validation_sampler: Sampler | Prefetch | None,
+        executor: GraphExecutor,
+        optimizer: Optimizer,
+        network_output: str | None = None,
+        loss: str = "loss",
+        label: str = "label",
+        *,
+        validate_first: bool = False,
+        seed: int = 0,
+    ) -> None:
         outputs = executor.network.outputs
         self.network_output = (
             next((o for o in outputs if o != loss), None) if network_output is None else network_output
@@ -195,10 +203,12 @@ class Trainer:
         """
         network = {f"network/{name}": array for name, array in self.executor.network.state().items()}
         optimizer = {f"optimizer/{name}": array for name, array in self.optimizer.state_dict().items()}
+        # fmt: off
         values = {
             "epoch": self.epoch, "step": self.step, "seed": self.seed, "sampler": self.train_sampler.state(),
             "hyperparameters": self.optimizer.get_parameters(), "statistics": self.statistics.to_dict(),
-        }  # fmt: skip
+        }
+        # fmt: on
         return {"arrays": {**network, **optimizer}, "values": values}
 
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -50,11 +50,13 @@ def run_group(group: Group, env: dict[str, Any], context: Context, inside: Insid
     """
     region = _Region(group, env, context, inside, parameters)
     traced = {name: env[name] for name in group.reads if not is_known(env[name])}
+    # fmt: off
     rest = {
         "key": None if context.key is None else jax.random.key_data(context.key),
         "state": dict(context.state), "updates": dict(context.updates), "kept": dict(context.kept),
         "never": context.never,
-    }  # fmt: skip
+    }
+    # fmt: on
     found, updates, kept = region.function()(traced, rest)
     env.update(found)
     env.update(region.known)
@@ -80,9 +82,15 @@ class _Region:
         """What the region hands on, its new statistics, and what its custom operators returned."""
         key = None if rest["key"] is None else jax.random.wrap_key_data(rest["key"])
         context = replace(
-            self.context, key=key, state=rest["state"], updates=dict(rest["updates"]), kept=dict(rest["kept"]),
-            never=rest["never"], draws=self.first, keeping=True,
-        )  # fmt: skip
+            self.context,
+            key=key,
+            state=rest["state"],
+            updates=dict(rest["updates"]),
+            kept=dict(rest["kept"]),
+            never=rest["never"],
+            draws=self.first,
+            keeping=True,
+        )
         env = {**self.given, **traced}
         self.inside(env, context)
         self.draws = context.draws

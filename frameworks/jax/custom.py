@@ -17,14 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.errors import Deep500Error, InputError, UnsupportedOperator
-from deep500.frameworks.jax.custom_routes import (
-    Route,
-    Specs,
-    is_differentiable,
-    no_gradient,
-    route_of,
-    settle,
-)
+from deep500.frameworks.jax.custom_routes import Route, Specs, is_differentiable, no_gradient, route_of, settle
 from deep500.frameworks.jax.dtypes import DTYPES
 from deep500.frameworks.jax.native_op import NativeOp
 from deep500.networks.custom import named, operator_of
@@ -230,16 +223,18 @@ def _whole(gradient: Any, output: Any) -> Any:
 
 
 def call_node(
-    node: Node, arrays: Sequence[Any], descriptors: Mapping[str, TensorDescriptor],
-    earlier: Sequence[Any] | None = None,
-) -> tuple[Any, ...]:  # fmt: skip
+    node: Node, arrays: Sequence[Any], descriptors: Mapping[str, TensorDescriptor], earlier: Sequence[Any] | None = None
+) -> tuple[Any, ...]:
     """All outputs of a network's custom node; the operator does not run again where those of an earlier call are given.
 
     Raises:
         Deep500Error: naming the node.
     """
-    known = {n: d if (d := descriptors.get(n)) is not None and d.dtype else desc_from_tensor(x)
-             for n, x in zip(node.inputs, arrays, strict=True) if n}  # fmt: skip
+    known = {
+        n: d if (d := descriptors.get(n)) is not None and d.dtype else desc_from_tensor(x)
+        for n, x in zip(node.inputs, arrays, strict=True)
+        if n
+    }
     function = custom_op(operator_of(node, known))
     try:
         return function.all(arrays) if earlier is None else function.resume(arrays, earlier)

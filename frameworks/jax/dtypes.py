@@ -23,11 +23,13 @@ jax.config.update("jax_enable_x64", True)
 enable_x64: Any = getattr(jax if hasattr(jax, "enable_x64") else jax.experimental, "enable_x64")  # noqa: B009
 """The switch for a while, ``with enable_x64(False)``. Older versions of JAX (as on Python 3.10) keep it elsewhere."""
 
+# fmt: off
 DTYPES = frozenset({
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
     "bfloat16", "complex64", "complex128", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
     "int4", "uint4",
-})  # fmt: skip
+})
+# fmt: on
 """NumPy's names of the dtypes that JAX can hold."""
 
 

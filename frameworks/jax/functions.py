@@ -55,9 +55,10 @@ class Compiled:
         self.state = [n for n in statistics_of(network, network.nodes) if n in program.attributes]
         trainable = [n for n in network.trainable() if n in program.attributes]
         self.constants = {
-            n: np.asarray(executor.tensors[n]) for n in program.attributes
+            n: np.asarray(executor.tensors[n])
+            for n in program.attributes
             if n not in trainable and n not in self.state and self._is_constant(n, executor)
-        }  # fmt: skip
+        }
         self.trained = trainable if training else []
         zeros = [n for n in network.trainable() if n not in trainable] if training else []
         self.unreached = {n: jnp.zeros_like(executor.tensors[n]) for n in zeros}  # their gradients

@@ -37,10 +37,18 @@ def cross_entropy(logits: Any, labels: Any) -> Any:
 
 
 def from_native(
-    function: Callable[..., Any], parameters: Any, example_inputs: Any, *,
-    loss: Callable[[Any, Any], Any] | None = None, input_names: Sequence[str] = ("input",), label_name: str = "label",
-    output_name: str = "output", device: Device | str | None = None, strict: bool = False, seed: int = 0,
-) -> NativeExecutor:  # fmt: skip
+    function: Callable[..., Any],
+    parameters: Any,
+    example_inputs: Any,
+    *,
+    loss: Callable[[Any, Any], Any] | None = None,
+    input_names: Sequence[str] = ("input",),
+    label_name: str = "label",
+    output_name: str = "output",
+    device: Device | str | None = None,
+    strict: bool = False,
+    seed: int = 0,
+) -> NativeExecutor:
     """An executor around a function of the user's own.
 
     Args:
@@ -100,10 +108,17 @@ class NativeExecutor(Executor):
     network: NativeNetwork
 
     def __init__(
-        self, function: Callable[..., Any], parameters: Any, examples: Mapping[str, Any],
-        loss: Callable[[Any, Any], Any] | None, label_name: str, output_name: str, device: Device | str | None,
-        strict: bool, seed: int,
-    ) -> None:  # fmt: skip
+        self,
+        function: Callable[..., Any],
+        parameters: Any,
+        examples: Mapping[str, Any],
+        loss: Callable[[Any, Any], Any] | None,
+        label_name: str,
+        output_name: str,
+        device: Device | str | None,
+        strict: bool,
+        seed: int,
+    ) -> None:
         self._prepare(device, strict, seed)
         leaves, self._tree = jax.tree_util.tree_flatten_with_path(parameters)
         self._names = ["/".join(map(_key_name, path)) for path, _ in leaves]

@@ -157,11 +157,26 @@ class MomentumOptimizer(NativeOptimizer):
     nesterov: bool
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.01, momentum: float = 0.9,
-        dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(executor, loss, lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
-                         nesterov=nesterov, **options)  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 0.01,
+        momentum: float = 0.9,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            executor,
+            loss,
+            lr=lr,
+            momentum=momentum,
+            dampening=dampening,
+            weight_decay=weight_decay,
+            nesterov=nesterov,
+            **options,
+        )
         if self.nesterov and (self.momentum <= 0 or self.dampening != 0):
             raise InputError(
                 f"got nesterov=True with momentum={momentum!r}, dampening={dampening!r}; expected momentum > 0 and "
@@ -194,9 +209,15 @@ class AdamOptimizer(NativeOptimizer):
     weight_decay: float
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8, weight_decay: float = 0.0, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        **options: Any,
+    ) -> None:
         super().__init__(executor, loss, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **options)
 
     def slots(self) -> dict[str, float]:
@@ -217,9 +238,15 @@ class AdamWOptimizer(AdamOptimizer):
     coupled = False
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8, weight_decay: float = 1e-2, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        **options: Any,
+    ) -> None:
         super().__init__(executor, loss, lr, betas, eps, weight_decay, **options)
 
     def rule(self, h: Mapping[str, Any], t: Any, params: Tree, grads: Tree, slots: Slots) -> tuple[Tree, Slots]:
@@ -239,11 +266,26 @@ class AdaGradOptimizer(NativeOptimizer):
     eps: float
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-2, lr_decay: float = 0.0,
-        weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10, **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(executor, loss, lr=lr, lr_decay=lr_decay, weight_decay=weight_decay,
-                         initial_accumulator_value=initial_accumulator_value, eps=eps, **options)  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            executor,
+            loss,
+            lr=lr,
+            lr_decay=lr_decay,
+            weight_decay=weight_decay,
+            initial_accumulator_value=initial_accumulator_value,
+            eps=eps,
+            **options,
+        )
 
     def slots(self) -> dict[str, float]:
         return {"sum": self.initial_accumulator_value}
@@ -267,11 +309,28 @@ class RMSPropOptimizer(NativeOptimizer):
     centered: bool
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
-        weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(executor, loss, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum,
-                         centered=centered, **options)  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            executor,
+            loss,
+            lr=lr,
+            alpha=alpha,
+            eps=eps,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            centered=centered,
+            **options,
+        )
 
     def slots(self) -> dict[str, float]:
         names = {"square_avg": True, "grad_avg": self.centered, "momentum_buffer": bool(self.momentum)}

@@ -17,7 +17,9 @@ from deep500.frameworks.onnxruntime.optimizers import (
     RMSPropOptimizer,
 )
 
+# fmt: off
 __all__ = [
     "AcceleGradOptimizer", "AdaGradOptimizer", "AdamOptimizer", "AdamWOptimizer", "Executor", "GradientDescent",
     "MomentumOptimizer", "NativeExecutor", "RMSPropOptimizer", "custom_op", "from_model", "from_native", "from_onnx",
-]  # fmt: skip
+]
+# fmt: on

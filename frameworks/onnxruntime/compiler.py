@@ -51,9 +51,13 @@ _ROUNDS = 12  # expansions may need expansions
 
 
 def compile_session(
-    network: Network, outputs: Sequence[str], variables: Collection[str], settings: ort.SessionOptions,
-    providers: Sequence[Any], seed: int,
-) -> ort.InferenceSession:  # fmt: skip
+    network: Network,
+    outputs: Sequence[str],
+    variables: Collection[str],
+    settings: ort.SessionOptions,
+    providers: Sequence[Any],
+    seed: int,
+) -> ort.InferenceSession:
     """A session that computes ``outputs``.
 
     Args:

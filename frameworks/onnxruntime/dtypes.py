@@ -15,10 +15,12 @@ from onnx import numpy_helper
 
 from deep500.tensors import dtype_to_onnx
 
+# fmt: off
 _PLAIN = (
     "bool", "string", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float",
     "double",
-)  # fmt: skip
+)
+# fmt: on
 _TYPES = frozenset(f"tensor({name})" for name in _PLAIN)
 
 

@@ -88,8 +88,14 @@ class OrtNetwork(BoundNetwork):
 class Training:
     """A compiled training run."""
 
-    def __init__(self, program: Program | Segments, check: InputCheck, returned: list[str], gradients: list[str],
-                 updates: dict[str, str]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        program: Program | Segments,
+        check: InputCheck,
+        returned: list[str],
+        gradients: list[str],
+        updates: dict[str, str],
+    ) -> None:
         self.program, self.check, self.returned, self.gradients = program, check, returned, gradients
         self.updates = updates  # running statistic -> the value that replaces it
 
@@ -120,8 +126,15 @@ class Executor(GraphExecutor):
     backend = "onnxruntime"
     network: OrtNetwork
 
-    def __init__(self, network: Network, device: Device | str | None = None, strict: bool = False,
-                 threads: int | None = None, seed: int = 0, optimization: str = "all") -> None:  # fmt: skip
+    def __init__(
+        self,
+        network: Network,
+        device: Device | str | None = None,
+        strict: bool = False,
+        threads: int | None = None,
+        seed: int = 0,
+        optimization: str = "all",
+    ) -> None:
         gpu = "CUDAExecutionProvider" in ort.get_available_providers()
         super().__init__(fall_back(to_device(device), 1 if gpu else 0, strict))
         cuda = ("CUDAExecutionProvider", {"device_id": self.device.index})
@@ -223,8 +236,13 @@ class Executor(GraphExecutor):
     def _forget_training(self) -> None:
         self._trainings.clear()
 
-    def _compile(self, network: Network, outputs: Sequence[str], variables: Sequence[str],
-                 settings: ort.SessionOptions | None = None) -> Program | Segments:  # fmt: skip
+    def _compile(
+        self,
+        network: Network,
+        outputs: Sequence[str],
+        variables: Sequence[str],
+        settings: ort.SessionOptions | None = None,
+    ) -> Program | Segments:
         live = self.network._parameters
         return make_program(network, outputs, variables, live, settings or self.settings, self.providers, self.seed)
 
@@ -236,6 +254,9 @@ class Executor(GraphExecutor):
 def _statistics(network: Network) -> list[str]:
     """Parameters that training replaces although they are not trained: running means and variances."""
     return [
-        name for node in network.nodes if node.op_type == "BatchNormalization" and not node.domain
-        for name in node.inputs[3:5] if name in network.parameters
-    ]  # fmt: skip
+        name
+        for node in network.nodes
+        if node.op_type == "BatchNormalization" and not node.domain
+        for name in node.inputs[3:5]
+        if name in network.parameters
+    ]

@@ -25,9 +25,16 @@ class Program:
         is_random: whether runs draw random numbers.
     """
 
-    def __init__(self, network: Network, outputs: Sequence[str], variables: Sequence[str],
-                 live: Mapping[str, Parameter], settings: ort.SessionOptions, providers: Sequence[Any],
-                 seed: int) -> None:  # fmt: skip
+    def __init__(
+        self,
+        network: Network,
+        outputs: Sequence[str],
+        variables: Sequence[str],
+        live: Mapping[str, Parameter],
+        settings: ort.SessionOptions,
+        providers: Sequence[Any],
+        seed: int,
+    ) -> None:
         self.outputs = tuple(dict.fromkeys(outputs))
         self._parameters = live
         self._computed = [n for n in dict.fromkeys(outputs) if network.producer(n) is not None]

@@ -41,9 +41,16 @@ class Segments:
         programs: the sessions, in order.
     """
 
-    def __init__(self, network: Network, outputs: Sequence[str], variables: Sequence[str],
-                 live: Mapping[str, Parameter], settings: ort.SessionOptions, providers: Sequence[Any],
-                 seed: int) -> None:  # fmt: skip
+    def __init__(
+        self,
+        network: Network,
+        outputs: Sequence[str],
+        variables: Sequence[str],
+        live: Mapping[str, Parameter],
+        settings: ort.SessionOptions,
+        providers: Sequence[Any],
+        seed: int,
+    ) -> None:
         self.outputs = tuple(dict.fromkeys(outputs))
         nodes = needed(network, self.outputs)
         _check(nodes)
@@ -81,9 +88,14 @@ class Segments:
 
 
 def make_program(
-    network: Network, outputs: Sequence[str], variables: Sequence[str], live: Mapping[str, Parameter],
-    settings: ort.SessionOptions, providers: Sequence[Any], seed: int,
-) -> Program | Segments:  # fmt: skip
+    network: Network,
+    outputs: Sequence[str],
+    variables: Sequence[str],
+    live: Mapping[str, Parameter],
+    settings: ort.SessionOptions,
+    providers: Sequence[Any],
+    seed: int,
+) -> Program | Segments:
     """One session if it can be, else several with the custom operators between them."""
     custom = any(is_custom(node) for node in every_node(needed(network, outputs)))
     kind = Segments if custom else Program
@@ -113,9 +125,10 @@ def split(nodes: Sequence[Node]) -> list[list[Node]]:
 def consecutive(nodes: Sequence[Node]) -> list[list[Node]]:
     """Nodes in groups as :func:`split`, but in the order given: what is to run late does not run early."""
     return [
-        part for custom, group in groupby(nodes, key=is_custom)
+        part
+        for custom, group in groupby(nodes, key=is_custom)
         for part in ([[node] for node in group] if custom else [list(group)])
-    ]  # fmt: skip
+    ]
 
 
 class _Operator:

@@ -24,9 +24,13 @@ from deep500.networks.protos import domains_of, ir_version_for
 OLDEST = 21
 """The oldest opset that is tried."""
 BUILD_ERRORS = (
-    errors.NotImplemented, errors.InvalidGraph, errors.Fail, errors.InvalidArgument, errors.RuntimeException,
+    errors.NotImplemented,
+    errors.InvalidGraph,
+    errors.Fail,
+    errors.InvalidArgument,
+    errors.RuntimeException,
     errors.InvalidProtobuf,
-)  # fmt: skip
+)
 """What ONNX Runtime raises for a model that it cannot run."""
 _INDEX = ("out of data bounds", "out of bounds", "out of range", "indices", "index")
 
@@ -137,9 +141,10 @@ def _own(node: Node) -> tuple[str, ...]:
     """Attributes that differ from their defaults."""
     bare = Node(node.op_type, node.inputs, node.outputs, node.name, node.domain)
     return tuple(
-        name for name, value in node.attributes.items()
+        name
+        for name, value in node.attributes.items()
         if not isinstance(value, (int, float, str)) or bare.attribute(name) != value
-    )  # fmt: skip
+    )
 
 
 @cache

@@ -31,8 +31,26 @@ TARGET = Target("pytorch", OPS, DTYPES)
 _SMALL = 256  # constants up to this many elements may be written into the code, or live on the processor
 _HOST_SOURCES = frozenset({"Shape", "Size", "ConstantOfShape", "Range", "RandomNormal", "RandomUniform"})
 _WIDE = {"uint16", "uint32", "uint64"}  # torch can store and move these, not compute with them
-_MOVES = frozenset({"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Cast", "BitCast",
-                    "Shape", "Size", "Concat", "Split", "QuantizeLinear", "DequantizeLinear", "CastLike"})  # fmt: skip
+_MOVES = frozenset(
+    {
+        "Identity",
+        "Reshape",
+        "Transpose",
+        "Squeeze",
+        "Unsqueeze",
+        "Flatten",
+        "Expand",
+        "Cast",
+        "BitCast",
+        "Shape",
+        "Size",
+        "Concat",
+        "Split",
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "CastLike",
+    }
+)
 
 
 class NetworkModule(fx.GraphModule):

@@ -157,8 +157,9 @@ class TorchDistributed(Communicator):
         calls = [
             dist.P2POp(call, _message(array), peer, group=self._host, tag=_EXCHANGE)
             for call, arrays in ((dist.irecv, incoming), (dist.isend, outgoing))
-            for peer, array in arrays.items() if peer != self.rank
-        ]  # fmt: skip
+            for peer, array in arrays.items()
+            if peer != self.rank
+        ]
         if calls:
             with _failures("exchange"):
                 for work in dist.batch_isend_irecv(calls):

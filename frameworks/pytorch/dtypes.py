@@ -11,12 +11,33 @@ from deep500.errors import InputError, nearest
 from deep500.tensors import dtype_from_onnx, numpy_dtype
 
 DTYPES: dict[str, torch.dtype] = {
-    **{name: getattr(torch, name) for name in (
-        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-        "float16", "float32", "float64", "bfloat16", "complex64", "complex128",
-        "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
-    ) if hasattr(torch, name)},
-}  # fmt: skip
+    **{
+        name: getattr(torch, name)
+        for name in (
+            "bool",
+            "int8",
+            "int16",
+            "int32",
+            "int64",
+            "uint8",
+            "uint16",
+            "uint32",
+            "uint64",
+            "float16",
+            "float32",
+            "float64",
+            "bfloat16",
+            "complex64",
+            "complex128",
+            "float8_e4m3fn",
+            "float8_e4m3fnuz",
+            "float8_e5m2",
+            "float8_e5m2fnuz",
+            "float8_e8m0fnu",
+        )
+        if hasattr(torch, name)
+    }
+}
 """torch's dtype for each of NumPy's names that it has."""
 
 NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}

@@ -30,9 +30,12 @@ RECOMPUTE = ("checkpoint", "explicit")
 
 
 def from_model(
-    network: Network, device: Device | str | None = None, compile: bool = False, strict: bool = False,
+    network: Network,
+    device: Device | str | None = None,
+    compile: bool = False,
+    strict: bool = False,
     recompute: str = "checkpoint",
-) -> Executor:  # fmt: skip
+) -> Executor:
     """An executor for a network.
 
     Args:
@@ -87,9 +90,13 @@ class Executor(GraphExecutor):
     network: TorchNetwork
 
     def __init__(
-        self, network: Network, device: Device | str | None = None, compile: bool = False, strict: bool = False,
+        self,
+        network: Network,
+        device: Device | str | None = None,
+        compile: bool = False,
+        strict: bool = False,
         recompute: str = "checkpoint",
-    ) -> None:  # fmt: skip
+    ) -> None:
         if recompute not in RECOMPUTE:
             raise InputError(
                 f"got recompute={recompute!r}; expected one of {RECOMPUTE}: {nearest(recompute, RECOMPUTE)}"

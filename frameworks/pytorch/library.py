@@ -61,17 +61,20 @@ class Library:
         return getattr(torch.ops.deep500, name).default
 
     def _define_backward(self, name: str) -> Any:
-        def backward(grads: list[torch.Tensor], inputs: list[torch.Tensor], outputs: list[torch.Tensor],
-                     wanted: list[bool]) -> list[torch.Tensor]:  # fmt: skip
+        def backward(
+            grads: list[torch.Tensor], inputs: list[torch.Tensor], outputs: list[torch.Tensor], wanted: list[bool]
+        ) -> list[torch.Tensor]:
             if common_device(self.op, [*grads, *inputs, *outputs]) is None:
                 return self.run_backward(grads, inputs, outputs, wanted)
             results = [desc_from_tensor(x) for x in inputs]
             return launch(self.op, "backward", inputs, [grads, inputs, outputs], results, wanted)
 
         defined = torch.library.custom_op(
-            f"deep500::{name}", backward, mutates_args=(),
+            f"deep500::{name}",
+            backward,
+            mutates_args=(),
             schema="(Tensor[] grads, Tensor[] inputs, Tensor[] outputs, bool[] wanted) -> Tensor[]",
-        )  # fmt: skip
+        )
         defined.register_fake(
             lambda grads, inputs, outputs, wanted: [
                 torch.empty_like(x, memory_format=torch.contiguous_format)

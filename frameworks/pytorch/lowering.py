@@ -35,8 +35,9 @@ def conv(call: Call) -> fx.Node | None:
     window, rank = _window(call), call.rank(0)
     if window is None or rank is None or len(window[0]) != rank - 2:
         return None
-    return call.emit(windows.CONV[rank - 2], call.input(0), call.input(1), call.input(2), *window,
-                     call.attributes.get("group", 1))  # fmt: skip
+    return call.emit(
+        windows.CONV[rank - 2], call.input(0), call.input(1), call.input(2), *window, call.attributes.get("group", 1)
+    )
 
 
 def max_pool(call: Call) -> fx.Node | None:
@@ -107,8 +108,10 @@ def reshape(call: Call) -> fx.Node | None:
 def batch_norm(call: Call) -> fx.Node | None:
     """Running statistics that the module owns follow the mode; those that are computed follow ONNX to the letter."""
     node, program = call.node, call.writer.program
-    owned = all(name in program.attributes and not isinstance(call.writer.tensors[name], torch.nn.Parameter)
-                for name in node.inputs[3:5])  # fmt: skip
+    owned = all(
+        name in program.attributes and not isinstance(call.writer.tensors[name], torch.nn.Parameter)
+        for name in node.inputs[3:5]
+    )
     if call.attributes["training_mode"] or not owned:
         return None
     if len({call.descriptor(i).dtype for i in range(5)}) != 1:

@@ -25,10 +25,16 @@ DOMAIN = "deep500.pytorch"
 
 
 def from_native(
-    module: torch.nn.Module, example_inputs: Any, *, loss: Callable[[Any, Any], torch.Tensor] | None = None,
-    input_names: Sequence[str] = ("input",), label_name: str = "label", output_name: str = "output",
-    device: Device | str | None = None, strict: bool = False,
-) -> NativeExecutor:  # fmt: skip
+    module: torch.nn.Module,
+    example_inputs: Any,
+    *,
+    loss: Callable[[Any, Any], torch.Tensor] | None = None,
+    input_names: Sequence[str] = ("input",),
+    label_name: str = "label",
+    output_name: str = "output",
+    device: Device | str | None = None,
+    strict: bool = False,
+) -> NativeExecutor:
     """An executor around a module of the user's own; network names are those of ``named_parameters`` and buffers.
 
     Args:
@@ -89,10 +95,15 @@ class NativeExecutor(Executor):
     network: NativeNetwork
 
     def __init__(
-        self, module: torch.nn.Module, examples: dict[str, torch.Tensor],
-        loss: Callable[[Any, Any], torch.Tensor] | None, label_name: str, output_name: str,
-        device: Device | str | None, strict: bool,
-    ) -> None:  # fmt: skip
+        self,
+        module: torch.nn.Module,
+        examples: dict[str, torch.Tensor],
+        loss: Callable[[Any, Any], torch.Tensor] | None,
+        label_name: str,
+        output_name: str,
+        device: Device | str | None,
+        strict: bool,
+    ) -> None:
         self._native, self._loss = module, loss or torch.nn.functional.cross_entropy
         self._names = (*examples, label_name)
         self._prepare(device, False, strict)

@@ -114,31 +114,22 @@ class GradientDescent(NativeOptimizer):
     """``torch.optim.SGD`` without momentum, with the arguments and the rule of
     :class:`deep500.training.optimizers.GradientDescent`."""
 
-    hyperparameters = (
-        "lr",
-        "weight_decay",
-    )
+    hyperparameters = ("lr", "weight_decay")
     kind = torch.optim.SGD
     lr: float
     weight_decay: float
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.1, weight_decay: float = 0.0, **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(executor, loss, lr=lr, weight_decay=weight_decay, **options)  # fmt: skip
+        self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.1, weight_decay: float = 0.0, **options: Any
+    ) -> None:
+        super().__init__(executor, loss, lr=lr, weight_decay=weight_decay, **options)
 
 
 class MomentumOptimizer(NativeOptimizer):
     """``torch.optim.SGD``, with the arguments and the rule of
     :class:`deep500.training.optimizers.MomentumOptimizer`."""
 
-    hyperparameters = (
-        "lr",
-        "momentum",
-        "dampening",
-        "weight_decay",
-        "nesterov",
-    )
+    hyperparameters = ("lr", "momentum", "dampening", "weight_decay", "nesterov")
     kind = torch.optim.SGD
     lr: float
     momentum: float
@@ -147,9 +138,16 @@ class MomentumOptimizer(NativeOptimizer):
     nesterov: bool
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.01, momentum: float = 0.9,
-        dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 0.01,
+        momentum: float = 0.9,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        **options: Any,
+    ) -> None:
         if nesterov and (momentum <= 0 or dampening != 0):
             raise InputError(
                 f"got nesterov=True with momentum={momentum!r}, dampening={dampening!r}; expected momentum > 0 and "
@@ -171,12 +169,7 @@ class AdamOptimizer(NativeOptimizer):
     """``torch.optim.Adam``, with the arguments and the rule of
     :class:`deep500.training.optimizers.AdamOptimizer`."""
 
-    hyperparameters = (
-        "lr",
-        "betas",
-        "eps",
-        "weight_decay",
-    )
+    hyperparameters = ("lr", "betas", "eps", "weight_decay")
     kind = torch.optim.Adam
     lr: float
     betas: tuple[float, float]
@@ -184,22 +177,23 @@ class AdamOptimizer(NativeOptimizer):
     weight_decay: float
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8, weight_decay: float = 0.0, **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(executor, loss, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **options)  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(executor, loss, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **options)
 
 
 class AdamWOptimizer(NativeOptimizer):
     """``torch.optim.AdamW``, with the arguments and the rule of
     :class:`deep500.training.optimizers.AdamWOptimizer`."""
 
-    hyperparameters = (
-        "lr",
-        "betas",
-        "eps",
-        "weight_decay",
-    )
+    hyperparameters = ("lr", "betas", "eps", "weight_decay")
     kind = torch.optim.AdamW
     lr: float
     betas: tuple[float, float]
@@ -207,23 +201,23 @@ class AdamWOptimizer(NativeOptimizer):
     weight_decay: float
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8, weight_decay: float = 1e-2, **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(executor, loss, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **options)  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        **options: Any,
+    ) -> None:
+        super().__init__(executor, loss, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **options)
 
 
 class AdaGradOptimizer(NativeOptimizer):
     """``torch.optim.Adagrad``, with the arguments and the rule of
     :class:`deep500.training.optimizers.AdaGradOptimizer`."""
 
-    hyperparameters = (
-        "lr",
-        "lr_decay",
-        "weight_decay",
-        "initial_accumulator_value",
-        "eps",
-    )
+    hyperparameters = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
     kind = torch.optim.Adagrad
     lr: float
     lr_decay: float
@@ -232,9 +226,16 @@ class AdaGradOptimizer(NativeOptimizer):
     eps: float
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-2, lr_decay: float = 0.0,
-        weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        **options: Any,
+    ) -> None:
         super().__init__(
             executor,
             loss,
@@ -251,14 +252,7 @@ class RMSPropOptimizer(NativeOptimizer):
     """``torch.optim.RMSprop``, with the arguments and the rule of
     :class:`deep500.training.optimizers.RMSPropOptimizer`."""
 
-    hyperparameters = (
-        "lr",
-        "alpha",
-        "eps",
-        "weight_decay",
-        "momentum",
-        "centered",
-    )
+    hyperparameters = ("lr", "alpha", "eps", "weight_decay", "momentum", "centered")
     kind = torch.optim.RMSprop
     options: ClassVar[dict[str, Any]] = {"foreach": True}
     lr: float
@@ -269,9 +263,17 @@ class RMSPropOptimizer(NativeOptimizer):
     centered: bool
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
-        weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        **options: Any,
+    ) -> None:
         super().__init__(
             executor,
             loss,

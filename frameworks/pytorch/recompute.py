@@ -56,9 +56,12 @@ class Again(torch.nn.Module):
     def forward(self, *args: Any) -> Any:
         """What the body returns."""
         return checkpoint(
-            self.body, *args, use_reentrant=False, preserve_rng_state=self.random,
+            self.body,
+            *args,
+            use_reentrant=False,
+            preserve_rng_state=self.random,
             context_fn=lambda: (nullcontext(), running_again()),
-        )  # fmt: skip
+        )
 
 
 def checkpointed(module: NetworkModule, cutter: Cutter) -> NetworkModule:

@@ -31,11 +31,28 @@ SOURCE = Path(__file__).with_name("shortcut.cpp")
 MOST = 16  # arguments or results, as in shortcut.cpp
 CAPACITY = 256  # combinations of shapes that are remembered; then it begins anew
 
-_PYTHON = ("PyLong_AsVoidPtr", "PyObject_Type", "Py_DecRef", "Py_IncRef", "PyObject_GetAttr", "PyObject_Vectorcall",
-           "PyObject_VectorcallMethod", "PyObject_IsTrue", "PyTuple_New", "PyTuple_SetItem", "PyTuple_GetItem",
-           "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread")  # fmt: skip
-_TORCH = ("aoti_torch_grad_mode_is_enabled", "aoti_torch_empty_strided", "aoti_torch_get_data_ptr",
-          "aoti_torch_delete_tensor_object")  # fmt: skip
+_PYTHON = (
+    "PyLong_AsVoidPtr",
+    "PyObject_Type",
+    "Py_DecRef",
+    "Py_IncRef",
+    "PyObject_GetAttr",
+    "PyObject_Vectorcall",
+    "PyObject_VectorcallMethod",
+    "PyObject_IsTrue",
+    "PyTuple_New",
+    "PyTuple_SetItem",
+    "PyTuple_GetItem",
+    "PyErr_Clear",
+    "PyEval_SaveThread",
+    "PyEval_RestoreThread",
+)
+_TORCH = (
+    "aoti_torch_grad_mode_is_enabled",
+    "aoti_torch_empty_strided",
+    "aoti_torch_get_data_ptr",
+    "aoti_torch_delete_tensor_object",
+)
 _WRAP = "_Z16THPVariable_WrapRKN2at10TensorBaseE"  # PyObject *THPVariable_Wrap(const at::TensorBase &)
 _VIEW = 5  # place of dltensor_from_py_object_no_sync in DLPack's table, counted in pointers
 _CODES = {"float": 2, "int": 0, "uint": 1, "bfloat": 4, "bool": 6}  # DLPack's
@@ -46,10 +63,12 @@ class _Seen(ctypes.Structure):
 
 
 class _Method(ctypes.Structure):
+    # fmt: off
     _fields_ = [("function", ctypes.c_void_p),
                 ("arguments", ctypes.c_int64), ("results", ctypes.c_int64), ("outputs", ctypes.c_int64),
                 ("kinds", ctypes.c_void_p), ("dtypes", ctypes.c_void_p), ("active", ctypes.c_void_p),
-                ("seen", ctypes.c_void_p), ("count", ctypes.c_int64), ("last", ctypes.c_int64)]  # fmt: skip
+                ("seen", ctypes.c_void_p), ("count", ctypes.c_int64), ("last", ctypes.c_int64)]
+    # fmt: on
 
 
 class _Shortcut(ctypes.Structure):
@@ -57,8 +76,12 @@ class _Shortcut(ctypes.Structure):
 
 
 class _Definition(ctypes.Structure):  # PyMethodDef
-    _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
-                ("doc", ctypes.c_char_p)]  # fmt: skip
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
 
 
 METH_FASTCALL = 0x80
@@ -140,9 +163,18 @@ class Method:
         self.seen = (_Seen * CAPACITY)()
         self.known: dict[tuple[tuple[int, ...], ...], Any] = {}
         self.lock = threading.Lock()
-        self.data = _Method(function, len(arguments), len(results), outputs, ctypes.addressof(self.kinds),
-                            ctypes.addressof(self.dtypes), ctypes.addressof(self.active), ctypes.addressof(self.seen),
-                            0, 0)  # fmt: skip
+        self.data = _Method(
+            function,
+            len(arguments),
+            len(results),
+            outputs,
+            ctypes.addressof(self.kinds),
+            ctypes.addressof(self.dtypes),
+            ctypes.addressof(self.active),
+            ctypes.addressof(self.seen),
+            0,
+            0,
+        )
 
     def learn(self, arguments: Sequence[Sequence[int]], results: Sequence[Sequence[int]], instance: int) -> bool:
         """Remember an instance for its shapes; False if they are known already."""

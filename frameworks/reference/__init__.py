@@ -22,10 +22,12 @@ from deep500.frameworks.reference.optimizers import (
 )
 from deep500.networks.graph import Network
 
+# fmt: off
 __all__ = [
     "AcceleGradOptimizer", "AdaGradOptimizer", "AdamOptimizer", "AdamWOptimizer", "Executor", "GradientDescent",
     "MomentumOptimizer", "RMSPropOptimizer", "custom_op", "from_model", "from_native", "from_onnx",
-]  # fmt: skip
+]
+# fmt: on
 
 
 def from_model(network: Network, device: Device | str | None = None, **options: Any) -> Executor:
@@ -33,8 +35,9 @@ def from_model(network: Network, device: Device | str | None = None, **options: 
     return Executor(network, device, **options)
 
 
-def from_onnx(model: str | os.PathLike[str] | bytes | onnx.ModelProto, device: Device | str | None = None,
-              **options: Any) -> Executor:  # fmt: skip
+def from_onnx(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto, device: Device | str | None = None, **options: Any
+) -> Executor:
     """An executor for an ONNX model: a path, the bytes of a file or a message; see :meth:`Network.from_onnx`."""
     return Executor(Network.from_onnx(model), device, **options)
 

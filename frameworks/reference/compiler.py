@@ -42,8 +42,13 @@ class Plan:
         outputs: names of the wanted values.
     """
 
-    def __init__(self, network: Network | _Graph, outputs: Sequence[str], random: Random,
-                 live: Mapping[str, Parameter] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        network: Network | _Graph,
+        outputs: Sequence[str],
+        random: Random,
+        live: Mapping[str, Parameter] | None = None,
+    ) -> None:
         """Compile; parameters that ``live`` has are taken from there instead of from the network."""
         nodes = needed_nodes(network, outputs)
         used = {name for node in nodes for name in node.reads} | set(outputs)
@@ -110,8 +115,9 @@ def _as_value(result: Any) -> Any:
 
 
 def _failure(step: Step, values: Sequence[Any], error: Exception) -> Deep500Error:
-    shapes = ", ".join(f"{v.dtype}{list(v.shape)}" if isinstance(v, np.ndarray) else "-" for v in
-                       (values[slot] for slot in step.reads))  # fmt: skip
+    shapes = ", ".join(
+        f"{v.dtype}{list(v.shape)}" if isinstance(v, np.ndarray) else "-" for v in (values[slot] for slot in step.reads)
+    )
     kind = InputError if isinstance(error, IndexError) else NetworkError
     return kind(
         f"node {step.node.name!r} ({step.node.op_type}): got {shapes}; expected operands that fit: {error}. "

@@ -87,8 +87,9 @@ class Executor(GraphExecutor):
 
     backend = "reference"
 
-    def __init__(self, network: Network, device: Device | str | None = None, strict: bool = False,
-                 seed: int = 0) -> None:  # fmt: skip
+    def __init__(
+        self, network: Network, device: Device | str | None = None, strict: bool = False, seed: int = 0
+    ) -> None:
         super().__init__(device)
         self.device = fall_back(self.device, 0, strict)
         self.random = Random(seed)

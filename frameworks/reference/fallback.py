@@ -17,8 +17,12 @@ from deep500.networks.node import Node, find_schema
 from deep500.networks.protos import model_proto, node_proto, value_info
 from deep500.tensors import TensorDescriptor
 
-_DOMAINS = {"": "ops._op_list", "ai.onnx.ml": "ops.aionnxml._op_list", "ai.onnx.preview": "ops.aionnx_preview._op_list",
-            "ai.onnx.preview.training": "ops.aionnx_preview_training._op_list"}  # fmt: skip
+_DOMAINS = {
+    "": "ops._op_list",
+    "ai.onnx.ml": "ops.aionnxml._op_list",
+    "ai.onnx.preview": "ops.aionnx_preview._op_list",
+    "ai.onnx.preview.training": "ops.aionnx_preview_training._op_list",
+}
 
 
 def is_known(node: Node) -> bool:

@@ -11,6 +11,11 @@ from deep500.training.optimizers import (
 )
 
 __all__ = [
-    "AcceleGradOptimizer", "AdaGradOptimizer", "AdamOptimizer", "AdamWOptimizer", "GradientDescent",
-    "MomentumOptimizer", "RMSPropOptimizer",
-]  # fmt: skip
+    "AcceleGradOptimizer",
+    "AdaGradOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "GradientDescent",
+    "MomentumOptimizer",
+    "RMSPropOptimizer",
+]

@@ -154,17 +154,22 @@ def _for_xla(graph: Any) -> bool:
 
 
 def call_node(
-    node: Node, tensors: Sequence[Any], descriptors: Mapping[str, TensorDescriptor],
+    node: Node,
+    tensors: Sequence[Any],
+    descriptors: Mapping[str, TensorDescriptor],
     earlier: Sequence[Any] | None = None,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """All outputs of a network's custom node; the operator does not run again where those of an earlier call are given.
 
     Raises:
         Deep500Error: naming the node.
         NeedsValue: a size must be known that a run will know.
     """
-    known = {n: d if (d := descriptors.get(n)) is not None and d.dtype else describe(x)
-             for n, x in zip(node.inputs, tensors, strict=True) if n}  # fmt: skip
+    known = {
+        n: d if (d := descriptors.get(n)) is not None and d.dtype else describe(x)
+        for n, x in zip(node.inputs, tensors, strict=True)
+        if n
+    }
     function = custom_op(operator_of(node, known))
     try:
         return function.all(tensors) if earlier is None else function.resume(tensors, earlier)

@@ -157,9 +157,12 @@ class Executor(GraphExecutor):
         return lambda *inputs: self._walk(program, False).run(inputs)
 
     def _walk(
-        self, program: Program, training: bool, watched: Mapping[str, Any] | None = None,
+        self,
+        program: Program,
+        training: bool,
+        watched: Mapping[str, Any] | None = None,
         reached: frozenset[str] = frozenset(),
-    ) -> Walk:  # fmt: skip
+    ) -> Walk:
         report = self._read_as_constants.add
         return Walk(program, self.variables, training, self.random, watched, report, self.kernels, reached)
 

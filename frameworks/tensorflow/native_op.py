@@ -43,8 +43,12 @@ class NativeOp(NativeFunction):
         return self._apply(*tensors)
 
     def _trace(self, inputs: Descriptors) -> list[TensorDescriptor]:
-        specs = [tf.TensorSpec(None if d.shape is None else [s if isinstance(s, int) else None for s in d.shape],
-                               tf_dtype(d.dtype)) for d in inputs]  # fmt: skip
+        specs = [
+            tf.TensorSpec(
+                None if d.shape is None else [s if isinstance(s, int) else None for s in d.shape], tf_dtype(d.dtype)
+            )
+            for d in inputs
+        ]
         return [describe(y) for y in self._forward.get_concrete_function(*specs).structured_outputs]
 
     def forward(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -16,8 +16,9 @@ from recipes.checkpointing_profile_parts.subjects import Subject
 from recipes.checkpointing_profile_parts.ways import ChainPlanner, Planner, TreePlanner
 
 
-def planner_for(subject: Subject, network: Network, executor: GraphExecutor, arrays: Mapping[str, np.ndarray],
-                passes: int) -> Planner:  # fmt: skip
+def planner_for(
+    subject: Subject, network: Network, executor: GraphExecutor, arrays: Mapping[str, np.ndarray], passes: int
+) -> Planner:
     """Profile one network.
 
     A backend that keeps stages apart measures them: bytes by its allocator, times by a clock. Elsewhere bytes are those

@@ -40,8 +40,10 @@ def guided_line(record: CheckpointingRecord) -> str:
     for label in (FREE, SLIGHT):
         way = ways[label]
         if way.predicted_time and base.predicted_time and base.measured_time and way.measured_time:
-            found.append(f"{label}: {base.predicted_time / way.predicted_time:.2f} times as fast as predicted, "
-                         f"{base.measured_time.median / way.measured_time.median:.2f} times as measured")  # fmt: skip
+            found.append(
+                f"{label}: {base.predicted_time / way.predicted_time:.2f} times as fast as predicted, "
+                f"{base.measured_time.median / way.measured_time.median:.2f} times as measured"
+            )
     return "From everything checkpointed to " + "; ".join(found)
 
 

@@ -17,16 +17,7 @@ from recipes.checkpointing_profile_parts.measuring import Runner, Timed, equal, 
 from recipes.checkpointing_profile_parts.planners import planner_for
 from recipes.checkpointing_profile_parts.subjects import Subject
 from recipes.checkpointing_profile_parts.torch_budget import COMPILER, torch_runner
-from recipes.checkpointing_profile_parts.ways import (
-    NONE,
-    PLANNED,
-    TORCH,
-    Planner,
-    Way,
-    label_of,
-    planned,
-    ways_of,
-)
+from recipes.checkpointing_profile_parts.ways import NONE, PLANNED, TORCH, Planner, Way, label_of, planned, ways_of
 
 SHOWN = 0.5
 """The plan nearest to this budget is drawn over time."""

@@ -127,8 +127,7 @@ class ChainPlanner(Planner):
         """As :meth:`Planner.guide`, on the stages as regions beside each other."""
         parts = tuple(_region(i, stage) for i, stage in enumerate(self.chain))
         on = greedy(Region("network", (0,) * (len(parts) + 1), parts), budget).checkpointed
-        plan = tuple(Recompute(i, i, (keep,)) if str(i) in on else keep
-                     for i, keep in enumerate(keep_all(self.chain)))  # fmt: skip
+        plan = tuple(Recompute(i, i, (keep,)) if str(i) in on else keep for i, keep in enumerate(keep_all(self.chain)))
         return self._placed(ChainPlacement(plan, simulate_chain(self.chain, plan), "greedy"))
 
     def _placed(self, placement: ChainPlacement) -> CheckpointingPlan:
@@ -170,8 +169,15 @@ class TreePlanner(Planner):
 
 def _region(number: int, stage: Stage) -> Region:
     mode = stage.modes[0]
-    return Region(str(number), (mode.saved,), snapshot=stage.output, time=stage.forward, backward_time=mode.backward,
-                  advance=stage.overhead, overhead=mode.backward_overhead)  # fmt: skip
+    return Region(
+        str(number),
+        (mode.saved,),
+        snapshot=stage.output,
+        time=stage.forward,
+        backward_time=mode.backward,
+        advance=stage.overhead,
+        overhead=mode.backward_overhead,
+    )
 
 
 def ways_of(planner: Planner, budgets: Sequence[float], guided: Sequence[float], nested: bool) -> Iterator[Way]:

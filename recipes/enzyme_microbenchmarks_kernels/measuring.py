@@ -27,9 +27,12 @@ BY_TORCH = ("lstm", "ba")
 NO_MEMORY_CODE = 77
 SAMPLE_SECONDS = 0.01
 SETTINGS = {
-    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
-    "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
-}  # fmt: skip
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
+}
 """One thread; and what is freed stays with the process, as in a loop that needs it again: page faults are not timed."""
 
 Where = tuple[str, str]

@@ -89,13 +89,19 @@ def as_json(all_found: Sequence[Measured], about: dict[str, Any]) -> dict[str, A
     """All that is printed, and every sample."""
     rows = [
         {
-            "benchmark": f.problem.name, "size": f.problem.size, "seconds": f.seconds, "memory_mib": f.memory,
-            "absent": f.absent, "difference": f.difference, "finite_difference": f.finite_difference, "wrong": f.wrong,
+            "benchmark": f.problem.name,
+            "size": f.problem.size,
+            "seconds": f.seconds,
+            "memory_mib": f.memory,
+            "absent": f.absent,
+            "difference": f.difference,
+            "finite_difference": f.finite_difference,
+            "wrong": f.wrong,
             "milliseconds": {name: list(one) for name, one in intervals(f).items()},
             "ratios": {name: None if (one := ratio(f, name)) is None else list(one) for name in RATIOS},
         }
         for f in all_found
-    ]  # fmt: skip
+    ]
     mean = geometric_mean(all_found)
     return {
         "about": about,

@@ -88,8 +88,19 @@ def measure(name: str, backend: str, settings: Settings) -> Row:
     history = found.history
     steps = len(history.saturated.choices if history.saturated else history.steps)
     nodes = len(network.nodes), len(found.network.nodes)
-    return Row(name, backend, nodes, found.seconds, found.timed_out, steps, found.reason, (found.before, found.after),
-               timed, apart, absent)  # fmt: skip
+    return Row(
+        name,
+        backend,
+        nodes,
+        found.seconds,
+        found.timed_out,
+        steps,
+        found.reason,
+        (found.before, found.after),
+        timed,
+        apart,
+        absent,
+    )
 
 
 def _runners(
@@ -100,8 +111,11 @@ def _runners(
     runners = {name: Runner(network, backend, settings.seed) for name, network in both.items()}
     absent: dict[str, str] = {}
     if backend == "onnxruntime":
-        runners |= {f"{name}, {level}": Runner(network, backend, settings.seed, optimization=level)
-                    for level in LEVELS for name, network in both.items()}  # fmt: skip
+        runners |= {
+            f"{name}, {level}": Runner(network, backend, settings.seed, optimization=level)
+            for level in LEVELS
+            for name, network in both.items()
+        }
     if backend == "pytorch":
         for name, network in both.items():
             if which not in settings.compiled:
@@ -192,8 +206,19 @@ class Networks:
 
 
 def _table(backend: str, rows: Sequence[Row]) -> str:
-    head = (f"E2, {backend}", "nodes", "steps", "original ms", "ours ms", "original/ours", "ours is", "differ by",
-            "search s", "TASO s", "Tensat s")  # fmt: skip
+    head = (
+        f"E2, {backend}",
+        "nodes",
+        "steps",
+        "original ms",
+        "ours ms",
+        "original/ours",
+        "ours is",
+        "differ by",
+        "search s",
+        "TASO s",
+        "Tensat s",
+    )
     cells: list[tuple[object, ...]] = []
     for row in rows:
         if row.timed is None:
@@ -213,8 +238,10 @@ def _table(backend: str, rows: Sequence[Row]) -> str:
 def _variants(backend: str, rows: Sequence[Row]) -> str:
     names = dict.fromkeys(name for row in rows if row.timed is not None for name in (*row.timed.gains, *row.absent))
     head = (f"E2, {backend}: time of original over that of", *names)
-    what = {"onnxruntime": "original and ours run with all of ONNX Runtime's own optimizations, the others with fewer",
-            "pytorch": "compiled: by torch.compile"}[backend]  # fmt: skip
+    what = {
+        "onnxruntime": "original and ours run with all of ONNX Runtime's own optimizations, the others with fewer",
+        "pytorch": "compiled: by torch.compile",
+    }[backend]
     cells = [(row.name, *(row.absent.get(name) or gain(row, name) for name in names)) for row in rows if row.timed]
     return f"{table(head, cells)}\n{what}"
 

@@ -23,9 +23,14 @@ def write_page(path: Path, title: str, about: Sequence[str], tables: Mapping[str
     style = Path(report.__file__).with_name("report.css").read_text(encoding="utf-8")
     body = [Markup("<h1>{}</h1>").format(title), *(Markup("<p>{}</p>").format(line) for line in about)]
     body += [Markup("<section><h2>{}</h2><pre>{}</pre></section>").format(*pair) for pair in tables.items()]
-    write_atomic(path, str(Markup(
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{}</title>'
-        '<meta name="viewport" content="width=device-width"><style>{}\npre {{overflow-x: auto}}</style></head>'
-        "<body><main>{}</main></body></html>\n"
-    ).format(title, Markup(style), Markup("\n").join(body))))  # fmt: skip
+    write_atomic(
+        path,
+        str(
+            Markup(
+                '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{}</title>'
+                '<meta name="viewport" content="width=device-width"><style>{}\npre {{overflow-x: auto}}</style></head>'
+                "<body><main>{}</main></body></html>\n"
+            ).format(title, Markup(style), Markup("\n").join(body))
+        ),
+    )
     return path

@@ -38,10 +38,5 @@ V100 = {  # milliseconds; no figures there for ResNet-50 (which the paper calls 
 GROUPS = {1: 0.2690, 2: 0.1496, 4: 0.1244, 8: 0.1119, 16: 0.1667, 32: 0.3039}
 """Figure 9 of TASO: groups -> milliseconds of one convolution of 512 channels in 28x28 on a V100."""
 
-LAYOUT = {
-    "substitution only": (3.675, 12),
-    "layout only": (3.169, 12),
-    "sequential": (3.157, 12),
-    "joint": (2.772, 9),
-}
+LAYOUT = {"substitution only": (3.675, 12), "layout only": (3.169, 12), "sequential": (3.157, 12), "joint": (2.772, 9)}
 """Figure 10 of TASO: milliseconds, and the layers of BERT in the artifact's file for it: the last has fewer."""

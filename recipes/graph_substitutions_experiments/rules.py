@@ -50,8 +50,13 @@ def generated(settings: Settings, made: Callable[..., Generation] = generation) 
     """E1, and what it generated, for E5."""
     found = made(settings.depth, settings.seed)
     rules = [*found.found.rules, *found.found.multiple]
-    values = {"depth": found.depth, "counts": found.found.counts, "rules": len(rules), "cpu_seconds": found.seconds,
-              "peak_memory_mb": found.memory}  # fmt: skip
+    values = {
+        "depth": found.depth,
+        "counts": found.found.counts,
+        "rules": len(rules),
+        "cpu_seconds": found.seconds,
+        "peak_memory_mb": found.memory,
+    }
     unproved = [rule.id for rule in rules if rule.verdict != "proved"]
     return Told(
         str(found), values, [f"E1: rules kept without a proof: {', '.join(unproved)}"] if unproved else []
@@ -75,8 +80,12 @@ def validated(settings: Settings) -> Told:
     A dry run takes samples and leaves redundancy out. What needs Z3 is "not measured" without it.
     """
     whole: Validated = validation(not settings.quick, settings.seed)
-    kernels = real_kernels(settings.backends, ("float32",) if settings.quick else ("float32", "float64"),
-                           1 if settings.quick else 3, settings.seed)  # fmt: skip
+    kernels = real_kernels(
+        settings.backends,
+        ("float32",) if settings.quick else ("float32", "float64"),
+        1 if settings.quick else 3,
+        settings.seed,
+    )
     failures = [f"{name} is wrong: {one}" for name, one in whole.failures.items()]
     values: dict[str, Any] = {"fields": _plain(whole), "kernels": [_plain(one) for one in kernels.checks]}
     texts = [str(whole)]
@@ -100,6 +109,11 @@ def validated(settings: Settings) -> Told:
 
 def _plain(found: Any) -> dict[str, Any]:
     """Fields of a result; what JSON does not know, as text."""
-    return {name: value if isinstance(value, (int, float, str)) else str(value) if not isinstance(value, dict) else
-            {key: one if isinstance(one, int) else str(one) for key, one in value.items()}
-            for name, value in vars(found).items()}  # fmt: skip
+    return {
+        name: value
+        if isinstance(value, (int, float, str))
+        else str(value)
+        if not isinstance(value, dict)
+        else {key: one if isinstance(one, int) else str(one) for key, one in value.items()}
+        for name, value in vars(found).items()
+    }

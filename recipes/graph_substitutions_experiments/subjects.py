@@ -36,6 +36,7 @@ IMAGE: dict[str, Any] = dict(shape=(3, 32, 32))
 CELLS: dict[str, Any] = dict(cells=1, groups=1, filters=8, stem=8, last_reduction=False)
 BRANCHES: dict[str, Any] = dict(IMAGE, blocks=(2,), widths=(8,))
 
+# fmt: off
 SEVEN = {
     "resnet50": Subject("resnet50", {}, dict(IMAGE, blocks=(1,)), "batch normalization unfolded"),
     "resnext50": Subject("resnext50", {}, dict(IMAGE, blocks=(1,), groups=8), "32 groups of width 4"),
@@ -45,7 +46,8 @@ SEVEN = {
                     "12 layers, 64 embedded vectors of 768, whole attention and feed-forward parts"),
     "squeezenet": Subject("squeezenet", {}, dict(shape=(3, 33, 33)), "version 1.1"),
     "inception_v3": Subject("inception_v3", {}, dict(shape=(3, 75, 75), modules=(1, 1, 1)), "no auxiliary classifier"),
-}  # fmt: skip
+}
+# fmt: on
 """The networks of TASO and Tensat."""
 
 CASES = {

@@ -46,7 +46,7 @@ class Timed:
             "gains": gains,
             "control": list(self.control),
             "samples": {name: one.tolist() for name, one in self.samples.items()},
-        }  # fmt: skip
+        }
 
 
 CLOCKS: dict[str, Callable[[], int]] = {"wall": time.perf_counter_ns, "cpu": time.process_time_ns}

@@ -37,8 +37,10 @@ def profiler() -> None:
     for label, places in (("own", None), ("shared", 8)):
         for kept in (False, True):
             found = [mismatches(random_tree(seed, 4 + seed % 27, places=places), kept) for seed in range(210)]
-            print(f"profiler, {label} locations, snapshots {'kept' if kept else 'dropped'}: "
-                  f"{sum(w for _, w in found)} mismatches of {sum(t for t, _ in found)} (bar: 0)")  # fmt: skip
+            print(
+                f"profiler, {label} locations, snapshots {'kept' if kept else 'dropped'}: "
+                f"{sum(w for _, w in found)} mismatches of {sum(t for t, _ in found)} (bar: 0)"
+            )
 
 
 def nested() -> None:
@@ -64,8 +66,10 @@ def nested() -> None:
             slowest = max(slowest, time.perf_counter() - begin)
             ratios.append(greedy(root, share).outcome.extra / best.outcome.extra)
     print(f"150 regions, budgets 30, 50, 70 %: at most {slowest:.1f} s (bar: 30 s)")
-    print(f"recomputed by the greedy guide, over the optimum: {min(ratios):.2f} to {max(ratios):.2f}, "
-          f"mean {statistics.mean(ratios):.2f} (bars: never below 1, mean 1.10)")  # fmt: skip
+    print(
+        f"recomputed by the greedy guide, over the optimum: {min(ratios):.2f} to {max(ratios):.2f}, "
+        f"mean {statistics.mean(ratios):.2f} (bars: never below 1, mean 1.10)"
+    )
 
 
 def chains() -> None:
@@ -78,15 +82,19 @@ def chains() -> None:
         smallest, square = min(rivals, key=lambda o: o.peak), min(rivals[2:4], key=lambda o: o.peak)
         for found, rival in ((least, smallest), (root, square)):
             found.append(optimal_chain(chain, rival.peak, slots=10**9).outcome.extra / rival.extra)
-    print(f"added time over 4 or 5 equal segments of 20 random stages, by the model, at equal peak: median "
-          f"{statistics.median(root):.2f}; over the segments with the least peak: {statistics.median(least):.2f} "
-          "(bar, on a measured chain: 0.65)")  # fmt: skip
+    print(
+        f"added time over 4 or 5 equal segments of 20 random stages, by the model, at equal peak: median "
+        f"{statistics.median(root):.2f}; over the segments with the least peak: {statistics.median(least):.2f} "
+        "(bar, on a measured chain: 0.65)"
+    )
 
 
 def steps() -> None:
     for name, options, batch, share in (
-        ("resnet", {"depth": 20}, 32, 0.6), ("resnet", {"depth": 44}, 16, 0.4), ("transformer", {}, 32, 0.6),
-    ):  # fmt: skip
+        ("resnet", {"depth": 20}, 32, 0.6),
+        ("resnet", {"depth": 44}, 16, 0.4),
+        ("transformer", {}, 32, 0.6),
+    ):
         net = add_loss(create(name, **options))
         plan = plan_network(net, share, batch)
         step, again = planned_step(net, plan)
@@ -101,12 +109,18 @@ def steps() -> None:
                 one.run(inputs)
                 found.append(time.process_time() - begin)
         base = plan.predicted_time - plan.predicted_extra
-        print(f"{name} {options}, batch {batch}, budget {share}: {len(plan.regions)} regions, bits "
-              f"{'equal' if same else 'DIFFER'}")  # fmt: skip
-        print(f"    peak: predicted {plan.predicted_peak / held(step.network):.3f} of that without, held "
-              f"{less / full:.3f}; held over predicted {less / plan.predicted_peak:.4f}")  # fmt: skip
-        print(f"    step: {min(times[1]) / min(times[0]):.3f} of that without, by operations "
-              f"{plan.predicted_time / base:.3f}")  # fmt: skip
+        print(
+            f"{name} {options}, batch {batch}, budget {share}: {len(plan.regions)} regions, bits "
+            f"{'equal' if same else 'DIFFER'}"
+        )
+        print(
+            f"    peak: predicted {plan.predicted_peak / held(step.network):.3f} of that without, held "
+            f"{less / full:.3f}; held over predicted {less / plan.predicted_peak:.4f}"
+        )
+        print(
+            f"    step: {min(times[1]) / min(times[0]):.3f} of that without, by operations "
+            f"{plan.predicted_time / base:.3f}"
+        )
 
 
 def pytorch() -> None:
@@ -116,8 +130,12 @@ def pytorch() -> None:
 
 
 FIGURES: dict[str, Callable[[], None]] = {
-    "profiler": profiler, "nested": nested, "chains": chains, "steps": steps, "pytorch": pytorch,
-}  # fmt: skip
+    "profiler": profiler,
+    "nested": nested,
+    "chains": chains,
+    "steps": steps,
+    "pytorch": pytorch,
+}
 
 
 def main() -> None:

@@ -37,9 +37,10 @@ def compare(plan: Plan, inputs: Mapping[str, np.ndarray], turns: int) -> tuple[l
     """CPU seconds of plain, timed and counted runs, turn by turn, and the number of nodes."""
     marks = Marks()
     ways: list[Callable[[], object]] = [
-        lambda: plan.run(inputs), lambda: plan.run(inputs, marks.start()),
+        lambda: plan.run(inputs),
+        lambda: plan.run(inputs, marks.start()),
         lambda: plan.run(inputs, HeldBytes(inputs.values())),
-    ]  # fmt: skip
+    ]
     for way in ways:
         way()
     found: list[list[float]] = [[], [], []]
@@ -61,8 +62,10 @@ def main(words: list[str] | None = None) -> None:
         plan = Executor(net)._training("loss").plan
         (plain, timed, counted), nodes = compare(plan, inputs_of(net, batch), turns)
         ratio, bytes_too = (paired_ratio(way, plain) for way in (timed, counted))
-        print(f"{name}: {nodes} nodes in {1e3 * np.median(plain):.1f} ms; with the clock {ratio.median:.4f} "
-              f"[{ratio.low:.4f}, {ratio.high:.4f}] (bar: {BAR}); counting bytes {bytes_too.median:.4f}")  # fmt: skip
+        print(
+            f"{name}: {nodes} nodes in {1e3 * np.median(plain):.1f} ms; with the clock {ratio.median:.4f} "
+            f"[{ratio.low:.4f}, {ratio.high:.4f}] (bar: {BAR}); counting bytes {bytes_too.median:.4f}"
+        )
 
 
 if __name__ == "__main__":

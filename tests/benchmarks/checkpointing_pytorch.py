@@ -77,8 +77,10 @@ def figures() -> None:
     setting = Setting(network, inputs, found, chain)
     full = simulate_chain(chain, keep_all(chain))
     share = sum(stage.forward for stage in chain) / full.time
-    print(f"mixed_resnet, batch {BATCH}, {len(chain)} stages: peak {full.peak:,} B, step {full.time:.3f} s, of which "
-          f"running forward {share:.3f}")  # fmt: skip
+    print(
+        f"mixed_resnet, batch {BATCH}, {len(chain)} stages: peak {full.peak:,} B, step {full.time:.3f} s, of which "
+        f"running forward {share:.3f}"
+    )
     peaks(setting)
     recomputed(setting)
     times(setting)
@@ -101,8 +103,10 @@ def peaks(setting: Setting) -> None:
         measured = [setting.executor(plan, way).step_memory(setting.inputs) for plan in plans]
         off = [peak / plan.predicted_peak - 1 for peak, plan in zip(measured, plans, strict=True)]
         over = sum(peak > plan.budget for peak, plan in zip(measured[:held], plans, strict=False))
-        print(f"{way}: {len(plans)} plans, peak off the prediction by {min(off):+.5f} to {max(off):+.5f} (bar: {bar}); "
-              f"{over} of {held} above their budget (bar: 0)")  # fmt: skip
+        print(
+            f"{way}: {len(plans)} plans, peak off the prediction by {min(off):+.5f} to {max(off):+.5f} (bar: {bar}); "
+            f"{over} of {held} above their budget (bar: 0)"
+        )
 
 
 def recomputed(setting: Setting) -> None:
@@ -116,8 +120,10 @@ def recomputed(setting: Setting) -> None:
         except BudgetError:
             continue
         ratios.append(setting.plan(budget).predicted_extra / guide)
-    print(f"recomputed, over the greedy guide at {len(ratios)} budgets: {min(ratios):.2f} to {max(ratios):.2f}, mean "
-          f"{statistics.mean(ratios):.2f} (bars: never above 1, mean 0.90)")  # fmt: skip
+    print(
+        f"recomputed, over the greedy guide at {len(ratios)} budgets: {min(ratios):.2f} to {max(ratios):.2f}, mean "
+        f"{statistics.mean(ratios):.2f} (bars: never above 1, mean 0.90)"
+    )
 
 
 def _tree(setting: Setting) -> Region:
@@ -131,8 +137,16 @@ def _tree(setting: Setting) -> Region:
             return Region(region.name, (0,) * (len(children) + 1), children, snapshot=last, candidate=region.candidate)
         stage = stages[region.name]
         mode = stage.modes[0]
-        return Region(region.name, (mode.saved,), (), stage.output, stage.forward, mode.backward,
-                      advance=stage.overhead, overhead=stage.delta + mode.backward_overhead)  # fmt: skip
+        return Region(
+            region.name,
+            (mode.saved,),
+            (),
+            stage.output,
+            stage.forward,
+            mode.backward,
+            advance=stage.overhead,
+            overhead=stage.delta + mode.backward_overhead,
+        )
 
     return measured(setting.found.root)
 
@@ -219,7 +233,9 @@ def memory_budget(setting: Setting) -> None:
                 pass
             found = ratios(subjects, 5)
         ours = f"{found['ours']:.3f}" if "ours" in found else "none fits"
-        print(f"    activation_memory_budget {budget}: peak {peak / full:.3f}, step {found['theirs']:.3f}; ours at "
-              f"that peak {ours}")  # fmt: skip
+        print(
+            f"    activation_memory_budget {budget}: peak {peak / full:.3f}, step {found['theirs']:.3f}; ours at "
+            f"that peak {ours}"
+        )
     smallest = smallest_chain(setting.chain).outcome.peak
     print(f"smallest peak that ours reaches: {smallest / full:.3f}")

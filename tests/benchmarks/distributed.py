@@ -88,9 +88,10 @@ def sums(comm: Communicator, rounds: int) -> None:
     variants: dict[str, Work] = {
         "MPI": lambda: comm.all_reduce(array),
         "MPI, started and waited for": lambda: comm.start_all_reduce(array).wait(),
-        "TorchDistributed (gloo)": lambda: other.all_reduce(array), "gloo again": lambda: dist.all_reduce(tensor),
+        "TorchDistributed (gloo)": lambda: other.all_reduce(array),
+        "gloo again": lambda: dist.all_reduce(tensor),
         "gloo": lambda: dist.all_reduce(tensor),
-    }  # fmt: skip
+    }
     show(comm, "sum", in_turns(comm, variants, rounds), "gloo")
     other.close()
 
@@ -130,10 +131,12 @@ def steps(comm: Communicator, rounds: int) -> None:
     ours = {overlap: ConsistentDecentralized(our_optimizer(), comm, overlap=overlap) for overlap in (True, False)}
     over_gloo = ConsistentDecentralized(our_optimizer(), other := d5fw.TorchDistributed(backend="gloo"))
     variants: dict[str, Work] = {
-        "ConsistentDecentralized": lambda: ours[True].step(inputs), "without overlap": lambda: ours[False].step(inputs),
-        "over TorchDistributed (gloo)": lambda: over_gloo.step(inputs), "DDP again": ddp_step(inputs),
+        "ConsistentDecentralized": lambda: ours[True].step(inputs),
+        "without overlap": lambda: ours[False].step(inputs),
+        "over TorchDistributed (gloo)": lambda: over_gloo.step(inputs),
+        "DDP again": ddp_step(inputs),
         "DDP": ddp_step(inputs),
-    }  # fmt: skip
+    }
     show(comm, "step", in_turns(comm, variants, rounds), "DDP")
     other.close()
 
@@ -142,8 +145,11 @@ def alone(rounds: int) -> None:
     """One process, the same optimizer with and without wrapper, so that only the wrapper differs."""
     inputs, base = batch_of(8, 0), our_optimizer()
     wrapped = ConsistentDecentralized(base, Serial())
-    variants: dict[str, Work] = {"wrapped": lambda: wrapped.step(inputs), "bare again": lambda: base.step(inputs),
-                                 "bare": lambda: base.step(inputs)}  # fmt: skip
+    variants: dict[str, Work] = {
+        "wrapped": lambda: wrapped.step(inputs),
+        "bare again": lambda: base.step(inputs),
+        "bare": lambda: base.step(inputs),
+    }
     show(Serial(), "alone", in_turns(Serial(), variants, rounds), "bare")
 
 
@@ -221,9 +227,22 @@ def main() -> None:
         alone(2 * options.rounds)
     if set(parts) - {"alone"}:
         with tempfile.TemporaryDirectory() as folder:
-            command = [find_mpiexec(), "-n", "2", sys.executable, "-m", "tests.benchmarks.distributed",
-                       "--rounds", str(options.rounds), "--only", options.only,
-                       "--schemes", options.schemes, "--rank-folder", folder]  # fmt: skip
+            command = [
+                find_mpiexec(),
+                "-n",
+                "2",
+                sys.executable,
+                "-m",
+                "tests.benchmarks.distributed",
+                "--rounds",
+                str(options.rounds),
+                "--only",
+                options.only,
+                "--schemes",
+                options.schemes,
+                "--rank-folder",
+                folder,
+            ]
             code = subprocess.run(command, cwd=ranks.ROOT, env=ranks.environment(2, 300), check=False).returncode
         sys.exit(code)
 

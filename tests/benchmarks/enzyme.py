@@ -59,9 +59,14 @@ def compiled(name: str, hand: bool, fast: bool) -> CompiledOp:
     clang = find_clang(find_engine())
     os.environ["DEEP500_CXX"] = "zig" if clang.is_zig else clang.command[0]
     return d5.compile_custom_cppop_inline(
-        name, source_of(name, hand), described, [TensorDescriptor("float32", output)], additional_definitions=macros,
-        gradient="backward" if hand else "enzyme", fast_math=fast,
-    )  # fmt: skip
+        name,
+        source_of(name, hand),
+        described,
+        [TensorDescriptor("float32", output)],
+        additional_definitions=macros,
+        gradient="backward" if hand else "enzyme",
+        fast_math=fast,
+    )
 
 
 class Call:
@@ -141,9 +146,14 @@ def against_torch(name: str, function: Callable[[torch.Tensor], torch.Tensor], r
     x, dy = (rng.standard_normal(1_000_000).astype(np.float32) for _ in range(2))
     any_shape = [TensorDescriptor("float32", None)]
     op = d5.compile_custom_cppop_inline(
-        name, source_of(name, hand=False), any_shape, any_shape, additional_definitions=SHAPES[name][2],
-        gradient="enzyme", fast_math=True,
-    )  # fmt: skip
+        name,
+        source_of(name, hand=False),
+        any_shape,
+        any_shape,
+        additional_definitions=SHAPES[name][2],
+        gradient="enzyme",
+        fast_math=True,
+    )
     call, tensor, seed = Call(op, [x], dy), torch.from_numpy(x).requires_grad_(), torch.from_numpy(dy)
 
     def eager() -> None:
@@ -173,8 +183,10 @@ def build_time() -> None:
             d5.compile_custom_cppop_inline("gelu", source, any_shape, any_shape, gradient="enzyme", fast_math=True)
             taken.append(time.perf_counter() - start)
     os.environ.pop("DEEP500_CACHE") if kept is None else os.environ.update(DEEP500_CACHE=kept)
-    print(f"build of one operator (gelu, checked): {min(taken):.2f} s (best of {len(taken)}, others "
-          f"{', '.join(f'{t:.2f}' for t in sorted(taken)[1:])})  {verdict(min(taken), BARS['build'])}")  # fmt: skip
+    print(
+        f"build of one operator (gelu, checked): {min(taken):.2f} s (best of {len(taken)}, others "
+        f"{', '.join(f'{t:.2f}' for t in sorted(taken)[1:])})  {verdict(min(taken), BARS['build'])}"
+    )
 
 
 def main() -> None:

@@ -58,9 +58,13 @@ def compiled(kind: str) -> CompiledOp:
     name = f"openmp_{kind}"
     out = d5.tensordesc(["N"] if kind == "map" else [1], "float64")
     return d5.compile_custom_cppop_inline(
-        name, SOURCE.replace("NAME", name).replace("BODY", BODIES[kind]), [d5.tensordesc(["N"], "float64")], [out],
-        gradient="enzyme", openmp=True,
-    )  # fmt: skip
+        name,
+        SOURCE.replace("NAME", name).replace("BODY", BODIES[kind]),
+        [d5.tensordesc(["N"], "float64")],
+        [out],
+        gradient="enzyme",
+        openmp=True,
+    )
 
 
 class Call:

@@ -72,8 +72,10 @@ def epochs_done(folder: Path) -> int:
     )
     if path is None:
         return 0
-    newest = [max((int(one.stem.split("-")[1]) for one in place.glob("epoch-*.safetensors")), default=0)
-              for place in (path, *path.glob("rank-*"))]  # fmt: skip
+    newest = [
+        max((int(one.stem.split("-")[1]) for one in place.glob("epoch-*.safetensors")), default=0)
+        for place in (path, *path.glob("rank-*"))
+    ]
     return min(newest)
 
 

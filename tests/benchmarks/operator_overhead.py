@@ -82,9 +82,14 @@ def build() -> Any:
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # where pip puts ninja
     include = str(Path(deep500.operators.__file__).parent / "include")
     with tempfile.TemporaryDirectory() as folder:
-        return load_inline("deep500_yardstick", OPERATOR + EXTENSION, functions=["forward", "backward"],
-                           extra_cflags=["-O3", "-march=native"], extra_include_paths=[include],
-                           build_directory=folder)  # fmt: skip
+        return load_inline(
+            "deep500_yardstick",
+            OPERATOR + EXTENSION,
+            functions=["forward", "backward"],
+            extra_cflags=["-O3", "-march=native"],
+            extra_include_paths=[include],
+            build_directory=folder,
+        )
 
 
 def with_autograd(module: Any) -> Callable[..., Any]:

@@ -44,8 +44,10 @@ def main() -> None:
         truth = [0, 0, 0, cases.SKEW]
         wrong = max(abs(a - b) for a, b in zip(found["offsets"], truth, strict=True)) / 1e3
         off = (1 + found["imbalance"]) / (1.0 / 0.85) - 1
-        print(f"{sync}: offsets at most {wrong:.1f} us wrong (bound {max(found['errors']) / 1e3:.1f} us), imbalance "
-              f"{found['imbalance']:.1%}, {off:+.1%} from the truth\n  {found['text']}")  # fmt: skip
+        print(
+            f"{sync}: offsets at most {wrong:.1f} us wrong (bound {max(found['errors']) / 1e3:.1f} us), imbalance "
+            f"{found['imbalance']:.1%}, {off:+.1%} from the truth\n  {found['text']}"
+        )
     print("pooled:", measured("window", "pooled").get("refused", "NOT refused"))
 
 

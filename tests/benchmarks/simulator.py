@@ -44,8 +44,14 @@ def main() -> None:
     words = parser.parse_args()
     setting = {"recipe": str(find_recipe(words.recipe)), "overrides": []}
     rig = Rig(words.framework, Setting(setting["recipe"]))
-    job = {"do": "steps", "setting": setting, "framework": words.framework, "global_batch": rig.batch_size,
-           "blocks": 8, "block_seconds": 0.25}  # fmt: skip
+    job = {
+        "do": "steps",
+        "setting": setting,
+        "framework": words.framework,
+        "global_batch": rig.batch_size,
+        "blocks": 8,
+        "block_seconds": 0.25,
+    }
     network = on_ranks(2, {"do": "network"})
     machine = Machine(fitted(network))
     print(f"{machine.net}; misses its own messages by {network['median']:.0%}, at most {network['worst']:.0%}")
@@ -53,8 +59,11 @@ def main() -> None:
         for scheme in parse_schemes(words.schemes):
             pairs = np.array([round_(rig, scheme, ranks, job, machine) for _ in range(words.rounds)])
             errors, (real, guess) = pairs[:, 1] / pairs[:, 0] - 1, 1e3 * np.median(pairs, axis=0)
-            print(f"{scheme!s:28} {ranks} ranks: measured {real:8.3f} ms, predicted {guess:8.3f} ms, error "
-                  f"{np.median(errors):+.0%} ({errors.min():+.0%} to {errors.max():+.0%})", flush=True)  # fmt: skip
+            print(
+                f"{scheme!s:28} {ranks} ranks: measured {real:8.3f} ms, predicted {guess:8.3f} ms, error "
+                f"{np.median(errors):+.0%} ({errors.min():+.0%} to {errors.max():+.0%})",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -78,9 +78,16 @@ def predict(text: str, backend: str, cost: Measured) -> Prediction:
     run = Runner(backend)(export_network(imported, graph))
     whole = measure(run, Plan(budget=Budget(min_n=10, max_n=400, max_s=2.0)))
     return Prediction(
-        text, backend, len(list(Units(graph))), len(cost.unpriced(graph)), cost.measured - measured,
-        cost.seconds - seconds, total, Analytic(backend).total(graph), float(whole.samples.min()),
-    )  # fmt: skip
+        text,
+        backend,
+        len(list(Units(graph))),
+        len(cost.unpriced(graph)),
+        cost.measured - measured,
+        cost.seconds - seconds,
+        total,
+        Analytic(backend).total(graph),
+        float(whole.samples.min()),
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -23,13 +23,28 @@ def probe(dropout: bool = False) -> Network:
 
     net = Network("probe")
     net.add_input("input", ("N", 2, 6, 6))
-    for name, shape in {"conv.weight": (3, 2, 3, 3), "conv.bias": (3,), "fc1.weight": (8, 27), "fc1.bias": (8,),
-                        "fc2.weight": (4, 8), "fc2.bias": (4,), "bn.scale": (3,), "bn.bias": (3,)}.items():  # fmt: skip
+    for name, shape in {
+        "conv.weight": (3, 2, 3, 3),
+        "conv.bias": (3,),
+        "fc1.weight": (8, 27),
+        "fc1.bias": (8,),
+        "fc2.weight": (4, 8),
+        "fc2.bias": (4,),
+        "bn.scale": (3,),
+        "bn.bias": (3,),
+    }.items():
         net.add_parameter(name, normal(*shape))
     net.add_parameter("bn.mean", normal(3), trainable=False)
     net.add_parameter("bn.var", 0.01 + normal(3) ** 2, trainable=False)
-    net.add_node("Conv", ["input", "conv.weight", "conv.bias"], ["conv"], name="conv", kernel_shape=[3, 3],
-                 strides=[1, 1], pads=[0, 0, 1, 1])  # fmt: skip
+    net.add_node(
+        "Conv",
+        ["input", "conv.weight", "conv.bias"],
+        ["conv"],
+        name="conv",
+        kernel_shape=[3, 3],
+        strides=[1, 1],
+        pads=[0, 0, 1, 1],
+    )
     net.add_node("BatchNormalization", ["conv", "bn.scale", "bn.bias", "bn.mean", "bn.var"], ["bn"], name="bn")
     net.add_node("Relu", ["bn"], ["relu"], name="relu")
     net.add_node("AveragePool", ["relu"], ["pool"], name="pool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])

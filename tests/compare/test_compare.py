@@ -44,9 +44,15 @@ def recipe(tmp_path, monkeypatch):
 def test_everything(recipe, tmp_path):
     said = []
     result = d5.compare_frameworks(
-        recipe(), ["pytorch", "reference"], rounds=6, steps=2, threads=1, repeat=2, out=tmp_path / "out",
+        recipe(),
+        ["pytorch", "reference"],
+        rounds=6,
+        steps=2,
+        threads=1,
+        repeat=2,
+        out=tmp_path / "out",
         say=said.append,
-    )  # fmt: skip
+    )
     assert result and result.exit_code == 0 and len(said) == 3
     timing = result.timings["training step"]
     assert {len(samples) for samples in timing.samples.values()} == {6}
@@ -177,7 +183,10 @@ def test_inputs():
     assert batch_symbol(net) == "N"
     made = make_inputs(net, 2, seed=1, sizes={"length": 5})
     assert {name: (str(a.dtype), a.shape) for name, a in made.items()} == {
-        "tokens": ("int64", (2, 5)), "mask": ("bool", (2, 5)), "x": ("float64", (2, 3))}  # fmt: skip
+        "tokens": ("int64", (2, 5)),
+        "mask": ("bool", (2, 5)),
+        "x": ("float64", (2, 3)),
+    }
     again = make_inputs(net, 2, seed=1, sizes={"length": 5})
     assert all(np.array_equal(made[name], again[name]) for name in made) and made["x"].std() > 0
     with pytest.raises(InputError, match="--size length=8"):

@@ -18,9 +18,15 @@ def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", each=64, s
     folder.mkdir()
     resolved = {"recipe": {"batch_size": 64, **resolved}}
     environment = {"cpu": "made up", "volatile": {"pid": seed}}
-    manifest = {"schema": "deep500-results-1", "recipe": recipe, "resolved": resolved,
-                "series": declared_series(each), "environment": environment, "ranks": ranks,
-                "processes": {"scheme": None if ranks == 1 else "ModelAverage", "each": [seed]}}  # fmt: skip
+    manifest = {
+        "schema": "deep500-results-1",
+        "recipe": recipe,
+        "resolved": resolved,
+        "series": declared_series(each),
+        "environment": environment,
+        "ranks": ranks,
+        "processes": {"scheme": None if ranks == 1 else "ModelAverage", "each": [seed]},
+    }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     metric = {"name": "test_accuracy", "value": 97.0}
     (folder / "summary.json").write_text(json.dumps({"metrics": [metric]}))

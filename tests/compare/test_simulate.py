@@ -91,8 +91,21 @@ def test_what_a_scheme_computes_is_measured(rig: Rig) -> None:
 
 
 def test_the_command_writes_tables_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["simulate", "digits_lenet", "--ranks", "8,4096", "--network", NETWORK, "--framework", "reference",
-             "--schemes", "ConsistentDecentralized,SignSGD", "--out", str(tmp_path), "--dry-run"]  # fmt: skip
+    words = [
+        "simulate",
+        "digits_lenet",
+        "--ranks",
+        "8,4096",
+        "--network",
+        NETWORK,
+        "--framework",
+        "reference",
+        "--schemes",
+        "ConsistentDecentralized,SignSGD",
+        "--out",
+        str(tmp_path),
+        "--dry-run",
+    ]
     assert cli.main(words) == 0
     said = capsys.readouterr().out
     assert "alpha 1e+03 us" in said and "each rank has its own core" in said and "strong scaling" in said
@@ -170,8 +183,16 @@ def test_real_ranks_time_steps_and_their_network(rig: Rig) -> None:
     net = fitted(on_ranks(2, {"do": "network", "rounds": 5}))
     assert net.alpha + net.beta > 0
     setting = {"recipe": str(find_recipe("digits_lenet")), "overrides": []}
-    job = {"do": "steps", "setting": setting, "framework": "reference", "global_batch": 9, "blocks": 2,
-           "block_seconds": 0.01, "scheme": "LocalSGD(every=2)", "timed": 8}  # fmt: skip
+    job = {
+        "do": "steps",
+        "setting": setting,
+        "framework": "reference",
+        "global_batch": 9,
+        "blocks": 2,
+        "block_seconds": 0.01,
+        "scheme": "LocalSGD(every=2)",
+        "timed": 8,
+    }
     found = on_ranks(2, job)
     assert found["workers"] == 2 and len(found["seconds"]) == 2 and found["steps_per_block"] % 2 == 0
     assert len(found["compute"]) == 2 * 2 * found["steps_per_block"] and min(found["compute"]) > 0

@@ -27,8 +27,11 @@ def table(suite: Suite) -> str:
     for name in sorted({name for name in suite.operators.values() if name}):
         found = kind(name)
         kinds["body" if found == "forward-only" and _passes(name, models[name]) else found].append(name)
-    return _SECTION.format(**{k.replace("-", "_"): ", ".join(v) or "none" for k, v in kinds.items()},
-                           n_rule=len(kinds["rule"]), n_body=len(kinds["body"]))  # fmt: skip
+    return _SECTION.format(
+        **{k.replace("-", "_"): ", ".join(v) or "none" for k, v in kinds.items()},
+        n_rule=len(kinds["rule"]),
+        n_body=len(kinds["body"]),
+    )
 
 
 def kind(name: str) -> str:

@@ -7,11 +7,7 @@ import re
 _FFT = "the suite's absolute tolerance of 1e-7 is below float32's round-off of such sums"
 _HALF = "one unit in the last place of float16, 2^-11 at these values"
 
-LOOSENED = {
-    r"^test_dft": (1e-3, _FFT),
-    r"^test_stft": (1e-3, _FFT),
-    r"^test_attention_.*fp16": (5e-4, _HALF),
-}
+LOOSENED = {r"^test_dft": (1e-3, _FFT), r"^test_stft": (1e-3, _FFT), r"^test_attention_.*fp16": (5e-4, _HALF)}
 """pattern -> (absolute tolerance, reason); tried only after the suite's own tolerance has failed, and counted."""
 
 NOBODY = {

@@ -45,6 +45,7 @@ def examine(backend: str, results: Iterable[Result]) -> Findings:
     results, before = list(results), ever_passed(backend)
     lost = [r for r in results if r.verdict != "passed" and r.case in before]
     wrong = [r for r in results if r.verdict == "wrong" and r.case not in before and not excuse(backend, r.case)]
-    gained = [r.case for r in results
-              if r.verdict == "passed" and r.case not in before and excuse(backend, r.case) is None]  # fmt: skip
+    gained = [
+        r.case for r in results if r.verdict == "passed" and r.case not in before and excuse(backend, r.case) is None
+    ]
     return Findings(lost, wrong, gained)

@@ -79,10 +79,17 @@ def score(outcome: Outcome, device: str) -> Score:
     where = environment.describe()["cpu"] or platform.machine()
     date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     return Score(
-        outcome.backend, versions, f"{device} ({where})", date, outcome.seconds, counts, dict(operators),
-        _messages(outcome.results, "wrong"), _messages(outcome.results, "error", "timeout"),
+        outcome.backend,
+        versions,
+        f"{device} ({where})",
+        date,
+        outcome.seconds,
+        counts,
+        dict(operators),
+        _messages(outcome.results, "wrong"),
+        _messages(outcome.results, "error", "timeout"),
         sorted(r.case for r in outcome.results if r.tolerance),
-    )  # fmt: skip
+    )
 
 
 def _messages(results: list[Result], *verdicts: str) -> dict[str, str]:
@@ -108,10 +115,12 @@ def write(suite: Suite) -> None:
 
 def render(scores: list[Score], total: int, gradient_section: str) -> str:
     """The page's text."""
+    # fmt: off
     parts = [
         _HEAD.format(total=total), _counts(scores, total), _groups(scores), _loose(scores), _named(scores),
         _operators(scores), gradient_section,
-    ]  # fmt: skip
+    ]
+    # fmt: on
     return "\n".join(parts)
 
 

@@ -31,9 +31,11 @@ GROUPS = {
 }
 """Groups of node cases, by the first pattern that a name matches; the other groups are the suite's own."""
 FOLDERS = {
-    "SimpleModel": "simple", "PyTorchConvertedModel": "pytorch-converted", "PyTorchOperatorModel": "pytorch-operator",
+    "SimpleModel": "simple",
+    "PyTorchConvertedModel": "pytorch-converted",
+    "PyTorchOperatorModel": "pytorch-operator",
     "RealModel": "real",
-}  # fmt: skip
+}
 ORDER = ("node", "expanded", "ml", "preview", "simple", "pytorch-converted", "pytorch-operator", "real")
 
 

@@ -101,18 +101,31 @@ def test_the_lists_agree_with_the_scores_of_the_page() -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("Conv", "rule"), ("LSTM", "body"), ("Floor", "zero"), ("StringConcat", "discrete"), ("ImageDecoder", "discrete"),
-     ("Loop", "forward-only"), ("If", "forward-only"), ("DFT", "forward-only")],
-)  # fmt: skip
+    [
+        ("Conv", "rule"),
+        ("LSTM", "body"),
+        ("Floor", "zero"),
+        ("StringConcat", "discrete"),
+        ("ImageDecoder", "discrete"),
+        ("Loop", "forward-only"),
+        ("If", "forward-only"),
+        ("DFT", "forward-only"),
+    ],
+)
 def test_how_the_gradient_passes_an_operator(name: str, kind: str) -> None:
     assert gradients.kind(name) == kind
 
 
 @pytest.mark.parametrize(
     ("case", "group"),
-    [("test_relu_expanded_ver18", "expanded"), ("test_adam_multiple", "preview"), ("test_relu", "node"),
-     ("test_ai_onnx_ml_binarizer", "ml"), ("test_flexattention_scaled", "preview")],
-)  # fmt: skip
+    [
+        ("test_relu_expanded_ver18", "expanded"),
+        ("test_adam_multiple", "preview"),
+        ("test_relu", "node"),
+        ("test_ai_onnx_ml_binarizer", "ml"),
+        ("test_flexattention_scaled", "preview"),
+    ],
+)
 def test_groups_go_by_the_names_of_cases(case: str, group: str) -> None:
     assert node_group(case) == group
 

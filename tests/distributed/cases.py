@@ -12,8 +12,12 @@ from deep500.distributed import Communicator
 
 def who(comm: Communicator) -> dict[str, Any]:
     """Every rank names itself and adds up all ranks."""
-    return {"rank": comm.rank, "size": comm.size, "transport": comm.transport,
-            "sum": comm.all_reduce(np.array([comm.rank])).tolist()}  # fmt: skip
+    return {
+        "rank": comm.rank,
+        "size": comm.size,
+        "transport": comm.transport,
+        "sum": comm.all_reduce(np.array([comm.rank])).tolist(),
+    }
 
 
 def fail(comm: Communicator, rank: int) -> None:

@@ -47,8 +47,14 @@ def run(folder: Path, *words: str, limit: float = 60.0, marker: str = "", **vari
 def begin(folder: Path, *words: str, marker: str = "", **variables: str) -> subprocess.Popen[str]:
     """Like :func:`run`, without waiting."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "DEEP500_JOB": marker, **variables}
-    return subprocess.Popen([sys.executable, str(RECIPE), *words], cwd=folder, env=environment, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, str(RECIPE), *words],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def survivors(marker: str) -> list[int]:

@@ -100,9 +100,12 @@ def train(comm: Communicator, backend: str, optimizer: str, overlap: bool, nativ
         seen.append("step")
     comm.start_all_reduce = start  # type: ignore[method-assign]
     state = base.network.state()
-    return {"hash": hashlib.sha256(b"".join(state[name].tobytes() for name in sorted(state))).hexdigest(),
-            "moved": {name: bool((value != initial[name]).any()) for name, value in state.items()},
-            "seen": seen, "payload": comm.traffic.payload_bytes}  # fmt: skip
+    return {
+        "hash": hashlib.sha256(b"".join(state[name].tobytes() for name in sorted(state))).hexdigest(),
+        "moved": {name: bool((value != initial[name]).any()) for name, value in state.items()},
+        "seen": seen,
+        "payload": comm.traffic.payload_bytes,
+    }
 
 
 def both(comm: Communicator, backend: str, optimizer: str) -> list[dict[str, Any]]:

@@ -35,8 +35,10 @@ def network(dtype: str = "float64", width: int = 8) -> Network:
 def batches(steps: int, size: int, dtype: str = "float64") -> list[dict[str, np.ndarray]]:
     """Global batches, the same on every rank."""
     rng = np.random.default_rng(11)
-    return [{"input": rng.normal(size=(size, FEATURES)).astype(dtype), "label": rng.integers(0, CLASSES, size)}
-            for _ in range(steps)]  # fmt: skip
+    return [
+        {"input": rng.normal(size=(size, FEATURES)).astype(dtype), "label": rng.integers(0, CLASSES, size)}
+        for _ in range(steps)
+    ]
 
 
 def share(batch: Mapping[str, np.ndarray], position: int | None, ranks: int) -> dict[str, np.ndarray]:
@@ -64,8 +66,15 @@ def weights(optimizer: Optimizer) -> np.ndarray:
     return flat(optimizer, optimizer.parameter_names())
 
 
-def serial(backend: str = "reference", optimizer: str = "GradientDescent", hyper: Mapping[str, Any] | None = None,
-           steps: int = 12, batch: int = 12, dtype: str = "float64", width: int = 8) -> np.ndarray:  # fmt: skip
+def serial(
+    backend: str = "reference",
+    optimizer: str = "GradientDescent",
+    hyper: Mapping[str, Any] | None = None,
+    steps: int = 12,
+    batch: int = 12,
+    dtype: str = "float64",
+    width: int = 8,
+) -> np.ndarray:
     """Parameters after training on the global batches without any scheme."""
     base = make(backend, optimizer, hyper or {}, dtype, width)
     before = weights(base)
@@ -76,10 +85,19 @@ def serial(backend: str = "reference", optimizer: str = "GradientDescent", hyper
 
 
 def train(
-    comm: Communicator, scheme: str, keywords: Mapping[str, Any] | None = None, backend: str = "reference",
-    optimizer: str = "GradientDescent", hyper: Mapping[str, Any] | None = None, steps: int = 12, batch: int = 12,
-    dtype: str = "float64", width: int = 8, apart: float = 0.0, every_step: bool = True,
-) -> dict[str, Any]:  # fmt: skip
+    comm: Communicator,
+    scheme: str,
+    keywords: Mapping[str, Any] | None = None,
+    backend: str = "reference",
+    optimizer: str = "GradientDescent",
+    hyper: Mapping[str, Any] | None = None,
+    steps: int = 12,
+    batch: int = 12,
+    dtype: str = "float64",
+    width: int = 8,
+    apart: float = 0.0,
+    every_step: bool = True,
+) -> dict[str, Any]:
     """One rank's run: parameters before and after every step, its gradients, its payload, and what the scheme says.
 
     ``apart`` moves this rank's parameters by random numbers of that size, its own, before the first step.
@@ -88,10 +106,14 @@ def train(
     distributed = getattr(deep500.distributed, scheme)(base, comm, **(keywords or {}))
     if apart:
         rng = np.random.default_rng([3, comm.rank])
-        distributed.set_parameters(distributed.tensors([
-            array + rng.normal(scale=apart, size=array.shape).astype(array.dtype)
-            for array in distributed.arrays(distributed.parameters())
-        ]))  # fmt: skip
+        distributed.set_parameters(
+            distributed.tensors(
+                [
+                    array + rng.normal(scale=apart, size=array.shape).astype(array.dtype)
+                    for array in distributed.arrays(distributed.parameters())
+                ]
+            )
+        )
     computing = list(distributed.computing_ranks(comm.size))
     position = computing.index(comm.rank) if comm.rank in computing else None
     comm.traffic.reset()
@@ -106,6 +128,13 @@ def train(
     payload, facts = comm.traffic.payload_bytes, distributed.communication_facts()
     with distributed.evaluation():
         evaluated = weights(distributed).tolist() if every_step else []
-    return {"history": history, "gradients": gradients, "losses": losses, "payload": payload, "facts": facts,
-            "evaluated": evaluated, "steps": [distributed.steps, base.steps],
-            "arrivals": distributed.arrivals.tolist() if hasattr(distributed, "arrivals") else None}  # fmt: skip
+    return {
+        "history": history,
+        "gradients": gradients,
+        "losses": losses,
+        "payload": payload,
+        "facts": facts,
+        "evaluated": evaluated,
+        "steps": [distributed.steps, base.steps],
+        "arrivals": distributed.arrivals.tolist() if hasattr(distributed, "arrivals") else None,
+    }

@@ -65,9 +65,14 @@ def launch(case: str, ranks: int, file: Path, arguments: dict[str, Any], limit: 
 def finish(command: list[str], variables: dict[str, str], limit: float) -> tuple[int, str]:
     """Run a launcher to its end; returns its exit code and all output. After ``limit`` seconds everything is ended."""
     process = subprocess.Popen(
-        command, cwd=ROOT, env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        command,
+        cwd=ROOT,
+        env=variables,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         output, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:

@@ -62,6 +62,7 @@ def always(size: float) -> Callable[[int], float]:
 QSGD_LEVELS, QSGD_CHUNK = 3, 100
 LOW_RANK = 8 * sum(n + m + m for n, m in MATRICES)  # factors of rank 1, and the biases
 
+# fmt: off
 SCHEMES = [
     Scheme("ConsistentDecentralized", d5.ConsistentDecentralized, "serial", several(WHOLE)),
     Scheme("ConsistentParameterServer", d5.ConsistentParameterServer, "serial", several(2 * WHOLE)),
@@ -79,7 +80,8 @@ SCHEMES = [
     Scheme("PowerSGD-whole", lambda b, c: d5.PowerSGD(b, c, rank=16), "serial", always(WHOLE)),
     Scheme("QSGD", lambda b, c: d5.QSGD(b, c, levels=QSGD_LEVELS, seed=5, chunk=QSGD_CHUNK), "bounded",
            always(8 * math.ceil(COUNT / QSGD_CHUNK) + 3 * math.ceil(COUNT / 8))),
-]  # fmt: skip
+]
+# fmt: on
 BY_NAME = {scheme.name: scheme for scheme in SCHEMES}
 
 
@@ -146,9 +148,14 @@ class Outcome:
 
 
 def train(
-    comm: Communicator, scheme: Scheme, backend: str, sizes: Sequence[int], steps: int = STEPS,
-    resume_at: int | None = None, **options: Any,
-) -> Outcome:  # fmt: skip
+    comm: Communicator,
+    scheme: Scheme,
+    backend: str,
+    sizes: Sequence[int],
+    steps: int = STEPS,
+    resume_at: int | None = None,
+    **options: Any,
+) -> Outcome:
     """This rank's part of a training; with ``resume_at`` in two pieces, of which only arrays pass to the second."""
     found = Outcome([], [], [], [], {}, {})
     optimizer = _start(comm, scheme, backend, comm.rank, found, options)

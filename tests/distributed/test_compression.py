@@ -19,8 +19,12 @@ from tests.training.linear import FakeExecutor, linear_network
 
 RNG = np.random.default_rng(0)
 NAMES = ["w", "b"]  # (4, 3) and (3,)
-FEEDBACK = {"TopK": (TopK, {"k": 2}), "TopK-sparse": (TopK, {"k": 2, "sparse": True}), "SignSGD": (SignSGD, {}),
-            "PowerSGD": (PowerSGD, {"rank": 1})}  # fmt: skip
+FEEDBACK = {
+    "TopK": (TopK, {"k": 2}),
+    "TopK-sparse": (TopK, {"k": 2, "sparse": True}),
+    "SignSGD": (SignSGD, {}),
+    "PowerSGD": (PowerSGD, {"rank": 1}),
+}
 
 
 def make(kind: Any, comm: Any = None, dtype: str = "float64", **options: Any) -> Any:

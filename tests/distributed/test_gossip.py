@@ -37,17 +37,27 @@ def gradients(found: list[dict[str, Any]]) -> np.ndarray:
 # -- D-PSGD -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("mixing", "backend"),
-    [*((one, "reference") for one in [*MIXINGS, TURNED]),
-     *(pytest.param(one, "pytorch", marks=pytest.mark.backend("pytorch")) for one in ("ring", TURNED))],
-)  # fmt: skip
+    [
+        *((one, "reference") for one in [*MIXINGS, TURNED]),
+        *(pytest.param(one, "pytorch", marks=pytest.mark.backend("pytorch")) for one in ("ring", TURNED)),
+    ],
+)
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
 def test_every_rank_takes_over_its_neighbours_and_the_mean_moves_alone(mixing: Any, size: int, backend: str) -> None:
     """Against the formula itself, from ranks that start apart, with shares of different size."""
     if mixing is TURNED and size != 4:
         mixing = [[0.75, 0.25], [0.25, 0.75]] if size == 2 else np.roll(np.eye(size), 1, axis=0)
     matrix, lr = mixing_matrix(mixing, size), 0.2
-    found = run(size, "ConsistentNeighbors", seed=size, backend=backend, keywords={"mixing": mixing}, hyper={"lr": lr},
-                apart=0.3, batch=13)  # fmt: skip
+    found = run(
+        size,
+        "ConsistentNeighbors",
+        seed=size,
+        backend=backend,
+        keywords={"mixing": mixing},
+        hyper={"lr": lr},
+        apart=0.3,
+        batch=13,
+    )
     w, g = histories(found), gradients(found)
     want = np.einsum("pq,qkn->pkn", matrix, w[:, :-1]) - lr * g
     np.testing.assert_allclose(w[:, 1:], want, rtol=0, atol=1e-14)
@@ -143,8 +153,9 @@ def test_pairs_are_matchings_and_every_pair_comes(size: int) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
 def test_gossip_averages_pairs_and_keeps_the_sum(size: int, backend: str) -> None:
-    found = run(size, "InconsistentDecentralized", seed=1, backend=backend, keywords={"seed": 5}, hyper={"lr": 0.2},
-                apart=0.3)  # fmt: skip
+    found = run(
+        size, "InconsistentDecentralized", seed=1, backend=backend, keywords={"seed": 5}, hyper={"lr": 0.2}, apart=0.3
+    )
     w, g = histories(found), gradients(found)
     for step in range(g.shape[1]):
         pairs = matching(size, 5, step)
@@ -210,13 +221,17 @@ def test_it_goes_on_from_its_state_as_if_never_stopped(scheme: str) -> None:
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("scheme", "size", "backend"),
-    [("ConsistentNeighbors", 4, "reference"), ("InconsistentDecentralized", 5, "reference"),
-     pytest.param("ConsistentNeighbors", 2, "pytorch", marks=pytest.mark.backend("pytorch"))],
-)  # fmt: skip
+    [
+        ("ConsistentNeighbors", 4, "reference"),
+        ("InconsistentDecentralized", 5, "reference"),
+        pytest.param("ConsistentNeighbors", 2, "pytorch", marks=pytest.mark.backend("pytorch")),
+    ],
+)
 def test_processes_do_what_threads_do(scheme: str, size: int, backend: str, on_ranks: Callable[..., Any]) -> None:
     options: dict[str, Any] = {"backend": backend, "apart": 0.1}
-    assert np.array_equal(histories(on_ranks(train, size, scheme=scheme, **options)),
-                          histories(run(size, scheme, **options)))  # fmt: skip
+    assert np.array_equal(
+        histories(on_ranks(train, size, scheme=scheme, **options)), histories(run(size, scheme, **options))
+    )
 
 
 @pytest.mark.mpi

@@ -25,15 +25,21 @@ RAY = {"MASTER_ADDR": "node0", "MASTER_PORT": "1", "RANK": "0", "WORLD_SIZE": "2
 @pytest.mark.parametrize(
     ("variables", "transport"),
     [
-        ({}, "serial"), ({"PMI_SIZE": "1"}, "serial"), ({"PMI_SIZE": "4"}, "mpi"),
-        ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpi"), ({"DEEP500_WORLD_SIZE": "2"}, "mpi"),
+        ({}, "serial"),
+        ({"PMI_SIZE": "1"}, "serial"),
+        ({"PMI_SIZE": "4"}, "mpi"),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpi"),
+        ({"DEEP500_WORLD_SIZE": "2"}, "mpi"),
         ({"TORCHELASTIC_RUN_ID": "x", "PMI_SIZE": "2"}, "torch"),
         ({"DEEP500_TRANSPORT": "serial", "PMI_SIZE": "4"}, "serial"),
-        ({"SLURM_STEP_NUM_TASKS": "64", "PMIX_RANK": "3"}, "mpi"), ({"SLURM_NTASKS": "64"}, "serial"),
-        ({**RAY, "SLURM_STEP_NUM_TASKS": "2"}, "torch"), ({**RAY, "WORLD_SIZE": "1"}, "serial"),
-        ({**RAY, "DEEP500_WORLD_SIZE": "2"}, "mpi"), ({"WORLD_SIZE": "2", "RANK": "0"}, "serial"),
+        ({"SLURM_STEP_NUM_TASKS": "64", "PMIX_RANK": "3"}, "mpi"),
+        ({"SLURM_NTASKS": "64"}, "serial"),
+        ({**RAY, "SLURM_STEP_NUM_TASKS": "2"}, "torch"),
+        ({**RAY, "WORLD_SIZE": "1"}, "serial"),
+        ({**RAY, "DEEP500_WORLD_SIZE": "2"}, "mpi"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "serial"),
     ],
-)  # fmt: skip
+)
 def test_who_started_this_process(variables, transport):
     assert transport_of(variables) == transport
 
@@ -85,8 +91,9 @@ def test_our_launcher_starts_ranks_that_know_they_are_ranks():
 def test_a_launcher_of_another_mpi_is_noticed(variable):
     code = "from deep500.distributed import world; world()"
     environment = {**os.environ, variable: "3", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False,
-                          timeout=60)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode != 0
     assert "got a world of 1; expected 3 ranks" in done.stderr and "of different MPIs" in done.stderr
 

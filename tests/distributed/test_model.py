@@ -32,10 +32,16 @@ LATENCY, BANDWIDTH = Interconnect(1.0, 0.0, 0.0), Interconnect(0.0, 1.0, 0.0)
 @pytest.mark.parametrize(
     ("kind", "messages", "volume"),
     [
-        ("all_reduce", 3, 2 * 7 / 8), ("reduce", 3, 2 * 7 / 8), ("broadcast", 3, 2 * 7 / 8), ("all_gather", 3, 7),
-        ("reduce_scatter", 3, 7 / 8), ("barrier", 3, 0), ("exchange", 1, 1), ("send", 1, 1),
+        ("all_reduce", 3, 2 * 7 / 8),
+        ("reduce", 3, 2 * 7 / 8),
+        ("broadcast", 3, 2 * 7 / 8),
+        ("all_gather", 3, 7),
+        ("reduce_scatter", 3, 7 / 8),
+        ("barrier", 3, 0),
+        ("exchange", 1, 1),
+        ("send", 1, 1),
     ],
-)  # fmt: skip
+)
 def test_costs_are_those_of_the_papers_on_eight_ranks(kind: str, messages: int, volume: float) -> None:
     """With latency alone and with bandwidth alone (Thakur et al. 2005, table 2 and sections 3 to 4.5)."""
     assert COLLECTIVES[kind](LATENCY, 8, 1000.0) == messages
@@ -62,8 +68,18 @@ def test_no_collective_beats_what_every_algorithm_needs(ranks: int, count: float
     assert cost <= ring * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("text", ["", "alpha=1e-6", "alpha=1,beta=x", "alpha=1,beta=1,delta=1", "alpha=-1,beta=1",
-                                  "alpha=0,beta=0", "alpha=inf,beta=1"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "alpha=1e-6",
+        "alpha=1,beta=x",
+        "alpha=1,beta=1,delta=1",
+        "alpha=-1,beta=1",
+        "alpha=0,beta=0",
+        "alpha=inf,beta=1",
+    ],
+)
 def test_networks_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="expected seconds"):
         Interconnect.parse(text)

@@ -12,8 +12,11 @@ from deep500.distributed import DistributedOptimizer, ModelAverage, Serial, Thre
 from deep500.errors import CommunicationError, InputError
 from deep500.registry import is_installed, load_backend
 
-BACKENDS = [name for name in ("reference", "pytorch", "tensorflow", "jax", "onnxruntime")
-            if is_installed(name) or name in os.environ.get("DEEP500_TEST_BACKENDS", "")]  # fmt: skip
+BACKENDS = [
+    name
+    for name in ("reference", "pytorch", "tensorflow", "jax", "onnxruntime")
+    if is_installed(name) or name in os.environ.get("DEEP500_TEST_BACKENDS", "")
+]
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(480, 6)).astype(np.float32), RNG.integers(0, 3, 480)
 

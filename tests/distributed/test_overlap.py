@@ -74,8 +74,14 @@ def test_a_parameter_without_gradient_holds_up_nobody_and_counts_as_0() -> None:
 
     found = Threads(2).run(work)
     assert len({one["hash"] for rank in found for one in rank}) == 1
-    assert found[0][0]["moved"] == {"first.weight": True, "first.bias": True, "unused.weight": False,
-                                    "unused.bias": False, "last.weight": True, "last.bias": True}  # fmt: skip
+    assert found[0][0]["moved"] == {
+        "first.weight": True,
+        "first.bias": True,
+        "unused.weight": False,
+        "unused.bias": False,
+        "last.weight": True,
+        "last.bias": True,
+    }
     assert found[0][0]["seen"][:3] == ["start 9", "start 49", "backward"]  # the last layer's before, the others after
 
 

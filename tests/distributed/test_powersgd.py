@@ -35,10 +35,15 @@ def make(comm: Any, **options: Any) -> PowerSGD:
 def test_equals_the_hook_of_pytorch(ranks: int, approximation: int, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.distributed.powersgd_hook"]
     processes = [
-        subprocess.Popen([*command, str(rank), str(ranks), str(tmp_path), str(approximation), str(STEPS)], cwd=ROOT,
-                         env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*command, str(rank), str(ranks), str(tmp_path), str(approximation), str(STEPS)],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for rank in range(ranks)
-    ]  # fmt: skip
+    ]
     for process in processes:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors

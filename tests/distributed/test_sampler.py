@@ -16,9 +16,13 @@ from deep500.training.samplers import OrderedSampler, ShuffleSampler
 
 
 @given(
-    samples=st.integers(1, 40), ranks=st.integers(1, 6), batch=st.integers(1, 12), seed=st.integers(0, 99),
-    epoch=st.integers(0, 3), drop=st.booleans(),
-)  # fmt: skip
+    samples=st.integers(1, 40),
+    ranks=st.integers(1, 6),
+    batch=st.integers(1, 12),
+    seed=st.integers(0, 99),
+    epoch=st.integers(0, 3),
+    drop=st.booleans(),
+)
 @settings(max_examples=80, deadline=None)
 def test_shares_cover_every_batch_once(samples, ranks, batch, seed, epoch, drop):
     batch = min(max(batch, ranks), samples)

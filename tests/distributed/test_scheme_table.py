@@ -91,9 +91,12 @@ def check_outer(outcomes: list[Outcome], sizes: list[int], scheme: Scheme, backe
 
 
 CHECKS: dict[str, Callable[..., None]] = {
-    "serial": check_serial, "average": check_average, "conserved": check_conserved, "bounded": check_bounded,
+    "serial": check_serial,
+    "average": check_average,
+    "conserved": check_conserved,
+    "bounded": check_bounded,
     "outer": check_outer,
-}  # fmt: skip
+}
 
 
 @EACH

@@ -21,11 +21,13 @@ from tests.training.linear import FakeExecutor, linear_network
 
 SHARDED = Scheme("", ShardedOptimizer, "", None)
 WHOLE_STATE = Scheme("", ConsistentDecentralized, "", None)
+# fmt: off
 OPTIMIZERS = [
     ("AdamOptimizer", {"lr": 0.01}, 2), ("AdamWOptimizer", {"lr": 0.01}, 2), ("MomentumOptimizer", {"lr": 0.1}, 2),
     ("RMSPropOptimizer", {"lr": 0.01, "centered": True, "momentum": 0.5}, 2), ("GradientDescent", {"lr": 0.1}, 2),
     ("AcceleGradOptimizer", {}, 3),  # prepares parameters: one broadcast more
-]  # fmt: skip
+]
+# fmt: on
 
 
 def run(scheme: Scheme, ranks: int, backend: str = "reference", **options: Any) -> list[Any]:

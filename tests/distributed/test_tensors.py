@@ -24,8 +24,18 @@ def on(ranks, backend, work):
 
 @pytest.mark.parametrize("backend", ["reference", pytest.param("pytorch", marks=pytest.mark.backend("pytorch"))])
 def test_sums_means_and_neighbours(backend):
-    found = on(3, backend, lambda comm, x: [comm.sync_all(x), comm.mean(x), comm.sync_all_with_root(x), x,
-                                           comm.reduce_from_neighbors(x), *comm.all_gather(x)])  # fmt: skip
+    found = on(
+        3,
+        backend,
+        lambda comm, x: [
+            comm.sync_all(x),
+            comm.mean(x),
+            comm.sync_all_with_root(x),
+            x,
+            comm.reduce_from_neighbors(x),
+            *comm.all_gather(x),
+        ],
+    )
     for rank, (total, mean, root, mine, around, *gathered) in enumerate(found):
         assert total == around == [6.0, 60.0] and mean == [2.0, 20.0] and root == [1.0, 10.0]
         assert mine == [rank + 1.0, 10.0 * (rank + 1)], "what was passed must stay as it is"

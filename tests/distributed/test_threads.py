@@ -133,10 +133,12 @@ def test_the_first_failure_is_raised_with_its_rank():
 @pytest.mark.parametrize(
     ("array", "said"),
     [
-        (np.zeros((4, 4))[:, ::2], "contiguous"), ([1.0], "got list"), (np.array(["a"]), "array of numbers"),
+        (np.zeros((4, 4))[:, ::2], "contiguous"),
+        ([1.0], "got list"),
+        (np.array(["a"]), "array of numbers"),
         (np.broadcast_to(np.zeros(1), 1), "writeable"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_sent_is_refused(array, said):
     with pytest.raises(InputError, match=said):
         Serial().all_reduce(array)

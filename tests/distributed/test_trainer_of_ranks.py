@@ -14,10 +14,12 @@ from deep500.networks.graph import Network
 from deep500.networks.losses import add_loss
 from deep500.training import NumpyDataset, OrderedSampler, ShuffleSampler, Trainer
 
+# fmt: off
 SCHEMES: list[tuple[str, dict[str, Any]]] = [
     ("ConsistentNeighbors", {}), ("InconsistentDecentralized", {}), ("InconsistentParameterServer", {}),
     ("StaleSynchronous", {"staleness": 2}),
-]  # fmt: skip
+]
+# fmt: on
 BACKENDS = ["reference", pytest.param("pytorch", marks=pytest.mark.backend("pytorch"))]
 
 

@@ -61,10 +61,15 @@ def test_what_nobody_answers_raises_in_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.backend("pytorch")
-@pytest.mark.parametrize("how, says", [
-    ("raise", "[rank 1] ValueError: this rank fails"), ("leave", "[rank 1] left before the others"),
-    ("kill", "Signal 9 (SIGKILL)"), ("hang", "Timed out waiting 4000ms"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "how, says",
+    [
+        ("raise", "[rank 1] ValueError: this rank fails"),
+        ("leave", "[rank 1] left before the others"),
+        ("kill", "Signal 9 (SIGKILL)"),
+        ("hang", "Timed out waiting 4000ms"),
+    ],
+)
 def test_a_rank_that_ends_ends_all(how: str, says: str, tmp_path: Path) -> None:
     load_backend("pytorch")
     file = tmp_path / "results.json"

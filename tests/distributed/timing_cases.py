@@ -65,9 +65,14 @@ def offsets(comm: Communicator, drift: float = 0.0) -> dict[str, Any]:
 
 
 def skewed(
-    comm: Communicator, base: float = 0.0008, slower: float = 0.0002, sync: str = "barrier", summary: str = "max",
-    samples: int = 60, pretend: bool = True,
-) -> dict[str, Any]:  # fmt: skip
+    comm: Communicator,
+    base: float = 0.0008,
+    slower: float = 0.0002,
+    sync: str = "barrier",
+    summary: str = "max",
+    samples: int = 60,
+    pretend: bool = True,
+) -> dict[str, Any]:
     """The last rank's clock is ahead, and its steps take ``slower`` seconds longer; real steps sleep."""
     last = comm.rank == comm.size - 1
     length, ahead = base + (slower if last else 0.0), SKEW if last else 0

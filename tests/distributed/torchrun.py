@@ -16,9 +16,18 @@ def launch(
 ) -> tuple[int, str]:
     """Run a case; returns torchrun's exit code and all output. No call takes longer than ``timeout`` seconds."""
     command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
-        "-m", "tests.distributed.ranks", case, str(file), json.dumps(arguments),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(ranks),
+        "-m",
+        "tests.distributed.ranks",
+        case,
+        str(file),
+        json.dumps(arguments),
+    ]
     left_out = ("DEEP500_TRANSPORT", "DEEP500_WORLD_SIZE")
     variables = {name: value for name, value in os.environ.items() if name not in left_out}
     return finish(command, {**variables, "OMP_NUM_THREADS": "1", "DEEP500_COMM_TIMEOUT": str(timeout)}, limit)

@@ -23,16 +23,21 @@ def collectives(comm: Communicator) -> dict[str, Any]:
     for dtype in DTYPES:
         base = np.arange(6, dtype=dtype).reshape(2, 3)
         mine = (base + comm.rank).astype(dtype)
+        # fmt: off
         found[dtype] = [
             comm.all_reduce(mine.copy()).tolist(), comm.reduce(mine.copy(), root=comm.size - 1).tolist(),
             comm.broadcast(mine.copy(), root=comm.size - 1).tolist(), comm.all_gather(mine).tolist(),
             comm.reduce_scatter(np.repeat(mine, comm.size, axis=0)).tolist(),
-        ]  # fmt: skip
+        ]
+        # fmt: on
     scalar = comm.all_reduce(np.array(1.5 + comm.rank))
     found["scalar"] = [list(scalar.shape), scalar.item()]
     empty = np.zeros((0, 2))
-    found["empty"] = [list(comm.all_reduce(empty).shape), list(comm.broadcast(empty).shape),
-                      list(comm.all_gather(empty).shape)]  # fmt: skip
+    found["empty"] = [
+        list(comm.all_reduce(empty).shape),
+        list(comm.broadcast(empty).shape),
+        list(comm.all_gather(empty).shape),
+    ]
     ragged = comm.all_gather_ragged(np.arange(comm.rank, dtype=np.float32))
     found["ragged"] = [one.tolist() for one in ragged]
     comm.barrier()
@@ -47,10 +52,12 @@ def expected_collectives(rank: int, size: int) -> dict[str, Any]:
         all_of = [(base + one).astype(dtype) for one in range(size)]
         total = np.sum(all_of, axis=0, dtype=dtype)
         rows = np.repeat(total, size, axis=0)[2 * rank : 2 * rank + 2]
+        # fmt: off
         found[dtype] = [
             total.tolist(), (total if rank == size - 1 else all_of[rank]).tolist(), all_of[-1].tolist(),
             np.stack(all_of).tolist(), rows.tolist(),
-        ]  # fmt: skip
+        ]
+        # fmt: on
     found["scalar"] = [[], sum(1.5 + one for one in range(size))]
     found["empty"] = [[0, 2], [0, 2], [size, 0, 2]]
     found["ragged"] = [list(map(float, range(one))) for one in range(size)]
@@ -102,8 +109,11 @@ def messages(comm: Communicator) -> dict[str, Any]:
     comm.exchange(dict.fromkeys(boxes, mine), boxes)
     empty = {peer: np.zeros(0, np.float32) for peer in {before, after}}
     comm.exchange(empty, {peer: np.zeros(0, np.float32) for peer in empty})
-    return {"ordered": ordered, "sources": sorted(sources.items()),
-            "neighbours": {str(peer): box.tolist() for peer, box in sorted(boxes.items())}}  # fmt: skip
+    return {
+        "ordered": ordered,
+        "sources": sorted(sources.items()),
+        "neighbours": {str(peer): box.tolist() for peer, box in sorted(boxes.items())},
+    }
 
 
 def expected_messages(rank: int, size: int) -> dict[str, Any]:
@@ -140,15 +150,24 @@ def counted(comm: Communicator) -> dict[str, Any]:
 
 
 _COUNT = {"calls": 1, "messages": 1, "payload_bytes": 40, "control_bytes": 0}
-COUNTED = {"waited": True, "all_reduce": {"calls": 2, "messages": 2, "payload_bytes": 76, "control_bytes": 4},
-           "broadcast": _COUNT, "exchange": _COUNT}  # fmt: skip
+COUNTED = {
+    "waited": True,
+    "all_reduce": {"calls": 2, "messages": 2, "payload_bytes": 76, "control_bytes": 4},
+    "broadcast": _COUNT,
+    "exchange": _COUNT,
+}
 """What :func:`counted` returns on every transport."""
 
 
 def everything(comm: Communicator, lengths: list[int]) -> dict[str, Any]:
     """All of the above, since starting ranks takes most of the time."""
-    return {"collectives": collectives(comm), "messages": messages(comm), "counted": counted(comm),
-            "overlapping": overlapping(comm), "bits": bits(comm, lengths)}  # fmt: skip
+    return {
+        "collectives": collectives(comm),
+        "messages": messages(comm),
+        "counted": counted(comm),
+        "overlapping": overlapping(comm),
+        "bits": bits(comm, lengths),
+    }
 
 
 def fails(comm: Communicator, how: str) -> None:

@@ -19,9 +19,18 @@ from deep500.networks import GraphExecutor, Network, add_loss, gradient_name
 from tests.tolerances import as_numpy, assert_close
 
 EXPORTS = (
-    "Executor", "from_model", "from_onnx", "from_native", "custom_op", "GradientDescent", "MomentumOptimizer",
-    "AdamOptimizer", "AdamWOptimizer", "AdaGradOptimizer", "RMSPropOptimizer",
-)  # fmt: skip
+    "Executor",
+    "from_model",
+    "from_onnx",
+    "from_native",
+    "custom_op",
+    "GradientDescent",
+    "MomentumOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "AdaGradOptimizer",
+    "RMSPropOptimizer",
+)
 
 
 def small(dtype: str = "float64", rate: float = 0.0) -> Network:

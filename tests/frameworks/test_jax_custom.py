@@ -289,9 +289,14 @@ def test_compiled_programs_on_disk_are_good_in_the_next_process(tmp_path: Path) 
     hits = []
     for ballast in ("1", "50000000"):
         done = subprocess.run(
-            [sys.executable, "-c", SCRIPT, ballast], capture_output=True, text=True, env={**os.environ, **settings},
-            cwd=ROOT, timeout=120, check=False,
-        )  # fmt: skip
+            [sys.executable, "-c", SCRIPT, ballast],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **settings},
+            cwd=ROOT,
+            timeout=120,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         hits.append(int(done.stdout))
     assert hits[0] == 0 < hits[1]

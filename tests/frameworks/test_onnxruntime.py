@@ -30,11 +30,7 @@ def feeds_of(net: Network, size: int = 2) -> dict[str, np.ndarray]:
     return feeds
 
 
-SMALL = {
-    "lenet": {"shape": (1, 12, 12)},
-    "resnet": {"depth": 8, "shape": (3, 8, 8)},
-    "lstm": {"width": 6},
-}
+SMALL = {"lenet": {"shape": (1, 12, 12)}, "resnet": {"depth": 8, "shape": (3, 8, 8)}, "lstm": {"width": 6}}
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -90,9 +86,13 @@ def test_transposed_convolution_in_float64_is_pytorchs(ort: Any, extra: dict[str
     rng, group = np.random.default_rng(0), extra.get("group", 1)
     x, w, b = rng.normal(size=(2, 4, 5, 4)), rng.normal(size=(4, 6 // group, 3, 3)), rng.normal(size=6)
     want = torch.nn.functional.conv_transpose2d(
-        *(torch.tensor(v) for v in (x, w, b)), extra.get("strides", 1), 1, extra.get("output_padding", 0), group,
+        *(torch.tensor(v) for v in (x, w, b)),
+        extra.get("strides", 1),
+        1,
+        extra.get("output_padding", 0),
+        group,
         extra.get("dilations", 1),
-    )  # fmt: skip
+    )
     got = run(ort, single("ConvTranspose", [x, w, b], pads=[1, 1, 1, 1], **extra), [x, w, b])[0]
     assert_close(got, want)
 
@@ -105,7 +105,9 @@ def _rows() -> dict[str, tuple[str, list[np.ndarray], dict[str, Any]]]:
     return {
         "AveragePool": ("AveragePool", [x], {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}),
         "AveragePool padded": (
-            "AveragePool", [x], {"kernel_shape": [2, 2], "pads": [1, 1, 0, 0], "count_include_pad": 1},
+            "AveragePool",
+            [x],
+            {"kernel_shape": [2, 2], "pads": [1, 1, 0, 0], "count_include_pad": 1},
         ),
         "AveragePool same": ("AveragePool", [x], {"kernel_shape": [3, 2], "strides": [2, 2], "auto_pad": "SAME_UPPER"}),
         "GlobalMaxPool": ("GlobalMaxPool", [x], {}),
@@ -119,7 +121,7 @@ def _rows() -> dict[str, tuple[str, list[np.ndarray], dict[str, Any]]]:
         "BitShift right": ("BitShift", [np.array([-1, 127, -128, -100, 5], np.int8), shifts], {"direction": "RIGHT"}),
         "BitShift left": ("BitShift", [np.array([-127, 3, 1, 1, 5], np.int8), shifts], {"direction": "LEFT"}),
         "Mul of int16": ("Mul", [np.array([300, -7], np.int16), np.array([300, 2], np.int16)], {}),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("case", _rows())

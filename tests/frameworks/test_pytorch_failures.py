@@ -45,8 +45,12 @@ def test_operands_that_do_not_fit() -> None:
 
 
 def test_errors_in_sub_graphs_name_the_node_that_holds_them() -> None:
-    inner = helper.make_graph([helper.make_node("Add", ["x", "z"], ["inside"])], "then", [],
-                              [helper.make_tensor_value_info("inside", 1, None)])  # fmt: skip
+    inner = helper.make_graph(
+        [helper.make_node("Add", ["x", "z"], ["inside"])],
+        "then",
+        [],
+        [helper.make_tensor_value_info("inside", 1, None)],
+    )
     net = Network("net")
     for name in ("x", "z"):
         net.add_input(name, (None, 3))

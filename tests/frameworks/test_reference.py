@@ -175,9 +175,11 @@ def test_sub_graphs(name: str) -> None:
 
 def test_unsupported_operators_inside_sub_graphs_are_named() -> None:
     branch = onnx.helper.make_graph(
-        [onnx.helper.make_node("NoSuch", ["x"], ["o"], name="inner", domain="nowhere")], "g", [],
+        [onnx.helper.make_node("NoSuch", ["x"], ["o"], name="inner", domain="nowhere")],
+        "g",
+        [],
         [onnx.helper.make_tensor_value_info("o", 1, (2,))],
-    )  # fmt: skip
+    )
     net = Network()
     net.add_input("x", (2,))
     net.add_input("c", (), "bool")

@@ -25,10 +25,12 @@ RNG = np.random.default_rng(5)
 OWN = sorted(name for domain, name in OPS if not domain)
 RANDOM = "draws random numbers: ONNX's expected values are those of its own generator"
 EXCEPTIONS = {
-    "test_bernoulli": RANDOM, "test_bernoulli_double": RANDOM, "test_bernoulli_seed": RANDOM,
+    "test_bernoulli": RANDOM,
+    "test_bernoulli_double": RANDOM,
+    "test_bernoulli_seed": RANDOM,
     "test_loop16_seq_none": "compares objects, passes nowhere",
     "test_scan_sum": "opset 8, whose batch axis later ones lack",
-}  # fmt: skip
+}
 
 
 def read_only(value: Any) -> Any:
@@ -141,8 +143,9 @@ def test_conv_is_pytorchs(case: Any, dtype: str) -> None:
     x, w, b = (RNG.standard_normal(s).astype(dtype) for s in (x_shape, w_shape, w_shape[:1]))
     function = [torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d][rank - 1]
     want = function(*map(torch.from_numpy, (x, w, b)), stride, pad, dilation, group)
-    got = run("Conv", x, w, b, strides=(stride,) * rank, pads=(pad,) * 2 * rank, group=group,
-              dilations=(dilation,) * rank)  # fmt: skip
+    got = run(
+        "Conv", x, w, b, strides=(stride,) * rank, pads=(pad,) * 2 * rank, group=group, dilations=(dilation,) * rank
+    )
     assert_close(got, want)
     assert got.dtype == dtype
 
@@ -164,8 +167,17 @@ def test_conv_transpose_is_pytorchs(case: Any) -> None:
     x, w, b = (RNG.standard_normal(s) for s in (x_shape, w_shape, (w_shape[1] * group,)))
     function = [f.conv_transpose1d, f.conv_transpose2d, f.conv_transpose3d][rank - 1]
     want = function(*map(torch.from_numpy, (x, w, b)), stride, pad, extra, group, dilation)
-    got = run("ConvTranspose", x, w, b, strides=(stride,) * rank, pads=(pad,) * 2 * rank, group=group,
-              dilations=(dilation,) * rank, output_padding=(extra,) * rank)  # fmt: skip
+    got = run(
+        "ConvTranspose",
+        x,
+        w,
+        b,
+        strides=(stride,) * rank,
+        pads=(pad,) * 2 * rank,
+        group=group,
+        dilations=(dilation,) * rank,
+        output_padding=(extra,) * rank,
+    )
     assert_close(got, want)
 
 
@@ -187,8 +199,13 @@ def test_max_pool_and_its_indices_are_pytorchs(case: Any) -> None:
     f = torch.nn.functional
     function = [f.max_pool1d, f.max_pool2d, f.max_pool3d][rank - 1]
     want, plane = function(torch.from_numpy(x), kernel, stride, pad, dilation, bool(ceil), return_indices=True)
-    options = dict(kernel_shape=(kernel,) * rank, strides=(stride,) * rank, pads=(pad,) * 2 * rank,
-                   dilations=(dilation,) * rank, ceil_mode=ceil)  # fmt: skip
+    options = dict(
+        kernel_shape=(kernel,) * rank,
+        strides=(stride,) * rank,
+        pads=(pad,) * 2 * rank,
+        dilations=(dilation,) * rank,
+        ceil_mode=ceil,
+    )
     got, indices = run("MaxPool", x, outputs=2, **options)
     assert_close(got, want, "exact")
     assert_close(run("MaxPool", x, **options), want, "exact")
@@ -206,8 +223,15 @@ def test_average_pool_is_pytorchs(case: Any, include: int) -> None:
     f = torch.nn.functional
     function = [f.avg_pool1d, f.avg_pool2d, f.avg_pool3d][rank - 1]
     want = function(torch.from_numpy(x), kernel, stride, pad, bool(ceil), bool(include))
-    got = run("AveragePool", x, kernel_shape=(kernel,) * rank, strides=(stride,) * rank, pads=(pad,) * 2 * rank,
-              ceil_mode=ceil, count_include_pad=include)  # fmt: skip
+    got = run(
+        "AveragePool",
+        x,
+        kernel_shape=(kernel,) * rank,
+        strides=(stride,) * rank,
+        pads=(pad,) * 2 * rank,
+        ceil_mode=ceil,
+        count_include_pad=include,
+    )
     assert_close(got, want)
 
 
@@ -252,8 +276,18 @@ def test_lstm_is_pytorchs(direction: str) -> None:
 
     bias = np.concatenate([weights("bias_ih_l0"), weights("bias_hh_l0")], 1)
     start = [RNG.standard_normal((1 + both, 3, 7)) for _ in range(2)]
-    got = run("LSTM", x, weights("weight_ih_l0"), weights("weight_hh_l0"), bias, None, *start, outputs=3,
-              hidden_size=7, direction=direction)  # fmt: skip
+    got = run(
+        "LSTM",
+        x,
+        weights("weight_ih_l0"),
+        weights("weight_hh_l0"),
+        bias,
+        None,
+        *start,
+        outputs=3,
+        hidden_size=7,
+        direction=direction,
+    )
     turned = x[::-1].copy() if direction == "reverse" else x
     with torch.no_grad():
         y, (h, c) = module(torch.from_numpy(turned), tuple(map(torch.from_numpy, start)))
@@ -307,8 +341,16 @@ def test_resize_nearest_is_pytorchs(size: tuple[int, int]) -> None:
     modes = {"nearest": ("asymmetric", "floor"), "nearest-exact": ("half_pixel", "round_prefer_ceil")}
     for mode, (transformation, rounding) in modes.items():
         want = torch.nn.functional.interpolate(torch.from_numpy(x), size, mode=mode)
-        got = run("Resize", x, None, None, np.array([2, 3, *size]), mode="nearest", nearest_mode=rounding,
-                  coordinate_transformation_mode=transformation)  # fmt: skip
+        got = run(
+            "Resize",
+            x,
+            None,
+            None,
+            np.array([2, 3, *size]),
+            mode="nearest",
+            nearest_mode=rounding,
+            coordinate_transformation_mode=transformation,
+        )
         assert_close(got, want, "exact", err_msg=mode)
 
 

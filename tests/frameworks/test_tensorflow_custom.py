@@ -362,8 +362,9 @@ def test_keras_trains_with_it() -> None:
     losses = []
     for activation in (tf.nn.softsign, d5fw.custom_op(softsign())):
         keras.utils.set_random_seed(1)
-        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8), keras.layers.Activation(activation),
-                                  keras.layers.Dense(3)])  # fmt: skip
+        model = keras.Sequential(
+            [keras.Input((6,)), keras.layers.Dense(8), keras.layers.Activation(activation), keras.layers.Dense(3)]
+        )
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.SGD(0.5), loss, jit_compile=False)
         losses.append(model.fit(x, y, batch_size=8, epochs=3, shuffle=False, verbose=0).history["loss"])

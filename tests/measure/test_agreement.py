@@ -116,11 +116,13 @@ def test_ours_are_liblsbs_ranks_with_the_sign_set_right(n, wrong):
     assert exact_coverage(n, int(ours.low), int(ours.high)) >= 0.95
 
 
+# fmt: off
 LIBLSB = [  # microseconds: first 20 of R/sample_data/lsb.bh_clampi_HT_1000_1048576_16.r0 in github.com/spcl/liblsb
     299.278320, 164.743164, 155.402344, 790.330078, 200.138672, 57.629883, 123.633789, 97.230469, 109.882812,
     269.393555, 46.706055, 32.522461, 22.221680, 39.478516, 255.637695, 69.524414, 56.540039, 102.804688, 88.712891,
     176.483398,
-]  # fmt: skip
+]
+# fmt: on
 
 
 def test_liblsbs_sample_data_get_the_corrected_interval():

@@ -50,9 +50,16 @@ def test_lightning(tmp_path):
 
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(40, 4)), 10)
     recording = Recording()
-    trainer = lightning.Trainer(max_epochs=2, callbacks=[lightning_callback(recording)], logger=False,
-                                enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-                                accelerator="cpu", default_root_dir=tmp_path)  # fmt: skip
+    trainer = lightning.Trainer(
+        max_epochs=2,
+        callbacks=[lightning_callback(recording)],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        accelerator="cpu",
+        default_root_dir=tmp_path,
+    )
     trainer.fit(Model(), loader)
     check(recording, steps=8, epochs=2)
 
@@ -74,9 +81,15 @@ def test_transformers(tmp_path):
 
     data = [{"x": torch.ones(4), "labels": torch.zeros(1)} for _ in range(40)]
     recording = Recording()
-    arguments = transformers.TrainingArguments(str(tmp_path), per_device_train_batch_size=10, num_train_epochs=2,
-                                               report_to=[], use_cpu=True, disable_tqdm=True,
-                                               save_strategy="no")  # fmt: skip
+    arguments = transformers.TrainingArguments(
+        str(tmp_path),
+        per_device_train_batch_size=10,
+        num_train_epochs=2,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        save_strategy="no",
+    )
     transformers.Trainer(Model(), arguments, train_dataset=data, callbacks=[transformers_callback(recording)]).train()
     check(recording, steps=8, epochs=2)
 

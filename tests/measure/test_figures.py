@@ -34,4 +34,9 @@ def test_lines_and_the_exit_code(capsys, monkeypatch):
     assert program.main() == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(" | bar: bar | ")[2].partition(" [")[0] for line in lines] == [
-        "met", "not measured (no GPU)", "met", "missed", "missed (RuntimeError: broken)"]  # fmt: skip
+        "met",
+        "not measured (no GPU)",
+        "met",
+        "missed",
+        "missed (RuntimeError: broken)",
+    ]

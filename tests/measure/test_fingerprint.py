@@ -28,8 +28,10 @@ def test_the_same_machine_twice(environment):
     assert environment["volatile"]["uptime_s"] <= again["volatile"]["uptime_s"]
 
 
-@pytest.mark.parametrize(("path", "value"), [(("threads", "torch"), 77), (("variables", "OMP_NUM_THREADS"), "77"),
-                                             (("process", "packages"), {"numpy": "0"})])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [(("threads", "torch"), 77), (("variables", "OMP_NUM_THREADS"), "77"), (("process", "packages"), {"numpy": "0"})],
+)
 def test_a_change_is_named(environment, path, value):
     changed = json.loads(json.dumps(environment))
     changed[path[0]][path[1]] = value

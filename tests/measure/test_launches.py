@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 from deep500.errors import InputError
-from deep500.measure.launches import (
-    LAUNCHES,
-    WITHIN,
-    launches_differ,
-    launches_needed,
-    over_launches,
-    own_quantile,
-)
+from deep500.measure.launches import LAUNCHES, WITHIN, launches_differ, launches_needed, over_launches, own_quantile
 from deep500.measure.quantiles import quantile
 from tests.measure.test_quantiles import autoregressive
 

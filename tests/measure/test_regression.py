@@ -11,10 +11,12 @@ from scipy.optimize import linprog
 from deep500.errors import InputError, MissingBackend
 from deep500.measure.regression import quantile_regression
 
+# fmt: off
 ENGEL = {  # R's quantreg, vignette "Quantile Regression in R" (Koenker): rq(foodexp ~ income), as it prints them
     0.05: (124.88004, 0.34336), 0.25: (95.48354, 0.47410), 0.5: (81.48225, 0.56018), 0.75: (62.39659, 0.64401),
     0.95: (64.10396, 0.70907),
-}  # fmt: skip
+}
+# fmt: on
 
 
 def linear_program(y, design, q):

@@ -35,8 +35,9 @@ class LevelClock(FakeClock):
 
 def shared(levels, rel=0.05, size=40, **about):
     clock = LevelClock(levels, size, **about)
-    plan = Plan((Target(0.5, 0.95, rel),),
-                Budget(size, size, max_s=1e9, launches=len(levels), fresh=False, min_neff=20))  # fmt: skip
+    plan = Plan(
+        (Target(0.5, 0.95, rel),), Budget(size, size, max_s=1e9, launches=len(levels), fresh=False, min_neff=20)
+    )
     return measure(clock.work, plan, clock=clock)
 
 
@@ -79,8 +80,13 @@ def test_every_launch_has_its_own_warm_up():
 def test_few_launches_hold_within_them_and_are_no_result_where_they_differ(levels, reached):
     found = shared(levels, rel=0.2)
     assert found.reached is reached and found.basis == "within 3 launches in one process"
-    assert any(problem.startswith("launches differ (Kruskal-Wallis p ") and "6 launches have" in problem
-               for problem in found.problems) is not reached  # fmt: skip
+    assert (
+        any(
+            problem.startswith("launches differ (Kruskal-Wallis p ") and "6 launches have" in problem
+            for problem in found.problems
+        )
+        is not reached
+    )
 
 
 def test_a_launch_that_drifts_is_named():
@@ -104,11 +110,17 @@ def test_launches_are_processes_of_their_own(tmp_path):
     assert found.basis == "within 2 launches" and SHARED not in found.problems and found.samples.min() > 0
 
 
-@pytest.mark.parametrize(("function", "message"), [
-    (lambda: None, "cannot be sent to a new process"), (fail, "got launch 1, which failed: ValueError: no such thing"),
-    ("tests.measure.test_repeated:fail", "ValueError: no such thing"), ("os:sep", "InputError: got 'os:sep', which is"),
-    ("nothing_of_this_name:f", "cannot be imported"), (die, "its process ended with exit code -9"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda: None, "cannot be sent to a new process"),
+        (fail, "got launch 1, which failed: ValueError: no such thing"),
+        ("tests.measure.test_repeated:fail", "ValueError: no such thing"),
+        ("os:sep", "InputError: got 'os:sep', which is"),
+        ("nothing_of_this_name:f", "cannot be imported"),
+        (die, "its process ended with exit code -9"),
+    ],
+)
 def test_what_cannot_be_measured_in_a_process_of_its_own(function, message):
     with pytest.raises(InputError) as caught:
         measure(function, Plan(MEDIAN, Budget(2, 2, launches=2)))
@@ -123,8 +135,9 @@ def test_a_script_without_guard_gets_one_error_and_no_swarm_of_processes(tmp_pat
         "measure(work, Plan(budget=Budget(2, 2, launches=2)))\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=120,
-                          check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 1
     assert "if __name__ == '__main__':" in done.stderr.splitlines()[-1] and "launch 1" in done.stderr.splitlines()[-1]
 

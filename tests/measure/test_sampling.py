@@ -103,8 +103,16 @@ def test_sequential_stopping_covers(phi):
     assert np.median(sizes) <= 3 * math.ceil(oracle)
 
 
-@pytest.mark.parametrize("wrong", [lambda: Target(q=1.0), lambda: Target(rel=0), lambda: Budget(min_n=0),
-                                   lambda: Budget(min_n=9, max_n=5), lambda: Plan(targets=())])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Target(q=1.0),
+        lambda: Target(rel=0),
+        lambda: Budget(min_n=0),
+        lambda: Budget(min_n=9, max_n=5),
+        lambda: Plan(targets=()),
+    ],
+)
 def test_impossible_plans_are_refused(wrong):
     with pytest.raises(InputError):
         wrong()

@@ -62,9 +62,13 @@ def test_the_largest_rate_within_a_bound():
 
 
 @pytest.mark.parametrize(
-    "scenario", [lambda clock: single_stream(at_once, 5, clock), lambda clock: offline(at_once, 9, 3, clock),
-                 lambda clock: server(at_once, 5, 100, clock=clock, sleep=at_once)],
-)  # fmt: skip
+    "scenario",
+    [
+        lambda clock: single_stream(at_once, 5, clock),
+        lambda clock: offline(at_once, 9, 3, clock),
+        lambda clock: server(at_once, 5, 100, clock=clock, sleep=at_once),
+    ],
+)
 def test_a_clock_that_stands_still_or_goes_backwards_is_one_error(scenario):
     with pytest.raises(InputError, match=r"clock that stands still|0.0 s for [59] samples"):
         scenario(lambda: 7)

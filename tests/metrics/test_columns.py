@@ -33,9 +33,13 @@ from tests.metrics.test_work import STEP, watched
 from tests.metrics.watched import STEPS, TAKES, TOTAL, Clock, train, watch
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
-CURVE = TrainingStatistics([EpochRecord(0, 2.0, 30.0, 100, 4.0, 1.5, 40.0, 20, 1.0),
-                            EpochRecord(1, 0.5, 80.0, 100, 2.0, 0.4, 91.0, 20, 1.0),
-                            EpochRecord(2, 0.7, 70.0, 50, 2.0, 0.6, 85.0, 20, 1.0)])  # fmt: skip
+CURVE = TrainingStatistics(
+    [
+        EpochRecord(0, 2.0, 30.0, 100, 4.0, 1.5, 40.0, 20, 1.0),
+        EpochRecord(1, 0.5, 80.0, 100, 2.0, 0.4, 91.0, 20, 1.0),
+        EpochRecord(2, 0.7, 70.0, 50, 2.0, 0.6, 85.0, 20, 1.0),
+    ]
+)
 
 
 class Column(NamedTuple):
@@ -186,6 +190,7 @@ def images(patch: Any) -> None:
     assert training.shape == (3, 32, 32) and training.classes == 10 and len(training) + len(validation) == 1797
 
 
+# fmt: off
 COLUMNS = [
     Column("performance", performance, ((d5.FlopRate, "measure"), (d5.RoofShare, "measure"))),
     Column("time", times, ((d5.WallTime, "measure"), (d5.TrainingTime, "measure"))),
@@ -210,7 +215,8 @@ COLUMNS = [
     Column("fixed infrastructure", infrastructure, ((overrides, "refuse_fixed"),)),
     Column("operators", operators, ((d5, "measure_op"),)),
     Column("images", images, ((datasets, "load_dataset"),)),
-]  # fmt: skip
+]
+# fmt: on
 NOT_THERE = ("object detection", "speech", "text", "reinforcement learning")
 STUBS = [
     (column, owner, name, value) for column in COLUMNS for owner, name in column.filled_by for value in (None, 0.0, 1.0)
@@ -222,8 +228,11 @@ def test_column_is_filled(column, monkeypatch):
     column.check(monkeypatch)
 
 
-@pytest.mark.parametrize(("column", "owner", "name", "value"), STUBS,
-                         ids=[f"{c.name}-{getattr(o, '__name__', '')}.{n}-{v}" for c, o, n, v in STUBS])  # fmt: skip
+@pytest.mark.parametrize(
+    ("column", "owner", "name", "value"),
+    STUBS,
+    ids=[f"{c.name}-{getattr(o, '__name__', '')}.{n}-{v}" for c, o, n, v in STUBS],
+)
 def test_a_stub_is_noticed(column, owner, name, value, monkeypatch):
     kept = inspect.getattr_static(owner, name)
     monkeypatch.setattr(
@@ -254,8 +263,11 @@ def test_the_page_lists_every_metric_with_its_unit_and_direction():
     for names, unit, better, *_ in rows("All of them"):
         for name in re.findall(r"`(\w+)\(", names):
             listed[name] = (unit, better)
-    known = {name: one for name, one in vars(d5).items()
-             if inspect.isclass(one) and issubclass(one, d5.Metric) and one is not d5.Metric}  # fmt: skip
+    known = {
+        name: one
+        for name, one in vars(d5).items()
+        if inspect.isclass(one) and issubclass(one, d5.Metric) and one is not d5.Metric
+    }
     assert listed.keys() == known.keys()
     for name, one in known.items():
         unit = getattr(one, "unit", "")

@@ -24,9 +24,17 @@ from deep500.metrics import (
 )
 
 
-@pytest.mark.parametrize(("metric", "expected"), [(L1Error(), 7.0), (L2Error(), 5.0), (MaxError(), 4.0),
-                                                  (NormDifference(3), 91 ** (1 / 3)), (L1Error(relative=True), 0.7),
-                                                  (MaxError(relative=True), 2.0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        (L1Error(), 7.0),
+        (L2Error(), 5.0),
+        (MaxError(), 4.0),
+        (NormDifference(3), 91 ** (1 / 3)),
+        (L1Error(relative=True), 0.7),
+        (MaxError(relative=True), 2.0),
+    ],
+)
 def test_norms(metric, expected):
     reference = [np.full((2, 4), 1.0, np.float32), np.array([2.0])]
     outputs = [reference[0].copy(), np.array([-1.0])]
@@ -37,7 +45,10 @@ def test_norms(metric, expected):
 
 def test_names_and_relative_errors_of_nothing():
     assert [m.name for m in (L2Error(), MaxError(relative=True), CosineError())] == [
-        "l2_error", "relative_max_error", "cosine_error"]  # fmt: skip
+        "l2_error",
+        "relative_max_error",
+        "cosine_error",
+    ]
     assert L2Error(relative=True).compare(np.ones(2), np.zeros(2)) == math.inf
     assert L2Error(relative=True).compare(np.zeros(2), np.zeros(2)) == 0.0
     with pytest.raises(InputError, match="at least 1"):

@@ -41,8 +41,12 @@ def result(tmp_path_factory):
     import deep500.frameworks.reference as d5fw
 
     fixed = {"model": "mlp", "model_kwargs": {"hidden": (16,)}, "dataset": "digits", "epochs": 1}
-    mutable = {"batch_size": 64, "executor": d5fw.from_model, "optimizer": d5fw.GradientDescent,
-               "optimizer_kwargs": {"lr": 0.1}}  # fmt: skip
+    mutable = {
+        "batch_size": 64,
+        "executor": d5fw.from_model,
+        "optimizer": d5fw.GradientDescent,
+        "optimizer_kwargs": {"lr": 0.1},
+    }
     words = ["--repeat", "2", "--quiet", "--out", str(tmp_path_factory.mktemp("runs"))]
     return d5.run_recipe(fixed, mutable, METRICS, words)
 
@@ -65,7 +69,8 @@ def test_the_numbers_behind_the_values_are_kept(result):
     for seed in seeds.values():
         assert seed["notes"]["energy"]["reason"] == "no counter"
         assert {"io", "forward_backward", "update", "validation", "other"} <= set(
-            seed["notes"]["timing_breakdown"]["details"])  # fmt: skip
+            seed["notes"]["timing_breakdown"]["details"]
+        )
     parts = result["timing_breakdown"].details
     for seed, total in zip(parts, result["timing_breakdown"].values, strict=True):
         assert sum(seed.values()) == pytest.approx(total, rel=1e-9)

@@ -66,8 +66,9 @@ def test_peak_of_the_host_is_the_kernels(monkeypatch):
 
 def test_cpu_utilisation_is_processor_time_over_what_there_was(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr("deep500.measure.memory.time", SimpleNamespace(
-        perf_counter=clock, process_time=lambda: 1.5 * clock.now))  # fmt: skip
+    monkeypatch.setattr(
+        "deep500.measure.memory.time", SimpleNamespace(perf_counter=clock, process_time=lambda: 1.5 * clock.now)
+    )
     monkeypatch.setattr("deep500.measure.memory.os", SimpleNamespace(sched_getaffinity=lambda _: {0, 1, 2}))
     metric = CPUUtilisation()
     assert metric.measure(watch(metric, clock=clock)) == pytest.approx(50)
@@ -107,8 +108,9 @@ def metered(monkeypatch):
     """A clock, and a counter of 90 W on it."""
     clock = Clock()
     monkeypatch.setattr("deep500.measure.energy.time", SimpleNamespace(perf_counter=clock))
-    monkeypatch.setattr(EnergyUse.before_run.__globals__["EnergyMeter"].__init__, "__defaults__",
-                        (None, clock, "no counter"))  # fmt: skip
+    monkeypatch.setattr(
+        EnergyUse.before_run.__globals__["EnergyMeter"].__init__, "__defaults__", (None, clock, "no counter")
+    )
     return clock, [Counter(90.0, clock)]
 
 

@@ -15,8 +15,9 @@ from deep500.training import EpochRecord, TrainingStatistics
 
 NETWORK = add_loss(create("mlp"))
 STEP = NETWORK.flops(loss="loss").total
-STATISTICS = TrainingStatistics([EpochRecord(0, train_samples=100, train_seconds=1.0),
-                                 EpochRecord(1, train_samples=300, train_seconds=1.0)])  # fmt: skip
+STATISTICS = TrainingStatistics(
+    [EpochRecord(0, train_samples=100, train_seconds=1.0), EpochRecord(1, train_samples=300, train_seconds=1.0)]
+)
 
 
 def watched(metric, network=NETWORK, device=None):

@@ -70,8 +70,13 @@ def watch(*metrics: Any, clock: Clock | None = None, device: Device | None = Non
     events.emit(events.after_validation, run)
     clock.now += CHECKPOINT
     events.emit(events.after_run, run)
-    return TrainingStatistics([EpochRecord(0, train_samples=64 * STEPS, train_seconds=TOTAL - VALIDATION - CHECKPOINT,
-                                           test_seconds=VALIDATION)])  # fmt: skip
+    return TrainingStatistics(
+        [
+            EpochRecord(
+                0, train_samples=64 * STEPS, train_seconds=TOTAL - VALIDATION - CHECKPOINT, test_seconds=VALIDATION
+            )
+        ]
+    )
 
 
 def train(*metrics: Any, network: Any = None, validate: bool = True, classes: int = 4, epochs: int = 2) -> Any:

@@ -36,9 +36,15 @@ from tests.models.compare import (
 from tests.models.sources import HOW_TO_INSTALL, SOURCES, Export, Source, export
 
 TRAINED = (
-    "resnet18", "mobilenet_v3_small", "squeezenet1_1", "shufflenet_v2_x0_5", "vit_tiny_patch16_224", "bert", "gpt2",
+    "resnet18",
+    "mobilenet_v3_small",
+    "squeezenet1_1",
+    "shufflenet_v2_x0_5",
+    "vit_tiny_patch16_224",
+    "bert",
+    "gpt2",
     "llama",
-)  # fmt: skip
+)
 """Small enough to be differentiated by the reference backend."""
 
 

@@ -13,12 +13,25 @@ from tests.models.sources import Example
 def convolutions() -> nn.Module:
     """Convolutions with groups, strides and dilations, pooling with ceilings, several activations, nearest resizing."""
     return nn.Sequential(
-        nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU6(),
-        nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=8), nn.BatchNorm2d(8), nn.Hardswish(),
-        nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.Conv2d(8, 12, 1), nn.GroupNorm(3, 12), nn.SiLU(),
-        nn.ConvTranspose2d(12, 6, 3, 2, 1, 1), nn.Upsample(scale_factor=2), nn.PReLU(6), nn.AvgPool2d(2, 2, 1),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.3), nn.Linear(6, 10),
-    )  # fmt: skip
+        nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU6(),
+        nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=8),
+        nn.BatchNorm2d(8),
+        nn.Hardswish(),
+        nn.MaxPool2d(3, 2, 1, ceil_mode=True),
+        nn.Conv2d(8, 12, 1),
+        nn.GroupNorm(3, 12),
+        nn.SiLU(),
+        nn.ConvTranspose2d(12, 6, 3, 2, 1, 1),
+        nn.Upsample(scale_factor=2),
+        nn.PReLU(6),
+        nn.AvgPool2d(2, 2, 1),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(0.3),
+        nn.Linear(6, 10),
+    )
 
 
 class Squeeze(nn.Module):

@@ -116,15 +116,42 @@ def _transformers(kind: str, config: str, **options: Any) -> Callable[[], nn.Mod
 
 
 _WORDS = 500
-_BERT = {"vocab_size": _WORDS, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "intermediate_size": 128, "max_position_embeddings": 64}  # fmt: skip
-_LLAMA = {"vocab_size": _WORDS, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-          "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 64}  # fmt: skip
-_GPT2 = {"vocab_size": _WORDS, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64, "bos_token_id": 0,
-         "eos_token_id": 0}  # fmt: skip
-_DISTIL = {"vocab_size": _WORDS, "dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128,
-           "max_position_embeddings": 64}  # fmt: skip
+_BERT = {
+    "vocab_size": _WORDS,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "max_position_embeddings": 64,
+}
+_LLAMA = {
+    "vocab_size": _WORDS,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 128,
+    "max_position_embeddings": 64,
+}
+_GPT2 = {
+    "vocab_size": _WORDS,
+    "n_embd": 64,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 64,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+_DISTIL = {
+    "vocab_size": _WORDS,
+    "dim": 64,
+    "n_layers": 2,
+    "n_heads": 4,
+    "hidden_dim": 128,
+    "max_position_embeddings": 64,
+}
 
+# fmt: off
 SOURCES = (
     *(Source(name, "torchvision", _torchvision(name), images(size)) for name, size in {
         "resnet18": 96, "resnet50": 160, "mobilenet_v2": 96, "mobilenet_v3_small": 96, "efficientnet_b0": 96,
@@ -140,7 +167,8 @@ SOURCES = (
            tokens(_WORDS), True),
     Source("gpt2", "transformers", _transformers("GPT2LMHeadModel", "GPT2Config", **_GPT2), tokens(_WORDS), True),
     Source("llama", "transformers", _transformers("LlamaForCausalLM", "LlamaConfig", **_LLAMA), tokens(_WORDS), True),
-)  # fmt: skip
+)
+# fmt: on
 
 
 def import_torchvision() -> None:

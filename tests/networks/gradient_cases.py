@@ -59,8 +59,16 @@ def i(*values: Any) -> Array:
 CASES: list[Case] = []
 
 
-def row(op_type: str, *inputs: Array | None, label: str = "", outputs: int = 1, fixed: tuple[int, ...] = (),
-        symbolic: bool = True, through: tuple[int, ...] = (0,), **attributes: Any) -> None:  # fmt: skip
+def row(
+    op_type: str,
+    *inputs: Array | None,
+    label: str = "",
+    outputs: int = 1,
+    fixed: tuple[int, ...] = (),
+    symbolic: bool = True,
+    through: tuple[int, ...] = (0,),
+    **attributes: Any,
+) -> None:
     """Add a row."""
     name = f"{op_type}-{label or sum(c.op_type == op_type for c in CASES)}"
     CASES.append(Case(name, op_type, inputs, attributes, outputs, fixed, symbolic, through))
@@ -258,8 +266,19 @@ row("LRN", n(2, 5, 2, 2), size=4, alpha=0.375, symbolic=False)
 # -- normalisation -----------------------------------------------------------------------------------------------------
 for _shape in ((4, 3), (3, 2, 4, 4)):
     _c = _shape[1]
-    row("BatchNormalization", n(*_shape), pos(_c), n(_c), n(_c), pos(_c), label=f"training {_shape}", outputs=3,
-        fixed=(3, 4), training_mode=1, epsilon=2**-7)  # fmt: skip
+    row(
+        "BatchNormalization",
+        n(*_shape),
+        pos(_c),
+        n(_c),
+        n(_c),
+        pos(_c),
+        label=f"training {_shape}",
+        outputs=3,
+        fixed=(3, 4),
+        training_mode=1,
+        epsilon=2**-7,
+    )
     row("BatchNormalization", n(*_shape), pos(_c), n(_c), n(_c), pos(_c), label=f"evaluation {_shape}", epsilon=2**-7)
 row("InstanceNormalization", n(2, 3, 4, 5), pos(3), n(3), epsilon=2**-7)
 row("GroupNormalization", n(2, 6, 3, 2), pos(6), n(6), num_groups=3, epsilon=2**-7, stash_type=11)
@@ -339,8 +358,18 @@ row("ReverseSequence", n(4, 3, 2), i(2, 4, 1), time_axis=0, batch_axis=1)
 row("TopK", apart(5, 3), i(2), outputs=2, axis=0, largest=0)
 
 # -- reductions --------------------------------------------------------------------------------------------------------
-for _op in ("ReduceSum", "ReduceMean", "ReduceSumSquare", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "ReduceL1",
-            "ReduceL2", "ReduceProd", "ReduceLogSum"):  # fmt: skip
+for _op in (
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceSumSquare",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceProd",
+    "ReduceLogSum",
+):
     _x = pos if _op == "ReduceLogSum" else apart if _op in ("ReduceMax", "ReduceMin", "ReduceL1") else away
     row(_op, _x(2, 3, 4), i(1), label="axis")
     row(_op, _x(2, 3, 4), i(-1, 0), label="axes", keepdims=0)
@@ -352,8 +381,17 @@ row("ReduceProd", np.array([[0.0, 2.0, 3.0], [1.5, 0.0, 0.0], [1.0, 2.0, 3.0]]),
 # -- resize ------------------------------------------------------------------------------------------------------------
 for _mode in ("nearest", "linear", "cubic"):
     for _place in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"):
-        row("Resize", n(1, 2, 3, 4), None, None, i(1, 2, 5, 3), label=f"{_mode} {_place}", mode=_mode,
-            coordinate_transformation_mode=_place, symbolic=False)  # fmt: skip
+        row(
+            "Resize",
+            n(1, 2, 3, 4),
+            None,
+            None,
+            i(1, 2, 5, 3),
+            label=f"{_mode} {_place}",
+            mode=_mode,
+            coordinate_transformation_mode=_place,
+            symbolic=False,
+        )
 row(
     "Resize",
     n(1, 2, 3, 4),

@@ -239,12 +239,14 @@ def test_functions_are_expanded(op_type: str, inputs: dict[str, np.ndarray | Non
     check_against_differences(*weighted(op_type, inputs, **attributes), op_type)
 
 
+# fmt: off
 RECURRENT = [
     ("LSTM", 4, {}), ("LSTM", 4, {"direction": "bidirectional"}), ("LSTM", 4, {"direction": "reverse"}),
     ("LSTM", 4, {"layout": 1}),
     ("GRU", 3, {}), ("GRU", 3, {"linear_before_reset": 1, "direction": "bidirectional"}), ("RNN", 1, {}),
     ("RNN", 1, {"activations": ["Tanh", "Tanh"], "direction": "bidirectional"}),
-]  # fmt: skip
+]
+# fmt: on
 
 
 @pytest.mark.parametrize("state", [False, True], ids=["zero state", "initial state"])

@@ -163,8 +163,9 @@ def test_declarations_help_an_operator_that_cannot_tell() -> None:
 
 @given(
     st.lists(st.sampled_from(["LeakyRelu", "Tanh", "Transpose", "Exp"]), min_size=1, max_size=4),
-    st.integers(1, 4), st.integers(0, 2**31),
-)  # fmt: skip
+    st.integers(1, 4),
+    st.integers(0, 2**31),
+)
 def test_equal_to_an_onnx_operator_wherever_it_stands(names: list[str], size: int, seed: int) -> None:
     """Outputs and gradients of a network are those of the same network with ONNX's operator."""
     plain, custom = (
@@ -334,9 +335,12 @@ def test_round_trip_through_a_file_in_a_fresh_process(tmp_path: Path) -> None:
     assert {o.domain: o.version for o in model.opset_import}["deep500"] == 1
     assert Network.from_onnx(net.to_onnx(opset=17)).node("cube") == net.node("cube")
     done = subprocess.run(
-        [sys.executable, "-c", FRESH, str(tmp_path / "net.onnx"), str(folder)], cwd=ROOT, text=True, check=True,
+        [sys.executable, "-c", FRESH, str(tmp_path / "net.onnx"), str(folder)],
+        cwd=ROOT,
+        text=True,
+        check=True,
         stdout=subprocess.PIPE,
-    )  # fmt: skip
+    )
     error, (digest, loss, gradient) = map(json.loads, done.stdout.splitlines())
     assert "'RoundTripCube' in node 'cube'" in error and "load_plugin" in error
     assert digest == net.content_hash()

@@ -54,6 +54,7 @@ def run(net: Network, x: np.ndarray) -> list[np.ndarray]:
 
 X = np.array([[1, -2, 3]], "float32")
 
+# fmt: off
 REFUSED: list[tuple[str, Callable[[Network], object], str]] = [
     ("unknown operator", lambda n: n.add_node("Rellu", "x", "o"), "did you mean 'Relu'"),
     ("removed operator", lambda n: n.add_node("Upsample", ["x", "b"], "o"), "removed"),
@@ -111,7 +112,8 @@ REFUSED: list[tuple[str, Callable[[Network], object], str]] = [
     ("capture of an unknown value", lambda n: add_if(n, branch("q")), "'q'"),
     ("hiding a value", lambda n: add_if(n, branch(inner="y")), "defines 'y'"),
     ("bad node in a sub-graph", lambda n: add_if(n, branch(op_type="Foo")), "'Foo'"),
-]  # fmt: skip
+]
+# fmt: on
 
 
 @pytest.mark.parametrize(("edit", "message"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])

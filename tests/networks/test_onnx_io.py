@@ -143,12 +143,14 @@ def test_the_callers_model_is_not_changed() -> None:
 
 
 def test_trainable_are_weights_only() -> None:
+    # fmt: off
     arrays = {
         "scale": np.ones(3, "float32"), "shift": np.zeros(3, "float32"), "mean": np.zeros(3, "float32"),
         "var": np.ones(3, "float32"), "low": np.float32(0), "pads": np.array([0, 0, 1, 1]), "fill": np.float32([0]),
         "unread": np.ones(2, "float32"), "kernel": np.ones((2, 3, 1, 1), "float16"), "table": np.ones((2, 3)),
         "scalar": np.float32(2),
-    }  # fmt: skip
+    }
+    # fmt: on
     nodes = [
         helper.make_node("BatchNormalization", ["x", "scale", "shift", "mean", "var"], ["n"]),
         helper.make_node("Clip", ["n", "low"], ["c"]),
@@ -268,16 +270,29 @@ def test_pytorch_exports_train_like_the_module(training: bool) -> None:
     from torch import nn
 
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, bias=False),
-                           nn.BatchNorm2d(8), nn.Dropout(0.5), nn.Flatten(), nn.Linear(8, 5))  # fmt: skip
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, bias=False),
+        nn.BatchNorm2d(8),
+        nn.Dropout(0.5),
+        nn.Flatten(),
+        nn.Linear(8, 5),
+    )
     x = torch.randn(2, 3, 5, 5)
     want = module.eval()(x).detach().numpy()
     file = io.BytesIO()
     torch.onnx.export(
-        module.train(training), (x,), file, dynamo=False, do_constant_folding=False, input_names=["x"],
+        module.train(training),
+        (x,),
+        file,
+        dynamo=False,
+        do_constant_folding=False,
+        input_names=["x"],
         training=torch.onnx.TrainingMode.TRAINING if training else torch.onnx.TrainingMode.EVAL,
         dynamic_axes={"x": {0: "batch"}},
-    )  # fmt: skip
+    )
     network = Network.from_onnx(file.getvalue())
     assert set(network.trainable()) == {name for name, _ in module.named_parameters()}
     statistics = {name for name, _ in module.named_buffers() if "running" in name}
@@ -422,6 +437,7 @@ def _with(change: Callable[[onnx.ModelProto], object]) -> bytes:
     return proto.SerializeToString()
 
 
+# fmt: off
 BAD_FILES: list[tuple[str, Callable[[], bytes], str]] = [
     ("empty", lambda: b"", "neither version nor graph"),
     ("random", lambda: random.Random(0).randbytes(5000), "complete ONNX model"),
@@ -441,7 +457,8 @@ BAD_FILES: list[tuple[str, Callable[[], bytes], str]] = [
     ("bad text", lambda: affine().SerializeToString().replace(b"Gemm", b"\xff\xfemm"), ""),
     ("bad metadata", lambda: _with(lambda m: helper.set_model_props(m, {"deep500.constants": "{"})), "metadata"),
     ("other metadata", lambda: _with(lambda m: helper.set_model_props(m, {"deep500.constants": "3"})), "list of names"),
-]  # fmt: skip
+]
+# fmt: on
 
 
 @pytest.mark.parametrize(("content", "message"), [b[1:] for b in BAD_FILES], ids=[b[0] for b in BAD_FILES])
@@ -515,9 +532,14 @@ def test_external_data_outside_the_folder_is_refused(tmp_path: Path, kind: str) 
     (folder / "way").symlink_to(tmp_path)
     (folder / "short.bin").write_bytes(bytes(5))
     location = {
-        "absolute": str(outside), "parent": "../secret.bin", "parent in the middle": "sub/../../secret.bin",
-        "link": "link.bin", "linked folder": "way/secret.bin", "missing": "none.bin", "short": "short.bin",
-    }[kind]  # fmt: skip
+        "absolute": str(outside),
+        "parent": "../secret.bin",
+        "parent in the middle": "sub/../../secret.bin",
+        "link": "link.bin",
+        "linked folder": "way/secret.bin",
+        "missing": "none.bin",
+        "short": "short.bin",
+    }[kind]
     path = external(folder, location)
     with pytest.raises(NetworkError) as raised:
         Network.from_onnx(path)

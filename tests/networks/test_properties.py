@@ -16,12 +16,14 @@ from deep500.networks import Network
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
+# fmt: off
 OPERATORS: list[tuple[str, int, int, dict[str, Any]]] = [  # operator, inputs, outputs, attributes
     ("Relu", 1, 1, {}), ("Add", 2, 1, {}), ("Concat", 3, 1, {"axis": 0}), ("Sum", 1, 1, {}), ("Clip", 3, 1, {}),
     ("MaxPool", 1, 2, {"kernel_shape": [1]}), ("BatchNormalization", 5, 1, {}), ("Elu", 1, 1, {"alpha": 2}),
     ("Split", 1, 3, {"num_outputs": 3}), ("RandomNormal", 0, 1, {"shape": [2]}), ("Dropout", 1, 2, {}),
     ("Gemm", 3, 1, {"beta": 0.5}), ("Rellu", 1, 1, {}), ("Elu", 1, 1, {"alfa": 1}), ("Concat", 2, 1, {}),
-]  # fmt: skip
+]
+# fmt: on
 NEW_NAMES = [f"n{i}" for i in range(8)]
 
 
@@ -71,6 +73,7 @@ def replace(draw: Draw, net: Network) -> None:
     net.replace(draw(names(net)), op_type, inputs, **attributes)
 
 
+# fmt: off
 EDITS: list[Callable[[Draw, Network], object]] = [
     add_operator,
     add_operator,
@@ -89,7 +92,8 @@ EDITS: list[Callable[[Draw, Network], object]] = [
     lambda draw, net: net.remove_output(draw(names(net))),
     lambda draw, net: net.remove_parameter(draw(names(net))),
     lambda draw, net: net.remove_input(draw(names(net))),
-]  # fmt: skip
+]
+# fmt: on
 
 
 def consistent(net: Network) -> None:

@@ -30,8 +30,9 @@ def randomised(network: Network) -> Network:
 def test_bert_is_pytorchs_encoder_with_norms_after_the_sums() -> None:
     torch = pytest.importorskip("torch")
     f, width, layers = torch.nn.functional, 12, 2
-    network = randomised(d5nt.create("bert", shape=(7,), vocabulary=50, positions=9, width=width, heads=3, hidden=20,
-                                     layers=layers))  # fmt: skip
+    network = randomised(
+        d5nt.create("bert", shape=(7,), vocabulary=50, positions=9, width=width, heads=3, hidden=20, layers=layers)
+    )
     value = {name: torch.from_numpy(p.value) for name, p in network.parameters.items()}
     tokens = np.random.default_rng(0).integers(0, 50, (4, 7))
     h = value["embeddings.word.weight"][tokens] + value["embeddings.position.weight"][:7]
@@ -67,11 +68,13 @@ def test_the_attention_block_is_pytorchs_attention_sum_and_norm() -> None:
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 5, 12)))
     module = torch.nn.MultiheadAttention(12, 4, batch_first=True, dtype=torch.float64)
     parts = ("query", "key", "value")
+    # fmt: off
     module.load_state_dict({
         "in_proj_weight": torch.cat([value[f"{part}.weight"].T for part in parts]),
         "in_proj_bias": torch.cat([value[f"{part}.bias"] for part in parts]),
         "out_proj.weight": value["output.weight"].T, "out_proj.bias": value["output.bias"],
-    })  # fmt: skip
+    })
+    # fmt: on
     h = torch.nn.functional.layer_norm(x + module(x, x, x)[0], (12,), value["norm.weight"], value["norm.bias"], 1e-12)
     want = torch.nn.functional.linear(h[:, 0], value["classifier.weight"], value["classifier.bias"])
     assert_close(answer(network, x.numpy()), want.detach())
@@ -140,8 +143,9 @@ def test_nasnets_halving_takes_even_pixels_and_odd_ones(shape: tuple[int, ...]) 
     h = torch.relu(x)
     value = {name: torch.from_numpy(p.value) for name, p in network.parameters.items()}
     moved = torch.nn.functional.pad(h, [-1, 1, -1, 1])
-    parts = [torch.nn.functional.conv2d(y[:, :, ::2, ::2], value[f"half.path{i}.weight"])
-             for i, y in ((1, h), (2, moved))]  # fmt: skip
+    parts = [
+        torch.nn.functional.conv2d(y[:, :, ::2, ::2], value[f"half.path{i}.weight"]) for i, y in ((1, h), (2, moved))
+    ]
     want = torch.cat(parts, 1) / np.sqrt(1 + 1e-3)
     assert_close(Executor(network).inference({"input": x.numpy()})["half.bn"], want)
 
@@ -150,8 +154,13 @@ def test_nasnet_has_the_cells_that_were_asked_for() -> None:
     network = d5nt.create("nasnet_a", batch=1)
     shapes = {name: d.shape for name, d in network.descriptors().items()}
     assert [shapes[f"group{g}.{c}"] for g in (1, 2, 3) for c in (0, 4)] == [
-        (1, 264, 28, 28), (1, 264, 28, 28), (1, 528, 14, 14), (1, 528, 14, 14), (1, 1056, 7, 7), (1, 1056, 7, 7),
-    ]  # fmt: skip
+        (1, 264, 28, 28),
+        (1, 264, 28, 28),
+        (1, 528, 14, 14),
+        (1, 528, 14, 14),
+        (1, 1056, 7, 7),
+        (1, 1056, 7, 7),
+    ]
     assert shapes["reduction3"] == (1, 4 * 352, 4, 4)
     normal = [node.op_type for node in network.nodes if node.name.startswith("group2.3.")]
     counts = {kind: normal.count(kind) for kind in ("Add", "AveragePool", "MaxPool", "Concat", "Conv")}

@@ -23,6 +23,7 @@ def loop(pragma: str, statement: str = "y[i] = x[i] * x[i] * c[i];") -> str:
 
 
 OMP = "#pragma omp parallel for firstprivate(x, c, y, n)"
+# fmt: off
 REFUSED = {  # name: (unit, what the error must say of its cause, what it must say to do)
     "unknown function": (
         unit("for (long i = 0; i < n; ++i) y[i] = mystery(x[i]);", 'extern "C" double mystery(double);'),
@@ -48,7 +49,9 @@ REFUSED = {  # name: (unit, what the error must say of its cause, what it must s
              "void *__enzyme_register_gradient_own[] = {(void *)own, (void *)own_a, (void *)own_g};"),
         "", "registered gradients take numbers and pointers only",
     ),
-}  # fmt: skip
+}
+# fmt: on
+# fmt: off
 OPENMP_REFUSED = {
     "dynamic schedule": (loop(OMP + " schedule(dynamic)"), "static"),
     "guided schedule": (loop(OMP + " schedule(guided)"), "static"),
@@ -75,4 +78,5 @@ OPENMP_REFUSED = {
              "y[i] = x[i] * x[i];\n}"),
         "outside of the parallel region",
     ),
-}  # fmt: skip
+}
+# fmt: on

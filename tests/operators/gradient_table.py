@@ -119,6 +119,7 @@ def _attention_back(g, i, o, scale=True, through_softmax=True):
     return [ds @ k / root, ds.T @ q / root, p.T @ g[0]]
 
 
+# fmt: off
 CASES = [
     Case(
         "cube", lambda x: [x**3], lambda g, i, o: [3 * g[0] * i[0] ** 2], ((6,),), ((30, 40),),
@@ -238,7 +239,8 @@ CASES = [
         ((3, 5),), ((30, 40),),
         (lambda g, i, o: [np.cumsum(g[0], -1)], lambda g, i, o: [g[0]]),
     ),
-]  # fmt: skip
+]
+# fmt: on
 
 
 def _at(position: int, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Arrays], Arrays]:

@@ -22,6 +22,7 @@ EXPECTED = r"expected public void forward\(const float \*x0, float \*y0\): make 
 GOT = r"got void forward\(%s\); " + EXPECTED
 FLOATS = r"const float ?\*, float ?\*"
 
+# fmt: off
 UNCOMPILABLE = {
     "syntax error": (simple("y[0] = x[0] + ;"), r"broken\.cpp:5:\d+: error: expected"),
     "unknown name": (simple("y[0] = nothing(x[0]);"), r"broken\.cpp:5:\d+: error: .*nothing"),
@@ -43,7 +44,8 @@ UNCOMPILABLE = {
     "another base": ("struct op {};\nD500_REGISTER_OP(op);\n", r"expected the registered class to derive from"),
     "no way to make it": (OP.format(f"op(int) {{}} {FORWARD}"), r"expected D500_EXPORTED void \*create_new_op\("),
     "abstract": (OP.format(f"virtual void rest() = 0; {FORWARD}"), r"expected D500_EXPORTED void \*create_new_op\("),
-}  # fmt: skip
+}
+# fmt: on
 
 
 @pytest.mark.parametrize("kind", UNCOMPILABLE)
@@ -65,6 +67,7 @@ def test_a_missing_backward_that_is_asked_for() -> None:
         op.backward([np.ones(1, "float32")], [np.ones(1, "float32")], [np.ones(1, "float32")])
 
 
+# fmt: off
 FAILING = {
     "exception": (simple('throw std::out_of_range("no such row");'), r"forward threw std::out_of_range: no such row"),
     "another exception": (simple("throw 3;"), "forward threw something that is no std::exception"),
@@ -75,7 +78,8 @@ FAILING = {
                            "{ void forward(const T *, T *) {} };\nD500_REGISTER_OP(op<float>);\n"
                            + FACTORY.format("return new op<double>();"),
                            "create_new_op made a op<double>, but D500_REGISTER_OP names op<float>"),
-}  # fmt: skip
+}
+# fmt: on
 
 
 @pytest.mark.parametrize("isolate", [False, True])

@@ -47,8 +47,14 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def start(code: str, **environment: str) -> subprocess.Popen[str]:
     """Another Python process, in the checkout."""
-    return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=os.environ | environment, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=os.environ | environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def test_what_is_the_same_is_built_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,11 +62,7 @@ def test_what_is_the_same_is_built_once(folder: Path, monkeypatch: pytest.Monkey
     first = compiled()
     assert compiled().path == first.path and len(done) == 1
     assert first.path.is_relative_to(folder)
-    changed = [
-        compiled("y[0] = 8;"),
-        compiled(additional_definitions={"MACRO": 1}),
-        compiled(gradient=None),
-    ]
+    changed = [compiled("y[0] = 8;"), compiled(additional_definitions={"MACRO": 1}), compiled(gradient=None)]
     assert len({op.path for op in (first, *changed)}) == len(done) == 1 + len(changed)
 
 
@@ -115,10 +117,15 @@ print(op.path)
 
 def test_two_processes_make_one_build(folder: Path) -> None:
     processes = [
-        subprocess.Popen([sys.executable, "-c", OTHER_PROCESS.format(pause=0.5)], cwd=ROOT, text=True,
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", OTHER_PROCESS.format(pause=0.5)],
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     for process in processes:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
     for process in processes:
@@ -132,8 +139,13 @@ def test_two_processes_make_one_build(folder: Path) -> None:
 
 
 def test_a_killed_build_leaves_nothing_half_made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with subprocess.Popen([sys.executable, "-c", OTHER_PROCESS.format(pause=100)], cwd=ROOT, text=True,
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-c", OTHER_PROCESS.format(pause=100)],
+        cwd=ROOT,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
         assert process.stdout is not None and process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()

@@ -39,7 +39,7 @@ def wrong_calls() -> dict[str, tuple[Callable[[d5.CompiledOp], object], str]]:
         "null gradient": (lambda op: back(op, grads=(None, y)), "output gradient 0: got a builtins.NoneType"),
         "null output": (lambda op: back(op, outputs=(y, None)), "output 1: got a builtins.NoneType"),
         "too few outputs": (lambda op: back(op, outputs=(y,)), "got 1 outputs; expected 2"),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("isolate", [False, True])

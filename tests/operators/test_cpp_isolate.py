@@ -35,8 +35,9 @@ def test_a_crash_in_a_worker_is_an_error(kind: str) -> None:
     body, wanted = CRASHES[kind]
     body = f"if (x[0] == 1) {{ {body} }}\n    for (int i = 0; i < 4; ++i) y[i] = x[i] + 1;"
     source = simple(body, "#include <cstdlib>\n")
-    op = d5.compile_custom_cppop_inline("crashing", source, [d5.tensordesc([4])], [d5.tensordesc([4])], isolate=True,
-                                        timeout=0.5)  # fmt: skip
+    op = d5.compile_custom_cppop_inline(
+        "crashing", source, [d5.tensordesc([4])], [d5.tensordesc([4])], isolate=True, timeout=0.5
+    )
     good, bad = np.zeros(4, "float32"), np.ones(4, "float32")
     assert op(good).tolist() == [1, 1, 1, 1]
     with pytest.raises(d5.OperatorError, match=f"C\\+\\+ operator 'crashing': got .*{wanted.removeprefix('got ')}"):

@@ -151,9 +151,13 @@ def test_other_files_and_headers(tmp_path: Path, compiler: str) -> None:
     )
     files = [tmp_path / "scale.cpp", tmp_path / "sub" / "scale.h"]
     op = d5.compile_custom_cppop(
-        "simple", tmp_path / "main.cpp", [d5.tensordesc([1])], [d5.tensordesc([1])], files,
+        "simple",
+        tmp_path / "main.cpp",
+        [d5.tensordesc([1])],
+        [d5.tensordesc([1])],
+        files,
         additional_definitions={"FACTOR": "3", "OFFSET": 0.5},
-    )  # fmt: skip
+    )
     assert op(np.ones(1, "float32")) == 3.5
     assert not op.differentiable
 

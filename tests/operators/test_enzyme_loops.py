@@ -42,6 +42,7 @@ def test_an_elementwise_loop_is_turned() -> None:
     assert "store double 0.0" not in turned and turned.count("store ") == 1
 
 
+# fmt: off
 REASONS = {
     "a pointer that may be another's": ("ptr noalias noundef %dx", "ptr noundef %dx"),
     "a neighbour": ("%px = getelementptr inbounds nuw double, ptr %x, i64 %iv",
@@ -53,7 +54,8 @@ REASONS = {
     "two widths": ("%pdx = getelementptr inbounds double,", "%pdx = getelementptr inbounds float,"),
     "another step": ("%iv = add i64 %in, -1", "%iv = add i64 %in, -2"),
     "volatile": ("%v = load double", "%v = load volatile double"),
-}  # fmt: skip
+}
+# fmt: on
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -67,9 +69,11 @@ def test_other_loops_are_left_alone(reason: str) -> None:
 
 def test_the_zero_stays_where_the_shadow_is_read_again() -> None:
     """A second look at it would find what was there before."""
-    text = LOOP.replace("exit:                                             ; preds = %down\n",
-                        "exit:                                             ; preds = %down\n"
-                        "  %again = getelementptr inbounds double, ptr %dy, i64 0\n")  # fmt: skip
+    text = LOOP.replace(
+        "exit:                                             ; preds = %down\n",
+        "exit:                                             ; preds = %down\n"
+        "  %again = getelementptr inbounds double, ptr %dy, i64 0\n",
+    )
     assert "store double 0.0" in turn_loops(text)
     other = LOOP.replace("@d500_reverse", "@somebody_elses")
     assert "store double 0.0" in turn_loops(other) and "%iv.up" in turn_loops(other)
@@ -77,10 +81,12 @@ def test_the_zero_stays_where_the_shadow_is_read_again() -> None:
 
 def test_exports_get_modules_of_their_own() -> None:
     """What is not exported by a module is internal there; variables are defined once."""
-    ir = ("@table = dso_local global [2 x double] [double 1.0, double 2.0], align 8\n"
-          "@llvm.compiler.used = appending global [2 x ptr] [ptr @one, ptr @two], section \"x\"\n"
-          "define dso_local void @one() #0 {\n  ret void\n}\n"
-          "define dso_local void @two() {\n  ret void\n}\n")  # fmt: skip
+    ir = (
+        "@table = dso_local global [2 x double] [double 1.0, double 2.0], align 8\n"
+        '@llvm.compiler.used = appending global [2 x ptr] [ptr @one, ptr @two], section "x"\n'
+        "define dso_local void @one() #0 {\n  ret void\n}\n"
+        "define dso_local void @two() {\n  ret void\n}\n"
+    )
     rest, two = split(ir, ["two", "three"]).values()
     assert "define dso_local void @one()" in rest and "define internal void @two()" in rest
     assert "[1 x ptr] [ptr @one]" in rest and "@table = dso_local global [2 x double] [" in rest

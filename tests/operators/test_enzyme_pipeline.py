@@ -113,8 +113,10 @@ def test_openmp_loops_and_sums(build: Build) -> None:
     x, c = np.linspace(-1, 1, 1001), np.linspace(1, 2, 1001)
     library = build(loop(OMP), openmp=True)
     np.testing.assert_allclose(run(library, x, c, np.ones(1001)), 2 * x * c, rtol=1e-13)
-    summed = "double s = 0;\n#pragma omp parallel for firstprivate(x, c, n) reduction(+:s)\n" \
-             "for (long i = 0; i < n; ++i) s += x[i] * x[i] * c[i];\ny[0] = s;"  # fmt: skip
+    summed = (
+        "double s = 0;\n#pragma omp parallel for firstprivate(x, c, n) reduction(+:s)\n"
+        "for (long i = 0; i < n; ++i) s += x[i] * x[i] * c[i];\ny[0] = s;"
+    )
     library = build(unit(summed), openmp=True)
     np.testing.assert_allclose(run(library, x, c, np.array([2.0])), 4 * x * c, rtol=1e-13)
     np.testing.assert_array_equal(c, np.linspace(1, 2, 1001))
@@ -133,8 +135,10 @@ def test_a_pointer_shared_by_reference_is_refused(build: Build, monkeypatch: pyt
 
 def test_numbers_shared_by_reference_are_not_refused(build: Build) -> None:
     """A sum in a critical section shares a number, which is right."""
-    body = "double s = 0;\n#pragma omp parallel for firstprivate(x, c, n)\nfor (long i = 0; i < n; ++i) {\n" \
-           "const double part = x[i] * x[i] * c[i];\n#pragma omp critical\ns += part;\n}\ny[0] = s;"  # fmt: skip
+    body = (
+        "double s = 0;\n#pragma omp parallel for firstprivate(x, c, n)\nfor (long i = 0; i < n; ++i) {\n"
+        "const double part = x[i] * x[i] * c[i];\n#pragma omp critical\ns += part;\n}\ny[0] = s;"
+    )
     x, c = np.linspace(-1, 1, 101), np.linspace(1, 2, 101)
     found = run(build(unit(body), openmp=True), x, c, np.array([1.0]))
     np.testing.assert_allclose(found, 2 * x * c, rtol=1e-12)
@@ -162,8 +166,10 @@ def test_no_end_of_enzyme_is_an_error(build: Build) -> None:
 def test_reductions_without_a_runtime_call_are_left_alone() -> None:
     """Text that holds none comes back as it is; one that does becomes an atomic update and a barrier."""
     assert fix_reductions("define void @f() {\n  ret void\n}\n") == "define void @f() {\n  ret void\n}\n"
-    text = "  %3 = tail call i32 @__kmpc_reduce_nowait(ptr @1, i32 %0, i32 1)\n" \
-           "  call void @__kmpc_end_reduce_nowait(ptr @1, i32 %0, ptr @lock)\n"  # fmt: skip
+    text = (
+        "  %3 = tail call i32 @__kmpc_reduce_nowait(ptr @1, i32 %0, i32 1)\n"
+        "  call void @__kmpc_end_reduce_nowait(ptr @1, i32 %0, ptr @lock)\n"
+    )
     fixed = fix_reductions(text)
     assert "%3 = add i32 0, 2" in fixed and "call void @__kmpc_barrier(ptr @1, i32 %0)" in fixed
     assert "declare void @__kmpc_barrier(ptr, i32)" in fixed
@@ -173,8 +179,9 @@ def test_pragmas_are_found_with_their_lines() -> None:
     """Continued lines are joined."""
     text = "int a;\n#pragma omp parallel \\\n  for\nint b;\n  # pragma omp single\n"
     assert [(n, " ".join(t.split())) for n, t in pragmas(text)] == [
-        (2, "#pragma omp parallel for"), (5, "# pragma omp single"),
-    ]  # fmt: skip
+        (2, "#pragma omp parallel for"),
+        (5, "# pragma omp single"),
+    ]
 
 
 def test_a_failure_that_is_not_known_still_says_what_to_try() -> None:

@@ -204,9 +204,12 @@ def test_wrong_use_is_an_error_before_anything_runs(name: str, attributes: dict,
 def test_finding_plugins_compiles_nothing(tmp_path: Path) -> None:
     code = "from deep500.operators import operator_names; print(*operator_names())"
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "DEEP500_CACHE": str(tmp_path / "cache")},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        env={**os.environ, "DEEP500_CACHE": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert {case.name for case in CASES} <= set(done.stdout.split())
     assert not (tmp_path / "cache").exists()
 

@@ -78,8 +78,11 @@ def test_inference_by_trying() -> None:
 
 
 def test_inference_from_declarations() -> None:
-    op = make(lambda x: x, inputs=[tensordesc(("N", 3)), TensorDescriptor(None, ("N",))],
-              outputs=[TensorDescriptor(None, ("N", 1)), TensorDescriptor("int64", None)])  # fmt: skip
+    op = make(
+        lambda x: x,
+        inputs=[tensordesc(("N", 3)), TensorDescriptor(None, ("N",))],
+        outputs=[TensorDescriptor(None, ("N", 1)), TensorDescriptor("int64", None)],
+    )
     given = [tensordesc(("batch", 3)), tensordesc((None,), "bool")]
     assert op.infer(given) == [tensordesc(("batch", 1)), tensordesc(("batch", 3), "int64")]
     assert (op.num_inputs, op.num_outputs) == (2, 2)

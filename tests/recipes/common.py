@@ -14,13 +14,19 @@ def quick(backend: str, **changes: Any) -> tuple[dict[str, Any], dict[str, Any],
     """FIXED, MUTABLE and METRICS; ``changes`` go into MUTABLE, or into FIXED if the key is there; None removes it."""
     d5fw = load_backend(backend)
     fixed: dict[str, Any] = {
-        "model": "mlp", "model_kwargs": {"hidden": (16,)}, "dataset": "digits", "epochs": 2,
+        "model": "mlp",
+        "model_kwargs": {"hidden": (16,)},
+        "dataset": "digits",
+        "epochs": 2,
         "augmentation": [Crop(8, padding=1)],
-    }  # fmt: skip
+    }
     mutable: dict[str, Any] = {
-        "batch_size": 128, "executor": d5fw.from_model, "optimizer": d5fw.MomentumOptimizer,
-        "optimizer_kwargs": {"lr": 0.1, "momentum": 0.9}, "schedule": CosineSchedule(total=10),
-    }  # fmt: skip
+        "batch_size": 128,
+        "executor": d5fw.from_model,
+        "optimizer": d5fw.MomentumOptimizer,
+        "optimizer_kwargs": {"lr": 0.1, "momentum": 0.9},
+        "schedule": CosineSchedule(total=10),
+    }
     metrics = changes.pop("metrics", [(TestAccuracy(), 20.0), (TrainingTime(), None)])
     for key, value in changes.items():
         half = fixed if key in fixed else mutable

@@ -63,7 +63,8 @@ def test_two_epochs_end_with_the_same_bits(backend: str, optimizer: str, tmp_pat
     assert shown is not None and shown.choices[1].predicted_peak == plan.predicted_peak
     page = (planned.path / "report.html").read_text(encoding="utf-8")
     assert "When is how much memory held?" in page and "When is how much memory held?" not in (
-        free.path / "report.html").read_text(encoding="utf-8")  # fmt: skip
+        free.path / "report.html"
+    ).read_text(encoding="utf-8")
     assert verify(planned.path) == []
 
 

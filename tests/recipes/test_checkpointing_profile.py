@@ -80,8 +80,9 @@ def test_pytorchs_own_planner_takes_part() -> None:
     assert ours.label == "planned, torch's best peak" and ours.predicted_peak <= less.measured_peak
 
 
-def test_dry_run_without_pytorch(tmp_path: Path, capsys: pytest.CaptureFixture[str],
-                                 monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_dry_run_without_pytorch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Tables, files and page, with what the reference cannot tell said so."""
     monkeypatch.setattr(recipe, "SMALL", [tiny(name) for name in recipe.NAMES])
     words = ["--dry-run", "--backend", "reference", "--network", "chain", "--network", "nested", "--out", str(tmp_path)]
@@ -150,9 +151,15 @@ def test_turns_and_bits() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["--budgets", "0.5,2"], ["--budgets", "half"], ["--budgets", "0"], ["--rounds", "0"], ["--network", "alexnet"],
-     ["--backend", "caffe"]],
-)  # fmt: skip
+    [
+        ["--budgets", "0.5,2"],
+        ["--budgets", "half"],
+        ["--budgets", "0"],
+        ["--rounds", "0"],
+        ["--network", "alexnet"],
+        ["--backend", "caffe"],
+    ],
+)
 def test_bad_words(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         recipe.options(words)

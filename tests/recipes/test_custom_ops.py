@@ -115,13 +115,19 @@ class _StopAfterOne(d5.Event):
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(("paths", "expected"), [
-    (["plugins/rump"], r"'plugins/rump', that is .*project/plugins/rump, where nothing is; .*relative to the recipe"),
-    (["plugins"], r"custom_ops: got plugin .*expected a Python file, or a folder with plugins.py"),
-    (["broken.py"], r"custom_ops: got plugin .*broken.py.*SyntaxError"),
-    ("plugins/ramp", "expected a list of paths"),
-    ([3], "expected a list of paths"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (
+            ["plugins/rump"],
+            r"'plugins/rump', that is .*project/plugins/rump, where nothing is; .*relative to the recipe",
+        ),
+        (["plugins"], r"custom_ops: got plugin .*expected a Python file, or a folder with plugins.py"),
+        (["broken.py"], r"custom_ops: got plugin .*broken.py.*SyntaxError"),
+        ("plugins/ramp", "expected a list of paths"),
+        ([3], "expected a list of paths"),
+    ],
+)
 def test_wrong_paths_are_errors_with_the_cure(project, capsys, paths, expected):
     recipe, _, _ = project
     (recipe.parent / "broken.py").write_text("def")

@@ -13,10 +13,22 @@ from deep500.registry import load_backend
 from recipes import deepbench_operators as deepbench
 from recipes.deepbench_operators import Problem, Row
 
-CONV = Problem("conv", {
-    "width": 6, "height": 5, "channels": 2, "batch": 3, "filters": 4, "filter_width": 3, "filter_height": 2,
-    "pad_width": 1, "pad_height": 0, "stride_width": 2, "stride_height": 1,
-})  # fmt: skip
+CONV = Problem(
+    "conv",
+    {
+        "width": 6,
+        "height": 5,
+        "channels": 2,
+        "batch": 3,
+        "filters": 4,
+        "filter_width": 3,
+        "filter_height": 2,
+        "pad_width": 1,
+        "pad_height": 0,
+        "stride_width": 2,
+        "stride_height": 1,
+    },
+)
 GEMM = Problem("gemm", {"m": 3, "n": 4, "k": 5, "transpose_a": 1, "transpose_b": 0})
 LSTM = Problem("rnn", {"cell": "lstm", "hidden": 4, "batch": 2, "steps": 3})
 
@@ -25,8 +37,10 @@ def test_the_list_is_whole():
     """94, 160 and 52 are the counts of the published lists; a few rows by value."""
     found = deepbench.problems()
     assert {kind: sum(one.kind == kind for one in found) for kind in deepbench.KINDS} == {
-        "conv": 94, "gemm": 160, "rnn": 52,
-    }  # fmt: skip
+        "conv": 94,
+        "gemm": 160,
+        "rnn": 52,
+    }
     text = [str(one) for one in found]
     assert text[0] == "4x1x161x700, 32 of 5x20, pad 0, step 2"
     assert text[93] == "16x2048x7x7, 512 of 1x1, pad 0, step 1"

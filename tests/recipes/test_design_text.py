@@ -43,9 +43,14 @@ def recipe(tmp_path, monkeypatch):
 def test_as_a_script(recipe):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, recipe.name, "--dry-run"], cwd=recipe.parent, env=environment, capture_output=True, text=True,
-        check=False, timeout=300,
-    )  # fmt: skip
+        [sys.executable, recipe.name, "--dry-run"],
+        cwd=recipe.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     assert "verdict: UNJUDGED (dry run)" in done.stdout and "Traceback" not in done.stderr
     assert "STAND-IN" in done.stderr

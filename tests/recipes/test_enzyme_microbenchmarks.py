@@ -78,8 +78,9 @@ def test_all_gradients_agree(found: list[Measured]) -> None:
         assert not absent, f"{one.problem.name}: {absent}"
 
 
-def test_prints_the_table(found: list[Measured], capsys: pytest.CaptureFixture[str], tmp_path: Path,
-                          monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_prints_the_table(
+    found: list[Measured], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the command line, on what was measured above."""
     monkeypatch.setattr(recipe, "run", lambda chosen: found)
     assert recipe.main(["--quick", "--json", str(tmp_path / "a.json"), "--plot", str(tmp_path / "a.svg")]) == 0

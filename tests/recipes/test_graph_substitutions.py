@@ -28,8 +28,9 @@ def plant(monkeypatch: pytest.MonkeyPatch, change: Callable[[Network], Network])
 
     def optimize(network: Network, **_: Any) -> SimpleNamespace:
         history = SimpleNamespace(steps=("step",), saturated=None)
-        return SimpleNamespace(network=change(network), history=history, seconds=0.5, before=2.0, after=1.0,
-                               timed_out=False, reason="")  # fmt: skip
+        return SimpleNamespace(
+            network=change(network), history=history, seconds=0.5, before=2.0, after=1.0, timed_out=False, reason=""
+        )
 
     monkeypatch.setattr(d5, "optimize_network", optimize, raising=False)
 
@@ -150,8 +151,9 @@ def test_picks_are_judged_by_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None
 def test_rules_without_proof_and_wrong_axioms_are_called_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     settings: Any = SimpleNamespace(depth=2, seed=0, quick=True, backends=("reference",))
     good, bad = (SimpleNamespace(id=name, verdict=verdict) for name, verdict in (("a", "proved"), ("b", "unknown")))
-    made: Any = SimpleNamespace(depth=2, seconds=1.0, memory=2.0,
-                                found=SimpleNamespace(rules=[good, bad], multiple=[], open=[], counts={}))  # fmt: skip
+    made: Any = SimpleNamespace(
+        depth=2, seconds=1.0, memory=2.0, found=SimpleNamespace(rules=[good, bad], multiple=[], open=[], counts={})
+    )
     told, _ = rules.generated(settings, lambda depth, seed: made)
     assert told.wrong == ["E1: rules kept without a proof: b"]
     verdicts: Any = SimpleNamespace(verdicts={"proved": 1, "unknown": 1}, seconds=0.1)

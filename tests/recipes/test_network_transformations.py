@@ -161,7 +161,7 @@ def silent(network: Network) -> Network:
         ([3], r"network_transformations: got \[3\]; expected a list of callables"),
         (noted, r"network_transformations: got .*noted.*; expected a list of callables"),
     ],
-)  # fmt: skip
+)
 def test_values_that_do_not_fit(value: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=message):
         run(tmp_path, network_transformations=value)

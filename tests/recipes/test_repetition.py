@@ -127,10 +127,17 @@ def test_it_looks_at_six_and_then_at_ever_more(tmp_path):
     assert looks[5].achieved["step"] == pytest.approx(0.0025, rel=0.01)
 
 
-@pytest.mark.parametrize(("values", "reached"), [
-    ([10.0, 10.1, 9.9, 10.0, 10.2, 9.8], True), ([10.0, 20.0, 5.0, 10.0, 9.0, 11.0], False),
-    ([10.0] * 5 + [None], False), ([10.0] * 7 + [None], False), ([10.0] * 5 + [float("nan")], False), ([0.0] * 6, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "reached"),
+    [
+        ([10.0, 10.1, 9.9, 10.0, 10.2, 9.8], True),
+        ([10.0, 20.0, 5.0, 10.0, 9.0, 11.0], False),
+        ([10.0] * 5 + [None], False),
+        ([10.0] * 7 + [None], False),
+        ([10.0] * 5 + [float("nan")], False),
+        ([0.0] * 6, True),
+    ],
+)
 def test_every_metric_must_be_tight_and_measured(tmp_path, values, reached):
     record = made_up(tmp_path, values)
     assert Repetition(1e9).look(record, range(len(values)), [Score()]).reached is reached
@@ -175,24 +182,31 @@ def test_a_dry_run_trains_one_seed(tmp_path):
     assert summary(result)["seeds"] == [0] and summary(result)["repetition"] is None
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (["--repeat", "auto"], "add --budget SECONDS"), (["--budget", "5"], "got --budget with --repeat 1"),
-    (["--repeat", "3", "--precision", "0.1"], "got --precision with --repeat 3"),
-    (["--repeat", "auto", "--budget", "0"], "expected a positive number of seconds"),
-    (["--repeat", "auto", "--budget", "nan"], "got --budget nan"), (["--repeat", "many"], "--repeat"),
-    (["--repeat", "auto", "--budget", "inf"], "got --budget inf"), (["--repeat", "0"], "expected at least 1"),
-    (["--repeat", "auto", "--budget", "9", "--precision", "5"], "between 0 and 1"),
-    (["--repeat", "auto", "--budget", "soon"], "--budget"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--repeat", "auto"], "add --budget SECONDS"),
+        (["--budget", "5"], "got --budget with --repeat 1"),
+        (["--repeat", "3", "--precision", "0.1"], "got --precision with --repeat 3"),
+        (["--repeat", "auto", "--budget", "0"], "expected a positive number of seconds"),
+        (["--repeat", "auto", "--budget", "nan"], "got --budget nan"),
+        (["--repeat", "many"], "--repeat"),
+        (["--repeat", "auto", "--budget", "inf"], "got --budget inf"),
+        (["--repeat", "0"], "expected at least 1"),
+        (["--repeat", "auto", "--budget", "9", "--precision", "5"], "between 0 and 1"),
+        (["--repeat", "auto", "--budget", "soon"], "--budget"),
+    ],
+)
 def test_words_that_do_not_fit_are_one_line(words, message):
     with pytest.raises(RecipeError) as caught:
         parse_options(words)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("achieved", "words"), [
-    ({"a": 0.0123, "b": 0.5}, "(a 1.2 %, b 50 %)"), ({"a": 12.346}, "(a 1235 %)"), ({"a": None}, "(a no interval)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("achieved", "words"),
+    [({"a": 0.0123, "b": 0.5}, "(a 1.2 %, b 50 %)"), ({"a": 12.346}, "(a 1235 %)"), ({"a": None}, "(a no interval)")],
+)
 def test_the_sentence_says_how_tight_it_is(achieved, words):
     content = {"seeds": 7, "seconds": 61.234, "budget": 60.0, "level": 0.95, "precision": 0.05, "reached": False}
     sentence = repetition_sentence({**content, "achieved": achieved})

@@ -59,9 +59,13 @@ ROOT = Path(__file__).parents[2]
 def start(script: Path, *words: str, kill_at_write: int = 0) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "KILL_AT_WRITE": str(kill_at_write), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, str(script), *words], cwd=script.parent, env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, str(script), *words],
+        cwd=script.parent,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def finish(process: subprocess.Popen[str], code: int) -> tuple[str, str]:

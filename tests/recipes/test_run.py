@@ -49,8 +49,20 @@ def test_run_leaves_a_complete_record(tmp_path, capsys, backend):
     result = run(tmp_path, backend=backend)
     assert result and result.verdict == "PASSED" and result["test_accuracy"].value > 20
     found = sorted(path.name for path in Path(result.path).iterdir())
-    assert found == ["SHA256SUMS", "checkpoints", "claims.json", "journal.jsonl", "manifest.json", "metrics.jsonl",
-                     "report.html", "rules.json", "samples", "seeds.json", "stats.json", "summary.json"]  # fmt: skip
+    assert found == [
+        "SHA256SUMS",
+        "checkpoints",
+        "claims.json",
+        "journal.jsonl",
+        "manifest.json",
+        "metrics.jsonl",
+        "report.html",
+        "rules.json",
+        "samples",
+        "seeds.json",
+        "stats.json",
+        "summary.json",
+    ]
     assert verify(Path(result.path)) == []
     stats = json.loads((Path(result.path) / "stats.json").read_text())["series"]
     assert stats["epoch"]["n"] == stats["validation"]["n"] == 2 and stats["step"]["n"] > 2
@@ -261,8 +273,16 @@ def test_own_parts(tmp_path):
         )
 
     metrics = [d5.TestAccuracy(), (d5.TimeToAccuracy(100.0), 1e-9)]
-    changes = {"model": network, "model_kwargs": None, "dataset": data, "dataset_args": (30,), "augmentation": None,
-               "batch_size": 10, "events": [Watch], "metrics": metrics}  # fmt: skip
+    changes = {
+        "model": network,
+        "model_kwargs": None,
+        "dataset": data,
+        "dataset_args": (30,),
+        "augmentation": None,
+        "batch_size": 10,
+        "events": [Watch],
+        "metrics": metrics,
+    }
     result = run(tmp_path, **changes)
     assert len(seen) == 6 and network.inputs.keys() == {"x"}
     assert result["test_accuracy"].label == "UNJUDGED (no target)"

@@ -21,11 +21,23 @@ STEPS = 5
 def answer(job: dict[str, Any], ranks: int) -> dict[str, Any]:
     """Steps of 10 ms alone, of 8 ms over the ranks and 1 ms of exchange under a scheme."""
     seconds = 0.008 / ranks + 0.001
-    return {"seconds": [seconds] * job["blocks"], "workers": ranks, "steps_per_block": STEPS,
-            "compute": [0.01] * (ranks * STEPS * job["blocks"]),
-            "ranks": {"sync": "barrier", "summary": "max", "imbalance": 0.1, "rank_p": 0.5, "offsets": [0.0] * ranks,
-                      "errors": [1e-6] * ranks, "waiting": [0.2] * ranks, "sent": [100.0] * ranks,
-                      "seconds": [[seconds] * 8] * ranks}}  # fmt: skip
+    return {
+        "seconds": [seconds] * job["blocks"],
+        "workers": ranks,
+        "steps_per_block": STEPS,
+        "compute": [0.01] * (ranks * STEPS * job["blocks"]),
+        "ranks": {
+            "sync": "barrier",
+            "summary": "max",
+            "imbalance": 0.1,
+            "rank_p": 0.5,
+            "offsets": [0.0] * ranks,
+            "errors": [1e-6] * ranks,
+            "waiting": [0.2] * ranks,
+            "sent": [100.0] * ranks,
+            "seconds": [[seconds] * 8] * ranks,
+        },
+    }
 
 
 @pytest.fixture
@@ -106,9 +118,13 @@ def test_a_dry_run_measures_two_ranks(tmp_path: Path, capsys: Any) -> None:
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(["--ranks", "2,x"], "got --ranks 2,x"), (["--ranks", "0"], "got --ranks 0"), (["--rounds", "0"], "--rounds 0"),
-     (["--seeds", "-1"], "--seeds -1")],
-)  # fmt: skip
+    [
+        (["--ranks", "2,x"], "got --ranks 2,x"),
+        (["--ranks", "0"], "got --ranks 0"),
+        (["--rounds", "0"], "--rounds 0"),
+        (["--seeds", "-1"], "--seeds -1"),
+    ],
+)
 def test_numbers_that_are_none_are_refused(words: list[str], message: str, capsys: Any) -> None:
     with pytest.raises(SystemExit):
         scaling.options(words)

@@ -31,8 +31,14 @@ def make_optimizer(executor, loss, lr=0.1, momentum=0.0):
 
 
 FIXED = {"model": "mlp", "model_kwargs": {"hidden": (8,)}, "dataset": "digits", "epochs": 2, "augmentation": [Crop(8)]}
-MUTABLE = {"batch_size": 64, "executor": make_executor, "optimizer": make_optimizer, "optimizer_args": (0.1, 0.9),
-           "optimizer_kwargs": {}, "loss": "cross_entropy"}  # fmt: skip
+MUTABLE = {
+    "batch_size": 64,
+    "executor": make_executor,
+    "optimizer": make_optimizer,
+    "optimizer_args": (0.1, 0.9),
+    "optimizer_kwargs": {},
+    "loss": "cross_entropy",
+}
 METRICS = [(TestAccuracy(), 90.0)]
 
 
@@ -146,9 +152,18 @@ def test_defaults_are_complete():
     assert (values["seed"], values["events"], values["dataset_kwargs"]) == (0, (), {})
 
 
-CONVERSIONS = [("3", 1, 3), ("3", 1.0, 3.0), ("1e-3", 0.1, 1e-3), ("[1, 2]", (0,), (1, 2)), ("True", False, True),
-               ("x.onnx", "mlp", "x.onnx"), ("3", "mlp", "3"), ("'a b'", "mlp", "a b"), ("None", None, None),
-               ("{'a': 1}", {}, {"a": 1})]  # fmt: skip
+CONVERSIONS = [
+    ("3", 1, 3),
+    ("3", 1.0, 3.0),
+    ("1e-3", 0.1, 1e-3),
+    ("[1, 2]", (0,), (1, 2)),
+    ("True", False, True),
+    ("x.onnx", "mlp", "x.onnx"),
+    ("3", "mlp", "3"),
+    ("'a b'", "mlp", "a b"),
+    ("None", None, None),
+    ("{'a': 1}", {}, {"a": 1}),
+]
 
 
 @pytest.mark.parametrize(("text", "old", "new"), CONVERSIONS)
@@ -164,8 +179,23 @@ def test_convert_refuses(text, old):
 
 
 def test_options_that_define_a_run_survive_a_round_trip():
-    words = ["batch_size=3", "--framework", "pytorch", "--repeat", "2", "--device", "cpu", "--seed", "0", "--dry-run",
-             "--strict", "--open", "--download", "--data", "d"]  # fmt: skip
+    words = [
+        "batch_size=3",
+        "--framework",
+        "pytorch",
+        "--repeat",
+        "2",
+        "--device",
+        "cpu",
+        "--seed",
+        "0",
+        "--dry-run",
+        "--strict",
+        "--open",
+        "--download",
+        "--data",
+        "d",
+    ]
     options = parse_options([*words, "--out", "x", "--quiet", "--json"])
     assert parse_options(options.defining()).defining() == options.defining()
     assert set(options.defining()) == set(words) and parse_options([]).defining() == []

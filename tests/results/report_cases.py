@@ -20,12 +20,21 @@ def manifest(seeds=6, **more):
     """A manifest with all that a page shows."""
     half = {"name": "digits", "length": 3, "stand_in": False, "provenance": "scans", "digest": "0" * 64}
     return {
-        "resolved": {"recipe": {"batch_size": 32}}, "division": "closed", "opened": [], "seeds": list(range(seeds)),
-        "recipe_file": "job.py", "recipe_sha256": "1" * 64, "argv": ["--repeat", str(seeds)], "warnings": [],
-        "backend": "pytorch", "device": {"asked": None, "used": "cpu:0"}, "data": {"train": half, "validation": half},
-        "environment": {"cpu": "a processor", "cores": 2, "usable_cores": 2, "threads": {"torch": 1}}, "resumed": [],
+        "resolved": {"recipe": {"batch_size": 32}},
+        "division": "closed",
+        "opened": [],
+        "seeds": list(range(seeds)),
+        "recipe_file": "job.py",
+        "recipe_sha256": "1" * 64,
+        "argv": ["--repeat", str(seeds)],
+        "warnings": [],
+        "backend": "pytorch",
+        "device": {"asked": None, "used": "cpu:0"},
+        "data": {"train": half, "validation": half},
+        "environment": {"cpu": "a processor", "cores": 2, "usable_cores": 2, "threads": {"torch": 1}},
+        "resumed": [],
         **more,
-    }  # fmt: skip
+    }
 
 
 def durations(rng, size, scale=1.0):
@@ -33,8 +42,7 @@ def durations(rng, size, scale=1.0):
     noise = rng.normal(0, 0.03, size)
     noise[1:] += 0.5 * noise[:-1]
     spikes = np.where(rng.random(size) < 0.01, rng.pareto(2, size), 0)
-    return (2e6 * scale * (1 + noise + spikes) * (1 + (np.arange(size) < 20))
-            ).clip(1e4).astype(np.int64)  # fmt: skip
+    return (2e6 * scale * (1 + noise + spikes) * (1 + (np.arange(size) < 20))).clip(1e4).astype(np.int64)
 
 
 def finished(
@@ -62,8 +70,15 @@ def finished(
             line = {"train_loss": (1 + 0.1 * seed) / epoch, "test_accuracy": 90.0 + epoch + 0.1 * seed}
             record.add_epoch(seed, epoch, line, {"arrays": {}, "values": {}})
     metrics = [judge(TestAccuracy(), 93.0, [93.0 + 0.1 * seed for seed in range(seeds)], Circumstances())]
-    record.write_summary({"verdict": overall(metrics), "labels": list(labels), "finished": "now", "status": "finished",
-                          "metrics": [m.as_dict() for m in metrics]})  # fmt: skip
+    record.write_summary(
+        {
+            "verdict": overall(metrics),
+            "labels": list(labels),
+            "finished": "now",
+            "status": "finished",
+            "metrics": [m.as_dict() for m in metrics],
+        }
+    )
     if claims is not None:
         from deep500.results.files import to_json
 

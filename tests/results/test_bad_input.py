@@ -17,13 +17,15 @@ from deep500 import cli
 from tests.results.report_cases import finished
 
 COMMANDS = {
-    "check": lambda run, out: ["check", run], "report": lambda run, out: ["report", run, "-o", out / "page.html"],
-    "verify": lambda run, out: ["verify", run], "compare": lambda run, out: ["compare", run, run],
+    "check": lambda run, out: ["check", run],
+    "report": lambda run, out: ["report", run, "-o", out / "page.html"],
+    "verify": lambda run, out: ["verify", run],
+    "compare": lambda run, out: ["compare", run, run],
     "csv": lambda run, out: ["export", run, "--to", "csv", "-o", out],
     "mllog": lambda run, out: ["export", run, "--to", "mllog", "-o", out],
     "mlflow": lambda run, out: ["export", run, "--to", "mlflow", "-o", out],
     "query": lambda run, out: ["query", "SELECT * FROM runs, estimates", "--results", run],
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,7 @@ def write(name, text):
     return lambda run: (run / name).write_text(text)
 
 
+# fmt: off
 DAMAGE = {
     "another version": change("manifest.json", schema="deep500-results-9"),
     "no schema": leave_out("schema"),
@@ -80,17 +83,22 @@ DAMAGE = {
     "claims are no JSON": write("claims.json", "{"),
     "scaling of another version": write("scaling.json", '{"schema": "deep500-scaling-9"}'),
     "no folder": shutil.rmtree,
-}  # fmt: skip
+}
+# fmt: on
 
 
 READERS = {"check", "report", "csv", "mllog", "mlflow", "query"}
 REFUSED_BY = {
-    "no schema": READERS - {"check"}, "manifest lacks parts": READERS - {"check"},
-    "rules cut": {"report"}, "samples cut": {"report", "csv"},
-    "samples missing": {"report", "csv"}, "journal is no JSON": {"report", "csv", "mllog"},
-    "epochs are no JSON": READERS - {"check"}, "claims are no JSON": {"check", "report"},
+    "no schema": READERS - {"check"},
+    "manifest lacks parts": READERS - {"check"},
+    "rules cut": {"report"},
+    "samples cut": {"report", "csv"},
+    "samples missing": {"report", "csv"},
+    "journal is no JSON": {"report", "csv", "mllog"},
+    "epochs are no JSON": READERS - {"check"},
+    "claims are no JSON": {"check", "report"},
     "scaling of another version": {"report"},
-}  # fmt: skip
+}
 """Which commands need what is damaged; every one of them where nothing is said."""
 
 
@@ -151,9 +159,14 @@ def test_a_limit_of_the_system_is_one_line(run, tmp_path):
         "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)); "
         "sys.argv[0] = 'deep500'; runpy.run_module('deep500', run_name='__main__')"
     )
-    done = subprocess.run([sys.executable, "-c", limited, "report", str(run), "-o", str(tmp_path / "page.html")],
-                          capture_output=True, text=True, check=False, timeout=120,
-                          cwd=Path(cli.__file__).parent.parent)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", limited, "report", str(run), "-o", str(tmp_path / "page.html")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=Path(cli.__file__).parent.parent,
+    )
     assert done.returncode == 2 and one_line(argparse.Namespace(err=done.stderr), "page.html")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results"]
 

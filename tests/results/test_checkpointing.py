@@ -55,9 +55,11 @@ def test_the_file_comes_back_as_it_was(tmp_path: Path) -> None:
     content = json.loads((tmp_path / CHECKPOINTING).read_text())
     assert content["choices"][1]["measured_time"] is None, "not measured is null, never 0"
     for change, message in (
-        ({"schema": "other"}, "got another schema"), ({"batch": None, "more": 1}, "lacks or adds"),
-        ({"curves": [{"label": "x"}]}, "lacks or adds"), ({"profile": {"lines": []}}, "lacks or adds"),
-    ):  # fmt: skip
+        ({"schema": "other"}, "got another schema"),
+        ({"batch": None, "more": 1}, "lacks or adds"),
+        ({"curves": [{"label": "x"}]}, "lacks or adds"),
+        ({"profile": {"lines": []}}, "lacks or adds"),
+    ):
         (tmp_path / CHECKPOINTING).write_text(json.dumps({**content, **change}))
         with pytest.raises(ResultsError, match=message):
             CheckpointingRecord.read(tmp_path)

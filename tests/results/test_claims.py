@@ -100,8 +100,15 @@ def test_what_metrics_measured_is_claimed(run):
     each = {"FLOP_per_sample": 1e6, "samples": 2000, "seconds": 4.0}
     rate = {"name": "flop_rate", "value": 5e8, "unit": "FLOP/s", "details": [each, each]}
     share = {"name": "roof_share", "value": 25.0, "unit": "%", "details": [{**each, "roof_FLOP/s": 2e9}] * 2}
-    common = {"values": [], "standing": "observation", "verdict": "UNJUDGED", "target": None, "direction": "higher",
-              "reason": "", "kind": "cost"}  # fmt: skip
+    common = {
+        "values": [],
+        "standing": "observation",
+        "verdict": "UNJUDGED",
+        "target": None,
+        "direction": "higher",
+        "reason": "",
+        "kind": "cost",
+    }
     run.write_summary({**before, "metrics": [{**common, **one} for one in (parts, rate, share)]})
     claims = derive(run)
     (found,) = of_type(claims, "breakdown")
@@ -137,12 +144,15 @@ def test_two_runs_claim_a_speedup_over_a_base_and_a_test(tmp_path):
 
 
 def test_frameworks_claim_their_ratios_and_the_rules_are_beside_them(tmp_path):
-    samples = {name: (durations(np.random.default_rng(seed), 40, scale) / 1e9).tolist()
-               for seed, (name, scale) in enumerate({"a": 1.0, "b": 2.0}.items())}  # fmt: skip
+    samples = {
+        name: (durations(np.random.default_rng(seed), 40, scale) / 1e9).tolist()
+        for seed, (name, scale) in enumerate({"a": 1.0, "b": 2.0}.items())
+    }
     pair = Comparison("a", "b", Interval(0.5, 0.45, 0.55, 40), 1e-6, "faster")
     timing = Timing(samples, {"a": 1, "b": 1}, {"a": [0], "b": [0]}, Interval(1.0, 0.99, 1.01, 40), [pair])
-    result = ComparisonResult("job", ["a", "b"], GateResult("a", []), {"training step": timing},
-                              facts={"a": {"threads": {"cores": 1}}})  # fmt: skip
+    result = ComparisonResult(
+        "job", ["a", "b"], GateResult("a", []), {"training step": timing}, facts={"a": {"threads": {"cores": 1}}}
+    )
     (ratio, speedup) = framework_claims(result)
     assert ratio["effect"] == [0.45, 0.55] and speedup["value"] == 2.0
     assert speedup["base"]["text"] == "b" and speedup["base"]["seconds"] == timing.interval("b").median

@@ -83,8 +83,10 @@ def test_a_seed_that_misses_the_target_is_no_success(tmp_path):
     summary = record.summary()
     summary["metrics"][0]["values"][1] = 92.9
     record.write_summary(summary)
-    ends = [json.loads(file.read_text().splitlines()[-1].removeprefix(":::MLLOG ")) for file in
-            export(record.path, "mllog", tmp_path)]  # fmt: skip
+    ends = [
+        json.loads(file.read_text().splitlines()[-1].removeprefix(":::MLLOG "))
+        for file in export(record.path, "mllog", tmp_path)
+    ]
     assert [end["metadata"]["status"] for end in ends] == ["success", "aborted"]
     record.write_summary({**summary, "verdict": "UNJUDGED (stand-in data)"})
     (first, _) = export(record.path, "mllog", tmp_path)
@@ -121,8 +123,12 @@ def test_tensorflow_reads_the_event_files(run, tmp_path):
     assert walls[:40] == sorted(walls[:40]) and walls[39] - walls[0] == pytest.approx(steps[:39].sum(), rel=0.1)
     units = [v.metadata.summary_description for e in events for v in e.summary.value if v.tag == "metric/test_accuracy"]
     assert units == ["unit: %"]
-    (text,) = [value.tensor.string_val[0] for event in events for value in event.summary.value
-               if value.tag.startswith("verdict")]  # fmt: skip
+    (text,) = [
+        value.tensor.string_val[0]
+        for event in events
+        for value in event.summary.value
+        if value.tag.startswith("verdict")
+    ]
     assert b"PASSED" in text and b"test_accuracy: 93.05 %" in text
 
 

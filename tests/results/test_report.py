@@ -30,11 +30,23 @@ def half(**more):
 
 @pytest.fixture
 def record(tmp_path):
-    made = Record.create(tmp_path, "job & co", manifest(
-        2, resolved={"recipe": {"model": HOSTILE}}, division="open", opened=["epochs=1"], recipe_file=HOSTILE,
-        recipe_sha256=None, argv=["--open"], warnings=[HOSTILE], data={"train": half(), "validation": half()},
-        environment={"cpu": None}, resumed=[{"at": "now"}],
-    ))  # fmt: skip
+    made = Record.create(
+        tmp_path,
+        "job & co",
+        manifest(
+            2,
+            resolved={"recipe": {"model": HOSTILE}},
+            division="open",
+            opened=["epochs=1"],
+            recipe_file=HOSTILE,
+            recipe_sha256=None,
+            argv=["--open"],
+            warnings=[HOSTILE],
+            data={"train": half(), "validation": half()},
+            environment={"cpu": None},
+            resumed=[{"at": "now"}],
+        ),
+    )
     for seed in (0, 1):
         for epoch in (1, 2):
             line = {"train_loss": 1.0 / epoch, "test_accuracy": 50.0 * epoch, "test_loss": None, "complete": True}
@@ -143,8 +155,16 @@ def test_labels_stand_wherever_numbers_do(record):
 
 def test_order_and_content(record):
     page = finish(record)
-    order = ("UNJUDGED (stand-in data)", 'id="setup"', 'id="results"', 'id="curves"', "<svg", 'id="costs"',
-             'id="again"', 'id="environment"')  # fmt: skip
+    order = (
+        "UNJUDGED (stand-in data)",
+        'id="setup"',
+        'id="results"',
+        'id="curves"',
+        "<svg",
+        'id="costs"',
+        'id="again"',
+        'id="environment"',
+    )
     assert [page.index(text) for text in order] == sorted(page.index(text) for text in order)
     assert "93.25 %" in page and "observation (median of 2 seeds)" in page and "91, 95.5" in page
     assert "at least 93 %" in page and "resumed 1 time" in page
@@ -203,8 +223,15 @@ def test_a_metric_that_combines_seeds_in_its_own_way_says_how(tmp_path):
         "values": [12.0, None, 10.0],
         "remark": "2 of 3 runs reached it; 95 % interval (Kaplan-Meier)",
     }
-    missed = {**told, "name": "energy", "unit": "J", "value": None, "low": None, "remark": "no RAPL counter",
-              "details": [{"watts": None}]}  # fmt: skip
+    missed = {
+        **told,
+        "name": "energy",
+        "unit": "J",
+        "value": None,
+        "low": None,
+        "remark": "no RAPL counter",
+        "details": [{"watts": None}],
+    }
     record.write_summary({**record.summary(), "metrics": [told, missed]})
     text = write_report(record).read_text(encoding="utf-8")
     row = re.search(r"<tr><th scope=.row.>time_to_accuracy_97</th>.*?</tr>", text, flags=re.DOTALL)[0]
@@ -221,8 +248,10 @@ def test_parts_bounds_and_energy_are_shown_only_where_they_were_measured(tmp_pat
     assert costs.partition("</section>")[0].count("not measured") == 7 and "Where did the time go?" not in plain
     timed = (finished(tmp_path / "timed", series=("step", "epoch")).path / "report.html").read_text(encoding="utf-8")
     assert "Where did the time go?" in timed and "rest of epochs" in timed
-    claims = [{"type": "breakdown", "parts": {"forward": 2.0, "backward": 3.0}, "wall": 5.0},
-              {"type": "rate", "name": "matmul", "flops": 2e9, "bound": 8e9}]  # fmt: skip
+    claims = [
+        {"type": "breakdown", "parts": {"forward": 2.0, "backward": 3.0}, "wall": 5.0},
+        {"type": "rate", "name": "matmul", "flops": 2e9, "bound": 8e9},
+    ]
     full = (finished(tmp_path / "full", claims=claims).path / "report.html").read_text(encoding="utf-8")
     assert "backward 3" in full and "matmul 25" in full and "What share of its bound does each reach?" in full
     assert full[full.index('id="costs"') :].partition("</section>")[0].count("not measured") == 5
@@ -247,8 +276,10 @@ def test_the_command_to_run_it_again_survives_a_shell():
     assert lines == ["git checkout abc", "deep500 run 'my recipe.py' --repeat 2"]
 
 
-@pytest.mark.parametrize(("value", "text"), [(None, "not measured"), (0, "0"), (12345, "12345"), (97.4567, "97.46"),
-                                             (float("nan"), "nan"), (1e-7, "1e-07")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "not measured"), (0, "0"), (12345, "12345"), (97.4567, "97.46"), (float("nan"), "nan"), (1e-7, "1e-07")],
+)
 def test_numbers(value, text):
     assert format_number(value) == text
 
@@ -276,9 +307,15 @@ def test_contrast_is_what_wcag_asks_for(scheme):
         low, high = sorted(luminance(colours[name]) for name in (one, other))
         return (high + 0.05) / (low + 0.05)
 
-    texts = [("ink", "paper"), ("ink", "card"), ("soft", "paper"), ("soft", "card"), ("link", "paper"),
-             ("soft", "bad-paper"), *((word, paper) for word in ("good", "bad", "open")
-                                     for paper in ("paper", "card", f"{word}-paper"))]  # fmt: skip
+    texts = [
+        ("ink", "paper"),
+        ("ink", "card"),
+        ("soft", "paper"),
+        ("soft", "card"),
+        ("link", "paper"),
+        ("soft", "bad-paper"),
+        *((word, paper) for word in ("good", "bad", "open") for paper in ("paper", "card", f"{word}-paper")),
+    ]
     assert min(contrast(*pair) for pair in texts) >= 4.5
     assert min(contrast(f"c{number}", "paper") for number in range(8)) >= 3
 
@@ -297,9 +334,10 @@ def spread_out(base, seeds, level):
     return record
 
 
-@pytest.mark.parametrize(("seeds", "words", "standing"), [
-    (6, "over 6 launches", "result"), (3, "within 3 launches", "observation"), (1, "within one launch", "result"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seeds", "words", "standing"),
+    [(6, "over 6 launches", "result"), (3, "within 3 launches", "observation"), (1, "within one launch", "result")],
+)
 def test_intervals_say_what_they_hold_over(tmp_path, seeds, words, standing):
     record = spread_out(tmp_path, seeds, 0.95)
     text = write_report(record).read_text(encoding="utf-8")

@@ -27,17 +27,31 @@ MOST_BYTES, MOST_SECONDS = 3_000_000, 20
 SIZES = ("1280,2000", "390,1800")
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
-QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update", "--enable-logging=stderr",
-         "--v=0")  # fmt: skip
+QUIET = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--enable-logging=stderr",
+    "--v=0",
+)
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome on this machine")
 
 
 def browse(folder, address, *options):
     """Run the browser once; returns what it printed and what it said."""
     profile = folder / f"profile-{time.monotonic_ns()}"
-    done = subprocess.run([str(BROWSER), *QUIET, f"--user-data-dir={profile}", *options, address], capture_output=True,
-                          text=True, check=False, timeout=120)  # fmt: skip
+    done = subprocess.run(
+        [str(BROWSER), *QUIET, f"--user-data-dir={profile}", *options, address],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
@@ -52,8 +66,10 @@ def folder(tmp_path_factory):
 def page(folder):
     """A page of two runs, one with a scaling table, ranks and a plan for memory, the other with hostile names."""
     rate = {"type": "rate", "name": "gemm", "flops": 1.0, "bound": 2.0}
-    runs = [finished(folder / "runs", labels=["stand-in data"], claims=[rate]),
-            finished(folder / "runs", scale=0.5, resolved={"recipe": {HOSTILE: 1}}, labels=[HOSTILE])]  # fmt: skip
+    runs = [
+        finished(folder / "runs", labels=["stand-in data"], claims=[rate]),
+        finished(folder / "runs", scale=0.5, resolved={"recipe": {HOSTILE: 1}}, labels=[HOSTILE]),
+    ]
     STRONG.write(runs[0].path)
     RANKED.write(runs[0].path)
     planned().write(runs[0].path)
@@ -114,8 +130,13 @@ def test_it_asks_a_server_for_nothing_but_itself(folder, page):
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        _, messages = browse(folder, f"http://127.0.0.1:{server.server_port}/page.html", "--dump-dom",
-                             "--no-proxy-server", "--virtual-time-budget=2000")  # fmt: skip
+        _, messages = browse(
+            folder,
+            f"http://127.0.0.1:{server.server_port}/page.html",
+            "--dump-dom",
+            "--no-proxy-server",
+            "--virtual-time-budget=2000",
+        )
         server.shutdown()
     assert asked == ["/page.html"] and messages == []
 

@@ -143,14 +143,19 @@ def test_the_band_is_what_both_intervals_allow_together():
     assert ends[-1 - middle] == pytest.approx(100 * (b.high / a.low - 1), abs=0.05)
 
 
-@pytest.mark.parametrize(("launches", "differ", "words"), [
-    (8, 0.3, "95 % intervals over 8 launches"), (3, 0.0, "95 % intervals within 3 launches"),
-    (3, 0.3, "no band: no interval that could be trusted within 3 launches"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("launches", "differ", "words"),
+    [
+        (8, 0.3, "95 % intervals over 8 launches"),
+        (3, 0.0, "95 % intervals within 3 launches"),
+        (3, 0.3, "no band: no interval that could be trusted within 3 launches"),
+    ],
+)
 def test_the_band_says_what_it_holds_over(launches, differ, words):
     rng = np.random.default_rng(0)
-    sides = [[np.exp(differ * rng.standard_normal()) * rng.uniform(1, 1.1, 60) for _ in range(launches)]
-             for _ in range(2)]  # fmt: skip
+    sides = [
+        [np.exp(differ * rng.standard_normal()) * rng.uniform(1, 1.1, 60) for _ in range(launches)] for _ in range(2)
+    ]
     found = quantile_differences("step", *sides)
     assert words in found.caption and (" band" in found.plot) is ("no band" not in words)
     if launches == 8:  # at least as wide as the launches are apart, which all samples together would not show

@@ -45,8 +45,10 @@ def read_back(svg):
     at = places(re.search(r'<path class="c0 [^>]* d="([^"]*)"', svg)[1]) / 100
     shares = ((at[:, 0] - LEFT) / (WIDTH - LEFT - RIGHT), (HEIGHT - BOTTOM - at[:, 1]) / (HEIGHT - TOP - BOTTOM))
     ends = [axes[name][:3] for name in "xy"]
-    return [low * (high / low) ** part if log else low + part * (high - low)
-            for (low, high, log), part in zip(ends, shares, strict=True)]  # fmt: skip
+    return [
+        low * (high / low) ** part if log else low + part * (high - low)
+        for (low, high, log), part in zip(ends, shares, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -123,8 +125,10 @@ def test_axes_of_odd_ranges(values):
     assert axis.low < min(values) <= max(values) < axis.high and len(axis.ticks()) >= 1
 
 
-@pytest.mark.parametrize(("launches", "taken"), [(25, [7]), (1, [5] * 30), (1, [0] * 30), (2, [1, 10**12] * 20),
-                                                 (1, [0, 10**6] * 20), (3, [10**6] * 20 + [10**7])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("launches", "taken"),
+    [(25, [7]), (1, [5] * 30), (1, [0] * 30), (2, [1, 10**12] * 20), (1, [0, 10**6] * 20), (3, [10**6] * 20 + [10**7])],
+)
 def test_odd_samples_have_figures(tmp_path, launches, taken):
     """Many launches of one sample, constants, zeros, twelve orders of magnitude: no warning, no number that is none."""
     store = SampleStore(tmp_path)

@@ -18,17 +18,20 @@ from deep500.results.stats import plan_to_json
 from deep500.results.verify import write_stats
 
 ENVIRONMENT = {**full_environment(), "cores": 2, "usable_cores": 2}
+# fmt: off
 MANIFEST = {
     "schema": "deep500-results-1", "recipe": "made_up", "resolved": {"recipe": {"epochs": 2}}, "seeds": list(range(6)),
     "data": {"train": {"name": "digits", "stand_in": False}}, "environment": ENVIRONMENT,
     "environment_sha256": fingerprint(ENVIRONMENT), "suite": {"declared": ["a", "b"], "ran": ["a", "b"]},
     "series": {"step": {"unit": "s", "kind": "cost", "latency": True,
                         "plan": plan_to_json(Plan(targets=(Target(0.5), Target(0.99, 0.95, 0.2))))}},
-}  # fmt: skip
+}
+# fmt: on
 ACCURACY = {"name": "test_accuracy", "target": 90.0, "values": [95.0] * 6, "standing": "result"}
 SUMMARY = {"status": "finished", "labels": [], "metrics": [ACCURACY], "tuning_runs": 2}
 ROW = {"processes": 1, "seconds": 8.0, "global_batch": 64, "quality": 95.0, "quality_low": 94.0}
 ROWS = [ROW, {**ROW, "processes": 4, "seconds": 2.2}]
+# fmt: off
 GOOD_CLAIMS = [
     {"type": "speedup", "value": 3.6, "base": {"kind": "serial-best", "seconds": 8.0, "low": 7.9, "high": 8.1}},
     {"type": "aggregate", "kind": "rate", "mean": "total"}, {"type": "aggregate", "kind": "cost", "mean": "arithmetic"},
@@ -51,7 +54,8 @@ GOOD_CLAIMS = [
     {"type": "headline", "quantity": "quality", "config_sha256": "aa"},
     {"type": "workload", "shape": [3, 32, 32], "native_shape": [3, 32, 32], "flops_per_sample": 1e6,
      "fixed_flops_per_sample": 1e6},
-]  # fmt: skip
+]
+# fmt: on
 
 
 def claim(of_type, number=0, /, **changes):
@@ -72,6 +76,7 @@ def add(**new):
     return lambda parts: parts["claims"].append(new)
 
 
+# fmt: off
 BAD = {
     "R1": claim("speedup", base={"kind": "serial-best"}),
     "R2": edit("manifest", lambda m: m["suite"].update(ran=["a"])),
@@ -97,7 +102,8 @@ BAD = {
     "F10": edit("curve", lambda lines: lines.pop()),
     "F11": claim("scaling", rows=[ROW, {**ROW, "processes": 4, "global_batch": 256}]),
     "F12": claim("baseline", measures=["time_to_accuracy"]),
-}  # fmt: skip
+}
+# fmt: on
 
 
 def stand(what, cluster="within launches", kruskal_p=None):
@@ -112,6 +118,7 @@ def stand(what, cluster="within launches", kruskal_p=None):
     return change
 
 
+# fmt: off
 ALSO_BAD = [
     ("R5", stand("result")), ("R5", stand("result within 3 launches", kruskal_p=1e-9)),
     ("R1", claim("speedup", base=None)), ("R3", claim("aggregate", 1, mean="geometric")),
@@ -124,12 +131,14 @@ ALSO_BAD = [
     ("F3", edit("summary", lambda s: s.update(tuning_runs=1))),
     ("F5", claim("breakdown", parts={"a": 1.1})), ("F6", claim("input", cold=False)),
     ("F7", claim("rate", peak_dtype="float16")), ("F12", claim("baseline", tuning_runs=1)),
-]  # fmt: skip
+]
+# fmt: on
 ALSO_GOOD = [
     ("R5", stand("result", "launches", 1e-9)),
     ("R5", stand("result within 3 launches", kruskal_p=0.5)),
     ("R5", stand("observation", kruskal_p=1e-9)),
 ]
+# fmt: off
 VARIATIONS = {
     "R2": edit("manifest", lambda m: m["suite"].update(ran=["a"], skipped={"b": "no GPU"})),
     "R5": edit("summary", lambda s: s["metrics"].append({**ACCURACY, "values": [95.0], "standing": "observation"})),
@@ -138,7 +147,8 @@ VARIATIONS = {
                          parts["summary"]["labels"].append("stand-in data")),
     "F10": lambda parts: (parts["curve"].pop(), parts["manifest"].update(stopping_rule="accuracy of 99 %")),
     "F11": claim("scaling", rows=[ROW, {**ROW, "processes": 4, "global_batch": 256}], labels=["weak"]),
-}  # fmt: skip
+}
+# fmt: on
 """Good folders that look like the bad one but say what must be said."""
 
 

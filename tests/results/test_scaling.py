@@ -29,14 +29,24 @@ def amdahl(p, serial=0.1):
     return seconds(0.8 * (serial + (1 - serial) / p))
 
 
-STRONG = Scaling(BASE, (
-    *(Entry(p, 64, "ring all-reduce", amdahl(p), quality=97.0, quality_low=96.5) for p in (1, 2, 4)),
-    Entry(16, 64, "ring all-reduce", Interval(0.125, None, None, 1), PREDICTED),
-    *(Entry(p, 64, "parameter server", amdahl(p, 0.3), quality=97.1) for p in (1, 2, 4)),
-), "test_accuracy (%)", (Bound("measured all-reduce", (2, 4), (0.01, 0.02)),))  # fmt: skip
+STRONG = Scaling(
+    BASE,
+    (
+        *(Entry(p, 64, "ring all-reduce", amdahl(p), quality=97.0, quality_low=96.5) for p in (1, 2, 4)),
+        Entry(16, 64, "ring all-reduce", Interval(0.125, None, None, 1), PREDICTED),
+        *(Entry(p, 64, "parameter server", amdahl(p, 0.3), quality=97.1) for p in (1, 2, 4)),
+    ),
+    "test_accuracy (%)",
+    (Bound("measured all-reduce", (2, 4), (0.01, 0.02)),),
+)
 WEAK = Scaling(BASE, tuple(Entry(p, 64 * p, "ring", seconds(0.8 * (1 + 0.05 * (p - 1)))) for p in (1, 2, 4)))
-RANKED = Ranks((Rank(0, seconds(0.10), 0.0, 0.0, 0.2, 1e6), Rank(1, seconds(0.13), 3e-6, 1.1e-6, 0.05, 1e6)), "window",
-               "max", 0.13, 1e-5)  # fmt: skip
+RANKED = Ranks(
+    (Rank(0, seconds(0.10), 0.0, 0.0, 0.2, 1e6), Rank(1, seconds(0.13), 3e-6, 1.1e-6, 0.05, 1e6)),
+    "window",
+    "max",
+    0.13,
+    1e-5,
+)
 
 
 def test_files_come_back_as_they_were(tmp_path):
@@ -59,10 +69,15 @@ def test_efficiency_and_serial_share_are_those_of_the_closed_form():
     assert Scaling(Base("eight", "other", 64, seconds(0.8), 8), STRONG.entries).serial_share("ring all-reduce") is None
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"schema": "deep500-scaling-9"}, "got schema 'deep500-scaling-9'"), ({"entries": [{"ranks": 2}]}, "lacks or adds"),
-    ({"base": None}, "lacks or adds"), ({"bounds": [{"name": "x", "ranks": [], "seconds": []}]}, "bound 'x'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"schema": "deep500-scaling-9"}, "got schema 'deep500-scaling-9'"),
+        ({"entries": [{"ranks": 2}]}, "lacks or adds"),
+        ({"base": None}, "lacks or adds"),
+        ({"bounds": [{"name": "x", "ranks": [], "seconds": []}]}, "bound 'x'"),
+    ],
+)
 def test_a_file_that_is_none_of_ours_is_one_error(change, words, tmp_path):
     STRONG.write(tmp_path)
     content = json.loads((tmp_path / SCALING).read_text())
@@ -71,12 +86,15 @@ def test_a_file_that_is_none_of_ours_is_one_error(change, words, tmp_path):
         Scaling.read(tmp_path)
 
 
-@pytest.mark.parametrize(("bad", "words"), [
-    (Scaling(BASE, (Entry(0, 64, "x", seconds(1.0)),)), "0 ranks"),
-    (Scaling(BASE, (Entry(2, 64, "x", seconds(0.0)),)), "0.0 s"),
-    (Scaling(Base("b", "best", 64, seconds(1.0)), ()), "base 'best'"),
-    (Scaling(BASE, (Entry(2, 64, "x", seconds(1.0), "guessed"),)), "kind 'guessed'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (Scaling(BASE, (Entry(0, 64, "x", seconds(1.0)),)), "0 ranks"),
+        (Scaling(BASE, (Entry(2, 64, "x", seconds(0.0)),)), "0.0 s"),
+        (Scaling(Base("b", "best", 64, seconds(1.0)), ()), "base 'best'"),
+        (Scaling(BASE, (Entry(2, 64, "x", seconds(1.0), "guessed"),)), "kind 'guessed'"),
+    ],
+)
 def test_what_cannot_be_is_not_written(bad, words, tmp_path):
     with pytest.raises(ResultsError, match=words):
         bad.write(tmp_path)

@@ -44,8 +44,13 @@ def test_spread_over_seeds():
 def test_overall_and_truth():
     passed, failed = (judge(HIGHER, 90.0, [v], Circumstances()) for v in (95.0, 5.0))
     unjudged = judge(HIGHER, 90.0, [95.0], Circumstances(stand_in=True))
-    table = [([passed, failed], "FAILED", 1), ([passed, unjudged], "PASSED", 0), ([unjudged, failed], "FAILED", 1),
-             ([unjudged], "UNJUDGED (stand-in data)", 0), ([], "UNJUDGED (no metrics)", 0)]  # fmt: skip
+    table = [
+        ([passed, failed], "FAILED", 1),
+        ([passed, unjudged], "PASSED", 0),
+        ([unjudged, failed], "FAILED", 1),
+        ([unjudged], "UNJUDGED (stand-in data)", 0),
+        ([], "UNJUDGED (no metrics)", 0),
+    ]
     for metrics, word, code in table:
         result = RecipeResult(overall(metrics), metrics)
         assert (result.verdict, result.exit_code, bool(result)) == (word, code, code == 0)

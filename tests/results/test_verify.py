@@ -127,5 +127,6 @@ def test_statistics_of_an_older_version_are_called_so(run):
     text = (run / STATS).read_text().replace('"deep500-stats-2"', '"deep500-stats-1"')
     (run / STATS).write_text(text)
     seal(run)
-    assert verify(run) == [f"{STATS}: got schema 'deep500-stats-1'; expected 'deep500-stats-2': use the version of "
-                           "Deep500 that wrote it"]  # fmt: skip
+    assert verify(run) == [
+        f"{STATS}: got schema 'deep500-stats-1'; expected 'deep500-stats-2': use the version of Deep500 that wrote it"
+    ]

@@ -38,10 +38,12 @@ def regression_batches(count: int, seed: int = 0, dtype: str = "float64") -> lis
     """Random problems: a new one for every step."""
     rng = np.random.default_rng([seed, 1])
     return [
-        {"input": rng.normal(size=(BATCH, FEATURES)).astype(dtype),
-         "label": rng.normal(size=(BATCH, CLASSES)).astype(dtype)}
+        {
+            "input": rng.normal(size=(BATCH, FEATURES)).astype(dtype),
+            "label": rng.normal(size=(BATCH, CLASSES)).astype(dtype),
+        }
         for _ in range(count)
-    ]  # fmt: skip
+    ]
 
 
 class FakeNetwork(BoundNetwork):

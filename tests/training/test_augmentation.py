@@ -134,10 +134,18 @@ def test_bad_batches(transform, shape, message):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Crop(0), lambda: Crop(2.5), lambda: Crop((1, 2, 3)), lambda: Crop(4, padding=-1), lambda: Flip(0),
-        lambda: Flip(p=1.5), lambda: Cutout(0), lambda: Cutout(holes=0), lambda: Normalize(0, 0), lambda: Resize("8"),
+        lambda: Crop(0),
+        lambda: Crop(2.5),
+        lambda: Crop((1, 2, 3)),
+        lambda: Crop(4, padding=-1),
+        lambda: Flip(0),
+        lambda: Flip(p=1.5),
+        lambda: Cutout(0),
+        lambda: Cutout(holes=0),
+        lambda: Normalize(0, 0),
+        lambda: Resize("8"),
     ],
-)  # fmt: skip
+)
 def test_bad_arguments_say_got_and_expected(make):
     with pytest.raises(InputError, match=r"got .*; expected"):
         make()

@@ -139,14 +139,18 @@ def test_digits_can_be_told_apart_by_somebody_elses_classifier():
 def test_names_and_infos():
     assert {"digits", "digits32", "cifar10", "cifar100", "mnist", "fashion_mnist"} == set(dataset_names())
     assert [(i.classes, i.shape, i.counts) for i in map(dataset_info, ("cifar10", "cifar100", "mnist"))] == [
-        (10, (3, 32, 32), (50_000, 10_000)), (100, (3, 32, 32), (50_000, 10_000)), (10, (1, 28, 28), (60_000, 10_000)),
-    ]  # fmt: skip
+        (10, (3, 32, 32), (50_000, 10_000)),
+        (100, (3, 32, 32), (50_000, 10_000)),
+        (10, (1, 28, 28), (60_000, 10_000)),
+    ]
     for name in ("digits", "digits32"):
         train, test = load_dataset(name)
         info = dataset_info(name)
         assert info.built_in and (info.classes, info.shape, info.counts) == (
-            train.classes, train.shape, (len(train), len(test)),
-        )  # fmt: skip
+            train.classes,
+            train.shape,
+            (len(train), len(test)),
+        )
     with pytest.raises(DataError, match=r"got data set 'cifr10'.*did you mean 'cifar10'"):
         dataset_info("cifr10")
     with pytest.raises(DataError, match=r"got option 'sise'.*did you mean 'size'"):

@@ -8,14 +8,7 @@ import io
 import pytest
 
 from deep500.errors import InputError
-from deep500.training import (
-    CSVWriter,
-    DefaultTrainerEvents,
-    ProgressBar,
-    StopAfter,
-    StopAtAccuracy,
-    StopOnNaN,
-)
+from deep500.training import CSVWriter, DefaultTrainerEvents, ProgressBar, StopAfter, StopAtAccuracy, StopOnNaN
 from deep500.training.listeners import progress, stops
 from tests.training.test_trainer import make_trainer
 

@@ -20,6 +20,7 @@ from tests.training.linear import FakeExecutor, linear_network, regression_batch
 torch = pytest.importorskip("torch")
 
 STEPS = 100
+# fmt: off
 OPTIMIZERS = [  # ours, keywords, torch's, torch's keywords where they differ
     ("GradientDescent", {"lr": 0.1}, "SGD", {}),
     ("GradientDescent", {"lr": 0.1, "weight_decay": 0.05}, "SGD", {}),
@@ -37,7 +38,8 @@ OPTIMIZERS = [  # ours, keywords, torch's, torch's keywords where they differ
     ("RMSPropOptimizer", {}, "RMSprop", {}),
     ("RMSPropOptimizer", {"lr": 0.02, "alpha": 0.9, "eps": 1e-4, "weight_decay": 0.1, "momentum": 0.5}, "RMSprop", {}),
     ("RMSPropOptimizer", {"lr": 0.02, "alpha": 0.9, "centered": True, "momentum": 0.5}, "RMSprop", {}),
-]  # fmt: skip
+]
+# fmt: on
 IDS = [f"{row[0]}-{'-'.join(row[1]) or 'defaults'}" for row in OPTIMIZERS]
 NAMES = sorted({row[0] for row in OPTIMIZERS})
 OPTIONS: dict[str, Any] = {
@@ -251,9 +253,12 @@ def test_state_has_torchs_slot_names():
 
 @pytest.mark.parametrize(
     "state",
-    [{"exp_avg/w": np.zeros((4, 3))}, {"step": np.array(1), "exp_avg/v": np.zeros((4, 3))},
-     {"step": np.array(1), "exp_avg/w": np.zeros((3, 4))}],
-)  # fmt: skip
+    [
+        {"exp_avg/w": np.zeros((4, 3))},
+        {"step": np.array(1), "exp_avg/v": np.zeros((4, 3))},
+        {"step": np.array(1), "exp_avg/w": np.zeros((3, 4))},
+    ],
+)
 def test_a_foreign_state_is_refused(state):
     with pytest.raises(InputError, match="expected"):
         d5.AdamOptimizer(make_executor("fake")).load_state_dict(state)

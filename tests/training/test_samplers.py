@@ -94,9 +94,13 @@ def test_two_ranks_draw_every_sample_once():
 
 
 @given(
-    n=st.integers(1, 60), seed=SEEDS, epochs=st.integers(1, 3), stop=st.integers(0, 100), batch=st.integers(1, 9),
+    n=st.integers(1, 60),
+    seed=SEEDS,
+    epochs=st.integers(1, 3),
+    stop=st.integers(0, 100),
+    batch=st.integers(1, 9),
     kind=st.sampled_from(SAMPLERS),
-)  # fmt: skip
+)
 def test_resuming_equals_never_having_stopped(n, seed, epochs, stop, batch, kind):
     make = lambda: kind(data(n), min(batch, n), seed, drop_last_batch=False, transformations=[noise])  # noqa: E731
     reference, states = [], []

@@ -30,6 +30,7 @@ torch = pytest.importorskip("torch")
 lr_scheduler = torch.optim.lr_scheduler
 LENGTH, BASE, EPOCHS, BATCHES = 30, 0.4, 5, 3
 
+# fmt: off
 SCHEDULES = [  # ours, torch's
     (lambda unit: StepSchedule(4, 0.3, unit=unit), lambda o: lr_scheduler.StepLR(o, 4, 0.3)),
     (lambda unit: CosineSchedule(20, unit=unit), lambda o: _flat_after(lr_scheduler.CosineAnnealingLR(o, 20), 20)),
@@ -47,7 +48,8 @@ SCHEDULES = [  # ours, torch's
             [lr_scheduler.CosineAnnealingLR(o, LENGTH), lr_scheduler.LinearLR(o, 0.25, 1.0, 6)]
         ),
     ),
-]  # fmt: skip
+]
+# fmt: on
 
 
 class _flat_after:
@@ -161,10 +163,14 @@ def test_a_resumed_run_has_the_same_rates():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: StepSchedule(0), lambda: CosineSchedule(0), lambda: WarmUp(0), lambda: WarmUp(3, start=2.0),
-        lambda: StepSchedule(3, unit="hour"), lambda: WarmUp(3, StepSchedule(3, parameter="momentum")),
+        lambda: StepSchedule(0),
+        lambda: CosineSchedule(0),
+        lambda: WarmUp(0),
+        lambda: WarmUp(3, start=2.0),
+        lambda: StepSchedule(3, unit="hour"),
+        lambda: WarmUp(3, StepSchedule(3, parameter="momentum")),
     ],
-)  # fmt: skip
+)
 def test_nonsense_is_refused(make):
     with pytest.raises(InputError, match="expected"):
         make()

@@ -221,8 +221,10 @@ def test_a_listener_may_stop_in_the_middle_of_an_epoch():
     assert [(r.epoch, r.complete) for r in again.epochs] == [(0, True), (1, True)] and again.stopped_by is None
 
 
-@pytest.mark.parametrize(("hook", "records"), [("before_run", 0), ("before_epoch", 0), ("before_batch", 0),
-                                               ("after_validation", 1), ("after_epoch", 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("hook", "records"),
+    [("before_run", 0), ("before_epoch", 0), ("before_batch", 0), ("after_validation", 1), ("after_epoch", 1)],
+)
 def test_no_phantom_records(hook, records):
     statistics = make_trainer().run(3, [RaiseAt(hook, StopTraining("now"))])
     assert len(statistics.epochs) == records and statistics.stopped_by == "now"

@@ -92,9 +92,13 @@ class QSGD(Encoded):
     error_feedback = False
 
     def __init__(
-        self, base_optimizer: Optimizer, comm: Communicator | None = None, levels: int = 7, seed: int = 0,
+        self,
+        base_optimizer: Optimizer,
+        comm: Communicator | None = None,
+        levels: int = 7,
+        seed: int = 0,
         chunk: int = 512,
-    ) -> None:  # fmt: skip
+    ) -> None:
         from deep500.training.samplers import checked_integer
 
         self.levels, self.chunk = positive("levels", levels), positive("chunk", chunk)

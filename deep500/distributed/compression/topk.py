@@ -49,9 +49,13 @@ class TopK(Encoded):
     """
 
     def __init__(
-        self, base_optimizer: Optimizer, comm: Communicator | None = None, ratio: float | None = None,
-        k: int | None = None, sparse: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        base_optimizer: Optimizer,
+        comm: Communicator | None = None,
+        ratio: float | None = None,
+        k: int | None = None,
+        sparse: bool = False,
+    ) -> None:
         if ratio is not None and k is not None:
             raise InputError(f"got ratio={ratio!r} and k={k!r}; expected one of them: leave the other out")
         self.k = None if k is None else positive("k", k)

@@ -16,7 +16,9 @@ from deep500.networks.gradient_rules import (
 from deep500.networks.gradient_rules.context import GradContext, Value
 from deep500.networks.gradient_rules.registry import RULES, ZERO, Rule, gradient_rule
 
+# fmt: off
 __all__ = [
     "RULES", "ZERO", "GradContext", "Rule", "Value", "activation", "convolution", "gradient_rule", "indexing",
     "losses", "math", "matmul", "normalization", "pooling", "reduction", "resize", "shape",
-]  # fmt: skip
+]
+# fmt: on

@@ -87,8 +87,10 @@ def prelu(g: GradContext) -> Sequence[Value | None]:
     """x, or slope * x where x is not positive."""
     dy, x, slope = g.grad(), g.input(0), g.input(1)
     positive = g("Greater", x, 0)
-    return [g.where(positive, dy, dy * slope) if g.needs(0) else None,
-            g.unbroadcast(g.where(positive, 0, dy * x), slope) if g.needs(1) else None]  # fmt: skip
+    return [
+        g.where(positive, dy, dy * slope) if g.needs(0) else None,
+        g.unbroadcast(g.where(positive, 0, dy * x), slope) if g.needs(1) else None,
+    ]
 
 
 @gradient_rule("Softmax")

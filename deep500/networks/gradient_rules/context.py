@@ -69,15 +69,31 @@ class GradContext:
         dtype: dtype in which the gradient is computed, that of the node's outputs.
     """
 
-    def __init__(self, emitter: Emitter, node: Node, descriptors: Mapping[str, TensorDescriptor],
-                 grads: Sequence[str | None], needed: frozenset[int], shapes: dict[str, str]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        emitter: Emitter,
+        node: Node,
+        descriptors: Mapping[str, TensorDescriptor],
+        grads: Sequence[str | None],
+        needed: frozenset[int],
+        shapes: dict[str, str],
+    ) -> None:
         self.emitter = emitter
         self.node = node
         self.inputs = [Value(self, n) if n else None for n in node.inputs]
         self.outputs = [Value(self, n) if n else None for n in node.outputs]
         self.grads = [None if n is None else Value(self, n) for n in grads]
-        self.dtype = next((descriptors[n].dtype for n, d in zip(node.outputs, grads, strict=False)
-                           if d is not None and n in descriptors), None) or "float32"  # fmt: skip
+        self.dtype = (
+            next(
+                (
+                    descriptors[n].dtype
+                    for n, d in zip(node.outputs, grads, strict=False)
+                    if d is not None and n in descriptors
+                ),
+                None,
+            )
+            or "float32"
+        )
         self._descriptors = descriptors
         self._needed = needed
         self._shapes = shapes

@@ -75,9 +75,14 @@ def _gradient_node(g: GradContext) -> list[Value | None]:
     base = network.fresh_name(f"{g.emitter.prefix}{node.op_type}{GRADIENT}")
     names = [network.fresh_name(f"{base}:{i}") if i in wanted else "" for i in range(len(node.inputs))]
     network.add_node(
-        node.op_type + GRADIENT, [*map(str, grads), *node.inputs, *map(str, outputs)], names, name=base, domain=DOMAIN,
-        num_outputs=len(outputs), **node.attributes,
-    )  # fmt: skip
+        node.op_type + GRADIENT,
+        [*map(str, grads), *node.inputs, *map(str, outputs)],
+        names,
+        name=base,
+        domain=DOMAIN,
+        num_outputs=len(outputs),
+        **node.attributes,
+    )
     return [Value(g, name) if name else None for name in names]
 
 

@@ -67,8 +67,10 @@ def add(g: GradContext) -> Gradients:
 def sub(g: GradContext) -> Gradients:
     """a - b; the sign changes after the reduction, where there is less of it."""
     dy = g.grad()
-    return [g.unbroadcast(dy, g.input(0)) if g.needs(0) else None,
-            -g.unbroadcast(dy, g.input(1)) if g.needs(1) else None]  # fmt: skip
+    return [
+        g.unbroadcast(dy, g.input(0)) if g.needs(0) else None,
+        -g.unbroadcast(dy, g.input(1)) if g.needs(1) else None,
+    ]
 
 
 @gradient_rule("Mul")
@@ -165,9 +167,11 @@ def clip(g: GradContext) -> Gradients:
 def where(g: GradContext) -> Gradients:
     """Each element's gradient goes to the input that it came from."""
     dy, chosen = g.grad(), g.input(0)
-    return [None,
-            g.unbroadcast(g.where(chosen, dy, 0), g.input(1)) if g.needs(1) else None,
-            g.unbroadcast(g.where(chosen, 0, dy), g.input(2)) if g.needs(2) else None]  # fmt: skip
+    return [
+        None,
+        g.unbroadcast(g.where(chosen, dy, 0), g.input(1)) if g.needs(1) else None,
+        g.unbroadcast(g.where(chosen, 0, dy), g.input(2)) if g.needs(2) else None,
+    ]
 
 
 @gradient_rule("Cast", "CastLike", blocked=[1])

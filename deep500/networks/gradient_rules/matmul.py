@@ -75,11 +75,9 @@ def gemm(g: GradContext) -> Sequence[Value | None]:
     alpha, beta = g.attribute("alpha"), g.attribute("beta")
     da = db = dc = None
     if g.needs(0):
-        da = (g("Gemm", b, dy, transA=tb, transB=1, alpha=alpha) if ta
-              else g("Gemm", dy, b, transB=1 - tb, alpha=alpha))  # fmt: skip
+        da = g("Gemm", b, dy, transA=tb, transB=1, alpha=alpha) if ta else g("Gemm", dy, b, transB=1 - tb, alpha=alpha)
     if g.needs(1):
-        db = (g("Gemm", dy, a, transA=1, transB=ta, alpha=alpha) if tb
-              else g("Gemm", a, dy, transA=1 - ta, alpha=alpha))  # fmt: skip
+        db = g("Gemm", dy, a, transA=1, transB=ta, alpha=alpha) if tb else g("Gemm", a, dy, transA=1 - ta, alpha=alpha)
     if g.needs(2):
         dc = g.unbroadcast(dy, g.input(2))
         dc = dc if beta == 1 else dc * beta

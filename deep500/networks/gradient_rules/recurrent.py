@@ -161,9 +161,17 @@ def _direction(emit: Emitter, node: Node, x: str, d: int, hidden: int, layout: i
         of_input, of_state = emit.many("Split", pick(bias, 0), num_outputs=2, axis=0, outputs=2)
         biases = (of_input, of_state)
     return Direction(
-        emit, kind, hidden, names[d * count : (d + 1) * count] or _DEFAULTS[kind], weight, recurrence, biases,
-        state(initial_h), state(initial_c) if kind == "LSTM" else "", bool(node.attribute("linear_before_reset", 0)),
-    )  # fmt: skip
+        emit,
+        kind,
+        hidden,
+        names[d * count : (d + 1) * count] or _DEFAULTS[kind],
+        weight,
+        recurrence,
+        biases,
+        state(initial_h),
+        state(initial_c) if kind == "LSTM" else "",
+        bool(node.attribute("linear_before_reset", 0)),
+    )
 
 
 def _frames(emit: Emitter, direction: Direction, x: str, length: int) -> list[str]:

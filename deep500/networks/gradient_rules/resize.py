@@ -51,8 +51,12 @@ def _matrix(size: int, new: int, scale: float | None, attributes: Mapping[str, A
     extra = make.make_tensor_value_info(
         inputs[-1], onnx.TensorProto.FLOAT if scale is not None else onnx.TensorProto.INT64, [2]
     )
-    graph = make.make_graph([node], "resize", [make.make_tensor_value_info("x", double, [size, size]), extra],
-                            [make.make_tensor_value_info("y", double, None)])  # fmt: skip
+    graph = make.make_graph(
+        [node],
+        "resize",
+        [make.make_tensor_value_info("x", double, [size, size]), extra],
+        [make.make_tensor_value_info("y", double, None)],
+    )
     model = make.make_model(graph, opset_imports=[make.make_opsetid("", OPSET)])
     feed = np.array([1, scale], np.float32) if scale is not None else np.array([size, new], np.int64)
     found: Any = ReferenceEvaluator(model).run(None, {"x": np.eye(size), inputs[-1]: feed})

@@ -70,8 +70,14 @@ def windows(g: GradContext, large: Value, small: Value, kernel: Sequence[int]) -
     return Windows(tuple(kernel), strides, dilations, pads[:n], pads[n:], size, count)
 
 
-def _same_pads(g: GradContext, kind: str, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
-               size: Sequence[int] | None) -> tuple[int, ...]:  # fmt: skip
+def _same_pads(
+    g: GradContext,
+    kind: str,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    size: Sequence[int] | None,
+) -> tuple[int, ...]:
     if size is None and any(s != 1 for s in strides):
         g.refuse(f"auto_pad {kind} with strides needs known spatial sizes")
     less, more = [], []

@@ -36,26 +36,39 @@ class Axiom:
 
 def _matrix() -> list[Axiom]:
     return [
-        Axiom("19 sum of products", "(add (matmul x y) (matmul z w))", "(matmul (concat 1 p x z) (concat 0 p y w))",
-              ("p = size x 1",)),
+        Axiom(
+            "19 sum of products",
+            "(add (matmul x y) (matmul z w))",
+            "(matmul (concat 1 p x z) (concat 0 p y w))",
+            ("p = size x 1",),
+        ),
         Axiom("24 matmul associative", "(matmul x (matmul y z))", "(matmul (matmul x y) z)"),
         Axiom("27 matmul columns", "(matmul x (concat 1 p y z))", "(concat 1 p (matmul x y) (matmul x z))"),
         Axiom("28 matmul sum", "(matmul x (add y z))", "(add (matmul x y) (matmul x z))"),
         Axiom("matmul rows", "(matmul (concat 0 p x y) z)", "(concat 0 p (matmul x z) (matmul y z))"),
         Axiom("sum matmul", "(matmul (add x y) z)", "(add (matmul x z) (matmul y z))"),
         Axiom("29 transpose twice", '(transpose "1,0" (transpose "1,0" x))', "x"),
-        Axiom("30 transpose of product", '(transpose "1,0" (matmul x y))',
-              '(matmul (transpose "1,0" y) (transpose "1,0" x))'),
-        Axiom("31 transpose rows", '(transpose "1,0" (concat 0 p x y))',
-              '(concat 1 p (transpose "1,0" x) (transpose "1,0" y))'),
-        Axiom("transpose columns", '(transpose "1,0" (concat 1 p x y))',
-              '(concat 0 p (transpose "1,0" x) (transpose "1,0" y))'),
+        Axiom(
+            "30 transpose of product",
+            '(transpose "1,0" (matmul x y))',
+            '(matmul (transpose "1,0" y) (transpose "1,0" x))',
+        ),
+        Axiom(
+            "31 transpose rows",
+            '(transpose "1,0" (concat 0 p x y))',
+            '(concat 1 p (transpose "1,0" x) (transpose "1,0" y))',
+        ),
+        Axiom(
+            "transpose columns",
+            '(transpose "1,0" (concat 1 p x y))',
+            '(concat 0 p (transpose "1,0" x) (transpose "1,0" y))',
+        ),
         Axiom("33 transpose sum", "(transpose t (add x y))", "(add (transpose t x) (transpose t y))"),
         Axiom("34 transpose product", "(transpose t (mul x y))", "(mul (transpose t x) (transpose t y))"),
         Axiom("40 matmul identity", "(matmul x (identity q))", "x"),
         Axiom("identity matmul", "(matmul (identity q) x)", "x"),
         Axiom("identity transposed", '(transpose "1,0" (identity q))', "(identity q)"),
-    ]  # fmt: skip
+    ]
 
 
 def _elementwise() -> list[Axiom]:
@@ -81,17 +94,28 @@ def _elementwise() -> list[Axiom]:
 
 def _layout() -> list[Axiom]:
     return [
-        Axiom("20 concat sums", "(concat a p (add x y) (add z w))", "(add (concat a p x z) (concat a p y w))",
-              ("p = size x a",)),
+        Axiom(
+            "20 concat sums",
+            "(concat a p (add x y) (add z w))",
+            "(add (concat a p x z) (concat a p y w))",
+            ("p = size x a",),
+        ),
         Axiom("21 concat products", "(concat a p (mul x y) (mul z w))", "(mul (concat a p x z) (concat a p y w))"),
         Axiom("25 first part", "(split 0 a p (concat a p x y))", "x"),
         Axiom("26 second part", "(split 1 a p (concat a p x y))", "y"),
-        Axiom("32 concat exchange", "(concat 0 p (concat 1 q x y) (concat 1 q z w))",
-              "(concat 1 q (concat 0 p x z) (concat 0 p y w))"),
-        Axiom("concat associative", "(concat a p (concat a q x y) z)", "(concat a q x (concat a r y z))",
-              ("r = size y a", "p = (+ q r)")),
+        Axiom(
+            "32 concat exchange",
+            "(concat 0 p (concat 1 q x y) (concat 1 q z w))",
+            "(concat 1 q (concat 0 p x z) (concat 0 p y w))",
+        ),
+        Axiom(
+            "concat associative",
+            "(concat a p (concat a q x y) z)",
+            "(concat a q x (concat a r y z))",
+            ("r = size y a", "p = (+ q r)"),
+        ),
         Axiom("parts together", "(concat a j (split 0 a j x) (split 1 a j x))", "x", present="(split o a j x)"),
-    ]  # fmt: skip
+    ]
 
 
 def _conv(image: str, kernel: str, groups: str = "g", strides: str = "s") -> str:
@@ -105,51 +129,79 @@ def _convolution() -> list[Axiom]:
         Axiom("11 conv moves scale", _conv("(scale x w)", "y"), _conv("x", "(scale y w)")),
         Axiom("12 scale conv", f"(scale {_conv('x', 'y')} w)", _conv("(scale x w)", "y")),
         Axiom("16 conv kernels sum", _conv("x", "(add y z)"), f"(add {_conv('x', 'y')} {_conv('x', 'z')})"),
-        Axiom("17 conv images sum", _conv("(add x y)", "z", strides=step),
-              f"(add {_conv('x', 'z', strides=step)} {_conv('y', 'z', strides=step)})"),
-        Axiom("18 sum of convs", f"(add {_conv('x', 'y', one, step)} {_conv('z', 'w', one, step)})",
-              _conv("(concat 1 p x z)", "(concat 1 p y w)", one, step), ("p = size x 1",)),
-        Axiom("22 conv batch", f"(concat 0 p {_conv('x', 'z', strides=step)} {_conv('y', 'z', strides=step)})",
-              _conv("(concat 0 p x y)", "z", strides=step)),
-        Axiom("23 conv outputs", f"(concat 1 p {_conv('x', 'y', one)} {_conv('x', 'z', one)})",
-              _conv("x", "(concat 0 p y z)", one)),
-        Axiom("conv groups side by side",
-              f"(concat 1 p {_conv('x', 'y', strides=step)} {_conv('z', 'w', strides=step)})",
-              _conv("(concat 1 q x z)", "(concat 0 p y w)", "h", step),
-              ("q = size x 1", "m = size y 0", "m = size w 0", "n = size y 1", "n = size w 1", "h = (+ g g)"),
-              _conv("x", "y", strides=step)),
+        Axiom(
+            "17 conv images sum",
+            _conv("(add x y)", "z", strides=step),
+            f"(add {_conv('x', 'z', strides=step)} {_conv('y', 'z', strides=step)})",
+        ),
+        Axiom(
+            "18 sum of convs",
+            f"(add {_conv('x', 'y', one, step)} {_conv('z', 'w', one, step)})",
+            _conv("(concat 1 p x z)", "(concat 1 p y w)", one, step),
+            ("p = size x 1",),
+        ),
+        Axiom(
+            "22 conv batch",
+            f"(concat 0 p {_conv('x', 'z', strides=step)} {_conv('y', 'z', strides=step)})",
+            _conv("(concat 0 p x y)", "z", strides=step),
+        ),
+        Axiom(
+            "23 conv outputs",
+            f"(concat 1 p {_conv('x', 'y', one)} {_conv('x', 'z', one)})",
+            _conv("x", "(concat 0 p y z)", one),
+        ),
+        Axiom(
+            "conv groups side by side",
+            f"(concat 1 p {_conv('x', 'y', strides=step)} {_conv('z', 'w', strides=step)})",
+            _conv("(concat 1 q x z)", "(concat 0 p y w)", "h", step),
+            ("q = size x 1", "m = size y 0", "m = size w 0", "n = size y 1", "n = size w 1", "h = (+ g g)"),
+            _conv("x", "y", strides=step),
+        ),
         Axiom("merge sum", "(merge_groups g u (add x y))", "(add (merge_groups g u x) (merge_groups g u y))"),
         Axiom("merge scale", "(merge_groups g u (scale x w))", "(scale (merge_groups g u x) w)"),
         Axiom("merge gain", "(merge_groups g u (gain 0 x b))", "(gain 0 (merge_groups g u x) b)"),
         Axiom("merge relu", '(merge_groups g u (unary "relu" x))', '(unary "relu" (merge_groups g u x))'),
         Axiom("conv merges groups", _conv("x", "w"), _conv("x", "(merge_groups g u w)", "l"), ("g = (* l u)",)),
         Axiom("conv part of batch", f"(split o 0 j {_conv('x', 'w')})", _conv("(split o 0 j x)", "w")),
-    ]  # fmt: skip
+    ]
 
 
 def _kernels() -> list[Axiom]:
     whole = ("n = size (identity_kernel q) 0", "n = size x 1")  # each channel once: three outputs of one repeat it
     found = [
-        Axiom("38 pooling as conv", '(conv "3,3" "1,1" "1,1,1,1" "1,1" g x (pool_kernel q))',
-              f'(avgpool {WINDOW} "True" x)', ("g = size (pool_kernel q) 0",)),
+        Axiom(
+            "38 pooling as conv",
+            '(conv "3,3" "1,1" "1,1,1,1" "1,1" g x (pool_kernel q))',
+            f'(avgpool {WINDOW} "True" x)',
+            ("g = size (pool_kernel q) 0",),
+        ),
         Axiom("39 identity kernel", '(conv "3,3" "1,1" "1,1,1,1" "1,1" g x (identity_kernel q))', "x", whole),
         Axiom("identity kernel 1,1", '(conv "1,1" "1,1" "0,0,0,0" "1,1" g x (identity_kernel q))', "x", whole),
-    ]  # fmt: skip
+    ]
     for source, pads in (("1,1", "0,0,0,0"), ("1,3", "0,1,0,1"), ("3,1", "1,0,1,0")):
         enlarge = f'enlarge "{source}" "3,3"'
         found += [
-            Axiom(f"43 enlarge {source}", f'(conv "{source}" s "{pads}" "1,1" g x y)',
-                  f'(conv "3,3" s "1,1,1,1" "1,1" g x ({enlarge} y))'),
+            Axiom(
+                f"43 enlarge {source}",
+                f'(conv "{source}" s "{pads}" "1,1" g x y)',
+                f'(conv "3,3" s "1,1,1,1" "1,1" g x ({enlarge} y))',
+            ),
             Axiom(f"enlarge sum {source}", f"({enlarge} (add x y))", f"(add ({enlarge} x) ({enlarge} y))"),
             Axiom(f"enlarge product {source}", f"({enlarge} (mul x y))", f"(mul ({enlarge} x) ({enlarge} y))"),
             Axiom(f"enlarge scale {source}", f"({enlarge} (scale x w))", f"(scale ({enlarge} x) w)"),
-            Axiom(f"enlarge outputs {source}", f"({enlarge} (concat 0 p x y))",
-                  f"(concat 0 p ({enlarge} x) ({enlarge} y))"),
-            Axiom(f"enlarge channels {source}", f"({enlarge} (concat 1 p x y))",
-                  f"(concat 1 p ({enlarge} x) ({enlarge} y))"),
+            Axiom(
+                f"enlarge outputs {source}",
+                f"({enlarge} (concat 0 p x y))",
+                f"(concat 0 p ({enlarge} x) ({enlarge} y))",
+            ),
+            Axiom(
+                f"enlarge channels {source}",
+                f"({enlarge} (concat 1 p x y))",
+                f"(concat 1 p ({enlarge} x) ({enlarge} y))",
+            ),
             Axiom(f"enlarge gain {source}", f"({enlarge} (gain 0 x b))", f"(gain 0 ({enlarge} x) b)"),
             Axiom(f"enlarge relu {source}", f'({enlarge} (unary "relu" x))', f'(unary "relu" ({enlarge} x))'),
-        ]  # fmt: skip
+        ]
     return found
 
 
@@ -160,20 +212,33 @@ def _pooling() -> list[Axiom]:
         pool, step = head.format("k s d"), head.format('k "1,1" d')
         for axis, word, number in ((1, "channels", numbers[0]), (0, "batch", numbers[1])):
             found += [
-                Axiom(f"{number}{name} {word}", f"({step} (concat {axis} p x y))",
-                      f"(concat {axis} p ({step} x) ({step} y))"),
+                Axiom(
+                    f"{number}{name} {word}",
+                    f"({step} (concat {axis} p x y))",
+                    f"(concat {axis} p ({step} x) ({step} y))",
+                ),
                 Axiom(f"{name} part of {word}", f"(split o {axis} j ({pool} x))", f"({pool} (split o {axis} j x))"),
-            ]  # fmt: skip
+            ]
     average = 'avgpool k "1,1" d c'
     return [
         *found,
         Axiom("average sum", f"({average} (add x y))", f"(add ({average} x) ({average} y))"),
         Axiom("average scale", "(avgpool k s d c (scale x w))", "(scale (avgpool k s d c x) w)"),
         Axiom("average gain", "(avgpool k s d c (gain 1 x b))", "(gain 1 (avgpool k s d c x) b)"),
-        Axiom("42 average of identity", f'(avgpool {WINDOW} "True" (identity_kernel q))', "(pool_kernel q)",
-              ("n = size (identity_kernel q) 1", f"n = {ONE}", "h = size (identity_kernel q) 2", f"h = {THREE}",
-               "v = size (identity_kernel q) 3", f"v = {THREE}")),
-    ]  # fmt: skip
+        Axiom(
+            "42 average of identity",
+            f'(avgpool {WINDOW} "True" (identity_kernel q))',
+            "(pool_kernel q)",
+            (
+                "n = size (identity_kernel q) 1",
+                f"n = {ONE}",
+                "h = size (identity_kernel q) 2",
+                f"h = {THREE}",
+                "v = size (identity_kernel q) 3",
+                f"v = {THREE}",
+            ),
+        ),
+    ]
 
 
 def _channelwise() -> list[Axiom]:
@@ -200,13 +265,17 @@ def _channelwise() -> list[Axiom]:
     for op in ("bias", "gain"):
         found += [
             Axiom(f"{op} both ways", f"({op} a ({op} m x b) c)", f"({op} m ({op} a x c) b)"),
-            Axiom(f"{op} along", f"(concat a p ({op} a x b) ({op} a y c))",
-                  f"({op} a (concat a p x y) (concat 0 p b c))", ("p = size x a", "p = size b 0")),
+            Axiom(
+                f"{op} along",
+                f"(concat a p ({op} a x b) ({op} a y c))",
+                f"({op} a (concat a p x y) (concat 0 p b c))",
+                ("p = size x a", "p = size b 0"),
+            ),
             Axiom(f"{op} across rows", f"(concat 0 p ({op} 1 x b) ({op} 1 y b))", f"({op} 1 (concat 0 p x y) b)"),
             Axiom(f"{op} across columns", f"(concat 1 p ({op} 0 x b) ({op} 0 y b))", f"({op} 0 (concat 1 p x y) b)"),
             Axiom(f"{op} of transpose", f'(transpose "1,0" ({op} 0 x b))', f'({op} 1 (transpose "1,0" x) b)'),
             Axiom(f"{op} of transposed", f'(transpose "1,0" ({op} 1 x b))', f'({op} 0 (transpose "1,0" x) b)'),
-        ]  # fmt: skip
+        ]
     return found
 
 

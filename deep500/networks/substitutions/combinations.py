@@ -47,12 +47,14 @@ class Space:
             ShapeMismatch: parameters of this kind cannot be enumerated.
         """
         windows = tuple(itertools.product(self.kernels, repeat=2))
+        # fmt: off
         known: dict[str, Sequence[Any]] = {
             "kernel": windows, "source": windows, "target": windows, "groups": self.sizes, "factor": self.sizes,
             "strides": STRIDES, "pads": PADS, "dilations": DILATIONS, "axis": range(rank), "output": (0, 1),
             "function": tuple(ACTIVATIONS), "count_padding": (False, True), "cut": self.sizes,
             "perm": tuple(itertools.permutations(range(rank))),
-        }  # fmt: skip
+        }
+        # fmt: on
         if kind not in known:
             raise ShapeMismatch(f"got a free parameter {kind!r}; expected one of {sorted(known)}; name its values here")
         return known[kind]

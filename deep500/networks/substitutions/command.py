@@ -18,8 +18,9 @@ from deep500.operators.registry import load_plugins
 
 def add_command(commands: Any) -> dict[str, Callable[[argparse.Namespace], int]]:
     """Declare ``optimize``; returns what runs it."""
-    parser = commands.add_parser("optimize", help="rewrite an ONNX file by proved substitutions into a faster one",
-                                 allow_abbrev=False)  # fmt: skip
+    parser = commands.add_parser(
+        "optimize", help="rewrite an ONNX file by proved substitutions into a faster one", allow_abbrev=False
+    )
     add = parser.add_argument
     add("model", type=Path, help="an ONNX file")
     add("-o", "--out", type=Path, required=True, metavar="FILE", help="where the optimized model goes")
@@ -56,10 +57,19 @@ def execute(words: argparse.Namespace) -> int:
         return 0
     with _Bar(words.budget, words.quiet) as bar:
         found = optimize_network(
-            network, words.backend, words.budget, training=words.training, search=words.search, alpha=words.alpha,
-            rules=words.rules, database=words.database, measure=not words.no_measure, seed=words.seed,
-            sizes=_sizes(words.size), progress=bar.tell,
-        )  # fmt: skip
+            network,
+            words.backend,
+            words.budget,
+            training=words.training,
+            search=words.search,
+            alpha=words.alpha,
+            rules=words.rules,
+            database=words.database,
+            measure=not words.no_measure,
+            seed=words.seed,
+            sizes=_sizes(words.size),
+            progress=bar.tell,
+        )
     found.network.to_onnx(words.out)
     if words.history is not None:
         found.history.save(words.history)

@@ -241,10 +241,16 @@ class Kernels:
 
     def __str__(self) -> str:
         rows = [
-            (f"{one.backend} {one.dtype}", one.cases, len(one.differences), len(one.refused), f"{one.worst:.2f}",
-             f"{one.seconds:.1f}")
+            (
+                f"{one.backend} {one.dtype}",
+                one.cases,
+                len(one.differences),
+                len(one.refused),
+                f"{one.worst:.2f}",
+                f"{one.seconds:.1f}",
+            )
             for one in self.checks
-        ]  # fmt: skip
+        ]
         return table(("E6, real kernels", "cases", "differ", "refused", "worst / tolerance", "s"), rows)
 
 

@@ -55,6 +55,7 @@ class Theme:
 
 MATRICES = Menu(ELEMENTWISE | CUTTING | {"matmul", "transpose"})
 IMAGES = Menu(ELEMENTWISE | CUTTING | {"conv", "avgpool", "maxpool"})
+# fmt: off
 THEMES = (
     Theme("published", COUNTS),
     Theme("vectors of matrices", {"x": 1, "w": 2, "u": 2, "s": 1}, MATRICES),
@@ -77,7 +78,8 @@ THEMES = (
     Theme("two images", {"i": 2, "g": 2}, Menu(frozenset({"conv", "concat", "add"}))),
     Theme("halves of channels, grouped", {"j": 1, "g": 2}, Menu(CUTTING | {"conv"})),
     Theme("groups", {"m": 1, "f": 2, "s": 1}, Menu(frozenset({"conv", "merge_groups", "add", "scale", "relu"}))),
-)  # fmt: skip
+)
+# fmt: on
 DEPTH = 3
 TRIALS, LEGAL = 6000, 200  # of the last trial of every rule: at most so many choices of sizes, until so many fit
 

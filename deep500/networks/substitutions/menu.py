@@ -150,7 +150,21 @@ class Menu:
 
 
 CORE = Menu(
-    frozenset({"relu", "transpose", "avgpool", "maxpool", "enlarge", "split", "scale", "add", "mul", "concat", "matmul",
-               "conv"}),
+    frozenset(
+        {
+            "relu",
+            "transpose",
+            "avgpool",
+            "maxpool",
+            "enlarge",
+            "split",
+            "scale",
+            "add",
+            "mul",
+            "concat",
+            "matmul",
+            "conv",
+        }
+    ),
     constants=CONSTANTS,
-)  # fmt: skip
+)

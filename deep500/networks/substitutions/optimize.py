@@ -37,11 +37,20 @@ Progress = Callable[[float, float, float], None]
 
 
 def optimize_network(
-    network: Network, backend: str = "reference", budget: float = 30.0, *, training: bool = False,
-    search: str = "backtracking", alpha: float = 1.05, rules: str | Path | None = None,
-    database: str | Path | None = None, measure: bool = True, seed: int = 0,
-    sizes: Mapping[str, int] | None = None, progress: Progress | None = None,
-) -> Optimized:  # fmt: skip
+    network: Network,
+    backend: str = "reference",
+    budget: float = 30.0,
+    *,
+    training: bool = False,
+    search: str = "backtracking",
+    alpha: float = 1.05,
+    rules: str | Path | None = None,
+    database: str | Path | None = None,
+    measure: bool = True,
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    progress: Progress | None = None,
+) -> Optimized:
     """Rewrite a network by proved substitutions into one that a backend runs faster.
 
     Only rules with a proof are loaded. What is found is compared with the original in float64 (and its gradients, with
@@ -94,9 +103,17 @@ def optimize_network(
 
 
 def _search(
-    imported: Imported, matcher: Matcher, backend: str, budget: float, search: str, alpha: float,
-    database: str | Path | None, measure: bool, seed: int, progress: Progress | None,
-) -> Found:  # fmt: skip
+    imported: Imported,
+    matcher: Matcher,
+    backend: str,
+    budget: float,
+    search: str,
+    alpha: float,
+    database: str | Path | None,
+    measure: bool,
+    seed: int,
+    progress: Progress | None,
+) -> Found:
     """Search by formula, and then, where times may be measured, from what was found and from the start by these.
 
     The best state by formula is a candidate whatever measured prices of single operators say: prices that lie close
@@ -194,13 +211,24 @@ def _check_search(budget: Any, alpha: Any, search: str) -> None:
         raise InputError(f"got search {search!r}; expected 'backtracking' or 'saturation'")
 
 
-def _choose(imported: Imported, matcher: Matcher, found: Found, backend: str, seconds: float, measure: bool,
-            seed: int, sizes: Mapping[str, int]) -> Optimized:  # fmt: skip
+def _choose(
+    imported: Imported,
+    matcher: Matcher,
+    found: Found,
+    backend: str,
+    seconds: float,
+    measure: bool,
+    seed: int,
+    sizes: Mapping[str, int],
+) -> Optimized:
     """Write and check the candidates, time them, and take the fastest; or leave the network as it was."""
     network = imported.network
     searched: dict[str, Any] = {
-        "seconds": seconds, "before": found.first.cost, "timed_out": found.timed_out, "priced": found.priced,
-    }  # fmt: skip
+        "seconds": seconds,
+        "before": found.first.cost,
+        "timed_out": found.timed_out,
+        "priced": found.priced,
+    }
     better = [state for state in found.best if measure or state.cost <= found.first.cost]
     candidates = {f"candidate {n}": state for n, state in enumerate(better, 1)}
     if not any(state.graph.outputs != found.first.graph.outputs for state in candidates.values()):
@@ -209,13 +237,23 @@ def _choose(imported: Imported, matcher: Matcher, found: Found, backend: str, se
     timed = _timed(imported, networks, backend, seed, sizes) if measure else None
     name = _fastest(timed, candidates) if timed else _cheapest(candidates, found.first)
     if name is None:
-        return Optimized.unchanged(network, backend, "nothing faster was found", imported.training, measured=timed,
-                                   **searched)  # fmt: skip
+        return Optimized.unchanged(
+            network, backend, "nothing faster was found", imported.training, measured=timed, **searched
+        )
     state = candidates[name]
     history = History.of(imported, state)
     check = check_equivalent(imported, lambda one: retrace(one, history, matcher), networks[name], seed, sizes)
-    return Optimized(network, networks[name], backend, history, after=state.cost, measured=timed, chosen=name,
-                     equivalence=check, **searched)  # fmt: skip
+    return Optimized(
+        network,
+        networks[name],
+        backend,
+        history,
+        after=state.cost,
+        measured=timed,
+        chosen=name,
+        equivalence=check,
+        **searched,
+    )
 
 
 def _written(imported: Imported, state: State, matcher: Matcher) -> Network:

@@ -143,9 +143,11 @@ def _reached(rules: Sequence[PatternRule], side: int, by: Sequence[str]) -> list
         loads += _Ground(len(owners), rule).load(side)
         owners += [n] * len(rule.left)
     found = saturate_loaded(
-        [text for text in loads if text.endswith("load)")], by, 1,
+        [text for text in loads if text.endswith("load)")],
+        by,
+        1,
         late=[text for text in loads if text.endswith("late)")],
-    )  # fmt: skip
+    )
     missing = {n for n, iteration in zip(owners, found, strict=True) if iteration is None}
     return [n not in missing for n in range(len(rules))]
 

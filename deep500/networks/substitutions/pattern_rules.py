@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from deep500.networks.substitutions.axioms import Axiom
 from deep500.networks.substitutions.validate import Pattern, arguments, literal, parse
 
+# fmt: off
 LETTERS = {
     "function": "f", "kernel": "k", "strides": "s", "pads": "d", "dilations": "e", "groups": "g", "axis": "a",
     "count_padding": "c", "perm": "t", "source": "b", "target": "r", "factor": "u", "cut": "p", "shape": "q",
     "output": "o",
-}  # fmt: skip
+}
+# fmt: on
 
 
 @dataclass(frozen=True)

@@ -144,9 +144,14 @@ def run(program: Program, store: Store, kinds: Kinds, root: Value) -> Bindings |
 
 
 def holds(
-    check: Check, store: Store, kinds: Kinds, value: Value, found: Bindings, registers: list[Value],
+    check: Check,
+    store: Store,
+    kinds: Kinds,
+    value: Value,
+    found: Bindings,
+    registers: list[Value],
     find: Callable[[Value], Value] = lambda value: value,
-) -> bool:  # fmt: skip
+) -> bool:
     """Whether a value is what a check asks for; binds names, and sets the registers of what it reads.
 
     Args:

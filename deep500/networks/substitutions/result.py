@@ -45,8 +45,14 @@ class History:
     @classmethod
     def of(cls, imported: Imported, state: State) -> History:
         """How a search came from a network to a state."""
-        return cls(structure_hash(imported.network), specification_hash(), imported.training, dict(imported.sizes),
-                   state.history, state.saturated)  # fmt: skip
+        return cls(
+            structure_hash(imported.network),
+            specification_hash(),
+            imported.training,
+            dict(imported.sizes),
+            state.history,
+            state.saturated,
+        )
 
     def check(self, network: Network) -> None:
         """Raise InputError unless the history is of a network of this structure, under today's specifications."""
@@ -135,13 +141,33 @@ class Optimized:
     reason: str = ""
 
     @classmethod
-    def unchanged(cls, network: Network, backend: str, reason: str, training: bool = False,
-                  before: float | None = None, seconds: float = 0.0, timed_out: bool = False, priced: int = 0,
-                  measured: Remeasured | None = None) -> Optimized:  # fmt: skip
+    def unchanged(
+        cls,
+        network: Network,
+        backend: str,
+        reason: str,
+        training: bool = False,
+        before: float | None = None,
+        seconds: float = 0.0,
+        timed_out: bool = False,
+        priced: int = 0,
+        measured: Remeasured | None = None,
+    ) -> Optimized:
         """The original as it is."""
         history = History(structure_hash(network), specification_hash(), training, {}, unchanged=True)
-        return cls(network, network.copy(), backend, history, before, before, seconds, timed_out, priced, measured,
-                   reason=reason)  # fmt: skip
+        return cls(
+            network,
+            network.copy(),
+            backend,
+            history,
+            before,
+            before,
+            seconds,
+            timed_out,
+            priced,
+            measured,
+            reason=reason,
+        )
 
     @property
     def ratio(self) -> float | None:

@@ -22,10 +22,12 @@ COMMAND = "python -m deep500.networks.substitutions.library"
 
 def to_line(rule: PatternRule) -> str:
     """One JSON line without its line feed."""
+    # fmt: off
     fields: dict[str, Any] = {
         "id": rule.id, "left": list(rule.left), "right": list(rule.right), "where": list(rule.where),
         "origin": rule.origin, "verdict": rule.verdict, "prover": rule.prover, "specification": specification_hash(),
-    }  # fmt: skip
+    }
+    # fmt: on
     return json.dumps(fields, sort_keys=True)
 
 

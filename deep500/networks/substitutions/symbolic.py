@@ -76,8 +76,11 @@ class Symbolic:
         """Greatest of the elements that are present."""
         present = np.broadcast_to(present, value.shape)
         found = np.empty(np.moveaxis(value, axis, -1).shape[:-1], object)
-        rows = zip(np.moveaxis(value, axis, -1).reshape(-1, value.shape[axis]),
-                   np.moveaxis(present, axis, -1).reshape(-1, value.shape[axis]), strict=True)  # fmt: skip
+        rows = zip(
+            np.moveaxis(value, axis, -1).reshape(-1, value.shape[axis]),
+            np.moveaxis(present, axis, -1).reshape(-1, value.shape[axis]),
+            strict=True,
+        )
         for n, (elements, there) in enumerate(rows):
             found.ravel()[n] = self._greatest([one for one, real in zip(elements, there, strict=True) if real])
         return found

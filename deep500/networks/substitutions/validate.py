@@ -196,12 +196,14 @@ class Sides:
         return self.parameter(body, "size")
 
 
+# fmt: off
 CHOICES: dict[str, tuple[Any, ...]] = {
     "kernel": KERNELS, "source": KERNELS, "target": KERNELS, "strides": ((1, 1), (2, 1)),
     "dilations": ((1, 1), (2, 2)), "pads": ((0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 1, 2)), "groups": (1, 2, 3),
     "count_padding": (False, True), "function": tuple(ACTIVATIONS), "output": (0, 1), "cut": (1, 2, 3, 4),
     "factor": (1, 2, 3),
-}  # fmt: skip
+}
+# fmt: on
 
 
 class Draw:

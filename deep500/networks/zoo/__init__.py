@@ -58,8 +58,14 @@ def model_options(name: str) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.kind == p.KEYWORD_ONLY}
 
 
-def create(name: str, batch: int | None = None, classes: int = 10, shape: Sequence[int] | None = None, seed: int = 0,
-           **kwargs: Any) -> Network:  # fmt: skip
+def create(
+    name: str,
+    batch: int | None = None,
+    classes: int = 10,
+    shape: Sequence[int] | None = None,
+    seed: int = 0,
+    **kwargs: Any,
+) -> Network:
     """Build a model: float32, input ``input``, logits ``output`` [batch, classes], no loss (see :func:`add_loss`).
 
     Args:

@@ -72,9 +72,18 @@ def _check(width: int, heads: int, layers: int) -> None:
         )
 
 
-def bert(build: Builder, classes: int, *, layers: int = 12, width: int = 768, heads: int = 12,
-         hidden: int | None = None, vocabulary: int = 30522, positions: int = 512,
-         dropout: float = 0.0) -> Network:  # fmt: skip
+def bert(
+    build: Builder,
+    classes: int,
+    *,
+    layers: int = 12,
+    width: int = 768,
+    heads: int = 12,
+    hidden: int | None = None,
+    vocabulary: int = 30522,
+    positions: int = 512,
+    dropout: float = 0.0,
+) -> Network:
     """BERT (Devlin et al. 2018, arXiv 1810.04805) with its pooler and a linear classifier on top.
 
     ``shape=(length,)`` takes int64 tokens; ``shape=(length, width)`` takes embedded vectors, and there is no embedding

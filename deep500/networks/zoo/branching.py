@@ -20,10 +20,12 @@ def _fire(build: Builder, x: str, name: str, squeezed: int) -> str:
     """``squeezed`` channels by 1x1, then four times as many by 1x1 and by 3x3, side by side."""
     x = build.relu(build.conv(x, f"{name}.squeeze", squeezed, 1, init="fan_out"), f"{name}.squeeze_relu")
     sides = [
-        build.relu(build.conv(x, f"{name}.expand{k}x{k}", 4 * squeezed, k, padding=k // 2, init="fan_out"),
-                   f"{name}.expand{k}x{k}_relu")
+        build.relu(
+            build.conv(x, f"{name}.expand{k}x{k}", 4 * squeezed, k, padding=k // 2, init="fan_out"),
+            f"{name}.expand{k}x{k}_relu",
+        )
         for k in (1, 3)
-    ]  # fmt: skip
+    ]
     return build.concat(sides, f"{name}.concat")
 
 
@@ -62,8 +64,9 @@ Layer = tuple[int, Pair]
 """Channels and kernel."""
 
 
-def _unit(build: Builder, x: str, name: str, channels: int, kernel: Pair, stride: int = 1,
-          padding: Pair | None = None) -> str:  # fmt: skip
+def _unit(
+    build: Builder, x: str, name: str, channels: int, kernel: Pair, stride: int = 1, padding: Pair | None = None
+) -> str:
     """Convolution without bias, batch normalization (epsilon 1e-3), ReLU; padding keeps the size unless given."""
     if padding is None:
         padding = kernel // 2 if isinstance(kernel, int) else (kernel[0] // 2, kernel[1] // 2)
@@ -98,14 +101,16 @@ def _spread(build: Builder, x: str, name: str) -> str:
     parts = [_unit(build, x, f"{name}.branch1", 320, 1)]
     for i, layers in ((2, ((384, 1),)), (3, ((448, 1), (384, 3)))):
         inner = _row(build, x, f"{name}.branch{i}", layers)
-        parts += [_unit(build, inner, f"{name}.branch{i}_{kernel[0]}x{kernel[1]}", 384, kernel)
-                  for kernel in ((1, 3), (3, 1))]  # fmt: skip
+        parts += [
+            _unit(build, inner, f"{name}.branch{i}_{kernel[0]}x{kernel[1]}", 384, kernel) for kernel in ((1, 3), (3, 1))
+        ]
     average = build.average_pool(x, f"{name}.pool", 3, padding=1, count_padding=True)
     return build.concat([*parts, _unit(build, average, f"{name}.branch_pool", 192, 1)], name)
 
 
-def inception_v3(build: Builder, classes: int, *, modules: tuple[int, int, int] = (3, 4, 2),
-                 dropout: float = 0.5) -> Network:  # fmt: skip
+def inception_v3(
+    build: Builder, classes: int, *, modules: tuple[int, int, int] = (3, 4, 2), dropout: float = 0.5
+) -> Network:
     """Inception-v3 (Szegedy et al. 2015, arXiv 1512.00567), as in torchvision but without the auxiliary classifier.
 
     23,834,568 parameters with 1000 classes (torchvision's 27,161,264 less 3,326,696 of the auxiliary classifier, which
@@ -154,8 +159,14 @@ def _rep_block(build: Builder, x: str, name: str, channels: int, stride: int, br
     return build.relu(total, f"{name}.relu")
 
 
-def repvgg(build: Builder, classes: int, *, blocks: tuple[int, ...] = (2, 4, 14, 1),
-           widths: tuple[int, ...] = (48, 96, 192, 1280), branches: int = 1) -> Network:  # fmt: skip
+def repvgg(
+    build: Builder,
+    classes: int,
+    *,
+    blocks: tuple[int, ...] = (2, 4, 14, 1),
+    widths: tuple[int, ...] = (48, 96, 192, 1280),
+    branches: int = 1,
+) -> Network:
     """RepVGG (Ding et al. 2021, arXiv 2101.03697) with the branches of training, which add up to one convolution each.
 
     Without options it is RepVGG-A0: 9,108,968 parameters with 1000 classes, 8.31 million once the branches are added

@@ -79,8 +79,18 @@ class Builder:
         return names
 
     # -- layers -----------------------------------------------------------------------------------------------------
-    def conv(self, x: str, name: str, channels: int, kernel: Pair, stride: int = 1, padding: Pair = 0,
-             bias: bool = True, init: Init = "uniform", groups: int = 1) -> str:  # fmt: skip
+    def conv(
+        self,
+        x: str,
+        name: str,
+        channels: int,
+        kernel: Pair,
+        stride: int = 1,
+        padding: Pair = 0,
+        bias: bool = True,
+        init: Init = "uniform",
+        groups: int = 1,
+    ) -> str:
         """2-D convolution; kernel and padding are sides of a square or (height, width)."""
         before, *spatial = self.shapes[x]
         if before % groups or channels % groups:
@@ -91,15 +101,24 @@ class Builder:
         shape = (channels, *self.window(name, spatial, kernel, stride, padding))
         names = self.weights(name, (channels, before // groups, *_pair(kernel)), bias, init)
         grouped = {"group": groups} if groups > 1 else {}
-        return self.node("Conv", [x, *names], name, shape, kernel_shape=list(_pair(kernel)), strides=[stride] * 2,
-                         pads=list(_pair(padding)) * 2, **grouped)  # fmt: skip
+        return self.node(
+            "Conv",
+            [x, *names],
+            name,
+            shape,
+            kernel_shape=list(_pair(kernel)),
+            strides=[stride] * 2,
+            pads=list(_pair(padding)) * 2,
+            **grouped,
+        )
 
     def max_pool(self, x: str, name: str, kernel: int, stride: int | None = None, padding: int = 0) -> str:
         """Square 2-D maximum pooling; the stride is the kernel unless given."""
         return self._pool("MaxPool", x, name, kernel, stride or kernel, padding)
 
-    def average_pool(self, x: str, name: str, kernel: int, stride: int = 1, padding: int = 0,
-                     count_padding: bool = False) -> str:  # fmt: skip
+    def average_pool(
+        self, x: str, name: str, kernel: int, stride: int = 1, padding: int = 0, count_padding: bool = False
+    ) -> str:
         """Square 2-D average pooling, over the pixels of the image alone unless padding counts."""
         counted = {"count_include_pad": 1} if count_padding else {}
         return self._pool("AveragePool", x, name, kernel, stride, padding, **counted)
@@ -107,8 +126,9 @@ class Builder:
     def _pool(self, op_type: str, x: str, name: str, kernel: int, stride: int, padding: int, **more: int) -> str:
         channels, *spatial = self.shapes[x]
         shape = (channels, *self.window(name, spatial, kernel, stride, padding))
-        return self.node(op_type, [x], name, shape, kernel_shape=[kernel] * 2, strides=[stride] * 2,
-                         pads=[padding] * 4, **more)  # fmt: skip
+        return self.node(
+            op_type, [x], name, shape, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[padding] * 4, **more
+        )
 
     @staticmethod
     def window(name: str, spatial: Sequence[int], kernel: Pair, stride: int, padding: Pair) -> tuple[int, ...]:

@@ -13,8 +13,7 @@ def _unit(build: Builder, x: str, name: str) -> str:
     return build.add(x, build.relu(build.batch_norm(y, f"{name}/bn"), f"{name}/relu"), f"{name}/add")
 
 
-def nested_resnet(build: Builder, classes: int, *, width: int = 4,
-                  counts: tuple[int, int, int] = (4, 5, 5)) -> Network:  # fmt: skip
+def nested_resnet(build: Builder, classes: int, *, width: int = 4, counts: tuple[int, int, int] = (4, 5, 5)) -> Network:
     """Stages of groups of residual units, named ``stage1/group1/unit1``: 4 x 5 x 5 units in 124 nested regions.
 
     A unit keeps the size; between stages a strided convolution halves the image and doubles the channels. So regions

@@ -81,8 +81,9 @@ def resnet(build: Builder, classes: int, *, depth: int = 20, shortcut: str = "B"
 
 
 # -- ImageNet ---------------------------------------------------------------------------------------------------------
-def _bottleneck(build: Builder, x: str, name: str, channels: int, stride: int,
-                width: int | None = None, groups: int = 1) -> str:  # fmt: skip
+def _bottleneck(
+    build: Builder, x: str, name: str, channels: int, stride: int, width: int | None = None, groups: int = 1
+) -> str:
     """From 4 ``channels`` to as many, through ``width`` (``channels`` if None), in that many groups."""
     width = width or channels
     y = build.relu(build.batch_norm(_conv(build, x, f"{name}.conv1", width, 1), f"{name}.bn1"), f"{name}.relu1")
@@ -121,8 +122,9 @@ def resnet50(build: Builder, classes: int, *, blocks: tuple[int, ...] = (3, 4, 6
     return _bottlenecks(build, classes, blocks)
 
 
-def resnext50(build: Builder, classes: int, *, groups: int = 32, width: int = 4,
-              blocks: tuple[int, ...] = (3, 4, 6, 3)) -> Network:  # fmt: skip
+def resnext50(
+    build: Builder, classes: int, *, groups: int = 32, width: int = 4, blocks: tuple[int, ...] = (3, 4, 6, 3)
+) -> Network:
     """ResNeXt-50 (Xie et al. 2016, arXiv 1611.05431, table 1, 32x4d): ResNet-50 with grouped 3x3 convolutions.
 
     25,028,904 parameters with 1000 classes, as torchvision's. The image must be at least 32x32.
@@ -136,8 +138,9 @@ def resnext50(build: Builder, classes: int, *, groups: int = 32, width: int = 4,
 
 
 # -- both kinds of blocks in one chain --------------------------------------------------------------------------------
-def mixed_resnet(build: Builder, classes: int, *, width: int = 32,
-                 blocks: tuple[int, int, int, int] = (4, 5, 4, 5)) -> Network:  # fmt: skip
+def mixed_resnet(
+    build: Builder, classes: int, *, width: int = 32, blocks: tuple[int, int, int, int] = (4, 5, 4, 5)
+) -> Network:
     """A chain of blocks that differ in bytes and operations: two groups of basic blocks, two of bottlenecks, in turn.
 
     Between blocks there is one activation: ``width`` channels in full resolution, 4 ``width`` in half and in a quarter,
@@ -172,8 +175,9 @@ def _wide_block(build: Builder, x: str, name: str, channels: int, stride: int, d
     return build.add(y, x, f"{name}.add")
 
 
-def wide_resnet(build: Builder, classes: int, *, depth: int = 28, widen_factor: int = 10,
-                dropout: float = 0.3) -> Network:  # fmt: skip
+def wide_resnet(
+    build: Builder, classes: int, *, depth: int = 28, widen_factor: int = 10, dropout: float = 0.3
+) -> Network:
     """Wide residual network (Zagoruyko & Komodakis 2016, arXiv 1605.07146), pre-activation blocks B(3, 3).
 
     Args:

@@ -14,8 +14,16 @@ from deep500.networks.zoo.builder import Builder
 EPSILON = 1e-3
 
 
-def _conv_norm(build: Builder, x: str, name: str, channels: int, kernel: int = 1, stride: int = 1, padding: int = 0,
-               groups: int = 1) -> str:  # fmt: skip
+def _conv_norm(
+    build: Builder,
+    x: str,
+    name: str,
+    channels: int,
+    kernel: int = 1,
+    stride: int = 1,
+    padding: int = 0,
+    groups: int = 1,
+) -> str:
     x = build.conv(x, f"{name}.conv", channels, kernel, stride, padding, bias=False, init="fan_out", groups=groups)
     return build.batch_norm(x, f"{name}.bn", EPSILON)
 
@@ -25,8 +33,9 @@ def _separable(build: Builder, x: str, name: str, channels: int, kernel: int, st
     for number, step in ((1, stride), (2, 1)):
         part, before = f"{name}.{number}", build.shapes[x][0]
         x = build.relu(x, f"{part}.relu")
-        x = build.conv(x, f"{part}.depthwise", before, kernel, step, kernel // 2, bias=False, init="fan_out",
-                       groups=before)  # fmt: skip
+        x = build.conv(
+            x, f"{part}.depthwise", before, kernel, step, kernel // 2, bias=False, init="fan_out", groups=before
+        )
         x = _conv_norm(build, x, part, channels)
     return x
 
@@ -41,8 +50,10 @@ def _halve(build: Builder, x: str, name: str, channels: int) -> str:
     ends = [build.constant(f"halve.{key}", np.array(value, np.int64)) for key, value in cuts.items()]
     moved = build.node("Slice", [moved, *ends], f"{name}.moved", (before, height, width))
     sizes = (channels // 2, channels - channels // 2)
-    halves = [build.conv(y, f"{name}.path{i}", size, 1, 2, bias=False, init="fan_out")
-              for i, (y, size) in enumerate(zip((x, moved), sizes, strict=True), 1)]  # fmt: skip
+    halves = [
+        build.conv(y, f"{name}.path{i}", size, 1, 2, bias=False, init="fan_out")
+        for i, (y, size) in enumerate(zip((x, moved), sizes, strict=True), 1)
+    ]
     return build.batch_norm(build.concat(halves, f"{name}.concat"), f"{name}.bn", EPSILON)
 
 
@@ -91,8 +102,16 @@ def _reduction(build: Builder, x: str, previous: str | None, name: str, channels
     return build.concat([y2, y3, y4, y5], name)
 
 
-def nasnet_a(build: Builder, classes: int, *, cells: int = 5, filters: int = 44, groups: int = 3, stem: int = 32,
-             last_reduction: bool = True) -> Network:  # fmt: skip
+def nasnet_a(
+    build: Builder,
+    classes: int,
+    *,
+    cells: int = 5,
+    filters: int = 44,
+    groups: int = 3,
+    stem: int = 32,
+    last_reduction: bool = True,
+) -> Network:
     """NASNet-A (Zoph et al. 2018): a stem, then groups of normal cells, each followed by a reduction cell.
 
     By default 3 x (5 normal cells and a reduction cell), as in TASO's benchmark, behind the paper's stem for ImageNet:

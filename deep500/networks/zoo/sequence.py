@@ -71,8 +71,17 @@ def _encoder_layer(build: Builder, x: str, name: str, heads: int, hidden: int, d
     return build.add(x, build.dropout(y, f"{name}.dropout2", dropout), f"{name}.add2")
 
 
-def transformer(build: Builder, classes: int, *, vocabulary: int = 1000, width: int = 64, heads: int = 4,
-                layers: int = 2, hidden: int | None = None, dropout: float = 0.0) -> Network:  # fmt: skip
+def transformer(
+    build: Builder,
+    classes: int,
+    *,
+    vocabulary: int = 1000,
+    width: int = 64,
+    heads: int = 4,
+    layers: int = 2,
+    hidden: int | None = None,
+    dropout: float = 0.0,
+) -> Network:
     """Encoder classifier: embedding and learned positions, pre-LN encoder layers with GELU, mean over the sequence, fc.
 
     ``shape=(length,)`` takes int64 tokens, ``shape=(length, features)`` floats, which a linear layer embeds. Parameters

@@ -89,9 +89,17 @@ def compile_cuda(job: Job) -> None:
     spec = job.spec
     job.unit.write_text(wrapper_source(spec, job.main), encoding="utf-8")
     mathematics = ["--use_fast_math"] if spec.fast_math else []
-    front = [*job.compiler.command, "-std=c++17", "-O3", "-w", "-Xcompiler=-fPIC,-march=native,-fno-gnu-unique",
-             *(["-Xcompiler=-fopenmp"] if spec.openmp else []), *mathematics, f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}",
-             *job.flags]  # fmt: skip
+    front = [
+        *job.compiler.command,
+        "-std=c++17",
+        "-O3",
+        "-w",
+        "-Xcompiler=-fPIC,-march=native,-fno-gnu-unique",
+        *(["-Xcompiler=-fopenmp"] if spec.openmp else []),
+        *mathematics,
+        f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}",
+        *job.flags,
+    ]
     made = [str(job.place / f"{number}.o") for number in range(1 + len(job.sources))]
     commands = [[*front, *job.listing_flags(), "-x", "cu", "-c", str(job.unit), "-o", made[0]]]
     for number, source in enumerate(job.sources, 1):

@@ -48,9 +48,14 @@ class CompiledOp(CustomOp):
     """
 
     def __init__(
-        self, spec: BuildSpec, input_descriptors: Descriptors, output_descriptors: Descriptors,
-        infer: Infer | None = None, isolate_seconds: float | None = None, live_output: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        spec: BuildSpec,
+        input_descriptors: Descriptors,
+        output_descriptors: Descriptors,
+        infer: Infer | None = None,
+        isolate_seconds: float | None = None,
+        live_output: bool = False,
+    ) -> None:
         super().__init__(
             [TensorDescriptor(t, d.shape) for t, d in zip(spec.inputs, input_descriptors, strict=True)],
             [TensorDescriptor(t, d.shape) for t, d in zip(spec.outputs, output_descriptors, strict=True)],

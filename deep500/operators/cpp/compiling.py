@@ -9,24 +9,27 @@ from typing import Any
 from deep500.errors import InputError
 from deep500.operators.base import Descriptors
 from deep500.operators.cpp.compiled_op import CompiledOp, Infer
-from deep500.operators.cpp.spec import (
-    AUTOMATIC,
-    GRADIENTS,
-    BuildSpec,
-    as_definitions,
-    as_paths,
-    check_name,
-    dtypes,
-)
+from deep500.operators.cpp.spec import AUTOMATIC, GRADIENTS, BuildSpec, as_definitions, as_paths, check_name, dtypes
 
 
 def compile_custom_cppop(
-    name: str, file: str | Path, input_descriptors: Descriptors, output_descriptors: Descriptors,
-    other_files: Sequence[str | Path] = (), live_output: bool = False,
-    additional_definitions: Mapping[str, Any] | None = None, *, gradient: str | None = AUTOMATIC,
-    infer: Infer | None = None, inactive: Sequence[int] = (), fast_math: bool = False, isolate: bool = False,
-    openmp: bool = False, timeout: float = 60.0, check: bool = True,
-) -> CompiledOp:  # fmt: skip
+    name: str,
+    file: str | Path,
+    input_descriptors: Descriptors,
+    output_descriptors: Descriptors,
+    other_files: Sequence[str | Path] = (),
+    live_output: bool = False,
+    additional_definitions: Mapping[str, Any] | None = None,
+    *,
+    gradient: str | None = AUTOMATIC,
+    infer: Infer | None = None,
+    inactive: Sequence[int] = (),
+    fast_math: bool = False,
+    isolate: bool = False,
+    openmp: bool = False,
+    timeout: float = 60.0,
+    check: bool = True,
+) -> CompiledOp:
     """Compile a C++ operator, or find it in the cache, and load it.
 
     Args:
@@ -63,19 +66,43 @@ def compile_custom_cppop(
         MissingDevice: it is in CUDA, and nvcc or a GPU is missing.
     """
     check_name(name)
-    spec = _spec(name, None, as_paths(name, [file])[0], input_descriptors, output_descriptors, other_files,
-                 additional_definitions, gradient, inactive, fast_math, openmp, check, infer)  # fmt: skip
+    spec = _spec(
+        name,
+        None,
+        as_paths(name, [file])[0],
+        input_descriptors,
+        output_descriptors,
+        other_files,
+        additional_definitions,
+        gradient,
+        inactive,
+        fast_math,
+        openmp,
+        check,
+        infer,
+    )
     seconds = timeout if isolate else None
     return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output)
 
 
 def compile_custom_cppop_inline(
-    name: str, code: str, input_descriptors: Descriptors, output_descriptors: Descriptors,
-    other_files: Sequence[str | Path] = (), live_output: bool = False,
-    additional_definitions: Mapping[str, Any] | None = None, *, gradient: str | None = AUTOMATIC,
-    infer: Infer | None = None, inactive: Sequence[int] = (), fast_math: bool = False, isolate: bool = False,
-    openmp: bool = False, timeout: float = 60.0, check: bool = True,
-) -> CompiledOp:  # fmt: skip
+    name: str,
+    code: str,
+    input_descriptors: Descriptors,
+    output_descriptors: Descriptors,
+    other_files: Sequence[str | Path] = (),
+    live_output: bool = False,
+    additional_definitions: Mapping[str, Any] | None = None,
+    *,
+    gradient: str | None = AUTOMATIC,
+    infer: Infer | None = None,
+    inactive: Sequence[int] = (),
+    fast_math: bool = False,
+    isolate: bool = False,
+    openmp: bool = False,
+    timeout: float = 60.0,
+    check: bool = True,
+) -> CompiledOp:
     """The same as :func:`compile_custom_cppop` from source text; the compiler calls it ``<name>.cpp``.
 
     Example:
@@ -97,17 +124,40 @@ def compile_custom_cppop_inline(
         [2.0, 2.0, 2.0]
     """
     check_name(name)
-    spec = _spec(name, code, None, input_descriptors, output_descriptors, other_files, additional_definitions, gradient,
-                 inactive, fast_math, openmp, check, infer)  # fmt: skip
+    spec = _spec(
+        name,
+        code,
+        None,
+        input_descriptors,
+        output_descriptors,
+        other_files,
+        additional_definitions,
+        gradient,
+        inactive,
+        fast_math,
+        openmp,
+        check,
+        infer,
+    )
     seconds = timeout if isolate else None
     return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output)
 
 
 def _spec(
-    name: str, source: str | None, file: str | None, inputs: Descriptors, outputs: Descriptors,
-    other_files: Sequence[str | Path], definitions: Mapping[str, Any] | None, gradient: str | None,
-    inactive: Sequence[int], fast_math: bool, openmp: bool, check: bool, infer: Infer | None,
-) -> BuildSpec:  # fmt: skip
+    name: str,
+    source: str | None,
+    file: str | None,
+    inputs: Descriptors,
+    outputs: Descriptors,
+    other_files: Sequence[str | Path],
+    definitions: Mapping[str, Any] | None,
+    gradient: str | None,
+    inactive: Sequence[int],
+    fast_math: bool,
+    openmp: bool,
+    check: bool,
+    infer: Infer | None,
+) -> BuildSpec:
     if not inputs or not outputs:
         raise InputError(f"C++ operator {name!r}: got {len(inputs)} inputs and {len(outputs)} outputs; expected some")
     if infer is None:
@@ -123,9 +173,19 @@ def _spec(
         )
     input_types = dtypes(name, "input", inputs)
     return BuildSpec(
-        name, source, file, input_types, dtypes(name, "output", outputs, input_types[0]), as_paths(name, other_files),
-        as_definitions(name, dict(definitions or {})), gradient, tuple(sorted(inactive)), fast_math, openmp, check,
-    )  # fmt: skip
+        name,
+        source,
+        file,
+        input_types,
+        dtypes(name, "output", outputs, input_types[0]),
+        as_paths(name, other_files),
+        as_definitions(name, dict(definitions or {})),
+        gradient,
+        tuple(sorted(inactive)),
+        fast_math,
+        openmp,
+        check,
+    )
 
 
 def _check_sizes(name: str, inputs: Descriptors, outputs: Descriptors) -> None:

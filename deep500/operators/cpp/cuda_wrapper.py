@@ -15,10 +15,12 @@ from deep500.operators.cpp.spec import CPP_TYPES, BuildSpec
 GROUPS = {
     "forward": (("const void *const *", "inputs"), ("void *const *", "outputs")),
     "backward": (
-        ("const void *const *", "grads"), ("const void *const *", "inputs"), ("const void *const *", "outputs"),
+        ("const void *const *", "grads"),
+        ("const void *const *", "inputs"),
+        ("const void *const *", "outputs"),
         ("void *const *", "input_grads"),
     ),
-}  # fmt: skip
+}
 """Arrays of pointers that each export takes; the last is written to."""
 
 

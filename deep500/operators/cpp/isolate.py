@@ -146,8 +146,10 @@ class Worker:
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(WORKER), str(library), *map(str, files)],
-                stdin=subprocess.PIPE, pass_fds=files, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                pass_fds=files,
+                start_new_session=True,
+            )
         finally:
             os.close(replies)
         self._rest = b""

@@ -26,7 +26,7 @@ OURS = ("deep500 wrapper of ", "deep500/", "operator.cc", "<scratch space>")
 
 def run_compiler(
     spec: BuildSpec, command: Sequence[str], folder: Path, live: bool, seconds: float = SECONDS, notice: str = ""
-) -> None:  # fmt: skip
+) -> None:
     """Run one command of a build.
 
     Args:
@@ -40,9 +40,15 @@ def run_compiler(
     if live:
         sys.stderr.write(f"deep500: {' '.join(command)}\n")
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", cwd=folder, start_new_session=True,
-    ) as process:  # fmt: skip
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        cwd=folder,
+        start_new_session=True,
+    ) as process:
         try:
             said = _output(process, seconds, notice)
         except BaseException as error:

@@ -15,18 +15,22 @@ from deep500.tensors import TensorDescriptor
 INCLUDE = Path(__file__).resolve().parents[1] / "include"
 """Folder of ``deep500/deep500.h``."""
 
+# fmt: off
 CPP_TYPES = {
     "float32": "float", "float64": "double", "float16": "deep500::float16", "bfloat16": "deep500::bfloat16",
     "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t", "uint8": "uint8_t",
     "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t", "bool": "bool",
-}  # fmt: skip
+}
+# fmt: on
 """C++ type of the elements of each dtype that an operator can have."""
 
+# fmt: off
 TENSOR_TYPES = {
     "float32": "TT_FLOAT", "float64": "TT_DOUBLE", "float16": "TT_HALF", "bfloat16": "TT_BFLOAT16", "int8": "TT_INT8",
     "int16": "TT_INT16", "int32": "TT_INT32", "int64": "TT_INT64", "uint8": "TT_UINT8", "uint16": "TT_UINT16",
     "uint32": "TT_UINT32", "uint64": "TT_UINT64", "bool": "TT_BOOL",
-}  # fmt: skip
+}
+# fmt: on
 
 FLOATING = ("float32", "float64", "float16", "bfloat16")
 """Dtypes that have gradients."""

@@ -45,9 +45,7 @@ def main(path: str, replies: int, readable: int, writable: int) -> None:
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    shared = (
-        Mapping(libc, readable, mmap.PROT_READ), Mapping(libc, writable, mmap.PROT_READ | mmap.PROT_WRITE),
-    )  # fmt: skip
+    shared = (Mapping(libc, readable, mmap.PROT_READ), Mapping(libc, writable, mmap.PROT_READ | mmap.PROT_WRITE))
     library = ctypes.CDLL(path)
     library.d500_signature.restype = library.d500_error.restype = ctypes.c_char_p
     library.d500_instance.restype, library.d500_instance.argtypes = ctypes.c_void_p, [ctypes.c_void_p]

@@ -111,7 +111,14 @@ def _compile(job: Job, unit: str, flags: Sequence[str], listing: Path | None = N
     spec, path = job.spec, job.place / unit
     path.write_text(wrapper_source(spec, job.main, job.sources), encoding="utf-8")
     options = Options(
-        fast_math=spec.fast_math, openmp=spec.openmp, back=(*LINK[1:], *job.objects), complain=complain,
-        name=f"C++ operator {spec.name!r}", source=job.place / job.main, listing=listing, apart=APART, turn=True,
-    )  # fmt: skip
+        fast_math=spec.fast_math,
+        openmp=spec.openmp,
+        back=(*LINK[1:], *job.objects),
+        complain=complain,
+        name=f"C++ operator {spec.name!r}",
+        source=job.place / job.main,
+        listing=listing,
+        apart=APART,
+        turn=True,
+    )
     compile_library(path, job.library, [f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}", *job.flags, *flags], options)

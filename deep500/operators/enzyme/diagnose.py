@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+# fmt: off
 CURES = (  # what Enzyme says -> what to change
     (r"Cannot deduce type of copy", "memory is copied as bytes: copy element by element, y[i] = x[i]"),
     (r"No augmented forward pass found for (?P<name>[\w.]*)",
@@ -25,8 +26,10 @@ CURES = (  # what Enzyme says -> what to change
     (r"__kmpc_(?:end_)?reduce", "OpenMP reductions: one scalar with + each, else per-block partials"),
     (r"[Ff]ailed to deduce type|Cannot deduce type",
      "fill and read memory through pointers to float or double, not through bytes or void*"),
-)  # fmt: skip
+)
+# fmt: on
 
+# fmt: off
 PRAGMAS = (  # a clause that Enzyme refuses with an assertion only -> what to change
     (r"schedule\s*\(\s*(?:dynamic|guided|runtime|auto)", "schedule(dynamic), (guided), (runtime): use plain static"),
     (r"schedule\s*\(\s*static\s*,", "schedule(static, chunk): leave the chunk size out"),
@@ -36,7 +39,8 @@ PRAGMAS = (  # a clause that Enzyme refuses with an assertion only -> what to ch
     (r"num_threads\s*\(", "num_threads(): call omp_set_num_threads() before"),
     (r"\bif\s*\(", "if(): branch outside of the parallel region"),
     (r"\b(?:single|task|taskloop|master|masked)\b", "single, task, master: use parallel for"),
-)  # fmt: skip
+)
+# fmt: on
 
 
 def explain(stderr: str, code: int, ir: str = "", source: str = "") -> str:

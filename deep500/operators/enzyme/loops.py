@@ -79,8 +79,9 @@ def _turned(block: str, label: str, body: str, roots: dict[str, str]) -> str:
     step = found[0] if found else ""
     ending = re.search(
         rf"^  {_NAME} = icmp eq i64 {re.escape(index)}, 0\n  br i1 \1, label {_NAME}, label {re.escape(this)}(?=[,\n])",
-        body, re.MULTILINE,
-    )  # fmt: skip
+        body,
+        re.MULTILINE,
+    )
     if ending is None or not step or len(_uses(body, above)) != 2 or not _is_elementwise(body, index, roots):
         return block
     upper = index[:-1] + '.up"' if index.endswith('"') else f"{index}.up"

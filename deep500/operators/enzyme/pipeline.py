@@ -137,9 +137,23 @@ def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options:
 def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Options) -> None:
     """C++ to LLVM's text form. The processor is chosen here: it is written into every function."""
     standard = () if any(flag.startswith("-std=") for flag in flags) else ("-std=c++17",)
-    command = [*clang.command, *standard, *FRONT[options.pipeline], "-fPIC", "-march=native", *_mathematics(options),
-               *(openmp_flags(clang)[0] if options.openmp else ()), *flags, "-S", "-emit-llvm", str(tu), "-o", str(ir),
-               *_listing_flags(clang, options), "-Wno-unused-command-line-argument"]  # fmt: skip
+    command = [
+        *clang.command,
+        *standard,
+        *FRONT[options.pipeline],
+        "-fPIC",
+        "-march=native",
+        *_mathematics(options),
+        *(openmp_flags(clang)[0] if options.openmp else ()),
+        *flags,
+        "-S",
+        "-emit-llvm",
+        str(tu),
+        "-o",
+        str(ir),
+        *_listing_flags(clang, options),
+        "-Wno-unused-command-line-argument",
+    ]
     code, said = _compiler(command, options.timeout, options, tu.parent)
     if code:
         raise (options.complain or _complaint(options))(said)
@@ -154,9 +168,24 @@ def differentiate(engine: Engine, clang: Clang, ir: Path, options: Options) -> t
         stage = ("--checkpoint-stage=O2Opt",) if options.pipeline == "ref" else ()
         command = [str(engine.path), "--tool=llc", *stage, *switches, str(ir), "-o", "-"]
     else:
-        command = [*clang.command, "-x", "ir", str(ir), "-O2" if options.pipeline == "enzyme" else "-O1", *BEFORE, "-S",
-                   "-emit-llvm", "-o", "-", f"-fpass-plugin={engine.path}", "-Xclang", "-load", "-Xclang",
-                   str(engine.path), *(word for one in switches for word in ("-mllvm", one))]  # fmt: skip
+        command = [
+            *clang.command,
+            "-x",
+            "ir",
+            str(ir),
+            "-O2" if options.pipeline == "enzyme" else "-O1",
+            *BEFORE,
+            "-S",
+            "-emit-llvm",
+            "-o",
+            "-",
+            f"-fpass-plugin={engine.path}",
+            "-Xclang",
+            "-load",
+            "-Xclang",
+            str(engine.path),
+            *(word for one in switches for word in ("-mllvm", one)),
+        ]
     try:
         return run(command, options.timeout)
     except subprocess.TimeoutExpired as error:
@@ -180,9 +209,22 @@ def refusal(code: int, made: str, said: str, ir: Path, options: Options) -> Enzy
 
 def back(clang: Clang, modules: Sequence[Path], library: Path, options: Options) -> None:
     """LLVM's text form to a shared library."""
-    command = [*clang.command, "-w", "-O3", "-march=native", *_mathematics(options), *options.back, "-shared", "-fPIC",
-               *map(str, modules), "-o", str(library), "-lm", *(VECTOR_MATH if options.fast_math else ()),
-               *(openmp_flags(clang)[1] if options.openmp else ())]  # fmt: skip
+    command = [
+        *clang.command,
+        "-w",
+        "-O3",
+        "-march=native",
+        *_mathematics(options),
+        *options.back,
+        "-shared",
+        "-fPIC",
+        *map(str, modules),
+        "-o",
+        str(library),
+        "-lm",
+        *(VECTOR_MATH if options.fast_math else ()),
+        *(openmp_flags(clang)[1] if options.openmp else ()),
+    ]
     code, said = _compiler(command, FIRST_LINK_SECONDS, options)
     if code:
         raise CompileError(
@@ -204,8 +246,10 @@ def openmp_flags(clang: Clang) -> tuple[list[str], list[str]]:
     if len(found) < 2 or not all(path.is_file() for path in found.values()):
         raise CompileError("got no OpenMP runtime; expected Intel's, beside zig: pip install 'deep500[enzyme]'")
     runtime = found["libiomp5.so"].parent
-    return (["-fopenmp", f"-I{found['omp.h'].parent}"],
-            ["-fopenmp", f"-L{runtime}", "-liomp5", f"-Wl,-rpath,{runtime}"])  # fmt: skip
+    return (
+        ["-fopenmp", f"-I{found['omp.h'].parent}"],
+        ["-fopenmp", f"-L{runtime}", "-liomp5", f"-Wl,-rpath,{runtime}"],
+    )
 
 
 def refuse_shared_pointers(ir: str, options: Options) -> None:
@@ -213,8 +257,11 @@ def refuse_shared_pointers(ir: str, options: Options) -> None:
     regions = shared_pointers(ir)
     if not regions:
         return
-    suspects = [f"line {n}: {text.strip()}" for n, text in pragmas(_own_source(options))
-                if "parallel" in text and "firstprivate" not in text]  # fmt: skip
+    suspects = [
+        f"line {n}: {text.strip()}"
+        for n, text in pragmas(_own_source(options))
+        if "parallel" in text and "firstprivate" not in text
+    ]
     raise EnzymeError(
         f"{options.name}: got {len(regions)} OpenMP parallel region(s) that share a pointer by reference; expected "
         "every pointer and size in firstprivate(...): with Enzyme, such a region overwrites its inputs silently\n"
@@ -234,8 +281,16 @@ def _compiler(command: Sequence[str], timeout: float, options: Options, folder: 
 
 def run(command: Sequence[str], timeout: float, folder: Path | None = None) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a tool; it and its children end with the time-out."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-                          errors="replace", start_new_session=True, cwd=folder) as process:  # fmt: skip
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        cwd=folder,
+    ) as process:
         try:
             out, said = process.communicate(timeout=timeout)
         except BaseException:

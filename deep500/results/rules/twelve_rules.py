@@ -9,10 +9,12 @@ from deep500.measure.launches import DIFFER, LAUNCHES, launches_needed
 from deep500.measure.quantiles import samples_needed
 from deep500.results.rules.view import Finding, RunView, failed, not_applicable, passed
 
+# fmt: off
 REQUIRED = (
     "cpu", "cores", "usable_cores", "memory_bytes", "os", "python", "versions", "threads", "variables", "git",
     "hardware", "kernel", "process",
-)  # fmt: skip
+)
+# fmt: on
 """What the environment in the manifest must hold."""
 
 
@@ -22,8 +24,9 @@ def r1_base_of_speedups(run: RunView) -> Finding:
     for claim in claims:
         base = claim.get("base") or {}
         if base.get("kind") not in ("serial-best", "parallel-1", "other") or not base.get("seconds"):
-            return failed(f"speedup {claim.get('value')} has no base with a kind and a time",
-                          "give base kind and seconds")  # fmt: skip
+            return failed(
+                f"speedup {claim.get('value')} has no base with a kind and a time", "give base kind and seconds"
+            )
     return passed(f"{len(claims)} speedups name their base") if claims else not_applicable("no speedup is claimed")
 
 
@@ -65,8 +68,11 @@ def r5_intervals(run: RunView) -> Finding:
     """Every figure has an interval that says what it holds over, or is deterministic, or is called an observation."""
     if run.manifest.get("deterministic"):
         return passed("declared deterministic")
-    results = [(f"{series} q{one['q']:g}", one["ci"]["low"] is not None) for series, one in _estimates(run)
-               if one.get("standing") != "observation"]  # fmt: skip
+    results = [
+        (f"{series} q{one['q']:g}", one["ci"]["low"] is not None)
+        for series, one in _estimates(run)
+        if one.get("standing") != "observation"
+    ]
     metrics = [m for m in run.summary.get("metrics", []) if m.get("standing") != "observation"]
     results += [(m["name"], len(m["values"]) >= samples_needed(0.5)) for m in metrics]
     bare = [name for name, has_interval in results if not has_interval]
@@ -145,9 +151,13 @@ def r10_parallel_times(run: RunView) -> Finding:
     claims = run.claims("parallel")
     if not claims:
         ranks = run.manifest.get("ranks", 1)
-        return not_applicable("one process") if ranks == 1 else failed(
-            f"{ranks} processes, and nothing said of their times", "say how they were synchronised and summarised"
-        )  # fmt: skip
+        return (
+            not_applicable("one process")
+            if ranks == 1
+            else failed(
+                f"{ranks} processes, and nothing said of their times", "say how they were synchronised and summarised"
+            )
+        )
     for claim in claims:
         if claim.get("sync") not in ("barrier", "window", "none") or claim.get("summary") is None:
             return failed("no synchronisation or summary named", "say sync and summary")

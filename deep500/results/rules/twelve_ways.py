@@ -59,8 +59,10 @@ def f4_same_generation(run: RunView) -> Finding:
         years = abs(own["year"] - old["year"])
         peak = max(own["peak_flops"], old["peak_flops"]) / min(own["peak_flops"], old["peak_flops"])
         if (years > MOST_YEARS or peak > MOST_TIMES_PEAK) and not claim.get("normalised"):
-            return failed(f"hardware {years} years and {peak:.1f} times in peak apart",
-                          "compare per peak, per joule, or on the same hardware")  # fmt: skip
+            return failed(
+                f"hardware {years} years and {peak:.1f} times in peak apart",
+                "compare per peak, per joule, or on the same hardware",
+            )
     return passed("baselines are of one generation") if claims else not_applicable("no baseline on other hardware")
 
 

@@ -21,9 +21,14 @@ from deep500.training.checkpointing.times import SAMPLES, batch_of, first_size, 
 Target = GraphExecutor | Network
 
 
-def plan_checkpointing(target: Target, budget: float | int = 0.5, inputs: Mapping[str, Any] | None = None,
-                       loss: str = "loss", batch: int | None = None,
-                       profile: NetworkRegions | None = None) -> CheckpointingPlan:  # fmt: skip
+def plan_checkpointing(
+    target: Target,
+    budget: float | int = 0.5,
+    inputs: Mapping[str, Any] | None = None,
+    loss: str = "loss",
+    batch: int | None = None,
+    profile: NetworkRegions | None = None,
+) -> CheckpointingPlan:
     """Choose what a training step computes again so that it fits a budget of memory, for the least extra time.
 
     Hand the result to ``executor.set_checkpointing(plan)``, or keep it with ``plan.save(path)``.
@@ -72,8 +77,13 @@ def plan_checkpointing(target: Target, budget: float | int = 0.5, inputs: Mappin
     return plan_network(subject.network, budget, subject.batch, loss, subject.regions(), subject.backend)
 
 
-def checkpointing_front(target: Target, inputs: Mapping[str, Any] | None = None, points: int = 9, loss: str = "loss",
-                        batch: int | None = None) -> list[CheckpointingPlan]:  # fmt: skip
+def checkpointing_front(
+    target: Target,
+    inputs: Mapping[str, Any] | None = None,
+    points: int = 9,
+    loss: str = "loss",
+    batch: int | None = None,
+) -> list[CheckpointingPlan]:
     """Plans from the smallest peak to that without checkpoints, none of which another beats in memory and in time.
 
     Args:

@@ -69,8 +69,9 @@ def _order(root: Region, on: set[str], snapshot_kept: bool) -> list[str]:
     return [s.place for g in groups(profile(root, on, snapshot_kept=snapshot_kept)).values() for s in g]
 
 
-def pareto(root: Region, points: int = 9, *, snapshot_kept: bool = False,
-           time_limit: float | None = None) -> list[Placement]:  # fmt: skip
+def pareto(
+    root: Region, points: int = 9, *, snapshot_kept: bool = False, time_limit: float | None = None
+) -> list[Placement]:
     """The optimal placements at evenly spaced budgets, from the smallest peak to none checkpointed.
 
     Args:

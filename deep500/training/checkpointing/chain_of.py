@@ -46,8 +46,15 @@ def links(found: NetworkRegions) -> list[Link]:
     ]
 
 
-def plan_chain(network: Network, batch: int, found: NetworkRegions, chain: Sequence[Stage], budget: float | int,
-               backend: str, slots: int | None = None) -> CheckpointingPlan:  # fmt: skip
+def plan_chain(
+    network: Network,
+    batch: int,
+    found: NetworkRegions,
+    chain: Sequence[Stage],
+    budget: float | int,
+    backend: str,
+    slots: int | None = None,
+) -> CheckpointingPlan:
     """The quickest plan within a budget for a network whose innermost regions are a chain with measured stages.
 
     Args:
@@ -67,8 +74,9 @@ def plan_chain(network: Network, batch: int, found: NetworkRegions, chain: Seque
     return as_plan(network, batch, found, optimal_chain(chain, limit, slots), limit, backend)
 
 
-def chain_front(network: Network, batch: int, found: NetworkRegions, chain: Sequence[Stage], points: int,
-                backend: str) -> list[CheckpointingPlan]:  # fmt: skip
+def chain_front(
+    network: Network, batch: int, found: NetworkRegions, chain: Sequence[Stage], points: int, backend: str
+) -> list[CheckpointingPlan]:
     """Plans from the smallest peak of a chain to that without checkpoints, none beaten in memory and time by another.
 
     Args:
@@ -85,8 +93,9 @@ def chain_front(network: Network, batch: int, found: NetworkRegions, chain: Sequ
     return undominated(plan_chain(network, batch, found, chain, limit, backend) for limit in limits)
 
 
-def as_plan(network: Network, batch: int, found: NetworkRegions, placement: ChainPlacement, budget: int,
-            backend: str) -> CheckpointingPlan:  # fmt: skip
+def as_plan(
+    network: Network, batch: int, found: NetworkRegions, placement: ChainPlacement, budget: int, backend: str
+) -> CheckpointingPlan:
     """A placement on the chain of a network's innermost regions as a plan for the network; see :func:`plan_chain`.
 
     Raises:
@@ -101,9 +110,18 @@ def as_plan(network: Network, batch: int, found: NetworkRegions, placement: Chai
         )
     regions = tuple(_region(element, parts) for element in _recomputed(placement.plan))
     return CheckpointingPlan(
-        structure_hash(network), batch, found.step.loss, backend, regions, budget, outcome.peak, outcome.time,
-        outcome.extra, "s", placement.method,
-    )  # fmt: skip
+        structure_hash(network),
+        batch,
+        found.step.loss,
+        backend,
+        regions,
+        budget,
+        outcome.peak,
+        outcome.time,
+        outcome.extra,
+        "s",
+        placement.method,
+    )
 
 
 def _recomputed(plan: ChainPlan) -> Iterator[Recompute]:

@@ -18,8 +18,14 @@ from deep500.training.checkpointing.regions import NetworkRegions
 from deep500.training.checkpointing.tree import Region
 
 
-def plan_of(network: Network, batch: int, found: NetworkRegions, regions: Sequence[PlannedRegion], method: str,
-            backend: str = "none") -> CheckpointingPlan:  # fmt: skip
+def plan_of(
+    network: Network,
+    batch: int,
+    found: NetworkRegions,
+    regions: Sequence[PlannedRegion],
+    method: str,
+    backend: str = "none",
+) -> CheckpointingPlan:
     """The plan in which these regions run again; its budget is what it needs.
 
     Args:
@@ -44,9 +50,18 @@ def plan_of(network: Network, batch: int, found: NetworkRegions, regions: Sequen
     again = recomputing(found.step, [region.values for region in regions])
     peak, extra = held(again.network), sum(found.times[node.writes[0]] for node in again.repeated)
     return CheckpointingPlan(
-        structure_hash(network), batch, found.step.loss, backend, tuple(regions), peak, peak,
-        found.root.step_time + extra, extra, found.time_unit, method,
-    )  # fmt: skip
+        structure_hash(network),
+        batch,
+        found.step.loss,
+        backend,
+        tuple(regions),
+        peak,
+        peak,
+        found.root.step_time + extra,
+        extra,
+        found.time_unit,
+        method,
+    )
 
 
 def leaves(found: NetworkRegions) -> list[Region]:

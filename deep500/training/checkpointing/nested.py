@@ -36,8 +36,14 @@ class Placement(NamedTuple):
     method: str
 
 
-def optimal_placement(root: Region, budget: float | int, *, snapshot_kept: bool = False, gap: float = 1e-6,
-                      time_limit: float | None = None) -> Placement:  # fmt: skip
+def optimal_placement(
+    root: Region,
+    budget: float | int,
+    *,
+    snapshot_kept: bool = False,
+    gap: float = 1e-6,
+    time_limit: float | None = None,
+) -> Placement:
     """The placement with the least extra time whose peak is within a budget.
 
     Args:
@@ -147,10 +153,12 @@ class _Program:
             upper[-1] = budget / self.scale
         matrix, bound = self._matrix()
         options: dict[str, Any] = {"mip_rel_gap": gap} | ({} if time_limit is None else {"time_limit": time_limit})
+        # fmt: off
         result = milp(
             cost, integrality=np.arange(len(cost)) < count, bounds=Bounds(lower, upper),
             constraints=LinearConstraint(matrix, -np.inf, bound), options=options,
-        )  # fmt: skip
+        )
+        # fmt: on
         if result.status == 2:  # infeasible
             return None
         if result.status != 0:

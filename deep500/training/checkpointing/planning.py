@@ -18,8 +18,14 @@ from deep500.training.checkpointing.regions import NetworkRegions, find_regions
 from deep500.training.checkpointing.step import Step, training_step
 
 
-def plan_network(network: Network, budget: float | int, batch: int, loss: str = "loss",
-                 regions: NetworkRegions | None = None, backend: str | None = None) -> CheckpointingPlan:  # fmt: skip
+def plan_network(
+    network: Network,
+    budget: float | int,
+    batch: int,
+    loss: str = "loss",
+    regions: NetworkRegions | None = None,
+    backend: str | None = None,
+) -> CheckpointingPlan:
     """The plan with the least extra time that we find within a budget, for executors that free values early.
 
     Every instance of a region is decided for itself.
@@ -54,8 +60,14 @@ def plan_network(network: Network, budget: float | int, batch: int, loss: str = 
     return _as_plan(network, batch, found, counter.within(limit), limit, backend)
 
 
-def plan_front(network: Network, batch: int, loss: str = "loss", points: int = 9, regions: NetworkRegions | None = None,
-               backend: str | None = None) -> list[CheckpointingPlan]:  # fmt: skip
+def plan_front(
+    network: Network,
+    batch: int,
+    loss: str = "loss",
+    points: int = 9,
+    regions: NetworkRegions | None = None,
+    backend: str | None = None,
+) -> list[CheckpointingPlan]:
     """The plans at evenly spaced budgets from the smallest peak to that without checkpoints: memory against time.
 
     Args:
@@ -78,9 +90,7 @@ def plan_front(network: Network, batch: int, loss: str = "loss", points: int = 9
     counter = _counter(network, found)
     smallest = counter.smallest().peak
     limits = dict.fromkeys(smallest + (counter.full - smallest) * i // (points - 1) for i in range(points))
-    return undominated(
-        _as_plan(network, batch, found, counter.within(limit), limit, backend) for limit in limits
-    )  # fmt: skip
+    return undominated(_as_plan(network, batch, found, counter.within(limit), limit, backend) for limit in limits)
 
 
 def _counter(network: Network, found: NetworkRegions) -> Counter:
@@ -93,17 +103,27 @@ def _counter(network: Network, found: NetworkRegions) -> Counter:
     return counter
 
 
-def _as_plan(network: Network, batch: int, found: NetworkRegions, counted: Counted, budget: int,
-             backend: str) -> CheckpointingPlan:  # fmt: skip
+def _as_plan(
+    network: Network, batch: int, found: NetworkRegions, counted: Counted, budget: int, backend: str
+) -> CheckpointingPlan:
     regions = tuple(
         PlannedRegion(r.name, r.place, tuple(v for node in found.nodes[r.name] for v in node.writes))
         for r in found.root.walk()
         if r.name in counted.names
     )
     return CheckpointingPlan(
-        structure_hash(network), batch, found.step.loss, backend, regions, budget, counted.peak,
-        found.root.step_time + counted.extra, counted.extra, found.time_unit, counted.method,
-    )  # fmt: skip
+        structure_hash(network),
+        batch,
+        found.step.loss,
+        backend,
+        regions,
+        budget,
+        counted.peak,
+        found.root.step_time + counted.extra,
+        counted.extra,
+        found.time_unit,
+        counted.method,
+    )
 
 
 def planned_step(network: Network, plan: Recomputation) -> tuple[Step, Recomputing]:

@@ -50,8 +50,10 @@ class NetworkRegions:
         rows: list[tuple[str, ...]] = [("region", "tape [B]", "snapshot [B]", f"run [{self.time_unit}]", "location")]
         rows += self._rows(self.root, 0, places)
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = ["  ".join(_pad(cell, w, i) for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip()
-                 for row in rows]  # fmt: skip
+        lines = [
+            "  ".join(_pad(cell, w, i) for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip()
+            for row in rows
+        ]
         lines += [f"kept, never run again: {name} ({why})" for name, why in self.kept.items()]
         return "\n".join(lines)
 
@@ -90,8 +92,9 @@ def _pad(cell: str, width: int, column: int) -> str:
     return cell.rjust(width) if column in (1, 2, 3) else cell.ljust(width)
 
 
-def find_regions(network: Network, batch: int, loss: str = "loss", crossing: int = 1,
-                 times: Mapping[str, float] | None = None) -> NetworkRegions:  # fmt: skip
+def find_regions(
+    network: Network, batch: int, loss: str = "loss", crossing: int = 1, times: Mapping[str, float] | None = None
+) -> NetworkRegions:
     """The candidate regions of a network, nested, with their costs.
 
     Args:

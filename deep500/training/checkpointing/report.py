@@ -78,12 +78,18 @@ class ProfileReport:
 
 def _cells(line: Line) -> tuple[str, ...]:
     return (
-        line.place, str(line.instances), f"{line.time:.6g}", f"{line.memory:+,}", f"{line.peak:,}", f"{line.step:.6g}",
-    )  # fmt: skip
+        line.place,
+        str(line.instances),
+        f"{line.time:.6g}",
+        f"{line.memory:+,}",
+        f"{line.peak:,}",
+        f"{line.step:.6g}",
+    )
 
 
-def profile_report(root: Region, checkpointed: Collection[str], *, snapshot_kept: bool = False,
-                   time_unit: str = "s") -> ProfileReport:  # fmt: skip
+def profile_report(
+    root: Region, checkpointed: Collection[str], *, snapshot_kept: bool = False, time_unit: str = "s"
+) -> ProfileReport:
     """Profile one simulated step and follow the guide from the top.
 
     Args:
@@ -107,7 +113,5 @@ def profile_report(root: Region, checkpointed: Collection[str], *, snapshot_kept
         for saving in savings:
             on.discard(saving.place)
             now = simulate(root, on, snapshot_kept=snapshot_kept)
-            lines.append(
-                Line(group, saving.place, saving.instances, saving.time, saving.memory, now.peak, now.time)
-            )  # fmt: skip
+            lines.append(Line(group, saving.place, saving.instances, saving.time, saving.memory, now.peak, now.time))
     return ProfileReport(start.peak, start.time, time_unit, tuple(lines))

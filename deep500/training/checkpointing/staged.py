@@ -57,13 +57,19 @@ def _measured(region: Region, stages: Iterator[Stage]) -> Region:
     stage = next(stages)
     mode = stage.modes[0]
     return replace(
-        region, own=(mode.saved,), snapshot=stage.output, time=stage.forward, backward_time=mode.backward,
-        advance=stage.overhead, overhead=stage.delta + mode.backward_overhead,
-    )  # fmt: skip
+        region,
+        own=(mode.saved,),
+        snapshot=stage.output,
+        time=stage.forward,
+        backward_time=mode.backward,
+        advance=stage.overhead,
+        overhead=stage.delta + mode.backward_overhead,
+    )
 
 
-def plan_tree(network: Network, batch: int, found: NetworkRegions, budget: float | int,
-              backend: str) -> CheckpointingPlan:  # fmt: skip
+def plan_tree(
+    network: Network, batch: int, found: NetworkRegions, budget: float | int, backend: str
+) -> CheckpointingPlan:
     """The plan with the least extra time for measured regions, by the program for nested ones; exact for their model.
 
     Args:
@@ -80,20 +86,27 @@ def plan_tree(network: Network, batch: int, found: NetworkRegions, budget: float
     return replace(as_tree_plan(network, batch, found, optimal_placement(root, limit), backend), budget=limit)
 
 
-def as_tree_plan(network: Network, batch: int, found: NetworkRegions, placement: Placement,
-                 backend: str) -> CheckpointingPlan:  # fmt: skip
+def as_tree_plan(
+    network: Network, batch: int, found: NetworkRegions, placement: Placement, backend: str
+) -> CheckpointingPlan:
     """A placement on measured regions as a plan for the network, predicted by their model; its budget is its peak."""
     plan = plan_of(network, batch, found, named(found, placement.checkpointed), placement.method, backend)
     return _predicted(plan, placement.outcome)
 
 
 def _predicted(plan: CheckpointingPlan, outcome: Outcome) -> CheckpointingPlan:
-    return replace(plan, budget=outcome.peak, predicted_peak=outcome.peak, predicted_time=outcome.time,
-                   predicted_extra=outcome.extra)  # fmt: skip
+    return replace(
+        plan,
+        budget=outcome.peak,
+        predicted_peak=outcome.peak,
+        predicted_time=outcome.time,
+        predicted_extra=outcome.extra,
+    )
 
 
-def segment_plan(network: Network, batch: int, found: NetworkRegions, backend: str,
-                 count: int | None = None) -> CheckpointingPlan:  # fmt: skip
+def segment_plan(
+    network: Network, batch: int, found: NetworkRegions, backend: str, count: int | None = None
+) -> CheckpointingPlan:
     """Equal segments of measured regions, see :func:`equal_segments`, predicted as regions around their leaves."""
     segments, rest = equal_segments(found, count), iter(leaves(found))
     children = []

@@ -50,8 +50,9 @@ class Outcome(NamedTuple):
     extra: float
 
 
-def simulate(root: Region, checkpointed: Collection[str], *, snapshot_kept: bool = False,
-             listener: Listener | None = None) -> Outcome:  # fmt: skip
+def simulate(
+    root: Region, checkpointed: Collection[str], *, snapshot_kept: bool = False, listener: Listener | None = None
+) -> Outcome:
     """Peak and time of one step under a plan.
 
     Args:

@@ -29,8 +29,9 @@ SAMPLES = 5
 _LONG = 0.002  # seconds that a sample should take at least
 
 
-def measured_regions(executor: GraphExecutor, inputs: Mapping[str, Any], loss: str = "loss",
-                     samples: int = SAMPLES) -> NetworkRegions:  # fmt: skip
+def measured_regions(
+    executor: GraphExecutor, inputs: Mapping[str, Any], loss: str = "loss", samples: int = SAMPLES
+) -> NetworkRegions:
     """The candidate regions of an executor's network with times in seconds, measured on its backend and device.
 
     The executor itself is left as it is: what is run are copies.
@@ -100,8 +101,9 @@ def first_size(network: Network) -> int:
 class _Probes:
     """Regions as networks of their own, on executors like a given one."""
 
-    def __init__(self, executor: GraphExecutor, network: Network, found: NetworkRegions, inputs: Mapping[str, Any],
-                 samples: int) -> None:  # fmt: skip
+    def __init__(
+        self, executor: GraphExecutor, network: Network, found: NetworkRegions, inputs: Mapping[str, Any], samples: int
+    ) -> None:
         self.executor, self.network, self.found, self.inputs = executor, network, found, dict(inputs)
         self.samples, self.step = samples, found.step
         self.leaves = [region for region in found.root.walk() if not region.children]

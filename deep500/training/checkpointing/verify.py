@@ -50,8 +50,12 @@ class Verification:
         return f"predicted peak {self.predicted:,} B, measured {measured}; gradients and statistics {same}"
 
 
-def verify_plan(executor: GraphExecutor, plan: CheckpointingPlan, inputs: Mapping[str, Any],
-                make: Callable[[Network], GraphExecutor] | None = None) -> Verification:  # fmt: skip
+def verify_plan(
+    executor: GraphExecutor,
+    plan: CheckpointingPlan,
+    inputs: Mapping[str, Any],
+    make: Callable[[Network], GraphExecutor] | None = None,
+) -> Verification:
     """Run one step with a plan and one without, on copies: the executor stays as it is.
 
     Where results differ by more than :data:`TOLERANCE`, both run once more in double precision: rounding alone, which

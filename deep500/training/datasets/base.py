@@ -111,10 +111,18 @@ class NumpyDataset(Dataset):
     """
 
     def __init__(
-        self, data: np.ndarray, data_node: str = "input", labels: np.ndarray | None = None,
-        label_node: str | None = None, *, name: str = "numpy", classes: int | None = None,
-        scale: float | None = None, provenance: str = "arrays given by the caller", stand_in: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        data: np.ndarray,
+        data_node: str = "input",
+        labels: np.ndarray | None = None,
+        label_node: str | None = None,
+        *,
+        name: str = "numpy",
+        classes: int | None = None,
+        scale: float | None = None,
+        provenance: str = "arrays given by the caller",
+        stand_in: bool = False,
+    ) -> None:
         if not isinstance(data_node, str):
             raise InputError(
                 f"got {type(data_node).__name__} as data_node; expected the name of a network input; "

@@ -55,10 +55,11 @@ def digits(seed: int = 0, size: int | tuple[int, int] | None = None) -> Pair:
         pixels, scale = resize(pixels / np.float32(16), size), None
         where += f", resized to {pixels.shape[2]}x{pixels.shape[3]}"
     return tuple(  # type: ignore[return-value]
-        NumpyDataset(pixels[half], "input", labels[half], "label", name="digits", classes=10, scale=scale,
-                     provenance=where)
+        NumpyDataset(
+            pixels[half], "input", labels[half], "label", name="digits", classes=10, scale=scale, provenance=where
+        )
         for half in split()
-    )  # fmt: skip
+    )
 
 
 def digits32(seed: int = 0) -> Pair:
@@ -70,10 +71,18 @@ def digits32(seed: int = 0) -> Pair:
     pixels = _blend(images / np.float32(16), np.random.default_rng(seed))
     where = "scikit-learn's digits blended over patches of its photographs china.jpg and flower.jpg"
     return tuple(  # type: ignore[return-value]
-        NumpyDataset(pixels[half], "input", labels[half], "label", name="digits32", classes=10, scale=255,
-                     provenance=f"{where} (seed {seed})")
+        NumpyDataset(
+            pixels[half],
+            "input",
+            labels[half],
+            "label",
+            name="digits32",
+            classes=10,
+            scale=255,
+            provenance=f"{where} (seed {seed})",
+        )
         for half in split()
-    )  # fmt: skip
+    )
 
 
 def _blend(scans: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -30,10 +30,17 @@ class FileListDataset(Dataset):
     """
 
     def __init__(
-        self, data: Sequence[str | Path], data_node: str, loader: Callable[[Path], np.ndarray],
-        labels: Sequence[int] | np.ndarray | None = None, label_node: str = "label",
-        *, name: str = "files", classes: int | None = None, provenance: str = "files given by the caller",
-    ) -> None:  # fmt: skip
+        self,
+        data: Sequence[str | Path],
+        data_node: str,
+        loader: Callable[[Path], np.ndarray],
+        labels: Sequence[int] | np.ndarray | None = None,
+        label_node: str = "label",
+        *,
+        name: str = "files",
+        classes: int | None = None,
+        provenance: str = "files given by the caller",
+    ) -> None:
         self.files = [Path(one) for one in data]
         if not self.files:
             raise DataError(f"{name}: got no files; expected at least one; check the folder or pattern")
@@ -110,9 +117,14 @@ class ImageFolder(FileListDataset):
     """
 
     def __init__(
-        self, path: str | Path, shape: tuple[int, int, int] = (3, 32, 32), *,
-        data_node: str = "input", label_node: str = "label", class_names: Sequence[str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        path: str | Path,
+        shape: tuple[int, int, int] = (3, 32, 32),
+        *,
+        data_node: str = "input",
+        label_node: str = "label",
+        class_names: Sequence[str] | None = None,
+    ) -> None:
         folder = Path(path)
         files = [(name, one) for name in _subfolders(folder) for one in _images(folder / name)]
         self.class_names = list(class_names) if class_names else sorted({name for name, _ in files})
@@ -126,9 +138,15 @@ class ImageFolder(FileListDataset):
             )
         self._target = tuple(shape)
         super().__init__(
-            [one for _, one in files], data_node, self._read, [number[name] for name, _ in files], label_node,
-            name=folder.name, classes=len(self.class_names), provenance=f"image folder {folder}",
-        )  # fmt: skip
+            [one for _, one in files],
+            data_node,
+            self._read,
+            [number[name] for name, _ in files],
+            label_node,
+            name=folder.name,
+            classes=len(self.class_names),
+            provenance=f"image folder {folder}",
+        )
 
     def _read(self, path: Path) -> np.ndarray:
         from PIL import Image

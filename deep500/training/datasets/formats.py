@@ -24,9 +24,16 @@ Reader = Callable[[Sequence[RawFile], Shape4, int], Arrays]
 
 # What reading a damaged pickle may end in; the opcodes index lists, look up names, call constructors
 _PICKLE_ERRORS = (
-    pickle.UnpicklingError, ArithmeticError, AttributeError, EOFError, ImportError, LookupError, MemoryError, TypeError,
+    pickle.UnpicklingError,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    TypeError,
     ValueError,
-)  # fmt: skip
+)
 
 
 def read_cifar_binary(files: Sequence[RawFile], images: Shape4, classes: int) -> Arrays:

@@ -50,9 +50,15 @@ def dataset_info(name: str) -> DatasetInfo:
 
 
 def load_dataset(
-    name: str, *, root: str | Path | None = None, download: bool = False, stand_in: bool = False,
-    verify: bool = False, seed: int = 0, **options: Any,
-) -> Pair:  # fmt: skip
+    name: str,
+    *,
+    root: str | Path | None = None,
+    download: bool = False,
+    stand_in: bool = False,
+    verify: bool = False,
+    seed: int = 0,
+    **options: Any,
+) -> Pair:
     """Load a data set as (training set, test set).
 
     Published sets are looked for in ``root`` or else in ``$DATA_ROOT``, ``./data`` and ``$KERAS_HOME/datasets``: as
@@ -181,4 +187,4 @@ def _half(info: Published, layout: Layout, files: list[RawFile], count: int, whe
     images, labels = layout.reader(files, (count, channels, height, width), info.classes)
     return NumpyDataset(
         images, "input", labels, "label", name=info.name, classes=info.classes, scale=255, provenance=where
-    )  # fmt: skip
+    )

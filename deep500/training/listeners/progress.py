@@ -28,8 +28,15 @@ class ProgressBar(Event):
     def before_run(self, run: Run) -> None:
         from tqdm import tqdm
 
-        bar = tqdm(total=run.epochs * run.batches, initial=run.epoch * run.batches, unit="batch", file=self.file,
-                   disable=False if self.force else None, mininterval=0, leave=True)  # fmt: skip
+        bar = tqdm(
+            total=run.epochs * run.batches,
+            initial=run.epoch * run.batches,
+            unit="batch",
+            file=self.file,
+            disable=False if self.force else None,
+            mininterval=0,
+            leave=True,
+        )
         self._bar = None if bar.disable else bar
 
     def before_epoch(self, run: Run) -> None:

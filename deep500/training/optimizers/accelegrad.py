@@ -34,9 +34,15 @@ class AcceleGradOptimizer(ThreeStepOptimizer):
     weight_decay: float
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1.0, D: float = 1.0, G: float = 1.0,
-        weight_decay: float = 0.0, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1.0,
+        D: float = 1.0,
+        G: float = 1.0,
+        weight_decay: float = 0.0,
+        **options: Any,
+    ) -> None:
         super().__init__(executor, loss, lr=lr, D=D, G=G, weight_decay=weight_decay, **options)
         self.alpha = 1.0
 

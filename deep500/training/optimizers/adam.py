@@ -29,9 +29,15 @@ class AdamOptimizer(UpdateRuleOptimizer):
     weight_decay: float
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8, weight_decay: float = 0.0, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        **options: Any,
+    ) -> None:
         super().__init__(executor, loss, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **options)
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
@@ -56,9 +62,15 @@ class AdamWOptimizer(AdamOptimizer):
     """
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8, weight_decay: float = 1e-2, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        **options: Any,
+    ) -> None:
         super().__init__(executor, loss, lr, betas, eps, weight_decay, **options)
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:

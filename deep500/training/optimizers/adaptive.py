@@ -30,11 +30,26 @@ class AdaGradOptimizer(UpdateRuleOptimizer):
     eps: float
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-2, lr_decay: float = 0.0,
-        weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10, **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(executor, loss, lr=lr, lr_decay=lr_decay, weight_decay=weight_decay,
-                         initial_accumulator_value=initial_accumulator_value, eps=eps, **options)  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            executor,
+            loss,
+            lr=lr,
+            lr_decay=lr_decay,
+            weight_decay=weight_decay,
+            initial_accumulator_value=initial_accumulator_value,
+            eps=eps,
+            **options,
+        )
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
         if self.weight_decay:
@@ -71,11 +86,28 @@ class RMSPropOptimizer(UpdateRuleOptimizer):
     centered: bool
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
-        weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(executor, loss, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum,
-                         centered=centered, **options)  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            executor,
+            loss,
+            lr=lr,
+            alpha=alpha,
+            eps=eps,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            centered=centered,
+            **options,
+        )
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
         if self.weight_decay:

@@ -56,11 +56,26 @@ class MomentumOptimizer(UpdateRuleOptimizer):
     nesterov: bool
 
     def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.01, momentum: float = 0.9,
-        dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(executor, loss, lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
-                         nesterov=nesterov, **options)  # fmt: skip
+        self,
+        executor: GraphExecutor,
+        loss: str = "loss",
+        lr: float = 0.01,
+        momentum: float = 0.9,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            executor,
+            loss,
+            lr=lr,
+            momentum=momentum,
+            dampening=dampening,
+            weight_decay=weight_decay,
+            nesterov=nesterov,
+            **options,
+        )
         if self.nesterov and (self.momentum <= 0 or self.dampening != 0):
             raise InputError(
                 f"got nesterov=True with momentum={momentum!r}, dampening={dampening!r}; expected momentum > 0 and "

@@ -17,7 +17,9 @@ from deep500.frameworks.jax.operators import (
 )
 from deep500.frameworks.jax.operators.table import OPS, Entry, op
 
+# fmt: off
 __all__ = [
     "OPS", "Entry", "attention", "control", "elementwise", "imaging", "movement", "normalization", "op", "quantization",
     "random", "recurrent", "reductions", "sequences", "signals", "windows",
-]  # fmt: skip
+]
+# fmt: on

@@ -19,12 +19,25 @@ def _heads(x: Array, count: int) -> Array:
 
 @op("Attention")
 def attention(
-    q: Array, k: Array, v: Array, mask: Array | None = None, past_key: Array | None = None,
-    past_value: Array | None = None, lengths: Array | None = None, *, is_causal: int = 0, kv_num_heads: int = 0,
-    left_window_size: int = -1, q_num_heads: int = 0, qk_matmul_output_mode: int = 0, right_window_size: int = -1,
-    scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None,
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None = None,
+    past_key: Array | None = None,
+    past_value: Array | None = None,
+    lengths: Array | None = None,
+    *,
+    is_causal: int = 0,
+    kv_num_heads: int = 0,
+    left_window_size: int = -1,
+    q_num_heads: int = 0,
+    qk_matmul_output_mode: int = 0,
+    right_window_size: int = -1,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    softmax_precision: int | None = None,
     outputs: tuple[bool, ...] = (True,),
-) -> Any:  # fmt: skip
+) -> Any:
     """Scaled dot-product attention on ``[N, heads, length, size]``, or ``[N, length, heads * size]`` with head counts.
 
     A query that may look at nothing yields 0.

@@ -75,9 +75,15 @@ def _while(count: Any, condition: Any, initial: tuple[Any, ...], body: Any) -> A
 
 @op("Scan", many=True)
 def scan(
-    *args: Array, body: Any, num_scan_inputs: int, scan_input_axes: Any = None, scan_input_directions: Any = None,
-    scan_output_axes: Any = None, scan_output_directions: Any = None, context: Any,
-) -> Any:  # fmt: skip
+    *args: Array,
+    body: Any,
+    num_scan_inputs: int,
+    scan_input_axes: Any = None,
+    scan_input_directions: Any = None,
+    scan_output_axes: Any = None,
+    scan_output_directions: Any = None,
+    context: Any,
+) -> Any:
     split = len(args) - num_scan_inputs
     axes, backward = scan_input_axes or (0,) * num_scan_inputs, scan_input_directions or (0,) * num_scan_inputs
     columns = [jnp.moveaxis(x, a, 0) for x, a in zip(args[split:], axes, strict=True)]

@@ -23,6 +23,7 @@ def _both(name: str) -> Callable[..., Array]:
     return apply
 
 
+# fmt: off
 NAMES = {
     "Add": "add", "Sub": "subtract", "Mul": "multiply", "Neg": "negative", "Abs": "abs", "Sqrt": "sqrt", "Exp": "exp",
     "Log": "log", "Sign": "sign", "Floor": "floor", "Ceil": "ceil", "Round": "rint", "Sin": "sin", "Cos": "cos",
@@ -32,11 +33,10 @@ NAMES = {
     "Or": "logical_or", "Xor": "logical_xor", "Not": "logical_not", "BitwiseAnd": "bitwise_and",
     "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor", "BitwiseNot": "bitwise_not", "IsNaN": "isnan",
     "Where": "where",
-}  # fmt: skip
+}
+# fmt: on
 enter_all({operator: _both(name) for operator, name in NAMES.items()}, host=True)
-enter_all({
-    "Sigmoid": jax.nn.sigmoid, "Relu": jax.nn.relu, "Softsign": jax.nn.soft_sign, "Erf": jax.scipy.special.erf,
-})  # fmt: skip
+enter_all({"Sigmoid": jax.nn.sigmoid, "Relu": jax.nn.relu, "Softsign": jax.nn.soft_sign, "Erf": jax.scipy.special.erf})
 
 
 @op("Div", host=True)

@@ -21,18 +21,35 @@ def _floats(value: Any) -> list[float]:
 
 @op("Resize", static=(1, 2, 3))
 def resize(
-    x: Array, roi: Any = None, scales: Any = None, sizes: Any = None, *, antialias: int = 0, axes: Any = None,
-    coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75, exclude_outside: int = 0,
-    extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
+    x: Array,
+    roi: Any = None,
+    scales: Any = None,
+    sizes: Any = None,
+    *,
+    antialias: int = 0,
+    axes: Any = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
-) -> Array:  # fmt: skip
+) -> Array:
     steps = resize_steps(
-        x.shape, _floats(roi), _floats(scales), ints(sizes), antialias=antialias,
+        x.shape,
+        _floats(roi),
+        _floats(scales),
+        ints(sizes),
+        antialias=antialias,
         axes=None if axes is None else [positive(a, x.ndim) for a in axes],
-        coordinate_transformation_mode=coordinate_transformation_mode, cubic_coeff_a=cubic_coeff_a,
-        exclude_outside=exclude_outside, keep_aspect_ratio_policy=keep_aspect_ratio_policy, mode=mode,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        cubic_coeff_a=cubic_coeff_a,
+        exclude_outside=exclude_outside,
+        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
+        mode=mode,
         nearest_mode=nearest_mode,
-    )  # fmt: skip
+    )
     dtype, y = x.dtype, x
     for axis, index, matrix, outside in steps:
         if index is not None:

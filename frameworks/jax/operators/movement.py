@@ -70,8 +70,9 @@ def concat(*xs: Array, axis: int) -> Array:
 
 
 @op("Split", static=(1,), many=True, host=True)
-def split(x: Array, sizes: Any = None, *, axis: int = 0, num_outputs: Any = None, outputs: tuple[bool, ...],
-          context: Any) -> Any:  # fmt: skip
+def split(
+    x: Array, sizes: Any = None, *, axis: int = 0, num_outputs: Any = None, outputs: tuple[bool, ...], context: Any
+) -> Any:
     """Equal parts where no sizes are given; then the last may be smaller."""
     length, parts = x.shape[axis], num_outputs or len(context.node.outputs)
     chunk = -(-length // parts)

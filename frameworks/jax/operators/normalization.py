@@ -24,9 +24,18 @@ def _normalised(x: Array, mean: Array, variance: Array, scale: Array, bias: Arra
 
 @op("BatchNormalization")
 def batch_norm(
-    x: Array, scale: Array, bias: Array, mean: Array, variance: Array, *, epsilon: float = 1e-5, momentum: float = 0.9,
-    training_mode: int = 0, outputs: tuple[bool, ...] = (True,), context: Any,
-) -> Any:  # fmt: skip
+    x: Array,
+    scale: Array,
+    bias: Array,
+    mean: Array,
+    variance: Array,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    outputs: tuple[bool, ...] = (True,),
+    context: Any,
+) -> Any:
     """Follows the executor's mode, keeping the unbiased variance; under ``training_mode=1`` it is ONNX's, biased."""
     follows = context.training and context.follows and not training_mode
     if not follows and not training_mode:
@@ -80,9 +89,15 @@ def group_norm(
 
 @op("LayerNormalization")
 def layer_norm(
-    x: Array, scale: Array, bias: Array | None = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1,
+    x: Array,
+    scale: Array,
+    bias: Array | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
     outputs: tuple[bool, ...] = (True,),
-) -> Any:  # fmt: skip
+) -> Any:
     y, mean, inverse = _standardised(x, tuple(range(positive(axis, x.ndim), x.ndim)), epsilon)
     y = y * scale if bias is None else y * scale + bias
     return y if len(outputs) == 1 else (y, mean, inverse)[: len(outputs)]
@@ -122,9 +137,14 @@ def _pick(logs: Array, labels: Array, weights: Array | None, ignored: int | None
 
 @op("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy(
-    scores: Array, labels: Array, weights: Array | None = None, *, ignore_index: int | None = None,
-    reduction: str = "mean", outputs: tuple[bool, ...] = (True,),
-) -> Any:  # fmt: skip
+    scores: Array,
+    labels: Array,
+    weights: Array | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+    outputs: tuple[bool, ...] = (True,),
+) -> Any:
     logs = jax.nn.log_softmax(scores, 1)
     loss = _pick(logs, labels, weights, ignore_index, reduction)
     return loss if len(outputs) == 1 else (loss, logs)
@@ -132,7 +152,11 @@ def softmax_cross_entropy(
 
 @op("NegativeLogLikelihoodLoss")
 def nll_loss(
-    scores: Array, labels: Array, weights: Array | None = None, *, ignore_index: int | None = None,
+    scores: Array,
+    labels: Array,
+    weights: Array | None = None,
+    *,
+    ignore_index: int | None = None,
     reduction: str = "mean",
-) -> Array:  # fmt: skip
+) -> Array:
     return _pick(scores, labels, weights, ignore_index, reduction)

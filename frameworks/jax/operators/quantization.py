@@ -33,9 +33,15 @@ def _quantize(x: Array, zero: Any, dtype: Any) -> Array:
 
 @op("QuantizeLinear")
 def quantize_linear(
-    x: Array, scale: Array, zero: Array | None = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0,
+    x: Array,
+    scale: Array,
+    zero: Array | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
     saturate: int = 1,
-) -> Array:  # fmt: skip
+) -> Array:
     dtype: Any = np.uint8
     if zero is not None or output_dtype:
         dtype = zero.dtype if zero is not None else onnx_dtype(output_dtype)
@@ -84,9 +90,18 @@ def qlinear_matmul(
 
 @op("ConvInteger")
 def conv_integer(
-    x: Array, w: Array, x_zero: Array | None = None, w_zero: Array | None = None, *, auto_pad: str = "NOTSET",
-    dilations: Any = None, group: int = 1, kernel_shape: Any = None, pads: Any = None, strides: Any = None,
-) -> Array:  # fmt: skip
+    x: Array,
+    w: Array,
+    x_zero: Array | None = None,
+    w_zero: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Array:
     weights, data = _exact(w), _exact(x)
     if w_zero is not None:
         weights = weights - _exact(w_zero).reshape((-1,) + (1,) * (w.ndim - 1))
@@ -98,14 +113,33 @@ def conv_integer(
 
 @op("QLinearConv")
 def qlinear_conv(
-    x: Array, x_scale: Array, x_zero: Array, w: Array, w_scale: Array, w_zero: Array, y_scale: Array, y_zero: Array,
-    b: Array | None = None, *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1,
-    kernel_shape: Any = None, pads: Any = None, strides: Any = None,
-) -> Array:  # fmt: skip
+    x: Array,
+    x_scale: Array,
+    x_zero: Array,
+    w: Array,
+    w_scale: Array,
+    w_zero: Array,
+    y_scale: Array,
+    y_zero: Array,
+    b: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Array:
     column = (-1,) + (1,) * (w.ndim - 1)
     y = conv(
-        _exact(x) - _exact(x_zero), _exact(w) - _exact(w_zero).reshape(column), None if b is None else _exact(b),
-        auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides,
-    )  # fmt: skip
+        _exact(x) - _exact(x_zero),
+        _exact(w) - _exact(w_zero).reshape(column),
+        None if b is None else _exact(b),
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        pads=pads,
+        strides=strides,
+    )
     factor = _exact(x_scale) * _exact(w_scale).reshape(column[:-1]) / _exact(y_scale)
     return _quantize(jnp.rint(y) * factor, _exact(y_zero), y_zero.dtype)

@@ -14,9 +14,14 @@ from deep500.frameworks.jax.operators.table import Array, DependsOnData, is_know
 
 @op("Dropout")
 def dropout(
-    x: Array, ratio: Array | None = None, training: Array | None = None, *, seed: float | None = None,
-    outputs: tuple[bool, ...] = (True,), context: Any,
-) -> Any:  # fmt: skip
+    x: Array,
+    ratio: Array | None = None,
+    training: Array | None = None,
+    *,
+    seed: float | None = None,
+    outputs: tuple[bool, ...] = (True,),
+    context: Any,
+) -> Any:
     """Inverted dropout. It follows the executor's mode unless it has a mode of its own: a true one, or a computed."""
     if not is_known(training):
         raise DependsOnData
@@ -36,26 +41,36 @@ def _draw(context: Any, kind: str, shape: Any, dtype: Any, seed: float | None, l
 
 
 @op("RandomUniform")
-def random_uniform(*, shape: Any, dtype: int = 1, low: float = 0.0, high: float = 1.0, seed: float | None = None,
-                   context: Any) -> Array:  # fmt: skip
+def random_uniform(
+    *, shape: Any, dtype: int = 1, low: float = 0.0, high: float = 1.0, seed: float | None = None, context: Any
+) -> Array:
     return _draw(context, "uniform", shape, onnx_dtype(dtype), seed, low, high)
 
 
 @op("RandomNormal")
-def random_normal(*, shape: Any, dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: float | None = None,
-                  context: Any) -> Array:  # fmt: skip
+def random_normal(
+    *, shape: Any, dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: float | None = None, context: Any
+) -> Array:
     return _draw(context, "normal", shape, onnx_dtype(dtype), seed, mean, mean + scale)
 
 
 @op("RandomUniformLike")
-def random_uniform_like(x: Array, *, dtype: int | None = None, low: float = 0.0, high: float = 1.0,
-                        seed: float | None = None, context: Any) -> Array:  # fmt: skip
+def random_uniform_like(
+    x: Array, *, dtype: int | None = None, low: float = 0.0, high: float = 1.0, seed: float | None = None, context: Any
+) -> Array:
     return _draw(context, "uniform", x.shape, x.dtype if dtype is None else onnx_dtype(dtype), seed, low, high)
 
 
 @op("RandomNormalLike")
-def random_normal_like(x: Array, *, dtype: int | None = None, mean: float = 0.0, scale: float = 1.0,
-                       seed: float | None = None, context: Any) -> Array:  # fmt: skip
+def random_normal_like(
+    x: Array,
+    *,
+    dtype: int | None = None,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    seed: float | None = None,
+    context: Any,
+) -> Array:
     return _draw(context, "normal", x.shape, x.dtype if dtype is None else onnx_dtype(dtype), seed, mean, mean + scale)
 
 

@@ -89,11 +89,25 @@ def _halves(b: Array | None, d: int) -> tuple[Any, Any]:
 
 @op("LSTM")
 def lstm(
-    x: Array, w: Array, r: Array, b: Array | None = None, lengths: Array | None = None, h: Array | None = None,
-    c: Array | None = None, p: Array | None = None, *, activation_alpha: Any = None, activation_beta: Any = None,
-    activations: Any = None, clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
-    input_forget: int = 0, layout: int = 0, outputs: tuple[bool, ...] = (True, False, False),
-) -> Any:  # fmt: skip
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    lengths: Array | None = None,
+    h: Array | None = None,
+    c: Array | None = None,
+    p: Array | None = None,
+    *,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    activations: Any = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+    layout: int = 0,
+    outputs: tuple[bool, ...] = (True, False, False),
+) -> Any:
     x = x.swapaxes(0, 1) if layout else x
     dirs, hidden = w.shape[0], r.shape[2]
     states = (_state(h, x, dirs, hidden, layout), _state(c, x, dirs, hidden, layout))
@@ -115,11 +129,23 @@ def lstm(
 
 @op("GRU")
 def gru(
-    x: Array, w: Array, r: Array, b: Array | None = None, lengths: Array | None = None, h: Array | None = None, *,
-    activation_alpha: Any = None, activation_beta: Any = None, activations: Any = None, clip: float | None = None,
-    direction: str = "forward", hidden_size: int | None = None, layout: int = 0, linear_before_reset: int = 0,
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    lengths: Array | None = None,
+    h: Array | None = None,
+    *,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    activations: Any = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    linear_before_reset: int = 0,
     outputs: tuple[bool, ...] = (True, False),
-) -> Any:  # fmt: skip
+) -> Any:
     x = x.swapaxes(0, 1) if layout else x
     dirs, hidden = w.shape[0], r.shape[2]
     functions = _activations(activations, ("Sigmoid", "Tanh"), dirs, activation_alpha, activation_beta)
@@ -141,11 +167,22 @@ def gru(
 
 @op("RNN")
 def rnn(
-    x: Array, w: Array, r: Array, b: Array | None = None, lengths: Array | None = None, h: Array | None = None, *,
-    activation_alpha: Any = None, activation_beta: Any = None, activations: Any = None, clip: float | None = None,
-    direction: str = "forward", hidden_size: int | None = None, layout: int = 0,
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    lengths: Array | None = None,
+    h: Array | None = None,
+    *,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    activations: Any = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
     outputs: tuple[bool, ...] = (True, False),
-) -> Any:  # fmt: skip
+) -> Any:
     x = x.swapaxes(0, 1) if layout else x
     dirs, hidden = w.shape[0], r.shape[2]
     names = tuple(activations or ("Tanh",))[:dirs]

@@ -155,9 +155,15 @@ def matmul(a: Array, b: Array) -> Array:
 
 @op("Gemm")
 def gemm(
-    a: Array, b: Array, c: Array | None = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0,
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
     transB: int = 0,
-) -> Array:  # fmt: skip
+) -> Array:
     y = jnp.matmul(a.T if transA else a, b.T if transB else b)
     if alpha != 1:
         y = (y * alpha).astype(a.dtype)

@@ -72,8 +72,16 @@ def op(
         keywords = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
         variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
         arity = None if variadic else len(parameters) - len(keywords)
-        entry = Entry(function, frozenset(keywords - _OFFERED), tuple(static), "outputs" in keywords, many,
-                      "context" in keywords, host, arity)  # fmt: skip
+        entry = Entry(
+            function,
+            frozenset(keywords - _OFFERED),
+            tuple(static),
+            "outputs" in keywords,
+            many,
+            "context" in keywords,
+            host,
+            arity,
+        )
         OPS.update({(domain, name): entry for name in names})
         return function
 

@@ -58,23 +58,45 @@ def window(
 
 @op("Conv")
 def conv(
-    x: Array, w: Array, b: Array | None = None, *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1,
-    kernel_shape: Any = None, pads: Any = None, strides: Any = None,
-) -> Array:  # fmt: skip
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Array:
     win = window(x.shape[2:], w.shape[2:], strides, pads, dilations, auto_pad)
     y = lax.conv_general_dilated(
-        x, w, win.stride, win.padding(), rhs_dilation=win.dilation, feature_group_count=group,
+        x,
+        w,
+        win.stride,
+        win.padding(),
+        rhs_dilation=win.dilation,
+        feature_group_count=group,
         dimension_numbers=lax.ConvDimensionNumbers(*[tuple(range(x.ndim))] * 3),
-    )  # fmt: skip
+    )
     return y if b is None else y + b.reshape((1, -1) + (1,) * (x.ndim - 2))
 
 
 @op("ConvTranspose")
 def conv_transpose(
-    x: Array, w: Array, b: Array | None = None, *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1,
-    kernel_shape: Any = None, output_padding: Any = None, output_shape: Any = None, pads: Any = None,
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    output_padding: Any = None,
+    output_shape: Any = None,
+    pads: Any = None,
     strides: Any = None,
-) -> Array:  # fmt: skip
+) -> Array:
     """A convolution of the input, stretched by the stride, with the mirrored kernel."""
     rank, inside, kernel = x.ndim - 2, x.shape[2:], w.shape[2:]
     stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
@@ -82,8 +104,10 @@ def conv_transpose(
     both = tuple(pads or (0,) * 2 * rank) if auto_pad == "NOTSET" else (0,) * 2 * rank
     begin, end = both[:rank], both[rank:]
     if output_shape or auto_pad.startswith("SAME"):
-        full = [s * (n - 1) + e + d * (k - 1) + 1
-                for s, n, e, d, k in zip(stride, inside, extra, dilation, kernel, strict=True)]  # fmt: skip
+        full = [
+            s * (n - 1) + e + d * (k - 1) + 1
+            for s, n, e, d, k in zip(stride, inside, extra, dilation, kernel, strict=True)
+        ]
         wanted = tuple(output_shape)[-rank:] if output_shape else [n * s for n, s in zip(inside, stride, strict=True)]
         total = [f - o for f, o in zip(full, wanted, strict=True)]
         small, large = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
@@ -94,35 +118,57 @@ def conv_transpose(
         w.reshape(group, w.shape[0] // group, *w.shape[1:]).swapaxes(1, 2).reshape(-1, w.shape[0] // group, *kernel)
     )
     y = lax.conv_general_dilated(
-        x, jnp.flip(weights, tuple(range(2, x.ndim))), (1,) * rank, padding, lhs_dilation=stride, rhs_dilation=dilation,
-        feature_group_count=group, dimension_numbers=lax.ConvDimensionNumbers(*[tuple(range(x.ndim))] * 3),
-    )  # fmt: skip
+        x,
+        jnp.flip(weights, tuple(range(2, x.ndim))),
+        (1,) * rank,
+        padding,
+        lhs_dilation=stride,
+        rhs_dilation=dilation,
+        feature_group_count=group,
+        dimension_numbers=lax.ConvDimensionNumbers(*[tuple(range(x.ndim))] * 3),
+    )
     return y if b is None else y + b.reshape((1, -1) + (1,) * rank)
 
 
 # -- pooling ----------------------------------------------------------------------------------------------------------
 def _reduce(x: Array, win: Window, start: Any, function: Any) -> Array:
     return lax.reduce_window(
-        x, np.array(start, x.dtype), function, (1, 1, *win.kernel), (1, 1, *win.stride),
-        [(0, 0), (0, 0), *win.padding()], window_dilation=(1, 1, *win.dilation),
-    )  # fmt: skip
+        x,
+        np.array(start, x.dtype),
+        function,
+        (1, 1, *win.kernel),
+        (1, 1, *win.stride),
+        [(0, 0), (0, 0), *win.padding()],
+        window_dilation=(1, 1, *win.dilation),
+    )
 
 
 def taps(x: Array, win: Window) -> list[Array]:
     """What each place of the window reads in a padded input, for all windows."""
     found = []
     for tap in itertools.product(*map(range, win.kernel)):
-        parts = [slice(t * d, t * d + (o - 1) * s + 1, s)
-                 for t, d, s, o in zip(tap, win.dilation, win.stride, win.out, strict=True)]  # fmt: skip
+        parts = [
+            slice(t * d, t * d + (o - 1) * s + 1, s)
+            for t, d, s, o in zip(tap, win.dilation, win.stride, win.out, strict=True)
+        ]
         found.append(x[(..., *parts)])
     return found
 
 
 @op("MaxPool")
 def max_pool(
-    x: Array, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Any = None,
-    pads: Any = None, storage_order: int = 0, strides: Any = None, outputs: tuple[bool, ...] = (True,), context: Any,
-) -> Any:  # fmt: skip
+    x: Array,
+    *,
+    kernel_shape: Any,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Any = None,
+    pads: Any = None,
+    storage_order: int = 0,
+    strides: Any = None,
+    outputs: tuple[bool, ...] = (True,),
+    context: Any,
+) -> Any:
     win = window(x.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     lowest = -np.inf if is_float(x) else np.iinfo(x.dtype).min
     if len(outputs) == 1 and (set(win.dilation) == {1} or not context.training):  # JAX has no gradient of dilated ones
@@ -142,8 +188,13 @@ def _flat_indices(chosen: Array, win: Window, shape: Sequence[int], column_major
     weight, product = [0] * len(size), 1
     for axis in range(len(size)) if column_major else reversed(range(len(size))):
         weight[axis], product = product, product * size[axis]
-    offset = np.array([sum(t * d * w for t, d, w in zip(tap, win.dilation, weight, strict=True))
-                       for tap in itertools.product(*map(range, win.kernel))], np.int64)  # fmt: skip
+    offset = np.array(
+        [
+            sum(t * d * w for t, d, w in zip(tap, win.dilation, weight, strict=True))
+            for tap in itertools.product(*map(range, win.kernel))
+        ],
+        np.int64,
+    )
     starts = [(np.arange(o) * s - b) * w for o, s, b, w in zip(win.out, win.stride, win.begin, weight, strict=True)]
     planes = np.arange(shape[0] * shape[1]).reshape(shape[0], shape[1], *[1] * len(size)) * product
     return jnp.asarray(offset)[chosen] + (functools.reduce(np.add, np.ix_(*starts)) + planes)
@@ -151,9 +202,16 @@ def _flat_indices(chosen: Array, win: Window, shape: Sequence[int], column_major
 
 @op("AveragePool")
 def average_pool(
-    x: Array, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0,
-    dilations: Any = None, pads: Any = None, strides: Any = None,
-) -> Array:  # fmt: skip
+    x: Array,
+    *,
+    kernel_shape: Any,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Array:
     """Mean of each window; padding counts only under ``count_include_pad``, what ceil_mode adds never does."""
     win = window(x.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     counts = np.ones(())
@@ -166,9 +224,16 @@ def average_pool(
 
 @op("LpPool")
 def lp_pool(
-    x: Array, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Any = None, p: int = 2,
-    pads: Any = None, strides: Any = None,
-) -> Array:  # fmt: skip
+    x: Array,
+    *,
+    kernel_shape: Any,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Any = None,
+    p: int = 2,
+    pads: Any = None,
+    strides: Any = None,
+) -> Array:
     win = window(x.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     return _reduce(jnp.abs(x) ** p, win, 0, lax.add) ** (1 / p)
 
@@ -198,8 +263,10 @@ def max_unpool(
 ) -> Array:
     rank = len(kernel_shape)
     stride, pad = strides or (1,) * rank, pads or (0,) * 2 * rank
-    sizes = [(n - 1) * s + k - pad[i] - pad[i + rank]
-             for i, (n, s, k) in enumerate(zip(x.shape[2:], stride, kernel_shape, strict=True))]  # fmt: skip
+    sizes = [
+        (n - 1) * s + k - pad[i] - pad[i + rank]
+        for i, (n, s, k) in enumerate(zip(x.shape[2:], stride, kernel_shape, strict=True))
+    ]
     wanted = ints(shape) or [*x.shape[:2], *sizes]
     flat = jnp.zeros(math.prod(x.shape[:2]) * math.prod(sizes), x.dtype).at[indices.reshape(-1)].set(x.reshape(-1))
     room = [(0, w - n) for w, n in zip(wanted[2:], sizes, strict=True)]
@@ -216,8 +283,10 @@ def col2im(x: Array, image: Any, block: Any, *, dilations: Any = None, pads: Any
     columns = x.reshape(x.shape[0], channels, math.prod(kernel), *win.out)
     y = jnp.zeros((x.shape[0], channels, *full), x.dtype)
     for number, tap in enumerate(itertools.product(*map(range, kernel))):
-        parts = [slice(t * d, t * d + (o - 1) * s + 1, s)
-                 for t, d, s, o in zip(tap, win.dilation, win.stride, win.out, strict=True)]  # fmt: skip
+        parts = [
+            slice(t * d, t * d + (o - 1) * s + 1, s)
+            for t, d, s, o in zip(tap, win.dilation, win.stride, win.out, strict=True)
+        ]
         y = y.at[(..., *parts)].add(columns[:, :, number])
     return y[(..., *(slice(b, b + n) for b, n in zip(win.begin, sizes, strict=True)))]
 
@@ -227,8 +296,14 @@ def lrn(x: Array, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0,
     """The window begins ``floor((size - 1) / 2)`` channels before."""
     before = (size - 1) // 2
     rest = [(0, 0)] * (x.ndim - 2)
-    total = lax.reduce_window(x * x, np.zeros((), x.dtype), lax.add, (1, size) + (1,) * (x.ndim - 2), (1,) * x.ndim,
-                              [(0, 0), (before, size - 1 - before), *rest])  # fmt: skip
+    total = lax.reduce_window(
+        x * x,
+        np.zeros((), x.dtype),
+        lax.add,
+        (1, size) + (1,) * (x.ndim - 2),
+        (1,) * x.ndim,
+        [(0, 0), (before, size - 1 - before), *rest],
+    )
     return x / (bias + alpha / size * total) ** beta
 
 

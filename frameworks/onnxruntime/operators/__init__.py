@@ -18,6 +18,15 @@ from deep500.frameworks.onnxruntime.operators.table import EXPANSIONS, expansion
 from deep500.frameworks.onnxruntime.operators.widening import widen
 
 __all__ = [
-    "EXPANSIONS", "bits", "convolution", "corrections", "elementwise", "expansion", "is_wrong", "normalization",
-    "pooling", "training", "widen",
-]  # fmt: skip
+    "EXPANSIONS",
+    "bits",
+    "convolution",
+    "corrections",
+    "elementwise",
+    "expansion",
+    "is_wrong",
+    "normalization",
+    "pooling",
+    "training",
+    "widen",
+]

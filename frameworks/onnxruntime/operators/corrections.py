@@ -71,12 +71,14 @@ def _sized_unpool(node: Node, descriptors: Descriptors) -> bool:
     return any(node.inputs[2:])
 
 
+# fmt: off
 CORRECTED: dict[str, Test] = {
     "Attention": _partial_attention, "BatchNormalization": overwrites, "ConvInteger": _zero_point_per_channel,
     "GRU": _recurrent_double, "HardSwish": _rounded_sixth, "LSTM": _recurrent_double,
     "LayerNormalization": _rounded_epsilon, "MaxUnpool": _sized_unpool, "Mod": _floored_mod,
     "PRelu": _slope_per_channel, "ReduceMax": _of_bools, "ReduceMin": _of_bools,
-}  # fmt: skip
+}
+# fmt: on
 """operator -> whether a node must be replaced."""
 
 

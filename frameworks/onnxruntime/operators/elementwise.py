@@ -46,8 +46,13 @@ def one_hot(op: Body) -> dict[str, str] | None:
     indices, depth, values = op.node.inputs
     if op.dtype(2) in ("int64", None) and op.dtype(0) == "int64":
         return None
-    mask = op("OneHot", op("Cast", indices, to=dtype_to_onnx("int64")), op("Cast", depth, to=dtype_to_onnx("int64")),
-              op.ints(0, 1), axis=op.node.attribute("axis"))  # fmt: skip
+    mask = op(
+        "OneHot",
+        op("Cast", indices, to=dtype_to_onnx("int64")),
+        op("Cast", depth, to=dtype_to_onnx("int64")),
+        op.ints(0, 1),
+        axis=op.node.attribute("axis"),
+    )
     off, on = (op("Gather", values, op.constant(np.array(i, np.int64))) for i in (0, 1))
     return {op.node.outputs[0]: op("Where", op("Cast", mask, to=dtype_to_onnx("bool")), on, off)}
 

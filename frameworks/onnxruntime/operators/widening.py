@@ -12,9 +12,15 @@ from deep500.networks.protos import UNKNOWN
 from deep500.tensors import dtype_to_onnx
 
 WIDER = {
-    "float16": "float32", "bfloat16": "float32", "int8": "int32", "int16": "int32", "uint8": "uint32",
-    "uint16": "uint32", "uint32": "uint64", "int32": "int64",
-}  # fmt: skip
+    "float16": "float32",
+    "bfloat16": "float32",
+    "int8": "int32",
+    "int16": "int32",
+    "uint8": "uint32",
+    "uint16": "uint32",
+    "uint32": "uint64",
+    "int32": "int64",
+}
 """The dtype that holds every value of another."""
 
 

@@ -17,7 +17,9 @@ from deep500.frameworks.pytorch.operators import (
 )
 from deep500.frameworks.pytorch.operators.table import OPS, Entry, op
 
+# fmt: off
 __all__ = [
     "OPS", "Entry", "attention", "control", "elementwise", "imaging", "movement", "normalization", "op", "quantization",
     "recurrent", "reductions", "sequences", "signals", "training", "windows",
-]  # fmt: skip
+]
+# fmt: on

@@ -16,12 +16,25 @@ Tensor = torch.Tensor
 
 @op("Attention")
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, past_key: Tensor | None = None,
-    past_value: Tensor | None = None, lengths: Tensor | None = None, *, is_causal: int = 0, kv_num_heads: int = 0,
-    left_window_size: int = -1, q_num_heads: int = 0, qk_matmul_output_mode: int = 0, right_window_size: int = -1,
-    scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    lengths: Tensor | None = None,
+    *,
+    is_causal: int = 0,
+    kv_num_heads: int = 0,
+    left_window_size: int = -1,
+    q_num_heads: int = 0,
+    qk_matmul_output_mode: int = 0,
+    right_window_size: int = -1,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    softmax_precision: int | None = None,
     outputs: tuple[bool, ...] = (True,),
-) -> Any:  # fmt: skip
+) -> Any:
     """Scaled dot-product attention on ``[N, heads, length, size]``, or ``[N, length, heads * size]`` with head counts.
 
     A query that may look at nothing yields 0.

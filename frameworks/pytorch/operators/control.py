@@ -40,9 +40,14 @@ def loop(count: Any, condition: Tensor | None, *initial: Any, body: Any) -> Any:
 
 @op("Scan", many=True)
 def scan(
-    *args: Tensor, body: Any, num_scan_inputs: int, scan_input_axes: Any = None, scan_input_directions: Any = None,
-    scan_output_axes: Any = None, scan_output_directions: Any = None,
-) -> Any:  # fmt: skip
+    *args: Tensor,
+    body: Any,
+    num_scan_inputs: int,
+    scan_input_axes: Any = None,
+    scan_input_directions: Any = None,
+    scan_output_axes: Any = None,
+    scan_output_directions: Any = None,
+) -> Any:
     split = len(args) - num_scan_inputs
     states, scanned = args[:split], args[split:]
     axes, backward = scan_input_axes or (0,) * num_scan_inputs, scan_input_directions or (0,) * num_scan_inputs

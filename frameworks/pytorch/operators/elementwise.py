@@ -13,6 +13,7 @@ from deep500.frameworks.pytorch.operators.table import enter_all, op, scalar
 
 Tensor = torch.Tensor
 
+# fmt: off
 enter_all({
     "Add": torch.add, "Sub": torch.sub, "Mul": torch.mul, "Neg": torch.neg, "Abs": torch.abs, "Sqrt": torch.sqrt,
     "Exp": torch.exp, "Log": torch.log, "Reciprocal": torch.reciprocal, "Sign": torch.sign, "Erf": torch.erf,
@@ -25,7 +26,8 @@ enter_all({
     "And": torch.logical_and, "Or": torch.logical_or, "Xor": torch.logical_xor, "Not": torch.logical_not,
     "BitwiseAnd": torch.bitwise_and, "BitwiseOr": torch.bitwise_or, "BitwiseXor": torch.bitwise_xor,
     "BitwiseNot": torch.bitwise_not, "IsNaN": torch.isnan, "Where": torch.where,
-})  # fmt: skip
+})
+# fmt: on
 
 
 @op("Div")

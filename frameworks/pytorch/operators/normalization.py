@@ -30,9 +30,15 @@ def running_again() -> Iterator[None]:
 
 
 def batch_norm(
-    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, training: bool, momentum: float,
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    training: bool,
+    momentum: float,
     epsilon: float,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """BatchNormalization that follows the executor's mode: while training it normalises with the batch's statistics and
     updates the running ones in place, the variance unbiased. ``momentum`` is the weight of the new, as in torch."""
     if training and getattr(_again, "on", False):
@@ -42,9 +48,17 @@ def batch_norm(
 
 @op("BatchNormalization")
 def batch_norm_onnx(
-    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *, epsilon: float = 1e-5,
-    momentum: float = 0.9, training_mode: int = 0, outputs: tuple[bool, ...] = (True,),
-) -> Any:  # fmt: skip
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    outputs: tuple[bool, ...] = (True,),
+) -> Any:
     """As ONNX defines it: ``training_mode=1`` returns new running statistics, of the biased variance."""
     if not training_mode:
         mixed = {scale.dtype, bias.dtype, mean.dtype, variance.dtype} != {x.dtype}
@@ -78,9 +92,15 @@ def group_norm(
 
 @op("LayerNormalization")
 def layer_norm(
-    x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1,
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
     outputs: tuple[bool, ...] = (True,),
-) -> Any:  # fmt: skip
+) -> Any:
     axis = positive(axis, x.ndim)
     shape = x.shape[axis:]
     if scale.shape == shape and (bias is None or bias.shape == shape):
@@ -110,9 +130,14 @@ def lp_norm(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
 
 @op("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy(
-    scores: Tensor, labels: Tensor, weights: Tensor | None = None, *, ignore_index: int | None = None,
-    reduction: str = "mean", outputs: tuple[bool, ...] = (True,),
-) -> Any:  # fmt: skip
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+    outputs: tuple[bool, ...] = (True,),
+) -> Any:
     ignored = -100 if ignore_index is None else ignore_index
     labels = labels.long()
     if len(outputs) == 1:

@@ -35,9 +35,15 @@ def _quantize(x: Tensor, zero: Any, dtype: torch.dtype) -> Tensor:
 
 @op("QuantizeLinear")
 def quantize_linear(
-    x: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0,
+    x: Tensor,
+    scale: Tensor,
+    zero: Tensor | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
     saturate: int = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     dtype = zero.dtype if zero is not None else onnx_dtype(output_dtype) if output_dtype else torch.uint8
     y = x.float() / _along(scale, x, axis, block_size).float()
     shift = 0 if zero is None else _along(zero, x, axis, block_size).float()
@@ -85,9 +91,18 @@ def qlinear_matmul(
 
 @op("ConvInteger")
 def conv_integer(
-    x: Tensor, w: Tensor, x_zero: Tensor | None = None, w_zero: Tensor | None = None, *, auto_pad: str = "NOTSET",
-    dilations: Any = None, group: int = 1, kernel_shape: Any = None, pads: Any = None, strides: Any = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    w: Tensor,
+    x_zero: Tensor | None = None,
+    w_zero: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Tensor:
     weights = w.double() - _zero(w_zero).reshape(-1, *[1] * (w.ndim - 1)) if w_zero is not None else w.double()
     y = conv(
         x.double() - _zero(x_zero),
@@ -103,10 +118,23 @@ def conv_integer(
 
 @op("QLinearConv")
 def qlinear_conv(
-    x: Tensor, x_scale: Tensor, x_zero: Tensor, w: Tensor, w_scale: Tensor, w_zero: Tensor, y_scale: Tensor,
-    y_zero: Tensor, b: Tensor | None = None, *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1,
-    kernel_shape: Any = None, pads: Any = None, strides: Any = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor,
+    w: Tensor,
+    w_scale: Tensor,
+    w_zero: Tensor,
+    y_scale: Tensor,
+    y_zero: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Tensor:
     shape = (-1, *[1] * (w.ndim - 1))
     weights = w.double() - w_zero.double().reshape(shape)
     bias = None if b is None else b.double()

@@ -78,9 +78,12 @@ def _split(y: Tensor, dirs: int) -> Tensor:
 
 
 def _loop(
-    step: Callable[[int, Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]], x: Tensor, states: tuple[Tensor, ...],
-    lengths: Tensor | None, direction: str,
-) -> tuple[Tensor, tuple[Tensor, ...]]:  # fmt: skip
+    step: Callable[[int, Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]],
+    x: Tensor,
+    states: tuple[Tensor, ...],
+    lengths: Tensor | None,
+    direction: str,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Run ``step(direction, x_t, states)`` over time; past a sample's length its output is 0 and its state stays."""
     ys, ends = [], []
     steps = torch.arange(x.shape[0], device=x.device)
@@ -108,11 +111,25 @@ def _bound(clip: float | None) -> Callable[[Tensor], Tensor]:
 
 @op("LSTM")
 def lstm(
-    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None, h: Tensor | None = None,
-    c: Tensor | None = None, p: Tensor | None = None, *, activation_alpha: Any = None, activation_beta: Any = None,
-    activations: Any = None, clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
-    input_forget: int = 0, layout: int = 0, outputs: tuple[bool, ...] = (True, False, False),
-) -> Any:  # fmt: skip
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+    c: Tensor | None = None,
+    p: Tensor | None = None,
+    *,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    activations: Any = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+    layout: int = 0,
+    outputs: tuple[bool, ...] = (True, False, False),
+) -> Any:
     x = x.transpose(0, 1) if layout else x
     dirs, hidden = w.shape[0], r.shape[2]
     states = (_state(h, x, dirs, hidden, layout), _state(c, x, dirs, hidden, layout))
@@ -121,9 +138,16 @@ def lstm(
         flip = direction == "reverse"
         flat = _flat_weights(w, r, b, _IOFC_TO_IFCO)
         y, hn, cn = torch._VF.lstm(
-            x.flip(0) if flip else x, [s.contiguous() for s in states], flat, b is not None, 1, 0.0, False, dirs == 2,
+            x.flip(0) if flip else x,
+            [s.contiguous() for s in states],
+            flat,
+            b is not None,
+            1,
+            0.0,
             False,
-        )  # fmt: skip
+            dirs == 2,
+            False,
+        )
         return _results(_split(y.flip(0) if flip else y, dirs), (hn, cn), layout, outputs)
     functions = _activations(activations, ("Sigmoid", "Tanh", "Tanh"), dirs, activation_alpha, activation_beta)
     bound = _bound(clip)
@@ -145,11 +169,23 @@ def lstm(
 
 @op("GRU")
 def gru(
-    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None, h: Tensor | None = None,
-    *, activation_alpha: Any = None, activation_beta: Any = None, activations: Any = None, clip: float | None = None,
-    direction: str = "forward", hidden_size: int | None = None, layout: int = 0, linear_before_reset: int = 0,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+    *,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    activations: Any = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    linear_before_reset: int = 0,
     outputs: tuple[bool, ...] = (True, False),
-) -> Any:  # fmt: skip
+) -> Any:
     x = x.transpose(0, 1) if layout else x
     dirs, hidden = w.shape[0], r.shape[2]
     state = _state(h, x, dirs, hidden, layout)
@@ -181,11 +217,22 @@ def gru(
 
 @op("RNN")
 def rnn(
-    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None, h: Tensor | None = None,
-    *, activation_alpha: Any = None, activation_beta: Any = None, activations: Any = None, clip: float | None = None,
-    direction: str = "forward", hidden_size: int | None = None, layout: int = 0,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+    *,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    activations: Any = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
     outputs: tuple[bool, ...] = (True, False),
-) -> Any:  # fmt: skip
+) -> Any:
     x = x.transpose(0, 1) if layout else x
     dirs, hidden = w.shape[0], r.shape[2]
     names = tuple(activations or ("Tanh",))[:dirs]

@@ -25,9 +25,13 @@ def _each(tensors: tuple[Tensor, ...], kinds: int, rule: Callable[..., tuple[Ten
 
 @op("Adagrad", domain=_DOMAIN, many=True)
 def adagrad(
-    r: Tensor, t: Tensor, *tensors: Tensor,
-    decay_factor: float = 0.0, epsilon: float = 1e-6, norm_coefficient: float = 0.0,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    r: Tensor,
+    t: Tensor,
+    *tensors: Tensor,
+    decay_factor: float = 0.0,
+    epsilon: float = 1e-6,
+    norm_coefficient: float = 0.0,
+) -> tuple[Tensor, ...]:
     """H <- H + G^2; X <- X - r G / (sqrt(H) + epsilon), r = R / (1 + T decay)."""
     rate = r / (1 + t * decay_factor)
 
@@ -41,9 +45,14 @@ def adagrad(
 
 @op("Momentum", domain=_DOMAIN, many=True)
 def momentum(
-    r: Tensor, t: Tensor, *tensors: Tensor,
-    alpha: float = 0.0, beta: float = 0.0, mode: str = "standard", norm_coefficient: float = 0.0,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    r: Tensor,
+    t: Tensor,
+    *tensors: Tensor,
+    alpha: float = 0.0,
+    beta: float = 0.0,
+    mode: str = "standard",
+    norm_coefficient: float = 0.0,
+) -> tuple[Tensor, ...]:
     """V <- alpha V + b G; X <- X - R V, or R (G + alpha V) in Nesterov's mode; b is 1 at T = 0, else beta."""
     factor = torch.where(t == 0, 1.0, beta)
 
@@ -57,9 +66,15 @@ def momentum(
 
 @op("Adam", domain=_DOMAIN, many=True)
 def adam(
-    r: Tensor, t: Tensor, *tensors: Tensor, alpha: float = 0.9, beta: float = 0.999, epsilon: float = 1e-6,
-    norm_coefficient: float = 0.0, norm_coefficient_post: float = 0.0,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    r: Tensor,
+    t: Tensor,
+    *tensors: Tensor,
+    alpha: float = 0.9,
+    beta: float = 0.999,
+    epsilon: float = 1e-6,
+    norm_coefficient: float = 0.0,
+    norm_coefficient_post: float = 0.0,
+) -> tuple[Tensor, ...]:
     """First and second moments; at T > 0 the rate is corrected by sqrt(1 - beta^T) / (1 - alpha^T)."""
     later = torch.clamp(t, min=1)
     rate = r * torch.where(t > 0, (1 - beta**later).sqrt() / (1 - alpha**later), 1.0).to(r.dtype)

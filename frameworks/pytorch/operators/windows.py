@@ -49,9 +49,17 @@ def window(
 
 @op("Conv")
 def conv(
-    x: Tensor, w: Tensor, b: Tensor | None = None, *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1,
-    kernel_shape: Any = None, pads: Any = None, strides: Any = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Tensor:
     stride, begin, end, dilation, _ = window(x, w.shape[2:], strides, pads, dilations, auto_pad)
     if begin != end:
         x, begin = F.pad(x, flat_pads(begin, end)), [0] * len(begin)
@@ -60,18 +68,29 @@ def conv(
 
 @op("ConvTranspose")
 def conv_transpose(
-    x: Tensor, w: Tensor, b: Tensor | None = None, *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1,
-    kernel_shape: Any = None, output_padding: Any = None, output_shape: Any = None, pads: Any = None,
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    output_padding: Any = None,
+    output_shape: Any = None,
+    pads: Any = None,
     strides: Any = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     rank = w.ndim - 2
     stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
     extra = list(output_padding or (0,) * rank)
     begin, end = list((pads or (0,) * 2 * rank)[:rank]), list((pads or (0,) * 2 * rank)[rank:])
     shape = ints(output_shape)
     if shape or auto_pad.startswith("SAME"):
-        full = [s * (n - 1) + e + d * (k - 1) + 1
-                for s, n, e, d, k in zip(stride, x.shape[2:], extra, dilation, w.shape[2:], strict=True)]  # fmt: skip
+        full = [
+            s * (n - 1) + e + d * (k - 1) + 1
+            for s, n, e, d, k in zip(stride, x.shape[2:], extra, dilation, w.shape[2:], strict=True)
+        ]
         wanted = shape[-rank:] if shape else [n * s for n, s in zip(x.shape[2:], stride, strict=True)]
         total = [f - o for f, o in zip(full, wanted, strict=True)]
         small, large = [t // 2 for t in total], [t - t // 2 for t in total]
@@ -94,9 +113,17 @@ def windows_of(x: Tensor, kernel: Sequence[int], stride: Sequence[int], dilation
 
 @op("MaxPool")
 def max_pool(
-    x: Tensor, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Any = None,
-    pads: Any = None, storage_order: int = 0, strides: Any = None, outputs: tuple[bool, ...] = (True,),
-) -> Any:  # fmt: skip
+    x: Tensor,
+    *,
+    kernel_shape: Any,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Any = None,
+    pads: Any = None,
+    storage_order: int = 0,
+    strides: Any = None,
+    outputs: tuple[bool, ...] = (True,),
+) -> Any:
     kernel, rank = tuple(kernel_shape), len(kernel_shape)
     stride, begin, end, dilation, extra = window(x, kernel, strides, pads, dilations, auto_pad, ceil_mode)
     end = [e + more for e, more in zip(end, extra, strict=True)]
@@ -132,9 +159,16 @@ def _flat_indices(index: Tensor, padded: Sequence[int], shift: Sequence[int], sh
 
 @op("AveragePool")
 def average_pool(
-    x: Tensor, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0,
-    dilations: Any = None, pads: Any = None, strides: Any = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    *,
+    kernel_shape: Any,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Tensor:
     kernel = tuple(kernel_shape)
     stride, begin, end, dilation, extra = window(x, kernel, strides, pads, dilations, auto_pad, ceil_mode)
     simple = begin == end and set(dilation) == {1} and not any(extra)
@@ -150,9 +184,16 @@ def average_pool(
 
 @op("LpPool")
 def lp_pool(
-    x: Tensor, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Any = None, p: int = 2,
-    pads: Any = None, strides: Any = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    *,
+    kernel_shape: Any,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Any = None,
+    p: int = 2,
+    pads: Any = None,
+    strides: Any = None,
+) -> Tensor:
     kernel = tuple(kernel_shape)
     stride, begin, end, dilation, extra = window(x, kernel, strides, pads, dilations, auto_pad, ceil_mode)
     end = [e + more for e, more in zip(end, extra, strict=True)]
@@ -185,8 +226,10 @@ def max_unpool(
 ) -> Tensor:
     rank = len(kernel_shape)
     stride, pad = strides or (1,) * rank, pads or (0,) * 2 * rank
-    sizes = [(n - 1) * s + k - pad[i] - pad[i + rank]
-             for i, (n, s, k) in enumerate(zip(x.shape[2:], stride, kernel_shape, strict=True))]  # fmt: skip
+    sizes = [
+        (n - 1) * s + k - pad[i] - pad[i + rank]
+        for i, (n, s, k) in enumerate(zip(x.shape[2:], stride, kernel_shape, strict=True))
+    ]
     wanted = ints(shape) or [*x.shape[:2], *sizes]
     plane, planes = math.prod(sizes), x.shape[0] * x.shape[1]
     flat = x.new_zeros(planes * plane).scatter(0, indices.reshape(-1), x.reshape(-1)).reshape(*x.shape[:2], *sizes)

@@ -12,7 +12,9 @@ from deep500.frameworks.reference.operators import (
 )
 from deep500.frameworks.reference.operators.table import OPS, Entry, Random, bind, find, op
 
+# fmt: off
 __all__ = [
     "OPS", "Entry", "Random", "bind", "control", "elementwise", "find", "movement", "normalization", "op", "recurrent",
     "reductions", "sequences", "windows",
-]  # fmt: skip
+]
+# fmt: on

@@ -54,10 +54,16 @@ def _stacks(rows: Sequence[Sequence[Any]], body: Any, skip: int) -> list[Array]:
 
 
 @op("Scan")
-def scan(*values: Any, body: Body, captured: Sequence[str], num_scan_inputs: int,
-         scan_input_axes: Sequence[int] | None = None, scan_input_directions: Sequence[int] | None = None,
-         scan_output_axes: Sequence[int] | None = None,
-         scan_output_directions: Sequence[int] | None = None) -> Any:  # fmt: skip
+def scan(
+    *values: Any,
+    body: Body,
+    captured: Sequence[str],
+    num_scan_inputs: int,
+    scan_input_axes: Sequence[int] | None = None,
+    scan_input_directions: Sequence[int] | None = None,
+    scan_output_axes: Sequence[int] | None = None,
+    scan_output_directions: Sequence[int] | None = None,
+) -> Any:
     """Go along an axis of the scanned inputs at once, carrying a state; backwards where the direction is 1."""
     given = len(values) - len(captured)
     carried = given - num_scan_inputs

@@ -14,6 +14,7 @@ from deep500.tensors import dtype_from_onnx, numpy_dtype
 
 Array = np.ndarray
 
+# fmt: off
 enter_all({
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Neg": np.negative, "Abs": np.abs, "Sqrt": np.sqrt,
     "Exp": np.exp, "Log": np.log, "Sign": np.sign, "Floor": np.floor, "Ceil": np.ceil, "Round": np.rint,
@@ -23,7 +24,8 @@ enter_all({
     "GreaterOrEqual": np.greater_equal, "And": np.logical_and, "Or": np.logical_or, "Xor": np.logical_xor,
     "Not": np.logical_not, "BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor,
     "BitwiseNot": np.bitwise_not, "IsNaN": np.isnan,
-})  # fmt: skip
+})
+# fmt: on
 
 
 # -- arithmetic -------------------------------------------------------------------------------------------------------
@@ -196,8 +198,9 @@ def _generator(random: Random, seed: float | None) -> np.random.Generator:
 
 
 @op("Dropout", when=lambda node: "seed" not in node.attributes)
-def dropout(x: Array, ratio: Array | None = None, training_mode: Array | None = None, *, outputs: int,
-            random: Random) -> Any:  # fmt: skip
+def dropout(
+    x: Array, ratio: Array | None = None, training_mode: Array | None = None, *, outputs: int, random: Random
+) -> Any:
     """Inverted dropout (Srivastava et al. 2014): in training keep with probability 1 - ratio and divide by it."""
     rate = 0.5 if ratio is None else float(ratio)
     if training_mode is None or not training_mode or rate == 0:
@@ -213,15 +216,31 @@ def _drawn(values: Array, dtype: int | None, like: Array | None) -> Array:
 
 
 @op("RandomNormal")
-def random_normal(*, shape: Any, random: Random, dtype: int | None = 1, mean: float = 0.0, scale: float = 1.0,
-                  seed: float | None = None, like: Array | None = None) -> Array:  # fmt: skip
+def random_normal(
+    *,
+    shape: Any,
+    random: Random,
+    dtype: int | None = 1,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    seed: float | None = None,
+    like: Array | None = None,
+) -> Array:
     """N(mean, scale^2)."""
     return _drawn(_generator(random, seed).normal(mean, scale, shape), dtype, like)
 
 
 @op("RandomUniform")
-def random_uniform(*, shape: Any, random: Random, dtype: int | None = 1, low: float = 0.0, high: float = 1.0,
-                   seed: float | None = None, like: Array | None = None) -> Array:  # fmt: skip
+def random_uniform(
+    *,
+    shape: Any,
+    random: Random,
+    dtype: int | None = 1,
+    low: float = 0.0,
+    high: float = 1.0,
+    seed: float | None = None,
+    like: Array | None = None,
+) -> Array:
     """U(low, high)."""
     return _drawn(_generator(random, seed).uniform(low, high, shape), dtype, like)
 

@@ -87,8 +87,7 @@ def concat(*xs: Array, axis: int) -> Array:
 
 
 @op("Split")
-def split(x: Array, sizes: Array | None = None, *, axis: int = 0, num_outputs: int | None = None,
-          outputs: int) -> Any:  # fmt: skip
+def split(x: Array, sizes: Array | None = None, *, axis: int = 0, num_outputs: int | None = None, outputs: int) -> Any:
     """Cut along an axis; equal parts where no sizes are given, and then the last may be smaller."""
     if sizes is None:
         part = -(-x.shape[axis] // (num_outputs or outputs))
@@ -260,9 +259,17 @@ def _plain_nearest(node: Node) -> bool:
 
 
 @op("Resize", when=_plain_nearest)
-def resize_nearest(x: Array, roi: Array | None = None, scales: Array | None = None, sizes: Array | None = None, *,
-                   axes: Sequence[int] | None = None, coordinate_transformation_mode: str = "half_pixel",
-                   nearest_mode: str = "round_prefer_floor", **unused: Any) -> Array:  # fmt: skip
+def resize_nearest(
+    x: Array,
+    roi: Array | None = None,
+    scales: Array | None = None,
+    sizes: Array | None = None,
+    *,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    nearest_mode: str = "round_prefer_floor",
+    **unused: Any,
+) -> Array:
     """The nearest element for each place of the result; other modes are the fallback's."""
     for number, axis in enumerate(range(x.ndim) if axes is None else axes):
         before = x.shape[axis]

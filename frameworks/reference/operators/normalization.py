@@ -19,8 +19,18 @@ def _wide(x: Array) -> Array:
 
 
 @op("BatchNormalization")
-def batch_normalization(x: Array, scale: Array, bias: Array, mean: Array, variance: Array, *, epsilon: float = 1e-5,
-                        momentum: float = 0.9, training_mode: int = 0, outputs: int = 1) -> Any:  # fmt: skip
+def batch_normalization(
+    x: Array,
+    scale: Array,
+    bias: Array,
+    mean: Array,
+    variance: Array,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    outputs: int = 1,
+) -> Any:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias for each channel (Ioffe & Szegedy 2015, arXiv 1502.03167).
 
     With ``training_mode`` mean and (biased) variance are the batch's, and the running ones become
@@ -35,8 +45,10 @@ def batch_normalization(x: Array, scale: Array, bias: Array, mean: Array, varian
         mean = wide.mean(axes)
         centred = wide - mean.reshape(sizes)
         variance = np.square(centred).mean(axes)
-        state = ((old_mean * momentum + mean * (1 - momentum)).astype(old_mean.dtype),
-                 (old_variance * momentum + variance * (1 - momentum)).astype(old_variance.dtype))  # fmt: skip
+        state = (
+            (old_mean * momentum + mean * (1 - momentum)).astype(old_mean.dtype),
+            (old_variance * momentum + variance * (1 - momentum)).astype(old_variance.dtype),
+        )
     else:
         centred = wide - mean.reshape(sizes).astype(wide.dtype, copy=False)
     factor = scale / np.sqrt(variance + wide.dtype.type(epsilon))
@@ -46,8 +58,16 @@ def batch_normalization(x: Array, scale: Array, bias: Array, mean: Array, varian
 
 
 @op("LayerNormalization")
-def layer_normalization(x: Array, scale: Array, bias: Array | None = None, *, axis: int = -1, epsilon: float = 1e-5,
-                        stash_type: int = 1, outputs: int = 1) -> Any:  # fmt: skip
+def layer_normalization(
+    x: Array,
+    scale: Array,
+    bias: Array | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    outputs: int = 1,
+) -> Any:
     """Zero mean and unit variance over the axes from ``axis`` on (Ba et al. 2016, arXiv 1607.06450)."""
     axes = tuple(range(axis % x.ndim, x.ndim))
     wide = _wide(x)
@@ -98,8 +118,9 @@ def _check_labels(labels: Array, classes: int, ignored: Array | bool) -> None:
 
 
 @op("NegativeLogLikelihoodLoss")
-def negative_log_likelihood(x: Array, labels: Array, weight: Array | None = None, *, reduction: str = "mean",
-                            ignore_index: int | None = None) -> Array:  # fmt: skip
+def negative_log_likelihood(
+    x: Array, labels: Array, weight: Array | None = None, *, reduction: str = "mean", ignore_index: int | None = None
+) -> Array:
     """-weight[label] * x[label] over [N, C, ...]; ``"mean"`` divides by the sum of the weights, not by the count."""
     ignored = np.zeros(labels.shape, bool) if ignore_index is None else labels == ignore_index
     _check_labels(labels, x.shape[1], ignored)
@@ -115,8 +136,15 @@ def negative_log_likelihood(x: Array, labels: Array, weight: Array | None = None
 
 
 @op("SoftmaxCrossEntropyLoss")
-def softmax_cross_entropy(x: Array, labels: Array, weight: Array | None = None, *, reduction: str = "mean",
-                          ignore_index: int | None = None, outputs: int = 1) -> Any:  # fmt: skip
+def softmax_cross_entropy(
+    x: Array,
+    labels: Array,
+    weight: Array | None = None,
+    *,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    outputs: int = 1,
+) -> Any:
     """Negative log likelihood of log softmax over axis 1; the second output is that log softmax."""
     log = log_softmax(x, axis=1)
     loss = negative_log_likelihood(log, labels, weight, reduction=reduction, ignore_index=ignore_index)

@@ -19,9 +19,12 @@ def _usual(node: Node) -> bool:
     """Default activations, no clipping, sequences of equal length."""
     activations = tuple(node.attribute("activations") or _USUAL)
     ragged = len(node.inputs) > 4 and bool(node.inputs[4])
-    return activations[:3] == _USUAL and len(set(activations[3:])) <= 2 and not ragged and not any(
-        node.attribute(name) for name in ("clip", "input_forget", "activation_alpha", "activation_beta")
-    )  # fmt: skip
+    return (
+        activations[:3] == _USUAL
+        and len(set(activations[3:])) <= 2
+        and not ragged
+        and not any(node.attribute(name) for name in ("clip", "input_forget", "activation_alpha", "activation_beta"))
+    )
 
 
 def _one_direction(x: Array, w: Array, r: Array, b: Array, h: Array, c: Array, peep: Sequence[Array]) -> Any:
@@ -38,9 +41,22 @@ def _one_direction(x: Array, w: Array, r: Array, b: Array, h: Array, c: Array, p
 
 
 @op("LSTM", when=_usual)
-def lstm(x: Array, w: Array, r: Array, b: Array | None = None, lengths: None = None, h0: Array | None = None,
-         c0: Array | None = None, peepholes: Array | None = None, *, hidden_size: int | None = None,
-         direction: str = "forward", layout: int = 0, outputs: int = 3, **usual: Any) -> Any:  # fmt: skip
+def lstm(
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    lengths: None = None,
+    h0: Array | None = None,
+    c0: Array | None = None,
+    peepholes: Array | None = None,
+    *,
+    hidden_size: int | None = None,
+    direction: str = "forward",
+    layout: int = 0,
+    outputs: int = 3,
+    **usual: Any,
+) -> Any:
     """Long short-term memory (Hochreiter & Schmidhuber 1997; peepholes: Gers & Schmidhuber 2000)."""
     x = x.swapaxes(0, 1) if layout else x
     directions, hidden = r.shape[0], r.shape[2]
@@ -52,9 +68,14 @@ def lstm(x: Array, w: Array, r: Array, b: Array | None = None, lengths: None = N
     for d in range(directions):
         backwards = direction == "reverse" or d == 1
         states, h, c = _one_direction(
-            x[::-1] if backwards else x, w[d], r[d], bias[d, : 4 * hidden] + bias[d, 4 * hidden :], h0[d], c0[d],
+            x[::-1] if backwards else x,
+            w[d],
+            r[d],
+            bias[d, : 4 * hidden] + bias[d, 4 * hidden :],
+            h0[d],
+            c0[d],
             np.split(peep[d], 3),
-        )  # fmt: skip
+        )
         every.append(states[::-1] if backwards else states)
         last_h.append(h)
         last_c.append(c)

@@ -100,8 +100,16 @@ def matmul(a: Array, b: Array) -> Array:
 
 
 @op("Gemm")
-def gemm(a: Array, b: Array, c: Array | None = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0,
-         transB: int = 0) -> Array:  # fmt: skip
+def gemm(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Array:
     """alpha A B + beta C, A and B transposed if asked."""
     y = (a.T if transA else a) @ (b.T if transB else b)
     if alpha != 1:

@@ -47,8 +47,15 @@ def spatial(slices: Iterable[slice]) -> tuple[Any, ...]:
     return (..., *slices)
 
 
-def make_window(size: Sequence[int], kernel: Sequence[int], strides: Ints, dilations: Ints, pads: Ints,
-                auto_pad: str = "NOTSET", ceil_mode: int = 0) -> Window:  # fmt: skip
+def make_window(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    strides: Ints,
+    dilations: Ints,
+    pads: Ints,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+) -> Window:
     """Resolve ONNX's attributes for an input of this spatial size."""
     rank = len(kernel)
     strides, dilations = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
@@ -93,8 +100,18 @@ def window_view(x: Array, window: Window) -> Array:
 
 # -- convolution ------------------------------------------------------------------------------------------------------
 @op("Conv")
-def conv(x: Array, w: Array, b: Array | None = None, *, auto_pad: str = "NOTSET", dilations: Ints = None,
-         group: int = 1, kernel_shape: Ints = None, pads: Ints = None, strides: Ints = None) -> Array:  # fmt: skip
+def conv(
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints = None,
+    group: int = 1,
+    kernel_shape: Ints = None,
+    pads: Ints = None,
+    strides: Ints = None,
+) -> Array:
     """Cross-correlation: y[n, m, o] = sum over c, k of w[m, c, k] x[n, c, stride o + dilation k - pad], plus b[m].
 
     The windows become a matrix, with the longer of output and kernel in its rows: the weight gradient is a convolution
@@ -119,9 +136,20 @@ def conv(x: Array, w: Array, b: Array | None = None, *, auto_pad: str = "NOTSET"
 
 
 @op("ConvTranspose")
-def conv_transpose(x: Array, w: Array, b: Array | None = None, *, auto_pad: str = "NOTSET", dilations: Ints = None,
-                   group: int = 1, kernel_shape: Ints = None, output_padding: Ints = None, output_shape: Ints = None,
-                   pads: Ints = None, strides: Ints = None) -> Array:  # fmt: skip
+def conv_transpose(
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints = None,
+    group: int = 1,
+    kernel_shape: Ints = None,
+    output_padding: Ints = None,
+    output_shape: Ints = None,
+    pads: Ints = None,
+    strides: Ints = None,
+) -> Array:
     """The gradient of a convolution: every input element adds its multiple of the kernel to the output."""
     samples, rank, inside = x.shape[0], x.ndim - 2, x.shape[2:]
     window = _transposed(inside, w.shape[2:], strides, dilations, pads, output_padding, output_shape, auto_pad)
@@ -137,8 +165,16 @@ def conv_transpose(x: Array, w: Array, b: Array | None = None, *, auto_pad: str 
     return y if b is None else y + b.reshape(-1, *(1,) * rank)
 
 
-def _transposed(inside: Sequence[int], kernel: Sequence[int], strides: Ints, dilations: Ints, pads: Ints,
-                extra: Ints, shape: Ints, auto_pad: str) -> Window:  # fmt: skip
+def _transposed(
+    inside: Sequence[int],
+    kernel: Sequence[int],
+    strides: Ints,
+    dilations: Ints,
+    pads: Ints,
+    extra: Ints,
+    shape: Ints,
+    auto_pad: str,
+) -> Window:
     """Window of a transposed convolution; ``out`` is its output's size, ``begin`` and ``end`` are what is cut away."""
     rank = len(kernel)
     strides, dilations = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
@@ -165,9 +201,18 @@ def _transposed(inside: Sequence[int], kernel: Sequence[int], strides: Ints, dil
 
 # -- pooling ----------------------------------------------------------------------------------------------------------
 @op("MaxPool")
-def max_pool(x: Array, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-             dilations: Ints = None, pads: Ints = None, storage_order: int = 0, strides: Ints = None,
-             outputs: int = 1) -> Any:  # fmt: skip
+def max_pool(
+    x: Array,
+    *,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Ints = None,
+    pads: Ints = None,
+    storage_order: int = 0,
+    strides: Ints = None,
+    outputs: int = 1,
+) -> Any:
     """Largest element of each window and, as second output, its index in the flattened input."""
     window = make_window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     lowest = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
@@ -193,10 +238,13 @@ def _flat_indices(chosen: Array, window: Window, shape: tuple[int, ...], column_
     weight, product = [0] * len(size), 1
     for axis in order:
         weight[axis], product = product, product * size[axis]
-    tap_offset = np.array([sum(t * d * w for t, d, w in zip(tap, window.dilations, weight, strict=True))
-                           for tap in window.taps()], np.int64)  # fmt: skip
-    starts = [(np.arange(o) * s - p) * w for o, s, p, w in
-              zip(window.out, window.strides, window.begin, weight, strict=True)]  # fmt: skip
+    tap_offset = np.array(
+        [sum(t * d * w for t, d, w in zip(tap, window.dilations, weight, strict=True)) for tap in window.taps()],
+        np.int64,
+    )
+    starts = [
+        (np.arange(o) * s - p) * w for o, s, p, w in zip(window.out, window.strides, window.begin, weight, strict=True)
+    ]
     start = sum(np.ix_(*starts))
     plane = np.arange(shape[0] * shape[1], dtype=np.int64).reshape(*shape[:2], *(1,) * len(size)) * product
     return tap_offset[chosen] + start + plane
@@ -211,9 +259,17 @@ def _tap_sum(x: Array, window: Window) -> Array:
 
 
 @op("AveragePool")
-def average_pool(x: Array, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-                 count_include_pad: int = 0, dilations: Ints = None, pads: Ints = None,
-                 strides: Ints = None) -> Array:  # fmt: skip
+def average_pool(
+    x: Array,
+    *,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Ints = None,
+    pads: Ints = None,
+    strides: Ints = None,
+) -> Array:
     """Mean of each window; padding counts only under ``count_include_pad``, what ceil_mode adds never does."""
     window = make_window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     end = [e + more for e, more in zip(window.end, window.excess, strict=True)]
@@ -224,8 +280,17 @@ def average_pool(x: Array, *, kernel_shape: Sequence[int], auto_pad: str = "NOTS
 
 
 @op("LpPool")
-def lp_pool(x: Array, *, kernel_shape: Sequence[int], p: int = 2, auto_pad: str = "NOTSET", ceil_mode: int = 0,
-            dilations: Ints = None, pads: Ints = None, strides: Ints = None) -> Array:  # fmt: skip
+def lp_pool(
+    x: Array,
+    *,
+    kernel_shape: Sequence[int],
+    p: int = 2,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Ints = None,
+    pads: Ints = None,
+    strides: Ints = None,
+) -> Array:
     """(sum of |x|^p)^(1/p) of each window."""
     window = make_window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     end = [e + more for e, more in zip(window.end, window.excess, strict=True)]

@@ -46,11 +46,19 @@ def resize(
         if not ratios or ratios[k] != 1 or crop:
             static_sizes(x, axis)  # must be known where it does not stay as it is
     steps = resize_steps(
-        x.shape.as_list(), ints(roi) or [], ratios, ints(sizes), antialias=antialias, axes=chosen,
-        coordinate_transformation_mode=coordinate_transformation_mode, cubic_coeff_a=cubic_coeff_a,
-        exclude_outside=exclude_outside, keep_aspect_ratio_policy=keep_aspect_ratio_policy, mode=mode,
+        x.shape.as_list(),
+        ints(roi) or [],
+        ratios,
+        ints(sizes),
+        antialias=antialias,
+        axes=chosen,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        cubic_coeff_a=cubic_coeff_a,
+        exclude_outside=exclude_outside,
+        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
+        mode=mode,
         nearest_mode=nearest_mode,
-    )  # fmt: skip
+    )
     dtype, y = x.dtype, x
     for axis, index, matrix, outside in steps:
         if index is not None:

@@ -44,9 +44,13 @@ def string_split(x: Tensor, *, delimiter: str | None = None, maxsplit: int | Non
 
 @op("StringNormalizer")
 def string_normalizer(
-    x: Tensor, *, case_change_action: str = "NONE", is_case_sensitive: int = 0, locale: str | None = None,
+    x: Tensor,
+    *,
+    case_change_action: str = "NONE",
+    is_case_sensitive: int = 0,
+    locale: str | None = None,
     stopwords: Any = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Without the stop words, in upper or lower case; [C] or [1, C]. Where nothing is left, one empty string is."""
     texts = _texts(x)
     change: Any = {"NONE": str, "UPPER": str.upper, "LOWER": str.lower}[case_change_action]
@@ -58,18 +62,31 @@ def string_normalizer(
 
 @op("LabelEncoder", domain="ai.onnx.ml")
 def label_encoder(
-    x: Tensor, *, keys_strings: Any = None, keys_int64s: Any = None, keys_floats: Any = None, keys_tensor: Any = None,
-    values_strings: Any = None, values_int64s: Any = None, values_floats: Any = None, values_tensor: Any = None,
-    default_string: str = "_Unused", default_int64: int = -1, default_float: float = -0.0, default_tensor: Any = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    *,
+    keys_strings: Any = None,
+    keys_int64s: Any = None,
+    keys_floats: Any = None,
+    keys_tensor: Any = None,
+    values_strings: Any = None,
+    values_int64s: Any = None,
+    values_floats: Any = None,
+    values_tensor: Any = None,
+    default_string: str = "_Unused",
+    default_int64: int = -1,
+    default_float: float = -0.0,
+    default_tensor: Any = None,
+) -> Tensor:
     """A look-up table."""
     found = _texts(x) if x.dtype == tf.string else value_of(x)
     keys: Any = next(k for k in (keys_tensor, keys_strings, keys_int64s, keys_floats) if k is not None)
+    # fmt: off
     choices: list[tuple[Any, Any, Any]] = [
         (values_tensor, None if default_tensor is None else np.ravel(default_tensor)[0], None),
         (values_strings, default_string, object), (values_int64s, default_int64, np.int64),
         (values_floats, default_float, np.float32),
-    ]  # fmt: skip
+    ]
+    # fmt: on
     values, default, dtype = next(choice for choice in choices if choice[0] is not None)
     dtype = np.asarray(values).dtype if dtype is None else dtype
     table = dict(zip(np.ravel(keys).tolist(), np.ravel(np.asarray(values, dtype)).tolist(), strict=True))

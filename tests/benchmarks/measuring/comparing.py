@@ -48,8 +48,13 @@ class DriftingMachine:
 def compared(rng: np.random.Generator, factor: float) -> PairedComparison:
     """`compare_functions` itself on such a machine: "a" against "b", which takes ``factor`` times as long."""
     machine = DriftingMachine(rng, 3 * (ROUNDS + WARM_UP))
-    return compare_functions({"a": machine.work(1.0), "b": machine.work(factor)}, ROUNDS, seed=int(rng.integers(2**31)),
-                             warm_up=WARM_UP, clock=machine.clock)  # fmt: skip
+    return compare_functions(
+        {"a": machine.work(1.0), "b": machine.work(factor)},
+        ROUNDS,
+        seed=int(rng.integers(2**31)),
+        warm_up=WARM_UP,
+        clock=machine.clock,
+    )
 
 
 def _words(options: Options, factor: float, salt: int) -> list[str]:
@@ -58,8 +63,11 @@ def _words(options: Options, factor: float, salt: int) -> list[str]:
     return [compared(rng, factor).comparisons[0].verdict for _ in trials]
 
 
-@figure(4, "A/B under drift within and between rounds, 40 pairs", "no effect: false verdicts <= 6 %; +2 %: found >= 85 "
-        "%; suite of 50: family-wise <= 6 %")  # fmt: skip
+@figure(
+    4,
+    "A/B under drift within and between rounds, 40 pairs",
+    "no effect: false verdicts <= 6 %; +2 %: found >= 85 %; suite of 50: family-wise <= 6 %",
+)
 def drift(options: Options) -> Outcome:
     """2000 comparisons without an effect, as many with one, and a fourth of that many suites of fifty."""
     alarms = sum(word in (FASTER, SLOWER) for word in _words(options, 1.0, 4))
@@ -68,11 +76,15 @@ def drift(options: Options) -> Outcome:
     for _ in options.each(range(families), "suites of 50"):
         suite = [compared(rng, 1.0) for _ in range(SUITE)]
         p_values = holm([one.comparisons[0].p for one in suite])
-        wrong += any(verdict(one.comparisons[0].ratio, p, control_bias(one.control)) in (FASTER, SLOWER)
-                     for one, p in zip(suite, p_values, strict=True))  # fmt: skip
+        wrong += any(
+            verdict(one.comparisons[0].ratio, p, control_bias(one.control)) in (FASTER, SLOWER)
+            for one, p in zip(suite, p_values, strict=True)
+        )
     found, n = words.count(FASTER), options.trials
-    text = (f"false {ratio(alarms, n)}; +2 % found {ratio(found, n)}, the wrong way {words.count(SLOWER)}; family-wise "
-            f"{ratio(wrong, families)}")  # fmt: skip
+    text = (
+        f"false {ratio(alarms, n)}; +2 % found {ratio(found, n)}, the wrong way {words.count(SLOWER)}; family-wise "
+        f"{ratio(wrong, families)}"
+    )
     return Outcome(text, alarms <= 0.06 * n and found >= 0.85 * n and wrong <= 0.06 * families)
 
 
@@ -85,8 +97,12 @@ def same(options: Options) -> Outcome:
     return Outcome(text, equal >= 0.9 * len(words) and alarms <= 0.05 * len(words))
 
 
-@figure(8, "agreement with SciPy, statsmodels and R", "1e-12 (Wilcoxon, Kruskal-Wallis, Mann-Whitney, Holm); QuantReg "
-        "1e-6 on 5 fixtures; liblsb's data give the corrected interval")  # fmt: skip
+@figure(
+    8,
+    "agreement with SciPy, statsmodels and R",
+    "1e-12 (Wilcoxon, Kruskal-Wallis, Mann-Whitney, Holm); QuantReg "
+    "1e-6 on 5 fixtures; liblsb's data give the corrected interval",
+)
 def agreement(options: Options) -> Outcome:
     """The tests that hold the tolerances."""
     tests = run_tests("tests/measure/test_agreement.py", "tests/measure/test_regression.py")

@@ -47,8 +47,11 @@ def _caught() -> tuple[int, int, list[str]]:
     return len(MUTANTS) - len(missed), len(MUTANTS), missed
 
 
-@figure(13, "the same in several frameworks, in float32", ">= 3 frameworks: forward <= 1e-5, gradients <= 1e-4, "
-        "20-step losses within 1e-3; >= 12 planted faults, all caught")  # fmt: skip
+@figure(
+    13,
+    "the same in several frameworks, in float32",
+    ">= 3 frameworks: forward <= 1e-5, gradients <= 1e-4, 20-step losses within 1e-3; >= 12 planted faults, all caught",
+)
 def frameworks(options: Options) -> Outcome:
     """Differences from the NumPy reference, relative to its largest value; faults are planted in PyTorch."""
     network, data, worst, names = probe(), batches(CURVE), np.zeros(3), []
@@ -72,15 +75,19 @@ def frameworks(options: Options) -> Outcome:
     if "pytorch" not in names:
         return Outcome(text, None, "the faults are planted in PyTorch, which is not installed")
     caught, total, missed = _caught()
-    return Outcome(f"{text}; {caught} of {total} faults caught and named", good and caught == total >= 12,
-                   ", ".join(missed))  # fmt: skip
+    return Outcome(
+        f"{text}; {caught} of {total} faults caught and named", good and caught == total >= 12, ", ".join(missed)
+    )
 
 
 SKEWED_BY, WITHIN_OFFSET, WITHIN_IMBALANCE = 200_000, 20_000, 0.05
 
 
-@figure(14, "4 MPI processes, one skewed by 200 us", "offset within 20 us, imbalance within 5 %, Kruskal-Wallis flags "
-        "it, pooled summary refused")  # fmt: skip
+@figure(
+    14,
+    "4 MPI processes, one skewed by 200 us",
+    "offset within 20 us, imbalance within 5 %, Kruskal-Wallis flags it, pooled summary refused",
+)
 def ranks(options: Options) -> Outcome:
     """The last process's clock is ahead, and says that its steps of .8 ms took .2 ms longer."""
     if importlib.util.find_spec("tests.distributed.timing_cases") is None:
@@ -102,8 +109,10 @@ def ranks(options: Options) -> Outcome:
     truths = [0, 0, 0, SKEWED_BY]
     off = max(abs(offset - truth) for offset, truth in zip(timed["offsets"], truths, strict=True))
     apart, refused = abs(timed["imbalance"] - true_imbalance), "refused" in pooled
-    text = (f"offset off by {off / 1e3:.1f} us (bound stated: {max(timed['errors']) / 1e3:.1f}), imbalance "
-            f"{timed['imbalance']:.3f} of a true {true_imbalance:.3f}, p {timed['rank_p']:.1e}, pooled "
-            f"{'refused' if refused else 'NOT refused'}")  # fmt: skip
+    text = (
+        f"offset off by {off / 1e3:.1f} us (bound stated: {max(timed['errors']) / 1e3:.1f}), imbalance "
+        f"{timed['imbalance']:.3f} of a true {true_imbalance:.3f}, p {timed['rank_p']:.1e}, pooled "
+        f"{'refused' if refused else 'NOT refused'}"
+    )
     good = off <= WITHIN_OFFSET and apart <= WITHIN_IMBALANCE and timed["rank_p"] < 0.01 and refused
     return Outcome(text, good)

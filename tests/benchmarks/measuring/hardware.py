@@ -53,13 +53,18 @@ def _integrated(source: NvmlSource) -> tuple[float, float]:
     return float(meter.energy.joules or 0), float(np.trapezoid(power, times)) * meter.energy.seconds / np.ptp(times)
 
 
-@figure(16, "energy", 'no counter: "not measured" in 100 %; window shorter than the counter\'s period refused; counter '
-        "within 10 % of integrated power over 30 s")  # fmt: skip
+@figure(
+    16,
+    "energy",
+    'no counter: "not measured" in 100 %; window shorter than the counter\'s period refused; counter '
+    "within 10 % of integrated power over 30 s",
+)
 def energy(options: Options) -> Outcome:
     """The rules on made-up counters; the last part needs a real one that also tells its power."""
     missing, short, right = _rules(np.random.default_rng(options.seed))
-    text = (f"not measured {ratio(missing, 100)}, refused {ratio(short, 100)}, made-up counters right "
-            f"{ratio(right, 100)}")  # fmt: skip
+    text = (
+        f"not measured {ratio(missing, 100)}, refused {ratio(short, 100)}, made-up counters right {ratio(right, 100)}"
+    )
     good = missing == short == right == 100
     sources: list[EnergySource]
     sources, reason = find_sources()

@@ -61,8 +61,12 @@ def _allocated(work: Callable[[], object]) -> tuple[int, int]:
     return sum(one.size_diff for one in recorder), sum(one.count_diff for one in recorder)
 
 
-@figure(7, "overhead of a sample", "<= 1 us a sample, <= 150 ns inside the interval, 0 allocations over 1e5 samples, a "
-        "timer above 5 % of a sample is refused")  # fmt: skip
+@figure(
+    7,
+    "overhead of a sample",
+    "<= 1 us a sample, <= 150 ns inside the interval, 0 allocations over 1e5 samples, a "
+    "timer above 5 % of a sample is refused",
+)
 def overhead(options: Options) -> Outcome:
     """Loops with a sample and without, in turns; the least of many short turns of each, since load only adds."""
     times: dict[str, list[int]] = {"sample": [], "region": [], "bare": []}
@@ -78,8 +82,10 @@ def overhead(options: Options) -> Outcome:
     grown, blocks = _allocated(lambda: _timed(recorder, SAMPLES))
     coarse = measure(lambda: None, Plan(budget=Budget(max_n=60)))
     refused = any("more than 5 %" in problem for problem in coarse.problems)
-    text = (f"{sample:.0f} ns a sample, {min(inside):.0f} ns inside, a region {part:.0f} ns; {blocks} block of {grown} "
-            f"bytes left by {SAMPLES} samples, coarse timer {'refused' if refused else 'NOT refused'}")  # fmt: skip
+    text = (
+        f"{sample:.0f} ns a sample, {min(inside):.0f} ns inside, a region {part:.0f} ns; {blocks} block of {grown} "
+        f"bytes left by {SAMPLES} samples, coarse timer {'refused' if refused else 'NOT refused'}"
+    )
     # the count of samples is an integer that lives on: one block, however many samples
     return Outcome(text, max(sample, part) <= 1000 and min(inside) <= 150 and blocks <= 1 and grown < 64 and refused)
 
@@ -92,8 +98,12 @@ def means(options: Options) -> Outcome:
     return Outcome(text, abs(found - 2.0) < 1e-12 and abs(ranks - 62.5) < 1e-12)
 
 
-@figure(11, "record of the machine", ">= 60 fields in < 2 s; same machine twice: same hash; changed threads, package, "
-        "variable: another hash, and the difference names it")  # fmt: skip
+@figure(
+    11,
+    "record of the machine",
+    ">= 60 fields in < 2 s; same machine twice: same hash; changed threads, package, "
+    "variable: another hash, and the difference names it",
+)
 def machine(options: Options) -> Outcome:
     """The least of five times; the changes are real where they can be (a variable), else made in the record."""
     times, records = [], []
@@ -110,8 +120,10 @@ def machine(options: Options) -> Outcome:
     changed.append(full_environment())
     os.environ.pop("XLA_FLAGS") if before is None else os.environ.update(XLA_FLAGS=before)
     names = ["threads.torch", "process.packages.numpy", "variables.XLA_FLAGS"]
-    named = sum(fingerprint(one) not in hashes and list(differences(first, one)) == [name]
-                for one, name in zip(changed, names, strict=True))  # fmt: skip
+    named = sum(
+        fingerprint(one) not in hashes and list(differences(first, one)) == [name]
+        for one, name in zip(changed, names, strict=True)
+    )
     fields = count_fields(first)
     text = f"{fields} fields in {min(times):.2f} s, {len(hashes)} hash of 5 records, {named} of 3 changes named"
     return Outcome(text, fields >= 60 and min(times) < 2 and len(hashes) == 1 and named == 3)

@@ -79,8 +79,11 @@ def _counts(record: Record) -> dict[str, int]:
     return {f"{series}.{launch}": store.load(series, launch).size for series, launch in store.names()}
 
 
-@figure(12, "SIGKILL at 50 random points", "at most one block lost; final sample count as uninterrupted; resumed "
-        "launches marked")  # fmt: skip
+@figure(
+    12,
+    "SIGKILL at 50 random points",
+    "at most one block lost; final sample count as uninterrupted; resumed launches marked",
+)
 def kills(options: Options) -> Outcome:
     """Fifty kills of the sample store at random times, and fifty of whole recipe runs at random writes, resumed."""
     draw, done, same, marked, runs = random.Random(options.seed), 0, 0, 0, 0
@@ -100,21 +103,30 @@ def kills(options: Options) -> Outcome:
             done, runs = done + more, runs + 1
             for _ in range(more):
                 next(bar, None)
-    text = (f"store: at most the block being written lost in {ratio(blocks, len(lost))}; recipe: {done} kills in "
-            f"{runs} runs, all ended bit-identically, sample count the same in {same}, marked in {marked}")  # fmt: skip
+    text = (
+        f"store: at most the block being written lost in {ratio(blocks, len(lost))}; recipe: {done} kills in "
+        f"{runs} runs, all ended bit-identically, sample count the same in {same}, marked in {marked}"
+    )
     return Outcome(text, blocks == len(lost) == KILLS and same == marked == runs)
 
 
 def _lacking(page: str) -> int:
     """Rows of series that have neither an interval nor the word, or no unit or no effective sample size."""
     rows = re.findall(r"<tr><th scope=.row.>series-\d+</th>.*?</tr>", page, flags=re.DOTALL)
-    good = [re.search(r"\d (ns|µs|ms|s)<", row) and 'data-head="n_eff"' in row and
-            (("% CI" in row) or ">observation" in row) for row in rows]  # fmt: skip
+    good = [
+        re.search(r"\d (ns|µs|ms|s)<", row)
+        and 'data-head="n_eff"' in row
+        and (("% CI" in row) or ">observation" in row)
+        for row in rows
+    ]
     return len(rows) - sum(map(bool, good)) if rows else -1
 
 
-@figure(17, "report of 50 series of 10,000 samples", "one file < 3 MB in < 20 s, no request; every number with unit, "
-        "n_eff and interval, or the word observation")  # fmt: skip
+@figure(
+    17,
+    "report of 50 series of 10,000 samples",
+    "one file < 3 MB in < 20 s, no request; every number with unit, n_eff and interval, or the word observation",
+)
 def report(options: Options) -> Outcome:
     """Size, seconds and rows of the page; a browser says what it loads."""
     with tempfile.TemporaryDirectory() as name:
@@ -134,6 +146,8 @@ def report(options: Options) -> Outcome:
     looked = (
         "no browser here: the text was searched instead" if said is None else f"{len(said)} messages of the browser"
     )
-    text = (f"{size / 1e6:.2f} MB in {seconds:.1f} s of processor time ({wall:.1f} s by the clock of this machine), "
-            f"{len(outside)} addresses to load, {looked}; rows that lack something: {lacking}")  # fmt: skip
+    text = (
+        f"{size / 1e6:.2f} MB in {seconds:.1f} s of processor time ({wall:.1f} s by the clock of this machine), "
+        f"{len(outside)} addresses to load, {looked}; rows that lack something: {lacking}"
+    )
     return Outcome(text, size < MOST_BYTES and seconds < MOST_SECONDS and not outside and not said and lacking == 0)

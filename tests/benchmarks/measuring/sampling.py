@@ -38,10 +38,14 @@ def _bimodal() -> Distribution:
     def cdf(x: float) -> float:
         return float(0.6 * norm.cdf(x, 1.0, 0.05) + 0.4 * norm.cdf(x, 1.5, 0.05))
 
-    return Distribution(draw, lambda p: float(brentq(lambda x: cdf(x) - p, 0.0, 3.0)),
-                        lambda x: float(0.6 * norm.pdf(x, 1.0, 0.05) + 0.4 * norm.pdf(x, 1.5, 0.05)))  # fmt: skip
+    return Distribution(
+        draw,
+        lambda p: float(brentq(lambda x: cdf(x) - p, 0.0, 3.0)),
+        lambda x: float(0.6 * norm.pdf(x, 1.0, 0.05) + 0.4 * norm.pdf(x, 1.5, 0.05)),
+    )
 
 
+# fmt: off
 DISTRIBUTIONS = {
     "lognormal": Distribution(lambda rng, n: rng.lognormal(0, 1, n), lambda p: math.exp(norm.ppf(p)),
                               lambda x: float(norm.pdf(math.log(x)) / x)),
@@ -50,12 +54,16 @@ DISTRIBUTIONS = {
     "bimodal": _bimodal(),
     "normal": Distribution(lambda rng, n: rng.normal(0, 1, n), lambda p: float(norm.ppf(p)),
                            lambda x: float(norm.pdf(x))),
-}  # fmt: skip
+}
+# fmt: on
 SIZES = [(0.5, 10), (0.5, 30), (0.5, 100), (0.5, 1000), (0.9, 50), (0.9, 100), (0.9, 1000), (0.99, 400), (0.99, 2000)]
 
 
-@figure(1, "coverage of rank intervals, 4 distributions, 9 sizes, 95 and 99 %", ">= nominal - 2 points; mean width "
-        "<= 1.25 of the asymptotic one at n 1000")  # fmt: skip
+@figure(
+    1,
+    "coverage of rank intervals, 4 distributions, 9 sizes, 95 and 99 %",
+    ">= nominal - 2 points; mean width <= 1.25 of the asymptotic one at n 1000",
+)
 def coverage(options: Options) -> Outcome:
     """Every cell by itself; cells too small for their level have no interval, which is the right answer."""
     rng = np.random.default_rng(options.seed + 1)
@@ -74,13 +82,18 @@ def coverage(options: Options) -> Outcome:
         if n == 1000:
             oracle = 2 * norm.ppf((1 + level) / 2) * math.sqrt(q * (1 - q) / n) / one.pdf(truth)
             widths.append(float(np.mean([e.high - e.low for e in found])) / oracle)
-    text = f"worst {short:+.1f} points ({where}), width at most {max(widths):.2f} of the asymptotic one; " \
-           f"{refused} of {len(cells)} cells refused as too small"  # fmt: skip
+    text = (
+        f"worst {short:+.1f} points ({where}), width at most {max(widths):.2f} of the asymptotic one; "
+        f"{refused} of {len(cells)} cells refused as too small"
+    )
     return Outcome(text, short >= -2 and max(widths) <= 1.25)
 
 
-@figure(2, "coverage on AR(1) with spikes, phi .5 .7 .9, n 300", ">= nominal - 4 points; the textbook interval must "
-        "fail at phi .7")  # fmt: skip
+@figure(
+    2,
+    "coverage on AR(1) with spikes, phi .5 .7 .9, n 300",
+    ">= nominal - 4 points; the textbook interval must fail at phi .7",
+)
 def dependent(options: Options) -> Outcome:
     """Both intervals on the same series; where there is too little information an interval is refused and counted."""
     rng, parts, good = np.random.default_rng(options.seed + 2), [], True
@@ -98,8 +111,9 @@ def dependent(options: Options) -> Outcome:
                 textbook = [quantile(x, level=level, independent=True) for x in series]
                 naive = float(np.mean([e.low <= truth <= e.high for e in textbook]))
         good &= phi != 0.7 or naive < 0.91
-        parts.append(f"phi {phi}: {shares[0]:.3f} and {shares[1]:.3f} at 95 and 99 % (textbook {naive:.3f}, "
-                     f"{refused} refused)")  # fmt: skip
+        parts.append(
+            f"phi {phi}: {shares[0]:.3f} and {shares[1]:.3f} at 95 and 99 % (textbook {naive:.3f}, {refused} refused)"
+        )
     return Outcome("; ".join(parts), bool(good))
 
 
@@ -143,22 +157,29 @@ def _until_tight(plan: Plan, series: np.ndarray) -> tuple[int, float | None, flo
         size = min(series.size, next_size(size))
 
 
-@figure(3, 'sequential "99 % within 5 %", independent and AR(1) .7 .9 with spikes', "coverage >= 97 %; median n <= 1.5 "
-        "of the oracle's; capped runs reported in 100 %")  # fmt: skip
+@figure(
+    3,
+    'sequential "99 % within 5 %", independent and AR(1) .7 .9 with spikes',
+    "coverage >= 97 %; median n <= 1.5 of the oracle's; capped runs reported in 100 %",
+)
 def sequential(options: Options) -> Outcome:
     """Looks as `measure` makes them; the cap by `measure` itself on a clock of the test's."""
     rng, parts, good = np.random.default_rng(options.seed + 3), [], True
     plan = Plan(targets=(Target(0.5, LEVEL, REL),), budget=Budget(max_n=8000))
     truth = float(np.median(autoregressive(rng, 2_000_000, 0.0, SIGMA)))
     for phi in (0.0, 0.7, 0.9):
-        runs = [_until_tight(plan, autoregressive(rng, 8000, phi, SIGMA))
-                for _ in options.each(range(options.trials), f"figure 3, {phi}")]  # fmt: skip
+        runs = [
+            _until_tight(plan, autoregressive(rng, 8000, phi, SIGMA))
+            for _ in options.each(range(options.trials), f"figure 3, {phi}")
+        ]
         reached = [run for run in runs if run[3]]
         share = float(np.mean([low <= truth <= high for _, low, high, _ in reached]))
         factor = float(np.median([size for size, *_ in runs])) / oracle_size(phi)
         good &= share >= 0.97 and factor <= 1.5 and len(reached) > 0
-        parts.append(f"phi {phi}: {share:.3f}, median n {np.median([r[0] for r in runs]):.0f} ({factor:.2f} of the "
-                     f"oracle's), {len(runs) - len(reached)} capped")  # fmt: skip
+        parts.append(
+            f"phi {phi}: {share:.3f}, median n {np.median([r[0] for r in runs]):.0f} ({factor:.2f} of the "
+            f"oracle's), {len(runs) - len(reached)} capped"
+        )
     short = Plan(targets=(Target(0.5, LEVEL, REL),), budget=Budget(max_n=40, max_s=1e9))
     reports = []
     for _ in range(200):
@@ -168,8 +189,11 @@ def sequential(options: Options) -> Outcome:
     return Outcome("; ".join([*parts, f"capped at 40: {ratio(sum(reports), 200)} reported"]), good and all(reports))
 
 
-@figure(6, "warm-up cut on flat, compilation, ramp, step; drift", "median cut within [0, +15] of the truth; more than "
-        "5 early <= 5 %; drift refused >= 95 %")  # fmt: skip
+@figure(
+    6,
+    "warm-up cut on flat, compilation, ramp, step; drift",
+    "median cut within [0, +15] of the truth; more than 5 early <= 5 %; drift refused >= 95 %",
+)
 def steady(options: Options) -> Outcome:
     """Cuts on the shapes of the tests."""
     rng, parts, good = np.random.default_rng(options.seed + 6), [], True

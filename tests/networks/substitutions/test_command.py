@@ -164,8 +164,15 @@ def test_a_model_with_the_users_own_operator(model: str, tmp_path: Path) -> None
     network.to_onnx("custom.onnx")
     words = ["optimize", "custom.onnx", "-o", "out.onnx", "--custom-op", "halve.py", *FORMULA]
     environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
-    done = subprocess.run([sys.executable, "-m", "deep500", *words], capture_output=True, text=True, timeout=120,
-                          check=False, cwd=tmp_path, env=environment)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "deep500", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+    )
     assert done.returncode == 0 and done.stderr == "", done.stderr
     kinds = [node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node]
     assert kinds.count("MatMul") == 1 and kinds.count("TestHalve") == 1

@@ -63,10 +63,7 @@ def _made(name: str) -> tuple[Unit, Graph]:
 
 EXPECTED = {  # name: (operations, elements moved), by the textbook
     "conv": (2 * N * M * H * H * (C // 2) * K * K, N * C * H * H + M * (C // 2) * K * K + N * M * H * H),
-    "conv+bias": (
-        N * M * H * H * (2 * (C // 2) * K * K + 1),
-        N * C * H * H + M * (C // 2) * K * K + M + N * M * H * H,
-    ),
+    "conv+bias": (N * M * H * H * (2 * (C // 2) * K * K + 1), N * C * H * H + M * (C // 2) * K * K + M + N * M * H * H),
     "matmul": (2 * 4 * 5 * 7, 4 * 5 + 5 * 7 + 4 * 7),
     "gemm": (2 * 4 * 5 * 7, 4 * 5 + 5 * 7 + 4 * 7),
     "add": (20, 3 * 20),
@@ -109,8 +106,12 @@ def test_copies_are_free_only_where_a_backend_makes_views() -> None:
         }
     eager, compiled = {"concat"}, {"concat", "split", "transpose"}
     assert copied == {
-        "pytorch": eager, "reference": eager, "onnxruntime": compiled, "jax": compiled, "tensorflow": compiled,
-    }  # fmt: skip
+        "pytorch": eager,
+        "reference": eager,
+        "onnxruntime": compiled,
+        "jax": compiled,
+        "tensorflow": compiled,
+    }
 
 
 def test_a_total_is_the_sum_of_its_units_and_constants_are_free() -> None:
@@ -169,10 +170,15 @@ def test_it_is_the_same_in_every_process() -> None:
         "unit, graph = _made('conv+bias'); print(Analytic('pytorch').unit(graph, unit).hex())"
     )
     done = [
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
-                       env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(p for p in sys.path if p)}).stdout.strip()
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(p for p in sys.path if p)},
+        ).stdout.strip()
         for seed in ("1", "2")
-    ]  # fmt: skip
+    ]
     unit, graph = _made("conv+bias")
     assert set(done) == {Analytic("pytorch").unit(graph, unit).hex()}
 

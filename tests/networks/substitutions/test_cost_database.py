@@ -237,10 +237,15 @@ for n in range(40):
 def test_processes_write_at_once(tmp_path: Path) -> None:
     path = tmp_path / "costs.sqlite"
     writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(n)], stdin=subprocess.PIPE,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path), str(n)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for n in range(4)
-    ]  # fmt: skip
+    ]
     for one in writers:
         assert one.stdin is not None
         one.stdin.write("go\n")

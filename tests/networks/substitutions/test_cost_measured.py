@@ -28,9 +28,7 @@ def _conv(store: Store, kernel: int, channels: int, size: int = 14) -> tuple[Val
     pads = (kernel // 2,) * 4
     w = store.constant(np.full((channels, channels, kernel, kernel), 0.01, "float32"))
     x = store.input("x", (1, channels, size, size), "float32")
-    return store.add(
-        "conv", x, w, kernel=(kernel, kernel), strides=(1, 1), pads=pads, dilations=(1, 1), groups=1
-    )  # fmt: skip
+    return store.add("conv", x, w, kernel=(kernel, kernel), strides=(1, 1), pads=pads, dilations=(1, 1), groups=1)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -106,10 +104,12 @@ def test_feeding_and_fetching_are_taken_off(monkeypatch: pytest.MonkeyPatch) -> 
     cost, store = Measured("reference", ":memory:"), Store()
     x, y = (store.input(name, (4, 4), "float32") for name in "xy")
     w = store.constant(np.ones((4, 4), "float32"))
+    # fmt: off
     prices = {
         "two inputs": store.add("add", x, y), "one twice": store.add("add", x, x), "a constant": store.add("add", x, w),
         "two outputs": store.add("split", x, axis=0, cut=1),
-    }  # fmt: skip
+    }
+    # fmt: on
     found = {name: cost.total(Graph(store, values)) for name, values in prices.items()}
     assert found == {"two inputs": 88, "one twice": 89, "a constant": 89, "two outputs": 79}
 
@@ -240,8 +240,9 @@ def test_a_network_is_equivalent_to_itself() -> None:
     net = create("mlp", batch=2)
     found = remeasure({"a": net, "b": net.copy(), "c": net.copy()}, "reference", limit=0.05, clock=_ticking())
     assert [(one.first, one.second, one.verdict) for one in found.comparisons] == [
-        ("b", "a", "equivalent"), ("c", "a", "equivalent"),
-    ]  # fmt: skip
+        ("b", "a", "equivalent"),
+        ("c", "a", "equivalent"),
+    ]
     assert found.chosen == "a" and found.control.median == 1 and found.rounds >= 6
     assert "b and a are equivalent" in str(found) and "A/A control" in str(found)
 

@@ -21,10 +21,12 @@ from deep500.networks.substitutions.graph.writing import constant_array, export_
 from deep500.networks.substitutions.specification import ShapeMismatch
 from deep500.registry import load_backend
 
+# fmt: off
 SMALL = {
     "resnet": {"depth": 8}, "wide_resnet": {"depth": 10, "width": 1}, "mlp": {"shape": (4,)}, "lenet": {},
     "transformer": {"layers": 1, "width": 16, "heads": 2}, "lstm": {},
-}  # fmt: skip
+}
+# fmt: on
 
 
 def run(network: Network, sizes: dict[str, int] | None = None) -> dict[str, Any]:

@@ -19,8 +19,12 @@ from deep500.networks.substitutions.specification import ShapeMismatch, operator
 from deep500.networks.substitutions.validate import Sides, parse
 
 SAME = '"3,3" "1,1" "1,1,1,1"'
-EXCLUDED = Axiom("average without padding as conv", f'(conv {SAME} "1,1" g x (pool_kernel q))',
-                 f'(avgpool {SAME} "False" x)', ("g = size (pool_kernel q) 0",))  # fmt: skip
+EXCLUDED = Axiom(
+    "average without padding as conv",
+    f'(conv {SAME} "1,1" g x (pool_kernel q))',
+    f'(avgpool {SAME} "False" x)',
+    ("g = size (pool_kernel q) 0",),
+)
 POOLING = [axiom for axiom in axioms() if axiom.name.startswith(("38 ", "42 "))]
 
 

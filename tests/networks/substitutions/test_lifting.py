@@ -36,6 +36,7 @@ def _lifted(left: Expression, right: Expression) -> PatternRule:
     return found.rules[0]
 
 
+# fmt: off
 LIFTED = {
     "any activation and axis": (
         (make("concat", make("relu", W), make("relu", V), axis=0), make("relu", make("concat", W, V, axis=0))),
@@ -66,7 +67,8 @@ LIFTED = {
         "(concat a1 p1 (concat a1 p2 x1 x2) x3) = (concat a1 p2 x1 (concat a1 p3 x2 x3)); "
         "p3 = size x2 a1, p1 = (+ p2 p3)",
     ),
-}  # fmt: skip
+}
+# fmt: on
 
 
 @pytest.mark.parametrize("name", LIFTED)
@@ -90,6 +92,7 @@ def test_grouped_convolutions_keep_the_conditions_they_need() -> None:
 
 def test_what_is_false_is_not_proved_and_fails_its_trial() -> None:
     pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")
+    # fmt: off
     wrong = [
         PatternRule(("(matmul x1 x2)",), ("(matmul x2 x1)",)),
         PatternRule(("(unary f1 (add x1 x2))",), ("(add (unary f1 x1) (unary f1 x2))",)),
@@ -97,7 +100,8 @@ def test_what_is_false_is_not_proved_and_fails_its_trial() -> None:
                     ("(conv k1 s1 d1 e1 g1 x1 (concat 0 p1 x2 x3))",)),
         PatternRule(("(add (conv k1 s1 d1 e1 g1 x1 x2) (conv k1 s1 d1 e1 g1 x3 x4))",),
                     ("(conv k1 s1 d1 e1 g1 (concat 1 p1 x1 x3) (concat 1 p1 x2 x4))",), ("p1 = size x1 1",)),
-    ]  # fmt: skip
+    ]
+    # fmt: on
     assert proved(wrong) == [False] * len(wrong)
     assert [holds(rule) for rule in wrong[:3]] == [False] * 3  # the sizes that tell the last one are drawn too rarely
 

@@ -10,15 +10,10 @@ from onnx import TensorProto, checker, helper
 from onnx.reference import ReferenceEvaluator
 
 from deep500.networks.substitutions.arithmetic import PRIMES, Prime, Real
-from deep500.networks.substitutions.specification import (
-    OPSET,
-    ShapeMismatch,
-    operator,
-    operators,
-    specification_hash,
-)
+from deep500.networks.substitutions.specification import OPSET, ShapeMismatch, operator, operators, specification_hash
 
 CONV = {"strides": (1, 1), "dilations": (1, 1), "groups": 1}
+# fmt: off
 CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("matmul", [(2, 3), (3, 4)], {}),
     ("matmul", [(5, 2, 3), (5, 3, 4)], {}),
@@ -54,9 +49,27 @@ CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("identity", [], {"shape": (3, 3)}),
     ("pool_kernel", [], {"shape": (4, 1, 3, 3)}),
     ("identity_kernel", [], {"shape": (2, 2, 3, 1)}),
-]  # fmt: skip
-LINEAR = ("matmul", "add", "mul", "shift", "scale", "bias", "gain", "concat", "split", "transpose", "reshape", "conv",
-          "enlarge", "merge_groups", "ones", "identity", "identity_kernel")  # fmt: skip
+]
+# fmt: on
+LINEAR = (
+    "matmul",
+    "add",
+    "mul",
+    "shift",
+    "scale",
+    "bias",
+    "gain",
+    "concat",
+    "split",
+    "transpose",
+    "reshape",
+    "conv",
+    "enlarge",
+    "merge_groups",
+    "ones",
+    "identity",
+    "identity_kernel",
+)
 
 
 def _arrays(shapes: list[tuple[int, ...]], seed: int = 0) -> list[np.ndarray]:

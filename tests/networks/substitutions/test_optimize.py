@@ -135,10 +135,16 @@ def test_the_process_does_not_matter(tmp_path: Path) -> None:
         "print(hashlib.sha256(saved(optimized(images('N')).network)).hexdigest())"
     )
     found = {
-        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=120,
-                       env={**os.environ, "PYTHONHASHSEED": seed}).stdout
+        subprocess.run(
+            [sys.executable, "-c", program],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
         for seed in ("1", "2")
-    }  # fmt: skip
+    }
     assert len(found) == 1
 
 
@@ -147,8 +153,10 @@ def steps(module: ModuleType, network: Network, count: int = 6) -> tuple[list[fl
     """Losses and weights of a few steps of gradient descent."""
     executor = module.from_model(network)
     optimizer = module.GradientDescent(executor, lr=0.05)
-    losses = [float(np.asarray(executor.network.to_numpy(optimizer.step(make_inputs(network, 8, n))["loss"])))
-              for n in range(count)]  # fmt: skip
+    losses = [
+        float(np.asarray(executor.network.to_numpy(optimizer.step(make_inputs(network, 8, n))["loss"])))
+        for n in range(count)
+    ]
     state = executor.network.state()
     return losses, {name: np.asarray(state[name]) for name in network.trainable()}
 

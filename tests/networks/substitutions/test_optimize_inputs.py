@@ -226,13 +226,17 @@ def test_histories_of_something_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda text: text[:-30], lambda text: "", lambda text: "[]", lambda text: '{"format": "something"}',
-        lambda text: text.replace('"steps"', '"stops"'), lambda text: text.replace('"steps"', '"x": 1, "steps"'),
+        lambda text: text[:-30],
+        lambda text: "",
+        lambda text: "[]",
+        lambda text: '{"format": "something"}',
+        lambda text: text.replace('"steps"', '"stops"'),
+        lambda text: text.replace('"steps"', '"x": 1, "steps"'),
         lambda text: json.dumps({**json.loads(text), "sizes": {"N": "many"}}),
         lambda text: json.dumps({**json.loads(text), "saturated": [1, 2]}),
         lambda text: json.dumps({**json.loads(text), "steps": 3}),
     ],
-)  # fmt: skip
+)
 def test_damaged_histories(damage: Callable[[str], str], tmp_path: Path) -> None:
     path = tmp_path / "history.json"
     path.write_text(damage(optimized(branches()).history.to_json()))
@@ -392,10 +396,17 @@ def info(name: str, kind: int, shape: list[int]) -> Any:
 
 
 def with_loop(network: Network) -> None:
-    nodes = [oh.make_node("Identity", ["c"], ["c_out"]), oh.make_node("MatMul", ["v", "w0"], ["product"]),
-             oh.make_node("Add", ["product", "act1"], ["v_out"])]  # fmt: skip
-    body = oh.make_graph(nodes, "body", [info("i", INT64, []), info("c", BOOL, []), info("v", FLOAT, [4, 16])],
-                         [info("c_out", BOOL, []), info("v_out", FLOAT, [4, 16])])  # fmt: skip
+    nodes = [
+        oh.make_node("Identity", ["c"], ["c_out"]),
+        oh.make_node("MatMul", ["v", "w0"], ["product"]),
+        oh.make_node("Add", ["product", "act1"], ["v_out"]),
+    ]
+    body = oh.make_graph(
+        nodes,
+        "body",
+        [info("i", INT64, []), info("c", BOOL, []), info("v", FLOAT, [4, 16])],
+        [info("c_out", BOOL, []), info("v_out", FLOAT, [4, 16])],
+    )
     network.add_parameter("count", np.array(3), trainable=False)
     network.add_node("Loop", ["count", "", "y"], ["looped"], body=body)
     network.add_output("looped")
@@ -413,8 +424,12 @@ def with_if(network: Network) -> None:
 
 def with_scan(network: Network) -> None:
     nodes = [oh.make_node("Add", ["s", "e"], ["s_out"]), oh.make_node("Mul", ["s_out", "w_row"], ["e_out"])]
-    body = oh.make_graph(nodes, "body", [info("s", FLOAT, [16]), info("e", FLOAT, [16])],
-                         [info("s_out", FLOAT, [16]), info("e_out", FLOAT, [16])])  # fmt: skip
+    body = oh.make_graph(
+        nodes,
+        "body",
+        [info("s", FLOAT, [16]), info("e", FLOAT, [16])],
+        [info("s_out", FLOAT, [16]), info("e_out", FLOAT, [16])],
+    )
     network.add_parameter("w_row", np.linspace(-1, 1, 16, dtype="float32"))
     network.add_parameter("start", np.zeros(16, "float32"))
     network.add_node("Scan", ["start", "y"], ["state", "scanned"], body=body, num_scan_inputs=1)

@@ -28,6 +28,7 @@ def _conv(image: Expression, kernel: Expression, groups: object = 1) -> Expressi
     return make("conv", image, kernel, **conv_parameters((3, 3), groups))
 
 
+# fmt: off
 TRUE = {
     "three matmuls": (make("matmul", W, make("matmul", V, make("matmul", U, W))),
                       make("matmul", make("matmul", make("matmul", W, V), U), W)),
@@ -37,7 +38,8 @@ TRUE = {
                      _conv(make("concat", P, J, axis=1), make("concat", A, B, axis=1))),
     "concat associates": (make("concat", X, make("concat", W, Y, axis=0), axis=0),
                           make("concat", make("concat", X, W, axis=0), Y, axis=0)),
-}  # fmt: skip
+}
+# fmt: on
 FALSE = {
     "matmul commutes": (make("matmul", W, V), make("matmul", V, W)),
     "relu of a sum": (make("relu", make("add", X, Y)), make("add", make("relu", X), make("relu", Y))),

@@ -140,8 +140,9 @@ def test_symbolic_sizes_are_never_cut() -> None:
     """Rows may be merged where their number is fixed, and not where a number only stands for it."""
     rows = PatternRule(
         ("(matmul x z)", "(matmul y z)"),
-        ("(split 0 0 p (matmul (concat 0 p x y) z))", "(split 1 0 p (matmul (concat 0 p x y) z))"), ("p = size x 0",),
-    )  # fmt: skip
+        ("(split 0 0 p (matmul (concat 0 p x y) z))", "(split 1 0 p (matmul (concat 0 p x y) z))"),
+        ("p = size x 0",),
+    )
     store = Store()
     x, y, w = (
         store.input("x", (7, 3), "float32"),

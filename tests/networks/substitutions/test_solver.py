@@ -30,6 +30,7 @@ def _conv(image: Expression, kernel: Expression, groups: object = 1) -> Expressi
     return make("conv", image, kernel, **conv_parameters((3, 3), groups))
 
 
+# fmt: off
 TRUE = {
     "three matmuls": (make("matmul", W, make("matmul", V, make("matmul", U, W))),
                       make("matmul", make("matmul", make("matmul", W, V), U), W)),
@@ -41,7 +42,9 @@ TRUE = {
                           make("concat", make("concat", X, W, axis=0), Y, axis=0)),
     "pooling": (make("avgpool", P, kernel=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1), count_padding=True),
                 _conv(P, make("pool_kernel", shape=(C, 1, 3, 3)), C)),
-}  # fmt: skip
+}
+# fmt: on
+# fmt: off
 FALSE = {
     "matmul commutes": (make("matmul", W, V), make("matmul", V, W)),
     "relu of a sum": (make("relu", make("add", X, Y)), make("add", make("relu", X), make("relu", Y))),
@@ -52,7 +55,8 @@ FALSE = {
     "pooling that excludes padding": (
         make("avgpool", P, kernel=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1), count_padding=False),
         _conv(P, make("pool_kernel", shape=(C, 1, 3, 3)), C)),
-}  # fmt: skip
+}
+# fmt: on
 
 
 @pytest.fixture(scope="module")

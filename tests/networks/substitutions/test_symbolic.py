@@ -13,6 +13,7 @@ from deep500.networks.substitutions.symbolic import Symbolic, prove_small
 
 z3 = pytest.importorskip("z3", reason="an extra: pip install 'deep500[substitutions]'")
 CONV, SAME = 'conv "3,3" "1,1" "1,1,1,1" "1,1"', '"3,3" "1,1" "1,1,1,1"'
+# fmt: off
 WRONG = [
     Axiom("grouped conv without its condition", f"(concat 1 p ({CONV} g x y) ({CONV} g z w))",
           f"({CONV} h (concat 1 q x z) (concat 0 p y w))", ("q = size x 1", "h = (+ g g)")),
@@ -24,7 +25,8 @@ WRONG = [
           ("g = size (pool_kernel q) 0",)),
     Axiom("maximum of a sum", f"(maxpool {SAME} (add x y))", f"(add (maxpool {SAME} x) (maxpool {SAME} y))"),
     Axiom("matmul commutes", "(matmul x y)", "(matmul y x)"),
-]  # fmt: skip
+]
+# fmt: on
 
 
 @pytest.mark.parametrize("axiom", axioms(), ids=lambda one: one.name)

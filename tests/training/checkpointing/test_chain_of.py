@@ -57,8 +57,11 @@ def test_plans_of_chains_run_on_the_reference_to_the_bit(seed: int, tmp_path: ob
 def test_stretches_become_regions_inside_regions() -> None:
     chain = random_chain(0, len(LINKS))
     keep = tuple(Keep(k) for k in range(len(LINKS)))
-    plan = (Recompute(0, 3, (Recompute(0, 1, keep[:2]), *keep[2:4])), *keep[4:-1], Recompute(len(LINKS) - 1,
-            len(LINKS) - 1, keep[-1:]))  # fmt: skip
+    plan = (
+        Recompute(0, 3, (Recompute(0, 1, keep[:2]), *keep[2:4])),
+        *keep[4:-1],
+        Recompute(len(LINKS) - 1, len(LINKS) - 1, keep[-1:]),
+    )
     placement = smallest_chain(chain)._replace(plan=plan, outcome=simulate_chain(chain, plan))
     regions = as_plan(NETWORK, BATCH, FOUND, placement, 1, "none").regions
     sizes = [4, 2, 1]

@@ -59,14 +59,22 @@ def test_hash_is_of_the_structure() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": "x"}, {"version": 99}, {"batch": "8"}, {"batch": True}, {"regions": [{"name": "a"}]},
-        {"regions": [1]}, {"predicted_time": None}, {"predicted_time": float("nan")}, {"budget": -1}, {"batch": 0},
+        {"format": "x"},
+        {"version": 99},
+        {"batch": "8"},
+        {"batch": True},
+        {"regions": [{"name": "a"}]},
+        {"regions": [1]},
+        {"predicted_time": None},
+        {"predicted_time": float("nan")},
+        {"budget": -1},
+        {"batch": 0},
         {"regions": [{"name": 3, "location": "a", "values": ["fc1"]}]},
         {"regions": [{"name": "a", "location": "a", "values": "fc1"}]},
         {"regions": [{"name": "a", "location": "a", "values": [["fc1"]]}]},
         {"regions": [{"name": "a", "location": "a", "values": []}]},
     ],
-)  # fmt: skip
+)
 def test_damaged_files(tmp_path: Path, change: dict[str, Any]) -> None:
     path = plan(network()).save(tmp_path / "plan.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))

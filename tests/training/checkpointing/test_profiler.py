@@ -11,11 +11,14 @@ from deep500.training.checkpointing.tree import Region, locations
 from tests.training.checkpointing.trees import mismatches, random_tree
 
 DEEP = Region(
-    "root", (1, 2, 4), (
+    "root",
+    (1, 2, 4),
+    (
         Region("a", (8, 16), (Region("b", (32,), snapshot=3, time=5),), snapshot=7, time=10),
         Region("c", (64,), snapshot=9, time=100),
-    ), time=1000,
-)  # fmt: skip
+    ),
+    time=1000,
+)
 # checkpointed, peak, peak where snapshots are kept, extra time
 BY_HAND = [
     ((), 127, 127, 0),
@@ -104,9 +107,15 @@ def test_a_peak_of_recording_stays() -> None:
     """A real run may need more for a moment while it records; that is there with and without the later checkpoint."""
     profiler = Profiler()
     for event in (
-        Event("snp_write", "a", 10, 100, 0.0), Event("begin_adv", "a", 12, 12, 1.0), Event("end_adv", "a", 12, 40, 3.0),
-        Event("turn", "root", 15, 15, 4.0), Event("snp_read", "a", 12, 15, 5.0), Event("begin_rev", "a", 10, 12, 5.5),
-        Event("turn", "a", 30, 30, 8.0), Event("end_rev", "a", 10, 30, 9.0), Event("end_rev", "root", 0, 10, 10.0),
-    ):  # fmt: skip
+        Event("snp_write", "a", 10, 100, 0.0),
+        Event("begin_adv", "a", 12, 12, 1.0),
+        Event("end_adv", "a", 12, 40, 3.0),
+        Event("turn", "root", 15, 15, 4.0),
+        Event("snp_read", "a", 12, 15, 5.0),
+        Event("begin_rev", "a", 10, 12, 5.5),
+        Event("turn", "a", 30, 30, 8.0),
+        Event("end_rev", "a", 10, 30, 9.0),
+        Event("end_rev", "root", 0, 10, 10.0),
+    ):
         profiler(event)
     assert (profiler.peak, profiler.savings()) == (100, [("a", 3.5, 0, 1)])

@@ -175,9 +175,10 @@ def test_nested_regions_run_once_more_for_each_level() -> None:
     again = recomputing(step, regions)
     counts = Counter(node.writes[0] for node in again.repeated)
     assert counts == {
-        **dict.fromkeys(["v0", "v1", "v8"], 1), **dict.fromkeys(["v2", "v6", "v7"], 2),
+        **dict.fromkeys(["v0", "v1", "v8"], 1),
+        **dict.fromkeys(["v2", "v6", "v7"], 2),
         **dict.fromkeys(["v3", "v4", "v5"], 3),
-    }  # fmt: skip
+    }
     want, _ = run(step.network, {"x": np.ones(4, "float32")})
     got, _ = run(again.network, {"x": np.ones(4, "float32")})
     assert_close(got["w.grad"], want["w.grad"], "exact")

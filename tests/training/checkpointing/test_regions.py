@@ -36,8 +36,7 @@ def dropout_network() -> Network:
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [("resnet", {"depth": 20}), ("transformer", {}), ("lenet", {}), ("mlp", {}), ("lstm", {})],
+    ("name", "options"), [("resnet", {"depth": 20}), ("transformer", {}), ("lenet", {}), ("mlp", {}), ("lstm", {})]
 )
 @pytest.mark.parametrize("crossing", [1, 2])
 def test_leaves_hold_every_forward_node_once(name: str, options: dict[str, int], crossing: int) -> None:
@@ -57,8 +56,10 @@ def test_nesting_and_sharing(resnet: NetworkRegions) -> None:
     assert [len(r.children) for r in resnet.root.children] == [0, 3, 3, 3, 0]
     shared = {place: len(regions) for place, regions in locations(resnet.root).items() if len(regions) > 1}
     assert shared == {
-        "layer1.0.conv1:layer1.0.relu2": 3, "layer2.1.conv1:layer2.1.relu2": 2, "layer3.1.conv1:layer3.1.relu2": 2,
-    }  # fmt: skip
+        "layer1.0.conv1:layer1.0.relu2": 3,
+        "layer2.1.conv1:layer2.1.relu2": 2,
+        "layer3.1.conv1:layer3.1.relu2": 2,
+    }
 
 
 def test_bytes_by_hand(resnet: NetworkRegions) -> None:

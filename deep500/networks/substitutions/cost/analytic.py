@@ -59,6 +59,7 @@ OTHER = Machine(1e-6)
 """A backend from elsewhere."""
 
 PRODUCTS = frozenset({"conv", "conv+bias", "matmul", "gemm"})
+# fmt: off
 ONNX = MappingProxyType(
     {
         "conv": "Conv", "conv+bias": "Conv", "matmul": "MatMul", "gemm": "Gemm", "batchnorm": "BatchNormalization",
@@ -66,7 +67,8 @@ ONNX = MappingProxyType(
         "gain": "Mul", "concat": "Concat", "split": "Split", "transpose": "Transpose", "reshape": "Reshape",
         "enlarge": "Pad", "merge_groups": "Mul", "avgpool": "AveragePool", "maxpool": "MaxPool", **ACTIVATIONS,
     }
-)  # fmt: skip
+)
+# fmt: on
 """The ONNX operator whose formula counts a kind of unit."""
 ELEMENTARY = 16
 """Operations that an exponential or its like takes on a processor, where :mod:`~deep500.networks.flops` counts 1."""

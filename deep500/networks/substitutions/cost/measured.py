@@ -75,9 +75,14 @@ class Measured(Cost):
     """
 
     def __init__(
-        self, backend: str = "reference", database: str | os.PathLike[str] | None = None, threads: int | None = None,
-        seed: int = 0, device: Any = None, limit: float = 0.05,
-    ) -> None:  # fmt: skip
+        self,
+        backend: str = "reference",
+        database: str | os.PathLike[str] | None = None,
+        threads: int | None = None,
+        seed: int = 0,
+        device: Any = None,
+        limit: float = 0.05,
+    ) -> None:
         super().__init__()
         running = process_threads()
         if threads not in (None, running) or not limit > 0:

@@ -72,9 +72,16 @@ class Remeasured:
 
 
 def remeasure(
-    networks: Mapping[str, Network], backend: str, *, sizes: Mapping[str, int] | None = None, seed: int = 0,
-    limit: float = 5.0, margin: float = MARGIN, device: Any = None, clock: Clock = time.perf_counter_ns,
-) -> Remeasured:  # fmt: skip
+    networks: Mapping[str, Network],
+    backend: str,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    seed: int = 0,
+    limit: float = 5.0,
+    margin: float = MARGIN,
+    device: Any = None,
+    clock: Clock = time.perf_counter_ns,
+) -> Remeasured:
     """Time inference of several networks in turns and compare each with the first.
 
     Args:

@@ -164,8 +164,9 @@ def margins(run: Runner, limit: float, dtype: str = "float32") -> Margins:
         limit: seconds for each of several repetitions, whose median counts.
         dtype: of the elements.
     """
-    functions = {f"{make.__name__}{count}": run(make(count, dtype)) for make in (_row, _chain, _last)
-                 for count in (1, COPIES)}  # fmt: skip
+    functions = {
+        f"{make.__name__}{count}": run(make(count, dtype)) for make in (_row, _chain, _last) for count in (1, COPIES)
+    }
     rounds = rounds_within(limit, sum(typical(one) for one in functions.values()))
     found = np.median([_margins(functions, rounds, seed) for seed in range(REPEATS)], axis=0)
     return Margins(float(found[0]), float(found[1]))

@@ -130,8 +130,10 @@ def window(node: Node, image: Shape, kernel: Shape) -> dict[str, Any] | None:
     auto = node.attribute("auto_pad", "NOTSET")
     auto = auto.decode() if isinstance(auto, bytes) else auto
     if auto in ("SAME_UPPER", "SAME_LOWER"):
-        total = [max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
-                 for n, k, s, d in zip(image[2:], kernel, strides, dilations, strict=True)]  # fmt: skip
+        total = [
+            max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
+            for n, k, s, d in zip(image[2:], kernel, strides, dilations, strict=True)
+        ]
         less, more = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
         pads = (*less, *more) if auto == "SAME_UPPER" else (*more, *less)
     elif auto == "VALID":

@@ -53,8 +53,15 @@ class Writer:
         training: whether normalization would follow the executor's mode, and so must not be written.
     """
 
-    def __init__(self, network: Network, graph: Graph, names: dict[Value, str], opaque: dict[str, Node] | None = None,
-                 dynamic: Sequence[int] = (), training: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        network: Network,
+        graph: Graph,
+        names: dict[Value, str],
+        opaque: dict[str, Node] | None = None,
+        dynamic: Sequence[int] = (),
+        training: bool = False,
+    ) -> None:
         self.network, self.graph, self.store = network, graph, graph.store
         self.names, self.opaque = dict(names), opaque or {}
         self.dynamic, self.training = tuple(dynamic), training

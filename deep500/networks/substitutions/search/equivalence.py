@@ -74,9 +74,12 @@ def relative_error(got: Any, expected: Any) -> float:
 
 
 def check_equivalent(
-    imported: Imported, retrace: Callable[[Imported], Graph], written: Network, seed: int = 0,
+    imported: Imported,
+    retrace: Callable[[Imported], Graph],
+    written: Network,
+    seed: int = 0,
     given: Mapping[str, int] | None = None,
-) -> Equivalence:  # fmt: skip
+) -> Equivalence:
     """Compare the written network with the one that was imported.
 
     Args:

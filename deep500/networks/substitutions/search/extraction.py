@@ -99,8 +99,12 @@ class _Problem:
         from scipy.sparse.csgraph import connected_components
 
         find, nodes = self.classes.find, self.classes.store.nodes
-        edges = [(find(Value(n, o)), find(one)) for n in self.nodes for o in range(len(nodes[n].shapes))
-                 for one in nodes[n].inputs]  # fmt: skip
+        edges = [
+            (find(Value(n, o)), find(one))
+            for n in self.nodes
+            for o in range(len(nodes[n].shapes))
+            for one in nodes[n].inputs
+        ]
         every = sorted({find(Value(n, o)) for n in self.nodes for o in range(len(nodes[n].shapes))})
         number = {one: n for n, one in enumerate(every)}
         rows, columns = [number[one] for one, _ in edges], [number[one] for _, one in edges]

@@ -42,9 +42,15 @@ class Saturation:
     """
 
     def __init__(
-        self, matcher: Matcher, cost: Any, budget: float = 30.0, rounds: int = ROUNDS, limit: int = LIMIT,
-        fixed: Sequence[int] = (), progress: Callable[[float, float, float], None] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        matcher: Matcher,
+        cost: Any,
+        budget: float = 30.0,
+        rounds: int = ROUNDS,
+        limit: int = LIMIT,
+        fixed: Sequence[int] = (),
+        progress: Callable[[float, float, float], None] | None = None,
+    ) -> None:
         self.matcher, self.cost, self.budget = matcher, cost, budget
         self.rounds, self.limit, self.fixed, self.progress = rounds, limit, tuple(fixed), progress
 
@@ -121,8 +127,11 @@ class Saturation:
                 break
         classes = grown.classes
         classes.close()
-        known = {name(graph.store, Value(n, o)): Value(n, o) for n in sorted(classes.nodes)
-                 for o in range(len(graph.store.nodes[n].shapes))}  # fmt: skip
+        known = {
+            name(graph.store, Value(n, o)): Value(n, o)
+            for n in sorted(classes.nodes)
+            for o in range(len(graph.store.nodes[n].shapes))
+        }
         choice = {root: root for root in classes.roots()}
         try:
             choice.update({classes.find(known[root]): known[member] for root, member in saturated.choices})
@@ -185,8 +194,9 @@ class _Growth:
         for position, sides in pairs.items():
             yield from joined(self.matcher.ways[position], self.graph.store, sides, None, None)
 
-    def _of(self, number: int, position: int, output: int, program: Program,
-            pairs: dict[int, tuple[list[Any], list[Any]]]) -> Iterator[Match]:  # fmt: skip
+    def _of(
+        self, number: int, position: int, output: int, program: Program, pairs: dict[int, tuple[list[Any], list[Any]]]
+    ) -> Iterator[Match]:
         way, root = self.matcher.ways[position], Value(number, program.checks[0].output)
         for found in self._run(program, [root] * program.registers, {}, 0):
             if len(way.programs) == 2:
