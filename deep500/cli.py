@@ -16,15 +16,15 @@ import deep500
 from deep500.compare.command import add_options as add_compare_options
 from deep500.compare.command import execute as execute_comparison
 from deep500.compare.report import add_command as add_report_command
-from deep500.compare.simulate import add_command as add_simulate_command
 from deep500.errors import MissingBackend
 from deep500.measure.environment import describe
-from deep500.networks.substitutions.command import add_command as add_optimize_command
 from deep500.recipe.guard import guarded
 from deep500.recipe.loader import find_recipe, list_recipes, load_recipe
 from deep500.recipe.options import Parser, add_options, take_options
 from deep500.registry import backend_names, is_installed, load_backend
 from deep500.results.command import add_commands as add_results_commands
+from deep500.scaling.command import add_command as add_simulate_command
+from deep500.transformations.substitutions.command import add_command as add_optimize_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,7 +81,7 @@ def _run(parser: argparse.ArgumentParser, argv: list[str]) -> int:
 def _list(_: list[str]) -> int:
     from deep500.networks.zoo import model_names
     from deep500.operators.registry import operator_names, operator_summary
-    from deep500.training.datasets import dataset_info, dataset_names
+    from deep500.training.data import dataset_info, dataset_names
 
     sections = {
         "recipes (deep500 run NAME)": [(one.name, one.summary) for one in list_recipes()],
@@ -104,7 +104,7 @@ def _setup(_: list[str]) -> int:
 
 def _info(_: list[str]) -> int:
     from deep500.operators.enzyme.engine import report
-    from deep500.training.datasets import dataset_names
+    from deep500.training.data import dataset_names
 
     facts = describe()
     versions = [(name, version or "not installed") for name, version in facts.pop("versions").items()]
@@ -137,7 +137,7 @@ def _devices(name: str) -> str:
 
 def _data_state(name: str) -> str:
     from deep500.errors import DataError
-    from deep500.training.datasets import dataset_info, load_dataset
+    from deep500.training.data import dataset_info, load_dataset
 
     if dataset_info(name).built_in:
         return "built in"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.networks.substitutions.samples import branches
+from tests.transformations.substitutions.samples import branches
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]

@@ -9,8 +9,8 @@ import numpy as np
 from deep500.compare.findings import Check
 from deep500.compare.subject import Candidate
 from deep500.compare.traces import as_arrays, gradients_of
-from deep500.networks.gradient_rules.context import known_value
-from deep500.networks.graph import Network
+from deep500.networks.gradients.rules.context import known_value
+from deep500.networks.network import Network
 from deep500.networks.node import Node
 
 SIZE = 20_000

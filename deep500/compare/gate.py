@@ -24,7 +24,7 @@ from deep500.compare.subject import Batch, Candidate, digest
 from deep500.compare.traces import CURVE, Arrays, Trace, cast, curve, trace
 from deep500.errors import Deep500Error, InputError, UnsupportedOperator
 from deep500.networks.dtype import to_dtype
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 
 JUDGE = "reference"
 """The backend that decides who is right, where it takes part; else the first does."""

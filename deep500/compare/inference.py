@@ -18,8 +18,8 @@ from deep500.compare.timing import Team
 from deep500.compare.traces import as_arrays
 from deep500.errors import ComparisonError
 from deep500.measure.environment import describe
-from deep500.networks.graph import Network
-from deep500.networks.inputs import batch_symbol, make_inputs
+from deep500.networks.execution.inputs import batch_symbol, make_inputs
+from deep500.networks.network import Network
 from deep500.operators.registry import load_plugins
 from deep500.recipe.plugins import digest
 from deep500.registry import load_backend

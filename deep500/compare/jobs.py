@@ -10,8 +10,8 @@ from typing import Any
 from deep500.compare.subject import Setting, Subject, digest, digests
 from deep500.events import Event
 from deep500.metrics import TestAccuracy, TimeToAccuracy, TrainingTime
-from deep500.networks.graph import Network
-from deep500.networks.inputs import make_inputs
+from deep500.networks.execution.inputs import make_inputs
+from deep500.networks.network import Network
 from deep500.operators.registry import load_plugins
 from deep500.recipe.build import LOSS, make_executor, make_optimizer, make_parts
 from deep500.registry import load_backend

@@ -9,8 +9,8 @@ import numpy as np
 from deep500.compare.findings import relative
 from deep500.compare.subject import Batch, Candidate
 from deep500.compare.traces import as_arrays
-from deep500.networks.executor import GraphExecutor
-from deep500.networks.graph import Network
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.networks.network import Network
 from deep500.networks.node import Node
 
 CHUNK = 32

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import RecipeError
-from deep500.networks.executor import GraphExecutor
-from deep500.networks.graph import Network
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.networks.network import Network
 from deep500.recipe.build import load_data, make_executor, make_network, make_optimizer, make_sampler
 from deep500.recipe.loader import load_recipe
 from deep500.recipe.names import backend_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from deep500.compare.subject import Batch, Candidate
-from deep500.networks.executor import GraphExecutor
-from deep500.networks.graph import Network
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.networks.network import Network
 
 Arrays = Mapping[str, np.ndarray]
 CURVE = 20

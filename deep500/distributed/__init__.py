@@ -1,7 +1,5 @@
 """Level 3: many processes train one network. Who exchanges arrays: communicators. What they exchange: schemes."""
 
-from deep500.distributed.arrivals import replay as replay
-from deep500.distributed.asynchronous import InconsistentParameterServer as InconsistentParameterServer
 from deep500.distributed.clocks import Clock as Clock
 from deep500.distributed.clocks import synchronise as synchronise
 from deep500.distributed.communicator import ANY as ANY
@@ -14,23 +12,24 @@ from deep500.distributed.compression import SignSGD as SignSGD
 from deep500.distributed.compression import SparseAllreduce as SparseAllreduce
 from deep500.distributed.compression import TopK as TopK
 from deep500.distributed.compression import sparse_all_reduce as sparse_all_reduce
-from deep500.distributed.diloco import DiLoCo as DiLoCo
-from deep500.distributed.gossip import ConsistentNeighbors as ConsistentNeighbors
-from deep500.distributed.gossip import InconsistentDecentralized as InconsistentDecentralized
-from deep500.distributed.gossip import matching as matching
-from deep500.distributed.mixing import mixing_matrix as mixing_matrix
-from deep500.distributed.mixing import second_eigenvalue as second_eigenvalue
-from deep500.distributed.model import Interconnect as Interconnect
 from deep500.distributed.optimizer import DistributedOptimizer as DistributedOptimizer
-from deep500.distributed.sharded import ShardedOptimizer as ShardedOptimizer
-from deep500.distributed.stale import StaleSynchronous as StaleSynchronous
-from deep500.distributed.synchronous import ConsistentDecentralized as ConsistentDecentralized
-from deep500.distributed.synchronous import ConsistentParameterServer as ConsistentParameterServer
-from deep500.distributed.synchronous import LocalSGD as LocalSGD
-from deep500.distributed.synchronous import ModelAverage as ModelAverage
-from deep500.distributed.threads import Threads as Threads
+from deep500.distributed.schemes.arrivals import replay as replay
+from deep500.distributed.schemes.asynchronous import InconsistentParameterServer as InconsistentParameterServer
+from deep500.distributed.schemes.diloco import DiLoCo as DiLoCo
+from deep500.distributed.schemes.gossip import ConsistentNeighbors as ConsistentNeighbors
+from deep500.distributed.schemes.gossip import InconsistentDecentralized as InconsistentDecentralized
+from deep500.distributed.schemes.gossip import matching as matching
+from deep500.distributed.schemes.mixing import mixing_matrix as mixing_matrix
+from deep500.distributed.schemes.mixing import second_eigenvalue as second_eigenvalue
+from deep500.distributed.schemes.sharded import ShardedOptimizer as ShardedOptimizer
+from deep500.distributed.schemes.stale import StaleSynchronous as StaleSynchronous
+from deep500.distributed.schemes.synchronous import ConsistentDecentralized as ConsistentDecentralized
+from deep500.distributed.schemes.synchronous import ConsistentParameterServer as ConsistentParameterServer
+from deep500.distributed.schemes.synchronous import LocalSGD as LocalSGD
+from deep500.distributed.schemes.synchronous import ModelAverage as ModelAverage
 from deep500.distributed.timing import ParallelTiming as ParallelTiming
 from deep500.distributed.timing import parallel as parallel
+from deep500.distributed.transports.threads import Threads as Threads
 from deep500.distributed.world import current_world as current_world
 from deep500.distributed.world import set_world as set_world
 from deep500.distributed.world import world as world

@@ -20,7 +20,7 @@ class DistributedSampler:
     transformations say ``random = False``, only the share is made.
 
     Args:
-        sampler: a :class:`~deep500.training.samplers.Sampler`, the same on every rank.
+        sampler: a :class:`~deep500.training.data.samplers.Sampler`, the same on every rank.
         rank: position of this rank among those that compute; None: it gets no sample of any batch.
         ranks: how many ranks compute.
 
@@ -28,8 +28,8 @@ class DistributedSampler:
         InputError: fewer samples in a batch than ranks, or a rank out of range.
 
     Example:
-        >>> from deep500.training.datasets import NumpyDataset
-        >>> from deep500.training.samplers import OrderedSampler
+        >>> from deep500.training.data import NumpyDataset
+        >>> from deep500.training.data.samplers import OrderedSampler
         >>> whole = OrderedSampler(NumpyDataset(np.arange(5)), batch_size=4)
         >>> [batch["input"].tolist() for batch in DistributedSampler(whole, 1, 2)]
         [[1, 3], []]

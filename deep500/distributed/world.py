@@ -74,7 +74,7 @@ def set_world(comm: Communicator | None) -> None:
 
 def _make(transport: str) -> Communicator:
     if transport == "mpi":
-        from deep500.distributed.mpi import MPI
+        from deep500.distributed.transports.mpi import MPI
 
         return MPI()
     if transport == "torch":

@@ -10,7 +10,7 @@ import numpy as np
 
 from deep500.errors import NetworkError, nearest
 from deep500.networks.node import Node
-from deep500.networks.protos import node_proto, type_proto
+from deep500.networks.onnx.protos import node_proto, type_proto
 from deep500.networks.structure import Structure
 from deep500.tensors import Dim, TensorDescriptor, dtype_to_onnx
 

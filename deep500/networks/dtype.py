@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 from deep500.networks.node import Node, find_schema
 from deep500.tensors import TensorDescriptor, dtype_to_onnx
 

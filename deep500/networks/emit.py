@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 
 
 class Emitter:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from deep500.networks.node import Node
 
 if TYPE_CHECKING:
-    from deep500.networks.graph import Network
+    from deep500.networks.network import Network
 
 Sizes: TypeAlias = tuple[int, ...]
 Formula: TypeAlias = Callable[[Node, list[Sizes], list[Sizes]], int]

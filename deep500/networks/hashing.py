@@ -6,8 +6,8 @@ import hashlib
 
 import numpy as np
 
-from deep500.networks.graph import Network
-from deep500.networks.protos import node_proto
+from deep500.networks.network import Network
+from deep500.networks.onnx.protos import node_proto
 
 
 def structure_hash(network: Network) -> str:

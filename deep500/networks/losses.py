@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deep500.errors import NetworkError, nearest
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 
 LOSSES = ("cross_entropy", "mean_squared_error")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from deep500.errors import NetworkError, nearest
 from deep500.networks.custom import check_plugins
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 from deep500.networks.node import Node
 
 

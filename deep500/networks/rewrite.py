@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from deep500.errors import NetworkError
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 
 
 def supersede(network: Network, replacements: Mapping[str, Mapping[str, str]]) -> None:

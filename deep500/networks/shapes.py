@@ -18,7 +18,7 @@ from deep500.errors import Deep500Error
 from deep500.networks.custom import is_custom
 from deep500.networks.custom_shapes import infer_shapes
 from deep500.networks.node import RANDOM, Node
-from deep500.networks.protos import (
+from deep500.networks.onnx.protos import (
     UNKNOWN,
     descriptor_of,
     graph_proto,

@@ -1,4 +1,4 @@
-"""What a network is made of and how to look at it; :mod:`deep500.networks.graph` adds the editing."""
+"""What a network is made of and how to look at it; :mod:`deep500.networks.network` adds the editing."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from deep500.networks.flops import count_flops
 
 if TYPE_CHECKING:
-    from deep500.networks.graph import Network
+    from deep500.networks.network import Network
 
 _HEAD = ("name", "operator", "output", "parameters", "FLOPs")
 _WIDEST = 40  # characters of a name

@@ -15,15 +15,15 @@ from typing import Any
 from deep500.devices import DeviceWarning
 from deep500.distributed import Communicator, Serial
 from deep500.errors import DataError, MissingDevice, RecipeError
-from deep500.networks.executor import GraphExecutor
-from deep500.networks.graph import Network
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.networks.network import Network
 from deep500.recipe.names import describe
 from deep500.recipe.ranks import distribute, share
 from deep500.recipe.signatures import accepts, check_call
 from deep500.recipe.transformations import transformed
-from deep500.training.datasets import Dataset, StandInWarning, load_dataset
-from deep500.training.prefetch import Prefetch
-from deep500.training.samplers import OrderedSampler, Sampler, ShuffleSampler
+from deep500.training.data import Dataset, StandInWarning, load_dataset
+from deep500.training.data.prefetch import Prefetch
+from deep500.training.data.samplers import OrderedSampler, Sampler, ShuffleSampler
 
 LOSS = "loss"
 """Name of the value that recipes minimize."""

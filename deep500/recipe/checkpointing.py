@@ -12,14 +12,14 @@ from typing import Any
 
 from deep500.distributed import Communicator
 from deep500.errors import BudgetError, Deep500Error, PlanError, RecipeError
-from deep500.networks.executor import GraphExecutor
-from deep500.networks.graph import Network
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.networks.network import Network
 from deep500.results.checkpointing import CheckpointingRecord, Choice, record_of
-from deep500.training.checkpointing.api import plan_checkpointing
-from deep500.training.checkpointing.counting import held
-from deep500.training.checkpointing.plan_file import CheckpointingPlan, load_plan, plan_from
-from deep500.training.checkpointing.regions import find_regions
-from deep500.training.checkpointing.verify import Verification
+from deep500.transformations.recomputation.api import plan_checkpointing
+from deep500.transformations.recomputation.counting import held
+from deep500.transformations.recomputation.plan_file import CheckpointingPlan, load_plan, plan_from
+from deep500.transformations.recomputation.regions import find_regions
+from deep500.transformations.recomputation.verify import Verification
 
 PLAN_FILE = "checkpointing_plan.json"
 """Name of the plan in a results folder."""

@@ -13,8 +13,8 @@ from typing import Any
 
 from deep500.errors import PlanError, RecipeError, nearest
 from deep500.recipe.transformations import check_transformations
-from deep500.training.checkpointing.failures import check_budget
-from deep500.training.checkpointing.plan_file import CheckpointingPlan
+from deep500.transformations.recomputation.failures import check_budget
+from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 
 
 @dataclass(frozen=True)

@@ -38,11 +38,11 @@ from deep500.results.claims import write_claims
 from deep500.results.record import full_hash
 from deep500.results.rules import write_rules
 from deep500.results.verify import seal, write_stats
-from deep500.training.checkpointing.plan_file import CheckpointingPlan
-from deep500.training.checkpointing.verify import Verification, verify_plan
-from deep500.training.datasets import Dataset
+from deep500.training.data import Dataset
 from deep500.training.statistics import TrainingStatistics
 from deep500.training.trainer import Trainer
+from deep500.transformations.recomputation.plan_file import CheckpointingPlan
+from deep500.transformations.recomputation.verify import Verification, verify_plan
 
 SUMMARY_SCHEMA = "deep500-summary-1"
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from deep500.errors import RecipeError
-from deep500.networks.graph import Network
-from deep500.networks.inputs import batch_symbol
-from deep500.networks.substitutions import optimize_network
+from deep500.networks.execution.inputs import batch_symbol
+from deep500.networks.network import Network
 from deep500.recipe.names import backend_of, describe
+from deep500.transformations.substitutions import optimize_network
 
 SUBSTITUTIONS = "substitutions"
 COMMAND = "deep500 optimize MODEL.onnx --training -o OUT.onnx"

@@ -16,7 +16,7 @@ from deep500.errors import ResultsError
 from deep500.measure.statistics import Interval
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.ranks import from_entry, to_entry
-from deep500.training.checkpointing import (
+from deep500.transformations.recomputation import (
     CheckpointingPlan,
     NetworkRegions,
     ProfileReport,
@@ -25,8 +25,8 @@ from deep500.training.checkpointing import (
     profile_report,
     recomputing,
 )
-from deep500.training.checkpointing.curve import MemoryCurve, memory_curve
-from deep500.training.checkpointing.report import Line
+from deep500.transformations.recomputation.curve import MemoryCurve, memory_curve
+from deep500.transformations.recomputation.report import Line
 
 CHECKPOINTING, CHECKPOINTING_SCHEMA = "checkpointing.json", "deep500-checkpointing-1"
 PREDICTED, MEASURED = "predicted from the graph, node by node", "measured by the allocator"
@@ -178,7 +178,7 @@ def record_of(
 
     Example:
         >>> from deep500.networks import add_loss, create
-        >>> from deep500.training.checkpointing import find_regions, plan_network
+        >>> from deep500.transformations.recomputation import find_regions, plan_network
         >>> network = add_loss(create("resnet", depth=8))
         >>> record = record_of(find_regions(network, batch=2), plan_network(network, 0.9, batch=2))
         >>> [choice.label for choice in record.choices], record.choices[0].measured_peak

@@ -7,10 +7,10 @@ from typing import Any
 
 from deep500.events import Event
 from deep500.metrics import Metric, TestAccuracy, TrainingAccuracy
-from deep500.networks.executor import GraphExecutor
-from deep500.training.datasets.base import Dataset
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.training.data.dataset import Dataset
+from deep500.training.data.samplers import OrderedSampler, ShuffleSampler
 from deep500.training.optimizers.base import Optimizer
-from deep500.training.samplers import OrderedSampler, ShuffleSampler
 from deep500.training.trainer import Trainer
 
 

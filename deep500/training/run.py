@@ -12,7 +12,7 @@ from deep500.training.statistics import EpochRecord, TrainingStatistics
 from deep500.training.tally import Tally
 
 if TYPE_CHECKING:
-    from deep500.networks.executor import GraphExecutor
+    from deep500.networks.execution.executor import GraphExecutor
     from deep500.training.optimizers.base import Optimizer
     from deep500.training.trainer import Trainer
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from deep500.errors import InputError, nearest
 from deep500.events import Event, Events, StopTraining
-from deep500.networks.executor import GraphExecutor
+from deep500.networks.execution.executor import GraphExecutor
 from deep500.training.listeners import DefaultTrainerEvents
 from deep500.training.optimizers.base import Optimizer
 from deep500.training.run import Run
@@ -22,8 +22,8 @@ from deep500.training.statistics import EpochRecord, TrainingStatistics
 from deep500.training.tally import Tally, batch_length
 
 if TYPE_CHECKING:
-    from deep500.training.prefetch import Prefetch
-    from deep500.training.samplers import Sampler
+    from deep500.training.data.prefetch import Prefetch
+    from deep500.training.data.samplers import Sampler
 
 
 class Trainer:

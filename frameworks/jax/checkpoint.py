@@ -21,7 +21,7 @@ import numpy as np
 
 from deep500.frameworks.jax.dtypes import is_float
 from deep500.frameworks.jax.operators.table import is_known
-from deep500.networks.grouping import Group
+from deep500.networks.execution.grouping import Group
 
 if TYPE_CHECKING:
     from deep500.frameworks.jax.compiler import Context

@@ -22,10 +22,10 @@ from deep500.frameworks.jax.dtypes import DTYPES
 from deep500.frameworks.jax.operators import OPS
 from deep500.frameworks.jax.operators.table import DependsOnData, Entry, is_known
 from deep500.networks.custom import is_custom
-from deep500.networks.graph import Network
-from deep500.networks.grouping import Group, Item
+from deep500.networks.execution.grouping import Group, Item
+from deep500.networks.execution.program import Program, Target, constant_value, from_graph, needed
+from deep500.networks.network import Network
 from deep500.networks.node import Node, captures
-from deep500.networks.program import Program, Target, constant_value, from_graph, needed
 
 TARGET = Target("jax", OPS, DTYPES)
 

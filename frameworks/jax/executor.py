@@ -20,9 +20,9 @@ from deep500.frameworks.jax.compiler import TARGET, PureFunction, pure_function
 from deep500.frameworks.jax.dtypes import DTYPES, place
 from deep500.frameworks.jax.functions import Compiled
 from deep500.frameworks.jax.memory import step_memory
-from deep500.networks.executor import BoundNetwork, GraphExecutor, find_loss, gradient_name
-from deep500.networks.graph import Network, Parameter
-from deep500.networks.program import Program, from_network
+from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, find_loss, gradient_name
+from deep500.networks.execution.program import Program, from_network
+from deep500.networks.network import Network, Parameter
 
 
 def from_model(network: Network, device: Device | str | None = None, strict: bool = False, seed: int = 0) -> Executor:

@@ -23,9 +23,9 @@ from deep500.frameworks.jax.custom import finished
 from deep500.frameworks.jax.dtypes import as_argument, enable_x64, is_float
 from deep500.frameworks.jax.operators.table import DependsOnData
 from deep500.networks.custom import every_node, is_custom
-from deep500.networks.executor import InputCheck
-from deep500.networks.grouping import planned
-from deep500.networks.program import Program
+from deep500.networks.execution.executor import InputCheck
+from deep500.networks.execution.grouping import planned
+from deep500.networks.execution.program import Program
 
 if TYPE_CHECKING:
     from deep500.frameworks.jax.executor import Executor

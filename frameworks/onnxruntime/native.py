@@ -13,8 +13,8 @@ from deep500.errors import NetworkError, UnsupportedOperator, nearest
 from deep500.frameworks.onnxruntime.dtypes import is_plain
 from deep500.frameworks.onnxruntime.executor import OrtNetwork
 from deep500.frameworks.onnxruntime.program import run_session
-from deep500.networks.executor import GraphExecutor, InputCheck
-from deep500.networks.graph import Network
+from deep500.networks.execution.executor import GraphExecutor, InputCheck
+from deep500.networks.network import Network
 from deep500.tensors import TensorDescriptor, dtype_from_onnx
 
 DOMAIN = "deep500.onnxruntime"

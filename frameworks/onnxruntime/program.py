@@ -12,7 +12,7 @@ import onnxruntime as ort
 from deep500.frameworks.onnxruntime.compiler import compile_session
 from deep500.frameworks.onnxruntime.dtypes import is_plain, to_array, to_value
 from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, run_error
-from deep500.networks.graph import Network, Parameter
+from deep500.networks.network import Network, Parameter
 from deep500.networks.node import Node
 
 

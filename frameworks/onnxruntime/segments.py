@@ -18,7 +18,7 @@ import onnxruntime as ort
 from deep500.errors import UnsupportedOperator
 from deep500.frameworks.onnxruntime.program import Program, needed
 from deep500.networks.custom import CustomCall, check_plugins, every_node, is_custom, place_of
-from deep500.networks.graph import Network, Parameter
+from deep500.networks.network import Network, Parameter
 from deep500.networks.node import Node
 from deep500.tensors import TensorDescriptor
 

@@ -11,8 +11,8 @@ import torch
 
 from deep500.errors import InputError
 from deep500.frameworks.pytorch.dtypes import from_array, to_array
-from deep500.networks.executor import BoundNetwork
-from deep500.networks.graph import Network
+from deep500.networks.execution.executor import BoundNetwork
+from deep500.networks.network import Network
 
 if TYPE_CHECKING:
     from deep500.frameworks.pytorch.executor import Executor

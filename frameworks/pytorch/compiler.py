@@ -22,8 +22,8 @@ from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array, torc
 from deep500.frameworks.pytorch.operators import OPS
 from deep500.frameworks.pytorch.operators.movement import to_device
 from deep500.networks.custom import is_custom
+from deep500.networks.execution.program import Program, Target, constant_value, from_graph, needed
 from deep500.networks.node import Node, captures
-from deep500.networks.program import Program, Target, constant_value, from_graph, needed
 from deep500.tensors import TensorDescriptor
 
 TARGET = Target("pytorch", OPS, DTYPES)
@@ -98,7 +98,7 @@ def compile_program(
     """Turn a program into a module.
 
     Args:
-        program: see :mod:`deep500.networks.program`.
+        program: see :mod:`deep500.networks.execution.program`.
         tensors: parameters (``nn.Parameter``) and buffers by the network's names; the module shares them.
         device: where it will run; where the tensors are if None.
     """

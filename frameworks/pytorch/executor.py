@@ -20,10 +20,10 @@ from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array
 from deep500.frameworks.pytorch.failures import failure
 from deep500.frameworks.pytorch.memory import footprint, settle
-from deep500.networks.executor import GraphExecutor, InputCheck, find_loss, gradient_name
-from deep500.networks.graph import Network, Parameter
-from deep500.networks.program import from_network
-from deep500.training.checkpointing.chain import Stage
+from deep500.networks.execution.executor import GraphExecutor, InputCheck, find_loss, gradient_name
+from deep500.networks.execution.program import from_network
+from deep500.networks.network import Network, Parameter
+from deep500.transformations.recomputation.chain import Stage
 
 RECOMPUTE = ("checkpoint", "explicit")
 """Ways to follow a checkpointing plan; see :func:`from_model`."""

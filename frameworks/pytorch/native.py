@@ -16,8 +16,8 @@ from deep500.errors import InputError, NetworkError, UnsupportedOperator
 from deep500.frameworks.pytorch.bound import TorchNetwork
 from deep500.frameworks.pytorch.dtypes import NAMES, from_array, to_array
 from deep500.frameworks.pytorch.executor import Compiled, Executor
-from deep500.networks.executor import InputCheck
-from deep500.networks.graph import Network, Parameter
+from deep500.networks.execution.executor import InputCheck
+from deep500.networks.network import Network, Parameter
 from deep500.tensors import TensorDescriptor
 
 DOMAIN = "deep500.pytorch"
@@ -83,7 +83,7 @@ class NativeNetwork(TorchNetwork):
 
     def gradient(self, loss: str = "loss") -> list[tuple[str, str]]:
         """Every trainable parameter and the name of its gradient."""
-        from deep500.networks.executor import find_loss, gradient_name
+        from deep500.networks.execution.executor import find_loss, gradient_name
 
         find_loss(self, loss)
         return [(name, gradient_name(name)) for name in self.trainable()]

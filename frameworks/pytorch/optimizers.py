@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from deep500.errors import InputError, nearest
-from deep500.networks.executor import GraphExecutor
+from deep500.networks.execution.executor import GraphExecutor
 from deep500.training.optimizers.base import Optimizer
 
 

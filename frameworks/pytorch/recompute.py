@@ -20,7 +20,7 @@ from deep500.frameworks.pytorch.compiler import NetworkModule
 from deep500.frameworks.pytorch.operators.normalization import running_again
 from deep500.frameworks.pytorch.split import Cutter, Stretch
 from deep500.frameworks.pytorch.tape import Tape
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 
 
 def planned(compiled: Any, network: Network, regions: Sequence[Collection[str]], loss: str, recompute: str) -> Any:

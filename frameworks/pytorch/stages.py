@@ -20,8 +20,8 @@ from deep500.frameworks.pytorch.memory import footprint, settle
 from deep500.frameworks.pytorch.operators.normalization import running_again
 from deep500.frameworks.pytorch.split import Cutter
 from deep500.frameworks.pytorch.tape import Part, Tape
-from deep500.networks.graph import Network
-from deep500.training.checkpointing.chain import Mode, Stage
+from deep500.networks.network import Network
+from deep500.transformations.recomputation.chain import Mode, Stage
 
 _STATE = 5056  # bytes of the state of a generator, which snapshots hold where numbers are drawn
 

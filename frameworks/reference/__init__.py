@@ -20,7 +20,7 @@ from deep500.frameworks.reference.optimizers import (
     MomentumOptimizer,
     RMSPropOptimizer,
 )
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 
 # fmt: off
 __all__ = [

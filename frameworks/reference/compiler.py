@@ -18,7 +18,7 @@ from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOp
 from deep500.frameworks.reference import fallback
 from deep500.frameworks.reference.operators import Random, bind, find
 from deep500.networks.custom import CustomCall, check_plugins, is_custom
-from deep500.networks.graph import Network, Parameter
+from deep500.networks.network import Network, Parameter
 from deep500.networks.node import Node, captures, from_proto
 from deep500.tensors import TensorDescriptor
 

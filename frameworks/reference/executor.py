@@ -15,9 +15,9 @@ from deep500.errors import InputError, NetworkError, nearest
 from deep500.frameworks.reference.compiler import Plan
 from deep500.frameworks.reference.meter import HeldBytes, node_times
 from deep500.frameworks.reference.operators.table import Random
-from deep500.networks.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss
-from deep500.networks.graph import Network
-from deep500.training.checkpointing.planning import executed_step
+from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss
+from deep500.networks.network import Network
+from deep500.transformations.recomputation.planning import executed_step
 
 
 class ReferenceNetwork(BoundNetwork):

@@ -10,8 +10,8 @@ import numpy as np
 from deep500.errors import InputError
 from deep500.frameworks.tensorflow.dtypes import from_array, to_array
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.executor import BoundNetwork
-from deep500.networks.graph import Network
+from deep500.networks.execution.executor import BoundNetwork
+from deep500.networks.network import Network
 
 if TYPE_CHECKING:
     from deep500.frameworks.tensorflow.executor import Executor

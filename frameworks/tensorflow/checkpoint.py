@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from deep500.errors import PlanError
 from deep500.frameworks.tensorflow.layout import Last
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.grouping import Group
+from deep500.networks.execution.grouping import Group
 
 if TYPE_CHECKING:
     from deep500.frameworks.tensorflow.compiler import Walk

@@ -23,9 +23,9 @@ from deep500.frameworks.tensorflow.operators import OPS, Entry, NeedsValue
 from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.custom import is_custom
-from deep500.networks.grouping import Group, Item
+from deep500.networks.execution.grouping import Group, Item
+from deep500.networks.execution.program import Program, Target, constant_value, from_graph, needed
 from deep500.networks.node import Node, captures
-from deep500.networks.program import Program, Target, constant_value, from_graph, needed
 from deep500.operators.failures import find_failure
 
 TARGET = Target("tensorflow", OPS, DTYPES)

@@ -10,7 +10,7 @@ import numpy as np
 from deep500.errors import InputError, nearest
 from deep500.frameworks.tensorflow.dtypes import from_array, to_array
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.executor import GraphExecutor
+from deep500.networks.execution.executor import GraphExecutor
 from deep500.training.optimizers.base import Optimizer
 
 Slots = dict[str, Any]

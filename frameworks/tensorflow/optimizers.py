@@ -12,7 +12,7 @@ from typing import Any
 from deep500.errors import InputError
 from deep500.frameworks.tensorflow.fused import NativeOptimizer, Numbers, Slots
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.executor import GraphExecutor
+from deep500.networks.execution.executor import GraphExecutor
 
 
 class GradientDescent(NativeOptimizer):

@@ -21,7 +21,7 @@ import torch
 import deep500.frameworks.pytorch as d5fw
 from deep500.frameworks.pytorch.memory import footprint
 from deep500.networks import add_loss, create
-from deep500.training.checkpointing import (
+from deep500.transformations.recomputation import (
     BudgetError,
     ChainPlacement,
     CheckpointingPlan,
@@ -36,7 +36,7 @@ from deep500.training.checkpointing import (
     simulate_chain,
     smallest_chain,
 )
-from deep500.training.checkpointing.chain_of import as_plan, links, plan_chain
+from deep500.transformations.recomputation.chain_of import as_plan, links, plan_chain
 
 BATCH, ROUNDS = 8, 9
 BARS = {0.5: 1.15, 0.35: 1.20, 0.3: 1.30}

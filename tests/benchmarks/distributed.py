@@ -32,7 +32,7 @@ import deep500.frameworks.pytorch as d5fw
 from deep500 import distributed
 from deep500.distributed import Communicator, ConsistentDecentralized, DistributedOptimizer, Serial
 from deep500.distributed.launch import find_mpiexec
-from deep500.distributed.mpi import MPI
+from deep500.distributed.transports.mpi import MPI
 from deep500.errors import Deep500Error
 from deep500.measure.statistics import paired_ratio
 from deep500.networks import add_loss, create

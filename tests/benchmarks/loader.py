@@ -16,10 +16,10 @@ import numpy as np
 
 from deep500.measure.environment import describe
 from deep500.measure.statistics import median_interval
-from deep500.training.augmentation import Crop, Flip
-from deep500.training.datasets import NumpyDataset
-from deep500.training.prefetch import Prefetch
-from deep500.training.samplers import OrderedSampler, ShuffleSampler
+from deep500.training.data import NumpyDataset
+from deep500.training.data.augmentation import Crop, Flip
+from deep500.training.data.prefetch import Prefetch
+from deep500.training.data.samplers import OrderedSampler, ShuffleSampler
 
 BAR = 20_000  # samples/s
 SAMPLES = 50_000

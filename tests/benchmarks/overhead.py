@@ -20,9 +20,9 @@ import torch.nn.functional as F
 import deep500.frameworks.pytorch as d5fw
 from deep500.measure.statistics import median_interval, paired_ratio
 from deep500.networks import add_loss, create
-from deep500.training.datasets.base import NumpyDataset
+from deep500.training.data.dataset import NumpyDataset
+from deep500.training.data.samplers import ShuffleSampler
 from deep500.training.listeners import DefaultTrainerEvents, ProgressBar
-from deep500.training.samplers import ShuffleSampler
 from deep500.training.trainer import Trainer
 from tests.benchmarks.native_resnet import ResNet20
 

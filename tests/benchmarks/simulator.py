@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from deep500.compare.prediction import Compute, Machine, step_seconds
-from deep500.compare.ranks_job import fitted, on_ranks
-from deep500.compare.rig import Rig, Scheme, parse_schemes
-from deep500.compare.simulate import SCHEMES
 from deep500.compare.subject import Setting
 from deep500.recipe.loader import find_recipe
+from deep500.scaling.command import SCHEMES
+from deep500.scaling.prediction import Compute, Machine, step_seconds
+from deep500.scaling.ranks_job import fitted, on_ranks
+from deep500.scaling.rig import Rig, Scheme, parse_schemes
 
 
 def round_(rig: Rig, scheme: Scheme, ranks: int, job: dict[str, Any], machine: Machine) -> tuple[float, float]:

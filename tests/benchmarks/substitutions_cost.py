@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 from deep500.measure import Budget, Plan, measure
 from deep500.networks import Network, create
-from deep500.networks.substitutions.cost import Analytic, Measured
-from deep500.networks.substitutions.cost.timing import Runner
-from deep500.networks.substitutions.graph.importing import import_network
-from deep500.networks.substitutions.graph.units import Units
-from deep500.networks.substitutions.graph.writing import export_network
 from deep500.registry import backend_names, is_installed
+from deep500.transformations.substitutions.cost import Analytic, Measured
+from deep500.transformations.substitutions.cost.timing import Runner
+from deep500.transformations.substitutions.graph.importing import import_network
+from deep500.transformations.substitutions.graph.units import Units
+from deep500.transformations.substitutions.graph.writing import export_network
 
 NETWORKS = ("mlp(batch=1)", "lenet(batch=1)", "simple_cnn(batch=1)", "resnet(depth=20, batch=1)")
 

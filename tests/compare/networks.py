@@ -8,7 +8,7 @@ import numpy as np
 
 from deep500.compare.subject import Candidate
 from deep500.networks import add_loss
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 from deep500.registry import load_backend
 
 RATE = 0.3

@@ -13,8 +13,8 @@ from deep500 import cli, registry
 from deep500.compare.processes import THREAD_VARIABLES, Process
 from deep500.errors import ComparisonError, InputError, MissingBackend, RecipeError
 from deep500.networks import create
-from deep500.networks.graph import Network
-from deep500.networks.inputs import batch_symbol, make_inputs
+from deep500.networks.execution.inputs import batch_symbol, make_inputs
+from deep500.networks.network import Network
 
 RECIPE = """\
 '''A quick one.'''

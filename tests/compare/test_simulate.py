@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from deep500 import cli
-from deep500.compare import simulate
-from deep500.compare.prediction import Compute, Machine, predict, serial_share, step_seconds
-from deep500.compare.rig import Rig, Scheme, parse_schemes
-from deep500.compare.scaling_page import text
 from deep500.compare.subject import Setting
-from deep500.distributed.model import Interconnect, all_reduce
 from deep500.errors import InputError, ResultsError
 from deep500.recipe.loader import find_recipe
 from deep500.results.scaling import STRONG, WEAK, Scaling
+from deep500.scaling import command as simulate
+from deep500.scaling.model import Interconnect, all_reduce
+from deep500.scaling.page import text
+from deep500.scaling.prediction import Compute, Machine, predict, serial_share, step_seconds
+from deep500.scaling.rig import Rig, Scheme, parse_schemes
 
 NETWORK = "alpha=1e-3,beta=1e-9,gamma=0"
 NET = Interconnect.parse(NETWORK)
@@ -160,8 +160,8 @@ def test_bad_input_gives_one_error(
 
 def test_the_network_between_two_ranks_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fit finds the numbers that the times were made of."""
-    from deep500.compare import ranks_job
     from deep500.distributed import Communicator, Threads
+    from deep500.scaling import ranks_job
 
     def timed(comm: Communicator, call: object, data: np.ndarray) -> float:
         sums = call is Communicator.all_reduce
@@ -175,7 +175,7 @@ def test_the_network_between_two_ranks_is_fitted(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.mpi
 def test_real_ranks_time_steps_and_their_network(rig: Rig) -> None:
-    from deep500.compare.ranks_job import fitted, on_ranks
+    from deep500.scaling.ranks_job import fitted, on_ranks
     from tests.distributed import ranks
 
     if ranks.missing():

@@ -10,9 +10,9 @@ from onnx.backend.test.loader import load_model_tests
 
 from deep500.errors import NetworkError, UnsupportedOperator
 from deep500.networks import Network
-from deep500.networks.autodiff import with_gradient
-from deep500.networks.gradient_rules import RULES, ZERO
-from deep500.networks.gradient_rules.recurrent import UNROLLERS
+from deep500.networks.gradients.autodiff import with_gradient
+from deep500.networks.gradients.rules import RULES, ZERO
+from deep500.networks.gradients.rules.recurrent import UNROLLERS
 from deep500.networks.node import find_schema
 from tests.conformance.suite import Suite, operator_of
 
@@ -97,8 +97,8 @@ def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 _SECTION = """## Gradients
 
-Backends with automatic differentiation use their own. The others run the gradient that `deep500.networks.autodiff`
-emits as ONNX nodes; of the suite's operators it passes
+Backends with automatic differentiation use their own. The others run the gradient that
+`deep500.networks.gradients.autodiff` emits as ONNX nodes; of the suite's operators it passes
 
 - by a rule of their own ({n_rule}): {rule};
 - through the body that ONNX defines, unrolled, or read as the operator that replaced it ({n_body}): {body};

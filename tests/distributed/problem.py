@@ -10,8 +10,8 @@ import numpy as np
 import deep500.distributed
 from deep500 import registry
 from deep500.distributed import Communicator
-from deep500.networks.graph import Network
 from deep500.networks.losses import add_loss
+from deep500.networks.network import Network
 from deep500.training.optimizers.base import Optimizer
 
 FEATURES, CLASSES = 6, 3

@@ -17,7 +17,7 @@ import numpy as np
 
 from deep500 import distributed as d5
 from deep500.distributed import Communicator, DistributedOptimizer
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 from deep500.registry import load_backend
 from deep500.training import optimizers
 

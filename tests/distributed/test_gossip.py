@@ -10,7 +10,7 @@ import pytest
 
 from deep500 import distributed
 from deep500.distributed import Threads, matching
-from deep500.distributed.mixing import MIXINGS, mixing_matrix, second_eigenvalue
+from deep500.distributed.schemes.mixing import MIXINGS, mixing_matrix, second_eigenvalue
 from deep500.errors import CommunicationError, InputError
 from tests.distributed import problem
 from tests.distributed.problem import serial, train

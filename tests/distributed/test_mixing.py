@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deep500.distributed.mixing import MIXINGS, mixing_matrix, second_eigenvalue
+from deep500.distributed.schemes.mixing import MIXINGS, mixing_matrix, second_eigenvalue
 from deep500.errors import InputError
 
 

@@ -9,21 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep500.distributed import InconsistentDecentralized, InconsistentParameterServer, StaleSynchronous, Threads, model
-from deep500.distributed.mixing import complete
-from deep500.distributed.model import COLLECTIVES, Interconnect
-from deep500.distributed.pretend import Calls, Pretend, demand
-from deep500.distributed.simulation import (
-    Case,
-    neighbours,
-    pairs,
-    served,
-    server_service,
-    simulate,
-    together,
-    waiting_of,
-)
+from deep500.distributed import InconsistentDecentralized, InconsistentParameterServer, StaleSynchronous, Threads
+from deep500.distributed.schemes.mixing import complete
 from deep500.errors import InputError
+from deep500.scaling import model
+from deep500.scaling.model import COLLECTIVES, Interconnect
+from deep500.scaling.pretend import Calls, Pretend, demand
+from deep500.scaling.simulation import Case, neighbours, pairs, served, server_service, simulate, together, waiting_of
 from tests.distributed import scheme_table as table
 
 LATENCY, BANDWIDTH = Interconnect(1.0, 0.0, 0.0), Interconnect(0.0, 1.0, 0.0)

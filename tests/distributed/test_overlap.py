@@ -12,7 +12,7 @@ import pytest
 
 from deep500 import distributed
 from deep500.distributed import ConsistentDecentralized, Serial, Threads
-from deep500.distributed.overlap import GradientMean
+from deep500.distributed.schemes.overlap import GradientMean
 from deep500.errors import InputError
 from deep500.networks import Network, add_loss
 from tests.conftest import load_backend

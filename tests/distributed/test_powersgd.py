@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from deep500.distributed import PowerSGD, Serial, Threads
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 from deep500.training.optimizers import GradientDescent
 from tests.conftest import load_backend
 from tests.distributed.powersgd_hook import SHAPES, compressed, first_factors, gradients

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from deep500.distributed.sampler import DistributedSampler
 from deep500.errors import InputError
-from deep500.training.augmentation import Crop, Normalize
-from deep500.training.datasets import NumpyDataset
-from deep500.training.prefetch import Prefetch
-from deep500.training.samplers import OrderedSampler, ShuffleSampler
+from deep500.training.data import NumpyDataset
+from deep500.training.data.augmentation import Crop, Normalize
+from deep500.training.data.prefetch import Prefetch
+from deep500.training.data.samplers import OrderedSampler, ShuffleSampler
 
 
 @given(

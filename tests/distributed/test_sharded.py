@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from deep500.distributed import ConsistentDecentralized, Serial, ShardedOptimizer, Threads
-from deep500.distributed.sharded import partition
+from deep500.distributed.schemes.sharded import partition
 from deep500.errors import InputError
 from deep500.training.clipping import ClipGradientNorm
 from deep500.training.optimizers import AdamOptimizer

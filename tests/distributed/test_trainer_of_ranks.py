@@ -10,8 +10,8 @@ import pytest
 from deep500 import distributed, registry
 from deep500.distributed import Threads
 from deep500.distributed.sampler import DistributedSampler
-from deep500.networks.graph import Network
 from deep500.networks.losses import add_loss
+from deep500.networks.network import Network
 from deep500.training import NumpyDataset, OrderedSampler, ShuffleSampler, Trainer
 
 # fmt: off

@@ -1,4 +1,5 @@
-"""What every backend's executor must do; the requirements stand at the top of ``deep500/networks/executor.py``.
+"""What every backend's executor must do; the requirements stand at the top of
+``deep500/networks/execution/executor.py``.
 
 Answers are compared with PyTorch's own functions or ONNX's reference evaluator, never with another executor of ours.
 """

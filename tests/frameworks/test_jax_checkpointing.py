@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from deep500.networks import Network
-from deep500.training.checkpointing import plan_network
+from deep500.transformations.recomputation import plan_network
 from tests.conftest import load_backend
 from tests.tolerances import assert_close
-from tests.training.checkpointing.test_execution import everything_again, train
-from tests.training.checkpointing.test_recompute import NETWORKS, inputs_of
+from tests.transformations.recomputation.test_execution import everything_again, train
+from tests.transformations.recomputation.test_recompute import NETWORKS, inputs_of
 
 pytestmark = pytest.mark.backend("jax")
 

@@ -14,13 +14,13 @@ import pytest
 
 from deep500.networks import Network, add_loss, create
 from deep500.tensors import numpy_dtype
-from deep500.training.checkpointing import plan_network, planned_step
-from deep500.training.checkpointing.liveness import live_bytes
+from deep500.transformations.recomputation import plan_network, planned_step
+from deep500.transformations.recomputation.liveness import live_bytes
 from tests.conftest import load_backend
 from tests.networks import custom_operators  # noqa: F401 - registers the operators
 from tests.tolerances import assert_close
-from tests.training.checkpointing.test_execution import everything_again, train
-from tests.training.checkpointing.test_recompute import inputs_of
+from tests.transformations.recomputation.test_execution import everything_again, train
+from tests.transformations.recomputation.test_recompute import inputs_of
 
 pytestmark = pytest.mark.backend("onnxruntime")
 
@@ -85,7 +85,7 @@ import sys
 import numpy as np
 import deep500.frameworks.onnxruntime as ort
 from deep500.networks import add_loss, create
-from deep500.training.checkpointing import plan_network
+from deep500.transformations.recomputation import plan_network
 
 net = add_loss(create("resnet", depth=20))
 executor = ort.from_model(net, threads=1)

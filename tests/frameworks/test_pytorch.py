@@ -18,7 +18,7 @@ from deep500.errors import InputError, MissingDevice, NetworkError, UnsupportedO
 from deep500.events import Event, Events  # noqa: E402
 from deep500.frameworks.pytorch import compiler  # noqa: E402
 from deep500.networks import Network, add_loss, create, to_dtype  # noqa: E402
-from deep500.networks.program import from_network  # noqa: E402
+from deep500.networks.execution.program import from_network  # noqa: E402
 from tests.benchmarks.native_resnet import ResNet20  # noqa: E402
 from tests.tolerances import assert_close  # noqa: E402
 

@@ -17,7 +17,8 @@ import deep500.frameworks.pytorch as d5fw  # noqa: E402
 from deep500.errors import InputError, NetworkError, PlanError, UnsupportedOperator  # noqa: E402
 from deep500.frameworks.pytorch.memory import footprint  # noqa: E402
 from deep500.networks import Network, add_loss, create  # noqa: E402
-from deep500.training.checkpointing import (  # noqa: E402
+from deep500.training.optimizers import MomentumOptimizer  # noqa: E402
+from deep500.transformations.recomputation import (  # noqa: E402
     CheckpointingPlan,
     PlannedRegion,
     every_stage,
@@ -27,11 +28,10 @@ from deep500.training.checkpointing import (  # noqa: E402
     simulate_chain,
     structure_hash,
 )
-from deep500.training.checkpointing.chain_of import as_plan, links, plan_chain  # noqa: E402
-from deep500.training.optimizers import MomentumOptimizer  # noqa: E402
+from deep500.transformations.recomputation.chain_of import as_plan, links, plan_chain  # noqa: E402
 from tests.tolerances import assert_close  # noqa: E402
-from tests.training.checkpointing.test_execution import everything_again  # noqa: E402
-from tests.training.checkpointing.test_recompute import NETWORKS, inputs_of  # noqa: E402
+from tests.transformations.recomputation.test_execution import everything_again  # noqa: E402
+from tests.transformations.recomputation.test_recompute import NETWORKS, inputs_of  # noqa: E402
 
 pytestmark = pytest.mark.backend("pytorch")
 WAYS = ("checkpoint", "explicit")

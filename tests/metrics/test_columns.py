@@ -25,7 +25,8 @@ from deep500.metrics import resources
 from deep500.recipe import overrides
 from deep500.recipe.options import parse_options
 from deep500.recipe.plan import Plan, make_plan
-from deep500.training import EpochRecord, TrainingStatistics, datasets
+from deep500.training import EpochRecord, TrainingStatistics
+from deep500.training import data as datasets
 from tests.metrics.test_communication import RANKS
 from tests.metrics.test_latency import Served
 from tests.metrics.test_resources import Counter, MadeUpGPU

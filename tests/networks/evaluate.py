@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from deep500.frameworks.reference import Executor
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 
 
 def evaluate(network: Network, feeds: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from deep500.errors import NetworkError, UnsupportedOperator
 from deep500.networks import Network
 from deep500.networks.emit import Emitter
-from deep500.networks.gradient_rules import RULES, gradient_rule
+from deep500.networks.gradients.rules import RULES, gradient_rule
 from tests.networks.evaluate import evaluate
 from tests.networks.test_gradient_rules import check_against_differences
 from tests.tolerances import assert_close
@@ -289,7 +289,7 @@ def test_recurrence_of_unknown_length_is_refused() -> None:
 
 
 def test_custom_operators_bring_their_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deep500.networks.gradient_rules.registry.RULES", RULES)
+    monkeypatch.setattr("deep500.networks.gradients.rules.registry.RULES", RULES)
     net = chain("lab.Fancy")
 
     @gradient_rule("Fancy", domain="lab")

@@ -22,8 +22,8 @@ import deep500.frameworks.reference as d5fw
 from deep500.errors import InputError, NetworkError, UnsupportedOperator
 from deep500.networks import Network, create, gradient_rule, replace_operator
 from deep500.networks.custom import check_plugins
-from deep500.networks.gradient_rules import RULES
-from deep500.networks.gradient_rules.custom import find_rule
+from deep500.networks.gradients.rules import RULES
+from deep500.networks.gradients.rules.custom import find_rule
 from deep500.networks.node import Node, _operators, find_schema
 from deep500.operators import registry
 from deep500.tensors import TensorDescriptor, tensordesc

@@ -7,8 +7,8 @@ import onnx
 import pytest
 
 from deep500.networks.emit import Emitter
-from deep500.networks.gradient_rules import RULES, ZERO
-from deep500.networks.graph import Network
+from deep500.networks.gradients.rules import RULES, ZERO
+from deep500.networks.network import Network
 from tests.networks.evaluate import evaluate
 from tests.networks.gradient_cases import CASES, Case
 from tests.tolerances import assert_close

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deep500.networks import Network
-from deep500.networks.modes import training_network
+from deep500.networks.execution.modes import training_network
 from tests.networks.evaluate import evaluate
 from tests.tolerances import as_numpy, assert_close
 

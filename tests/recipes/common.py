@@ -6,7 +6,7 @@ from typing import Any
 
 from deep500.metrics import TestAccuracy, TrainingTime
 from deep500.registry import load_backend
-from deep500.training.augmentation import Crop
+from deep500.training.data.augmentation import Crop
 from deep500.training.schedules import CosineSchedule
 
 

@@ -17,8 +17,8 @@ from deep500.recipe.overrides import convert
 from deep500.recipe.plan import make_plan
 from deep500.recipe.schema import KEYS, known_keys, merge
 from deep500.recipe.signatures import check_call
-from deep500.training.augmentation import Crop
-from deep500.training.samplers import ShuffleSampler
+from deep500.training.data.augmentation import Crop
+from deep500.training.data.samplers import ShuffleSampler
 from deep500.training.schedules import CosineSchedule, TableSchedule, WarmUp
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from deep500.networks.executor import BoundNetwork, GraphExecutor, gradient_name
-from deep500.networks.graph import Network
+from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, gradient_name
+from deep500.networks.network import Network
 
 FEATURES, CLASSES, BATCH = 4, 3, 8
 

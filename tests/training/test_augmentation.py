@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from deep500.errors import InputError
-from deep500.training.augmentation import Crop, Cutout, Flip, Normalize, RandomFlip, Resize, resize
+from deep500.training.data.augmentation import Crop, Cutout, Flip, Normalize, RandomFlip, Resize, resize
 from tests.tolerances import assert_close
 
 SHAPE = (12, 3, 9, 7)  # not square: a transposed image cannot pass

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from deep500.errors import DataError, InputError
-from deep500.training.datasets import (
+from deep500.training.data import (
     Dataset,
     FileListDataset,
     ImageFolder,
@@ -159,7 +159,7 @@ def test_names_and_infos():
 
 def test_importing_data_sets_imports_none_of_their_libraries():
     code = (
-        "import sys, deep500.training.datasets, deep500.training.augmentation, deep500.training.prefetch\n"
+        "import sys, deep500.training.data, deep500.training.data.augmentation, deep500.training.data.prefetch\n"
         "assert not {'sklearn', 'PIL', 'pooch', 'requests', 'scipy', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from deep500.errors import DataError
-from deep500.training.datasets import StandInWarning, catalog, formats, load_dataset
-from deep500.training.datasets import download as downloads
-from deep500.training.datasets.rawfile import RawFile
+from deep500.training.data import StandInWarning, catalog, formats, load_dataset
+from deep500.training.data import download as downloads
+from deep500.training.data.rawfile import RawFile
 from tests.tolerances import assert_close
 from tests.training import data_files as make
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deep500.errors import DataError, InputError
-from deep500.training.datasets import NumpyDataset
-from deep500.training.samplers import BucketSampler, ChoiceSampler, OrderedSampler, ShuffleSampler
+from deep500.training.data import NumpyDataset
+from deep500.training.data.samplers import BucketSampler, ChoiceSampler, OrderedSampler, ShuffleSampler
 
 SEEDS = st.integers(0, 2**40)
 

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from deep500.networks.graph import Network
 from deep500.networks.losses import add_loss
+from deep500.networks.network import Network
 from deep500.training import (
     ClipGradientNorm,
     CosineSchedule,

@@ -8,7 +8,7 @@ import numpy as np
 
 from deep500.distributed.communicator import Communicator
 from deep500.distributed.compression.base import Compression, Flat
-from deep500.distributed.synchronous import positive
+from deep500.distributed.schemes.synchronous import positive
 from deep500.training.optimizers.base import Optimizer
 
 
@@ -41,7 +41,7 @@ class PowerSGD(Compression):
     def __init__(
         self, base_optimizer: Optimizer, comm: Communicator | None = None, rank: int = 4, seed: int = 0
     ) -> None:
-        from deep500.training.samplers import checked_integer
+        from deep500.training.data.samplers import checked_integer
 
         self.matrix_rank, self.seed = positive("rank", rank), checked_integer("seed", seed, 0)
         self.q: dict[str, np.ndarray] = {}

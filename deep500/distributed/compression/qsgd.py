@@ -6,7 +6,7 @@ import numpy as np
 
 from deep500.distributed.communicator import Communicator
 from deep500.distributed.compression.base import Encoded, Flat, as_bytes
-from deep500.distributed.synchronous import positive
+from deep500.distributed.schemes.synchronous import positive
 from deep500.training.optimizers.base import Optimizer
 
 
@@ -99,7 +99,7 @@ class QSGD(Encoded):
         seed: int = 0,
         chunk: int = 512,
     ) -> None:
-        from deep500.training.samplers import checked_integer
+        from deep500.training.data.samplers import checked_integer
 
         self.levels, self.chunk = positive("levels", levels), positive("chunk", chunk)
         self.seed = checked_integer("seed", seed, 0)

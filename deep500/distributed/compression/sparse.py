@@ -152,8 +152,8 @@ class SparseAllreduce(Compression):
     """The mean of gradients that are sparse by themselves (embeddings, rectified layers): only what is not 0 travels,
     as lists of indices and values that ranks merge on the way (SparCML, Renggli et al. 2019, arXiv 1802.08021).
 
-    Nothing is left out: equal to :class:`~deep500.distributed.synchronous.ConsistentDecentralized` up to the order of
-    sums. For SparCML's own training, which sends the largest elements, see
+    Nothing is left out: equal to :class:`~deep500.distributed.schemes.synchronous.ConsistentDecentralized` up to the
+    order of sums. For SparCML's own training, which sends the largest elements, see
     :class:`~deep500.distributed.compression.topk.TopK` with ``sparse=True``.
 
     Payload per step and rank: that of :func:`sparse_all_reduce`, between ``count (4 + 4) log2 P`` bytes in float32,

@@ -9,7 +9,7 @@ import numpy as np
 from deep500.distributed.communicator import Communicator
 from deep500.distributed.compression.base import Encoded, Flat, as_bytes
 from deep500.distributed.compression.sparse import index_type, sparse_all_reduce
-from deep500.distributed.synchronous import positive
+from deep500.distributed.schemes.synchronous import positive
 from deep500.errors import InputError
 from deep500.training.optimizers.base import Optimizer
 
@@ -31,7 +31,7 @@ class TopK(Encoded):
     2017, arXiv 1704.05021): each rank sends the ``k`` elements of ``v`` with the largest magnitude.
 
     The choice is among all gradients of one dtype together, as in Aji and Heafield: a layer with small gradients sends
-    less. ``ratio=1`` is :class:`~deep500.distributed.synchronous.ConsistentDecentralized` up to rounding.
+    less. ``ratio=1`` is :class:`~deep500.distributed.schemes.synchronous.ConsistentDecentralized` up to rounding.
 
     Payload per step and rank: ``k (4 + 4)`` bytes in float32, ``k (4 + 8)`` in float64. (Indices take 8 bytes where
     there are more than 2^31 elements.) With ``sparse=True`` see

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from deep500.errors import NetworkError, nearest
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 from deep500.networks.zoo.bert import attention_block, bert
 from deep500.networks.zoo.branching import inception_v3, repvgg, squeezenet
 from deep500.networks.zoo.builder import Builder

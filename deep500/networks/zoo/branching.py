@@ -6,7 +6,7 @@ Convolutions start Kaiming-normal by fan-out with biases 0, batch normalization 
 from __future__ import annotations
 
 from deep500.errors import NetworkError, nearest
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 from deep500.networks.zoo.builder import Builder, Pair
 
 # -- SqueezeNet -------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import NetworkError
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 
 Init = str | float
 Pair = int | tuple[int, int]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from deep500.errors import NetworkError
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 from deep500.networks.zoo.builder import Builder
 
 GATES = 8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deep500.errors import NetworkError
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 from deep500.networks.zoo.builder import Builder
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deep500.networks.graph import Network
+from deep500.networks.network import Network
 from deep500.networks.zoo.builder import Builder
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deep500.networks.executor import GraphExecutor
+from deep500.networks.execution.executor import GraphExecutor
 from deep500.training.optimizers.base import UpdateRuleOptimizer
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 
 from deep500.errors import InputError, nearest
-from deep500.networks.executor import GraphExecutor
+from deep500.networks.execution.executor import GraphExecutor
 
 if TYPE_CHECKING:
     from deep500.events import Event

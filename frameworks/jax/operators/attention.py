@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.frameworks.jax.operators.table import Array, op
-from deep500.networks.attention_mask import hidden_places
+from deep500.networks.execution.attention_mask import hidden_places
 
 
 def _heads(x: Array, count: int) -> Array:

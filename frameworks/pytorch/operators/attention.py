@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from deep500.frameworks.pytorch.operators.table import op
-from deep500.networks.attention_mask import hidden_places
+from deep500.networks.execution.attention_mask import hidden_places
 
 Tensor = torch.Tensor
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from deep500.frameworks.pytorch.operators.table import ints, op, positive, scalar
-from deep500.networks.resampling import resize_steps
+from deep500.networks.execution.resampling import resize_steps
 
 Tensor = torch.Tensor
 

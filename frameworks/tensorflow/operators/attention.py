@@ -9,7 +9,7 @@ from deep500.frameworks.tensorflow.operators.elementwise import softmax
 from deep500.frameworks.tensorflow.operators.reductions import matmul
 from deep500.frameworks.tensorflow.operators.table import number, op, sizes, static_sizes
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.attention_mask import hidden_places
+from deep500.networks.execution.attention_mask import hidden_places
 
 Tensor = Any
 

@@ -18,7 +18,7 @@ from deep500.frameworks.tensorflow.operators.table import (
     value_of,
 )
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.resampling import resize_steps
+from deep500.networks.execution.resampling import resize_steps
 
 Tensor = Any
 

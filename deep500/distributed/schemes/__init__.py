@@ -1,0 +1,1 @@
+"""How ranks train together: one class per communication scheme."""

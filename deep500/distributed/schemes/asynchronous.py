@@ -1,0 +1,229 @@
+"""`InconsistentParameterServer`: workers do not wait for each other, one rank serves whoever comes.
+
+Nobody can wait in a circle, also where a transport's ``send`` waits until the other side receives (MPI, for messages
+over some kilobytes), because the two sides never send at once. A worker that asks for parameters sends nothing until it
+has them; a worker that brings a gradient says so in a short message first, and the server, which sends parameters only
+to workers that asked, takes the gradient as soon as it hears that.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from deep500.distributed.buckets import Buckets
+from deep500.distributed.communicator import ANY, Communicator
+from deep500.distributed.optimizer import DistributedOptimizer
+from deep500.errors import InputError
+from deep500.training.optimizers.base import Optimizer
+
+SERVER = 0
+_WISH, _GRADIENT, _PARAMETERS = 32001, 32002, 32003  # tags away from those of users
+_PULL, _PUSH, _SKIP = 0, 1, 2  # what a worker wants: parameters, to bring a gradient, or nothing in this step
+
+
+class InconsistentParameterServer(DistributedOptimizer):
+    """Asynchronous SGD with a parameter server (Dean et al. 2012, Large Scale Distributed Deep Networks, NIPS 25,
+    section 4.1): each worker takes the present parameters, computes ``g`` on its share of the batch and brings it to
+    the server, which updates with it at once: ``w_(t+1) = w_t - lr g(w_(t - tau))`` for gradient descent, ``tau`` being
+    the staleness.
+
+    Rank 0 is the server and computes no gradients: there are P - 1 workers, and every global batch makes P - 1 updates,
+    each of the mean over one share. With one worker that is the serial run, bit by bit. Otherwise the result depends on
+    the order of arrival, which is recorded: :func:`~deep500.distributed.schemes.arrivals.replay` repeats it on one
+    process.
+    Whoever comes first is served first; a worker without samples in a batch sends nothing. Only the server's base
+    optimizer is used, its ``gradient_modifier`` included. In every step the server takes as many gradients as there are
+    workers, so that all ranks end together.
+
+    Payload per step: each worker sends the bytes of all gradients, the server those of all parameters to each worker.
+
+    Attributes:
+        updates: how many the server has made.
+        histogram: number of gradients by staleness (updates between taking the parameters and applying the gradient);
+            empty on workers.
+
+    Raises:
+        CommunicationError: fewer than two ranks.
+        InputError: the server got samples to compute on (in a step).
+    """
+
+    least_ranks = 2
+    consistent = False
+    counts_steps = False
+
+    def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None) -> None:
+        super().__init__(base_optimizer, comm)
+        self.updates = 0
+        self.histogram: Counter[int] = Counter()
+        self._log = array("q")
+        self._waiting: list[int] = []  # workers that asked for parameters
+        self._pulled: dict[int, int] = {}  # how many updates there were in the parameters that a worker has
+        self._prepared = False  # whether the base optimizer has made its parameters ready for a gradient
+        self._buckets = Buckets.of(self.arrays(self.parameters()))
+        self._gradients_of: int | None = None  # version of the network for which the server has gradient tensors
+        self._arrived: Sequence[np.ndarray] = ()
+        base_optimizer.exchange = lambda names, gradients: self.tensors(self._arrived)
+
+    @classmethod
+    def computing_ranks(cls, size: int) -> range:
+        """All but rank 0, the server."""
+        return range(1, size)
+
+    @property
+    def arrivals(self) -> np.ndarray:
+        """(updates, 2) int64, in the order in which gradients were applied: who brought it, and how many updates there
+        were in the parameters that it was computed at. Since the start, or since a state was loaded."""
+        return np.array(self._log, np.int64).reshape(-1, 2)
+
+    def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Compute one gradient; on the server: take one from each worker's quota, and return no outputs."""
+        if self.comm.rank == SERVER:
+            return self._serve(inputs)
+        if not self.samples:
+            self._wish(_SKIP)
+            return {}
+        with self.communicating():
+            self._wish(_PULL)
+            for bucket in self._buckets.all:
+                self.comm.receive(bucket.flat[:-1], SERVER, _PARAMETERS)
+            self.set_parameters(self.tensors(self._buckets.views()))
+        outputs = self.executor.inference_and_backprop(inputs, self.loss)
+        with self.communicating():
+            self._buckets.put(self.arrays(self.network.fetch_tensors(self.gradient_names())))
+            self._wish(_PUSH)
+            for bucket in self._buckets.all:
+                self.comm.send(bucket.flat[:-1], SERVER, _GRADIENT)
+        return outputs
+
+    def _wish(self, kind: int) -> None:
+        wish = np.array([kind, self.samples], np.int64)
+        self.comm.send(wish, SERVER, _WISH, control=wish.nbytes)
+
+    # -- what a scheme with another rule overrides --------------------------------------------------------------------
+    def may_go_on(self, worker: int) -> bool:
+        """Whether a worker gets parameters now; if not, it waits for the next gradient of another one."""
+        return True
+
+    def arrived(self, worker: int, gradients: list[np.ndarray] | None, samples: int) -> None:
+        """What the server does with a worker's gradients (overwritten afterwards), or with its having none."""
+        if gradients is not None:
+            self.apply(gradients, [worker])
+
+    # -- the server ---------------------------------------------------------------------------------------------------
+    def _serve(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        if self.samples:
+            raise InputError(
+                f"got {self.samples} samples on rank {SERVER}, the server; expected none, for it computes nothing: "
+                "divide batches among computing_ranks(size), as DistributedSampler does"
+            )
+        self._make_gradients(inputs)
+        quota, wish = self.comm.size - 1, np.empty(2, np.int64)
+        while quota:
+            gradients = None
+            with self.communicating():
+                worker = self.comm.receive(wish, ANY, _WISH)
+                kind, samples = wish.tolist()
+                if kind == _PUSH:
+                    for bucket in self._buckets.all:
+                        self.comm.receive(bucket.flat[:-1], worker, _GRADIENT)
+                    gradients = self._buckets.views()
+            if kind == _PULL:
+                self._waiting.append(worker)
+            else:
+                self.arrived(worker, gradients, samples)
+                quota -= 1
+            self._answer()
+        return {}
+
+    def _answer(self) -> None:
+        """Give parameters to those who asked and may have them."""
+        able = [worker for worker in self._waiting if self.may_go_on(worker)]
+        if able:
+            self._prepare()
+            with self.communicating():
+                self._buckets.put(self.arrays(self.parameters()))
+                for worker in able:
+                    for bucket in self._buckets.all:
+                        self.comm.send(bucket.flat[:-1], worker, _PARAMETERS)
+        self._pulled.update(dict.fromkeys(able, self.updates))
+        self._waiting = [worker for worker in self._waiting if worker not in able]
+
+    def apply(self, gradients: Sequence[np.ndarray], workers: Sequence[int]) -> None:
+        """One update of the base optimizer with these gradients, which came from these workers."""
+        self._prepare()
+        self._arrived, events, base = gradients, self.executor.events, self.base_optimizer
+        if events.before_update:
+            events.emit(events.before_update, base)
+        base.update()
+        base.steps += 1
+        if events.after_update:
+            events.emit(events.after_update, base)
+        self._arrived = ()
+        for worker in workers:
+            self._log.extend((worker, self._pulled[worker]))
+            self.histogram[self.updates - self._pulled[worker]] += 1
+        self.updates += 1
+        self._prepared = False
+
+    def _prepare(self) -> None:
+        """The first two of the base optimizer's three steps, once for every update."""
+        if not self._prepared:
+            self.base_optimizer.prepare()
+            self._prepared = True
+
+    def _make_gradients(self, inputs: Mapping[str, Any]) -> None:
+        """Run once on made-up samples: optimizers replace the gradients of a run, so there has to be one."""
+        if self._gradients_of != self.network.version:
+            with self._same_statistics():
+                self.executor.inference_and_backprop(self.made_up(inputs), self.loss)
+            self._gradients_of = self.network.version
+
+    @contextmanager
+    def _same_statistics(self) -> Iterator[None]:
+        names = self._statistics()
+        before = [np.array(one) for one in self.arrays(self.network.fetch_tensors(names))]
+        yield
+        for name, value in zip(names, before, strict=True):
+            self.network.feed_tensor(name, value)
+
+    def _statistics(self) -> list[str]:
+        return [name for name in self._floating() if not self.network.parameters[name].trainable]
+
+    # -- what a trainer asks ------------------------------------------------------------------------------------------
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Validate the server's parameters; all ranks have them from here on, see :meth:`agree`."""
+        self.agree()
+        yield
+
+    def agree(self) -> None:
+        """All ranks take over the server's parameters and the mean of the workers' running statistics."""
+        statistics = self._statistics()
+        trained = [name for name in self._floating() if name not in statistics]
+        arrays = self.arrays(self.network.fetch_tensors(trained))
+        self._feed(trained, Buckets.of(arrays).broadcast(self.comm, arrays, SERVER))
+        arrays = self.arrays(self.network.fetch_tensors(statistics))
+        self._feed(statistics, Buckets.of(arrays).mean(self.comm, arrays, float(self.comm.rank != SERVER)))
+
+    def _feed(self, names: Sequence[str], arrays: Sequence[np.ndarray]) -> None:
+        for name, value in zip(names, arrays, strict=True):
+            self.network.feed_tensor(name, value)
+
+    def communication_facts(self) -> dict[str, Any]:
+        counts = {str(staleness): count for staleness, count in sorted(self.histogram.items())}
+        return {**super().communication_facts(), "updates": self.updates, "staleness": counts}
+
+    def own_state(self) -> dict[str, np.ndarray]:
+        """Number of updates, and the histogram as (staleness, count) in rows."""
+        rows = np.array(sorted(self.histogram.items()), np.int64).reshape(-1, 2)
+        return {"updates": np.asarray(self.updates, np.int64), "staleness": rows}
+
+    def load_own_state(self, state: Mapping[str, np.ndarray]) -> None:
+        self.updates, self._log, self._prepared = int(state["updates"]), array("q"), False
+        self.histogram = Counter({int(staleness): int(count) for staleness, count in state["staleness"]})

@@ -1,0 +1,86 @@
+"""`StaleSynchronous`: workers may run ahead of each other, but only so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from deep500.distributed.buckets import Buckets
+from deep500.distributed.communicator import Communicator
+from deep500.distributed.schemes.asynchronous import InconsistentParameterServer
+from deep500.training.data.samplers import checked_integer
+from deep500.training.optimizers.base import Optimizer
+
+
+class StaleSynchronous(InconsistentParameterServer):
+    """Parameter server with bounded staleness (Ho et al. 2013, More Effective Distributed ML via a Stale Synchronous
+    Parallel Parameter Server, NIPS 26): a worker begins its step c only when all workers have ended step c - s - 1.
+
+    The gradient of step c is therefore computed at parameters that hold all updates of the steps before c - s. As in
+    the bounded delay of Li et al. 2014 (OSDI, section 3.5) the server collects the gradients of one step, and updates
+    once with their mean over samples when it has all of them; Ho et al. add every worker's change as it comes. So
+    ``staleness=0`` is the synchronous parameter server for every base optimizer, with P - 1 workers, and one worker
+    alone is the serial run, bit by bit. A worker without samples in a batch passes it without waiting.
+
+    The server keeps the gradients of steps that are not complete: at most ``staleness + 1`` of each worker.
+    Payload as for :class:`~deep500.distributed.schemes.asynchronous.InconsistentParameterServer`.
+
+    Args:
+        base_optimizer, comm: see :class:`~deep500.distributed.optimizer.DistributedOptimizer`.
+        staleness: by how many steps a worker may be ahead of the slowest (s above), at least 0.
+
+    Attributes:
+        histogram: number of gradients by staleness: updates between taking the parameters and applying the gradient.
+
+    Raises:
+        CommunicationError: fewer than two ranks.
+        InputError: ``staleness`` is no such number, or the server got samples to compute on (in a step).
+    """
+
+    def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, staleness: int = 1) -> None:
+        super().__init__(base_optimizer, comm)
+        self.staleness = checked_integer("staleness", staleness, 0)
+        self.clocks = dict.fromkeys(self.computing_ranks(self.comm.size), 0)  # steps that each worker has ended
+        self.complete = 0  # steps that all have ended
+        self._early: dict[int, dict[int, Buckets | None]] = {}  # gradients by step and worker
+
+    def may_go_on(self, worker: int) -> bool:
+        """Whether it is not too far ahead."""
+        return self.clocks[worker] - self.complete <= self.staleness
+
+    def arrived(self, worker: int, gradients: list[np.ndarray] | None, samples: int) -> None:
+        """Keep them, times their weight, until their step is complete."""
+        kept = None
+        if gradients is not None:
+            kept, weight = Buckets.of(gradients), float(samples) if len(self.clocks) > 1 else 1.0
+            kept.put(gradients, weight)
+            for bucket in kept.all:
+                bucket.flat[-1] = weight
+        self._early.setdefault(self.clocks[worker], {})[worker] = kept
+        self.clocks[worker] += 1
+        while len(self._early.get(self.complete, ())) == len(self.clocks):
+            self._update(self._early.pop(self.complete))
+            self.complete += 1
+
+    def _update(self, brought: Mapping[int, Buckets | None]) -> None:
+        """One update with the mean over samples, summed in the order of ranks: the order of arrival changes nothing."""
+        parts = {worker: part for worker, part in sorted(brought.items()) if part is not None}
+        if not parts:
+            return
+        total, *others = parts.values()
+        for one in others:
+            for bucket, other in zip(total.all, one.all, strict=True):
+                np.add(bucket.flat, other.flat, out=bucket.flat)
+        for bucket in total.all:
+            bucket.divide()
+        self.apply(total.views(), list(parts))
+
+    def own_state(self) -> dict[str, np.ndarray]:
+        return {**super().own_state(), "complete": np.asarray(self.complete, np.int64)}
+
+    def load_own_state(self, state: Mapping[str, Any]) -> None:
+        super().load_own_state(state)
+        self.complete = int(state["complete"])
+        self.clocks = dict.fromkeys(self.clocks, self.complete)

@@ -1,0 +1,179 @@
+"""Synchronous schemes: every step, or every few, all ranks agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deep500.distributed.buckets import BUCKET_BYTES, Buckets
+from deep500.distributed.communicator import Communicator
+from deep500.distributed.optimizer import DistributedOptimizer
+from deep500.distributed.schemes.overlap import GradientMean
+from deep500.training.optimizers.base import Optimizer
+
+
+class ConsistentDecentralized(DistributedOptimizer):
+    """Synchronous SGD by all-reduce: ``g <- sum_p n_p g_p / sum_p n_p``, ``n_p`` samples on rank p; then every rank
+    makes the same update. Equal to the serial run on the union of the batches, up to the order of sums.
+
+    Gradients travel in buckets. Where the backend tells when a gradient is ready (PyTorch), a full bucket travels while
+    the backward pass goes on (Li et al. 2020, PyTorch Distributed, VLDB 13(12), section 3.2.3).
+
+    Payload per step and rank: the bytes of all gradients.
+
+    Args:
+        base_optimizer, comm: see :class:`~deep500.distributed.optimizer.DistributedOptimizer`.
+        bucket_bytes: size of a bucket.
+        overlap: whether buckets travel during the backward pass, where the backend can tell; the result is the same bit
+            by bit. One bucket alone never does. A base optimizer that runs backward more than once in a step needs
+            False.
+    """
+
+    def __init__(
+        self,
+        base_optimizer: Optimizer,
+        comm: Communicator | None = None,
+        bucket_bytes: int = BUCKET_BYTES,
+        overlap: bool = True,
+    ) -> None:
+        super().__init__(base_optimizer, comm)
+        self.bucket_bytes = positive("bucket_bytes", bucket_bytes)
+        self.overlap = overlap and self.comm.size > 1
+        self._mean: tuple[tuple[Any, ...], GradientMean, dict[str, int]] | None = None
+        self._watching = False
+
+    def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """One step of the base optimizer with the mean gradient, which is collected from the backward pass on."""
+        if not self.overlap:
+            return super().step(inputs)
+        mean, _ = self._gradient_mean(self.base_optimizer.parameter_names())
+        if len(mean.buckets.all) == 1:  # it is full with the last gradient: watching would only cost
+            return super().step(inputs)
+        if not self._watching:
+            self.overlap = self._watching = self.executor.watch_gradients(self._ready)
+        mean.begin(self.samples)
+        try:
+            return super().step(inputs)
+        finally:
+            mean.active = False  # also after an error: gradients of runs outside a step stay here
+
+    def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
+        """The weighted mean over ranks."""
+        mean, _ = self._gradient_mean(names)
+        if not mean.active:
+            mean.begin(self.samples)
+        absent, to_numpy = set(mean.absent), self.network.to_numpy
+        arrays = [to_numpy(gradient) if i in absent else None for i, gradient in enumerate(gradients)]
+        return self.tensors(mean.finish(arrays))
+
+    def _ready(self, name: str, gradient: Any) -> None:
+        """The backward pass has this gradient."""
+        if self._mean is not None and self._mean[1].active and name in self._mean[2]:
+            self._mean[1].put(self._mean[2][name], self.network.to_numpy(gradient))
+
+    def _gradient_mean(self, names: Sequence[str]) -> tuple[GradientMean, dict[str, int]]:
+        key = (self.network.version, *names)
+        if self._mean is None or self._mean[0] != key:
+            values = [self.network.parameters[name].value for name in names]
+            shapes, dtypes = [value.shape for value in values], [value.dtype for value in values]
+            mean = GradientMean(self.comm, shapes, dtypes, self.bucket_bytes)
+            self._mean = (key, mean, {name: position for position, name in enumerate(names)})
+        return self._mean[1], self._mean[2]
+
+
+class ConsistentParameterServer(DistributedOptimizer):
+    """Synchronous parameter server (Li et al. 2014, OSDI): rank 0 gets the mean of all gradients, its own included,
+    updates, and broadcasts the parameters. Equal to the serial run on the union of the batches.
+
+    Only rank 0 keeps the base optimizer's state. Payload per step and rank: twice the bytes of all parameters.
+    """
+
+    changes_parameters = True
+
+    def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
+        """The weighted mean at rank 0; the other ranks' gradients stay as they are."""
+        arrays = self.arrays(gradients)
+        buckets = Buckets.of(arrays)
+        buckets.put(arrays, self.samples)
+        for bucket in buckets.all:
+            bucket.reduce(self.comm, self.samples, root=0)
+            if self.comm.rank == 0:  # elsewhere there is no sum, and perhaps no sample to divide by
+                bucket.divide()
+        return self.tensors(buckets.views()) if self.comm.rank == 0 else gradients
+
+    def mix(self) -> None:
+        """Take over the parameters of rank 0."""
+        if self.comm.size > 1:
+            with self.communicating():
+                arrays = self.arrays(self.parameters())
+                self.set_parameters(self.tensors(Buckets.of(arrays).broadcast(self.comm, arrays)))
+
+
+class ModelAverage(DistributedOptimizer):
+    """Every rank updates with its own gradient, then ``w <- sum_p n_p w_p / sum_p n_p``.
+
+    Equal to the serial run for update rules that are linear in the gradient, different for others (Adam). Rules with
+    a memory (momentum) are equal only where the shares ``n_p / sum_p n_p`` are the same in every step: each rank keeps
+    the sum of its own gradients, which every average weights by the share of its own step. A smaller last batch of an
+    epoch can change the shares (``drop_last_batch=True`` avoids it); SGD without momentum is equal all the same.
+    Optimizer states stay local. Payload per step and rank: the bytes of all parameters.
+    """
+
+    changes_parameters = True
+
+    def mix(self) -> None:
+        """Average the parameters."""
+        if self.comm.size > 1:
+            with self.communicating():
+                arrays = self.arrays(self.parameters())
+                self.set_parameters(self.tensors(Buckets.of(arrays).mean(self.comm, arrays, self.samples)))
+
+
+class LocalSGD(DistributedOptimizer):
+    """``every`` local steps, then the parameters are averaged (Stich 2019, arXiv 1805.09767; McMahan et al. 2017).
+
+    ``every=1`` is :class:`ModelAverage`, equal to the serial run where that is; with more local steps no rule is,
+    because the ranks' gradients are of different parameters. Payload per rank: the bytes of all parameters every
+    ``every`` steps.
+
+    Args:
+        base_optimizer, comm: see :class:`~deep500.distributed.optimizer.DistributedOptimizer`.
+        every: local steps between averages (H in the papers).
+    """
+
+    consistent = False
+    changes_parameters = True
+
+    def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, every: int = 8) -> None:
+        super().__init__(base_optimizer, comm)
+        self.every = positive("every", every)
+        self.seen = 0  # samples since the last average
+
+    def mix(self) -> None:
+        """Average when it is time."""
+        self.seen += self.samples
+        if (self.steps + 1) % self.every == 0:
+            if self.comm.size > 1:
+                with self.communicating():
+                    self.average()
+            self.seen = 0
+
+    def average(self) -> None:
+        """All parameters become their mean, weighted by the samples since the last one."""
+        arrays = self.arrays(self.parameters())
+        self.set_parameters(self.tensors(Buckets.of(arrays).mean(self.comm, arrays, self.seen)))
+
+    def own_state(self) -> dict[str, np.ndarray]:
+        return {"seen": np.asarray(self.seen, np.int64)}
+
+    def load_own_state(self, state: Any) -> None:
+        self.seen = int(state["seen"])
+
+
+def positive(name: str, value: int) -> int:
+    """An integer of at least 1, or InputError."""
+    from deep500.training.data.samplers import checked_integer
+
+    return checked_integer(name, value, 1)

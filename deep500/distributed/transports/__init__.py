@@ -1,0 +1,1 @@
+"""How arrays travel between ranks: threads of one process, MPI."""

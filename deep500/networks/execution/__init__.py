@@ -1,0 +1,1 @@
+"""What all backends share between a network and its compiled form."""

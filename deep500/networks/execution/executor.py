@@ -1,0 +1,357 @@
+"""`GraphExecutor`: a network compiled for a device, and `BoundNetwork`: the same network with live tensors.
+
+Requirements of the seam, for whoever writes a backend:
+
+* ``inference`` runs in evaluation mode, ``inference_and_backprop`` in training mode: BatchNormalization uses the
+  batch's statistics and updates its running ones, Dropout drops. Running variance is the *unbiased* one, as PyTorch
+  keeps it; normalisation always uses the biased one. (A node with an explicit ``training_mode=1`` means what ONNX
+  says, always.)
+* Results are the framework's own tensors on the device, keyed by the network's names. Nothing waits for the device.
+* Inputs may be NumPy arrays or the framework's tensors. They are checked by name, dtype and shape at every call.
+* An output needs only the inputs that it depends on; to miss one of those, or to give an unknown one, is an InputError.
+* Editing ``executor.network`` recompiles before the next run: compare ``network.version``.
+* Gradients are those of one run, under ``gradient_name(parameter)``; they never accumulate.
+* What cannot run is *one* UnsupportedOperator naming every offending node, raised while the executor is built.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from deep500.devices import Device, to_device
+from deep500.errors import InputError, NetworkError, PlanError, UnsupportedOperator, nearest
+from deep500.events import SILENT, Events
+from deep500.networks.network import Network
+from deep500.tensors import TensorDescriptor, numpy_dtype
+
+
+def gradient_name(parameter: str) -> str:
+    """Name under which a run leaves the gradient of a parameter: ``"conv1.weight" -> "conv1.weight.grad"``."""
+    return f"{parameter}.grad"
+
+
+class BoundNetwork(Network):
+    """A network whose parameters live in an executor; made by backends from a plain network, which stays as it is."""
+
+    def __init__(self, network: Network) -> None:
+        from deep500.networks.gradients.gradient_nodes import replace_gradient_nodes
+
+        twin = replace_gradient_nodes(network).copy()  # backends have no kernel for ONNX's Gradient
+        super().__init__(twin.name)
+        self.__dict__.update(twin.__dict__)
+
+    @abc.abstractmethod
+    def fetch_tensors(self, names: Sequence[str]) -> list[Any]:
+        """Live tensors, in the order asked for: parameters, gradients and outputs of the last run.
+
+        Raises NetworkError for a name that is none of these (an inner value: declare it with ``add_output`` first).
+        """
+
+    @abc.abstractmethod
+    def feed_tensor(self, name: str, value: Any) -> None:
+        """Overwrite a parameter with an array or tensor of its shape (copied); raises InputError if it does not fit."""
+
+    def assign_tensor(self, name: str, value: Any) -> None:
+        """Like :meth:`feed_tensor` for a tensor of the framework's own that the caller gives up: need not copy."""
+        self.feed_tensor(name, value)
+
+    def get_params(self) -> list[str]:
+        """Names of the trainable parameters."""
+        return self.trainable()
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All parameters, running statistics included, as arrays (copies)."""
+        return {name: np.array(tensor) for name, tensor in zip(self._parameters, self._fetch_all(), strict=True)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Overwrite all parameters; the names must be exactly those of :meth:`state`."""
+        if set(state) != set(self._parameters):
+            odd = sorted(set(state) ^ set(self._parameters))
+            raise InputError(
+                f"got a state that differs in {odd[:4]}; expected the network's parameters: use the same network"
+            )
+        for name, value in state.items():
+            self.feed_tensor(name, value)
+
+    def _fetch_all(self) -> list[Any]:
+        return [self.to_numpy(tensor) for tensor in self.fetch_tensors(list(self._parameters))]
+
+    @staticmethod
+    def to_numpy(tensor: Any) -> np.ndarray:
+        """A tensor of the framework as an array; backends override it where ``np.asarray`` does not do."""
+        return np.asarray(tensor)
+
+    def to_tensor(self, array: np.ndarray) -> Any:
+        """An array as a tensor of the framework's own on the device (a copy, same dtype); backends override it."""
+        return np.array(array)
+
+    def _sync(self) -> None:
+        for name, value in self.state().items():
+            self._parameters[name].value = value
+
+
+class RecomputedRegion(Protocol):
+    """A part of the forward pass that runs again: its name, and the values that its nodes write."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def values(self) -> tuple[str, ...]: ...
+
+
+class Recomputation(Protocol):
+    """What an executor needs of a checkpointing plan; :mod:`deep500.transformations.recomputation` makes them.
+
+    Attributes:
+        regions: those that run again in the backward pass instead of being kept, outermost first.
+        batch: the number of samples for which the plan holds.
+        loss: the scalar that is differentiated.
+    """
+
+    @property
+    def regions(self) -> Sequence[RecomputedRegion]: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def loss(self) -> str: ...
+    def check(self, network: Network, batch: int) -> None:
+        """Raise PlanError unless the plan was made for this network and batch size."""
+
+
+class GraphExecutor(abc.ABC):
+    """A network compiled for a device. Every backend's ``Executor`` derives from it.
+
+    Attributes:
+        network: the :class:`BoundNetwork`.
+        device: where it runs.
+        events: who listens to ``forward``, ``backward``, ... (:data:`deep500.events.SILENT` by default).
+        backend: name of the backend, as :func:`deep500.registry.load_backend` takes it.
+        checkpointing: the plan under which training runs compute values again; see :meth:`set_checkpointing`.
+    """
+
+    backend: str = "?"
+    network: BoundNetwork
+    checkpointing: Recomputation | None = None
+
+    def __init__(self, device: Device | str | None = None) -> None:
+        self.device = to_device(device)
+        self.events: Events = SILENT
+
+    @abc.abstractmethod
+    def inference(self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+        """Run forward in evaluation mode.
+
+        Args:
+            inputs: arrays or tensors by input name.
+            outputs: values to return; the network's outputs if None. Inputs that they do not depend on may be absent.
+
+        Returns:
+            tensors of the framework by name.
+
+        Raises:
+            InputError: unknown or missing input, wrong dtype or shape.
+        """
+
+    @abc.abstractmethod
+    def inference_and_backprop(self, inputs: Mapping[str, Any], loss: str = "loss") -> dict[str, Any]:
+        """Run forward in training mode, then backward from ``loss``, a scalar; all inputs are needed.
+
+        Returns the network's outputs and the loss; gradients are fetched by name from ``network.fetch_tensors``.
+        """
+
+    def set_checkpointing(self, plan: Recomputation | None) -> None:
+        """Compute values of the forward pass again in the backward pass, as a plan says, instead of keeping them.
+
+        Outputs, gradients, running statistics and random draws stay those of the run without a plan; inference never
+        changes. Training calls must have the plan's batch size and loss, others are a PlanError.
+
+        Args:
+            plan: from :func:`deep500.plan_checkpointing` or a plan file; None ends it.
+
+        Raises:
+            PlanError: it is no plan, or was made for another network.
+            UnsupportedOperator: this backend cannot follow plans.
+
+        Example:
+            >>> import deep500.frameworks.reference as d5ref
+            >>> from deep500.networks import add_loss, create
+            >>> from deep500.transformations.recomputation import plan_network
+            >>> executor = d5ref.from_model(add_loss(create("resnet", depth=8)))
+            >>> executor.set_checkpointing(plan_network(executor.network, 0.9, batch=2))
+            >>> len(executor.checkpointing.regions) > 0
+            True
+        """
+        if plan is not None:
+            if not all(hasattr(plan, part) for part in ("regions", "batch", "loss", "check")):
+                raise PlanError(
+                    f"got {type(plan).__name__} to follow; expected a CheckpointingPlan or None: make one with "
+                    "plan_checkpointing, or read it with load_plan"
+                )
+            plan.check(self.network, plan.batch)
+        if plan is not self.checkpointing:
+            self._forget_training()
+            self.checkpointing = plan
+
+    def _forget_training(self) -> None:
+        """Drop compiled training runs, so that the next one follows ``self.checkpointing``; backends implement it."""
+        raise UnsupportedOperator(
+            f"got a checkpointing plan for backend {self.backend!r}; expected a backend that computes values again: "
+            "use 'reference', or leave the plan out"
+        )
+
+    def _check_planned(self, inputs: Mapping[str, Any], loss: str) -> None:
+        """Raise PlanError unless a training call is the one that the plan was made for; backends call it first."""
+        plan = self.checkpointing
+        if plan is None:
+            return
+        if loss != plan.loss:
+            raise PlanError(f"got loss {loss!r}; expected {plan.loss!r}, for which the checkpointing plan was made")
+        for name, described in self.network.inputs.items():
+            shape = getattr(inputs.get(name), "shape", ())
+            for want, size in zip(described.shape or (), shape, strict=False):
+                if isinstance(want, str) and size != plan.batch:  # with_batch gives all symbols this size
+                    raise PlanError(
+                        f"input {name!r}: got {size} for {want!r}; expected {plan.batch}, the batch size for which the "
+                        "checkpointing plan was made: plan again, or end it with set_checkpointing(None)"
+                    )
+
+    @abc.abstractmethod
+    def reseed(self, seed: int) -> None:
+        """Restart the randomness of Dropout and its like, so that what follows is a function of ``seed``."""
+
+    @abc.abstractmethod
+    def synchronize(self) -> None:
+        """Wait until the device has finished what was asked of it."""
+
+    def watch_gradients(self, callback: Callable[[str, Any], None] | None) -> bool:
+        """Call ``callback(parameter, gradient)`` in every later backward pass, as soon as a gradient is complete.
+
+        The gradient is a tensor of the framework, to be read only. Parameters that the loss does not reach are not
+        reported. There is one watcher at a time; None ends it. A backend may call from a thread of its own.
+
+        Returns:
+            whether this backend can tell; False means that nothing will be called.
+        """
+        return False
+
+    def peak_memory(self, reset: bool = False) -> int | None:
+        """Most bytes that the framework's allocator had handed out on the device since the last reset.
+
+        None where the framework does not count (on processors none does); backends that do override it.
+        """
+        return None
+
+    def step_memory(self, inputs: Mapping[str, Any], loss: str = "loss") -> int | None:
+        """Most bytes of tensors that one training step holds at once, beyond those held before; runs such a step.
+
+        Gradients of parameters count, as they are made anew in every step; inputs and parameters do not. Running
+        statistics are updated and random numbers drawn as in any step.
+
+        Returns:
+            bytes by the allocator's own count, exactly; None where it does not tell (not measured).
+        """
+        return None
+
+    def node_times(self, network: Network, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float] | None:
+        """Seconds that each node of a network takes on this backend, the least of ``samples`` runs after a first.
+
+        Args:
+            network: any, such as a training step of the executor's own; parameters are the network's.
+            inputs: arrays or tensors by input name.
+            samples: runs.
+
+        Returns:
+            seconds by the first value that a node writes; None where the backend runs nodes together and cannot tell.
+        """
+        return None
+
+    def measure_stages(
+        self, stages: Sequence[Collection[str]], inputs: Mapping[str, Any], loss: str = "loss", passes: int = 5
+    ) -> Sequence[Any] | None:
+        """Time and bytes of running, recording and reversing each stage of a network that is a chain of them.
+
+        Args:
+            stages: for each the values that its nodes write, in order; together they hold the whole forward pass.
+            inputs: of a training step.
+            loss: the scalar that is differentiated.
+            passes: how often times are taken.
+
+        Returns:
+            a :class:`deep500.transformations.recomputation.Stage` for each; None where the backend does not keep
+            stages apart.
+        """
+        return None
+
+
+class InputCheck:
+    """Checks the inputs of one compiled function; made once, called at every step.
+
+    Example:
+        >>> check = InputCheck({"x": TensorDescriptor("float32", ("N", 3))})
+        >>> check({"x": np.zeros((2, 3), "float32")})
+    """
+
+    def __init__(self, expected: Mapping[str, TensorDescriptor], also_known: Sequence[str] = ()) -> None:
+        self.expected = {n: (d, _array_dtype(d.dtype)) for n, d in expected.items()}
+        self.ignored = frozenset(also_known)
+        self._accepted: list[Any] | None = None  # names, dtypes and shapes of the last inputs that were right
+
+    def __call__(self, inputs: Mapping[str, Any]) -> None:
+        """Raise :class:`InputError` for an unknown or missing name, a wrong dtype or a wrong shape."""
+        try:
+            signature = [(name, value.dtype, value.shape) for name, value in inputs.items()]
+        except AttributeError:  # a sequence, an optional value, or no array at all
+            signature = None
+        if signature is not None and signature == self._accepted:
+            return
+        for name in inputs:
+            if name not in self.expected and name not in self.ignored:
+                raise InputError(f"got input {name!r}; expected {list(self.expected)}: {nearest(name, self.expected)}")
+        symbols: dict[str, int] = {}
+        for name, (descriptor, dtype) in self.expected.items():
+            if name not in inputs:
+                raise InputError(f"got no input {name!r}; expected {list(self.expected)}: add it to the dict")
+            value = inputs[name]
+            self._check_one(name, value, descriptor, dtype, symbols)
+        self._accepted = signature
+
+    @staticmethod
+    def _check_one(
+        name: str, value: Any, descriptor: TensorDescriptor, dtype: str | None, symbols: dict[str, int]
+    ) -> None:
+        if "(" in (descriptor.dtype or ""):  # a sequence or an optional value: a list, an array or None
+            return
+        shape = getattr(value, "shape", None)
+        if shape is None:
+            raise InputError(
+                f"input {name!r}: got {type(value).__name__}; expected an array: convert it with np.asarray"
+            )
+        got = getattr(value.dtype, "name", None) or str(value.dtype).rpartition(".")[2]  # torch's have no name
+        if dtype is not None and got != dtype:
+            raise InputError(f"input {name!r}: got dtype {got}; expected {dtype}: convert it with .astype({dtype!r})")
+        if not descriptor.accepts(tuple(shape)):
+            raise InputError(f"input {name!r}: got shape {tuple(shape)}; expected {descriptor}: reshape it")
+        for want, size in zip(descriptor.shape or (), shape, strict=False):
+            if isinstance(want, str) and symbols.setdefault(want, size) != size:
+                raise InputError(
+                    f"input {name!r}: got size {size} for {want!r}; expected {symbols[want]}, as before it: "
+                    "give all inputs the same one"
+                )
+
+
+def _array_dtype(dtype: str | None) -> str | None:
+    return None if dtype is None or "(" in dtype else numpy_dtype(dtype).name
+
+
+def find_loss(network: Network, loss: str) -> str:
+    """The loss's name if the network has such a value, else NetworkError with the cure."""
+    if not network.has_value(loss):
+        raise NetworkError(
+            f"got loss {loss!r}; expected a value of the network: {nearest(loss, network.outputs)} "
+            "Add one with deep500.networks.add_loss(network)"
+        )
+    return loss

@@ -1,0 +1,265 @@
+"""What gets compiled: the slice of a network that some outputs need, with every operator one that the table has.
+
+For backends that generate code: they hand over a :class:`Target`, their table and their dtypes. An operator without an
+entry is replaced by the body that ONNX's schema gives it, if there is one. What is left over is one UnsupportedOperator
+that names every offending node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import onnx
+from onnx import inliner, version_converter
+
+from deep500.errors import NetworkError, UnsupportedOperator, nearest
+from deep500.networks.custom import is_custom, missing_plugins, unregistered
+from deep500.networks.network import Network
+from deep500.networks.node import OPSET, Node, captures, decode, find_schema
+from deep500.networks.onnx.protos import UNKNOWN, node_proto, type_proto, value_info
+from deep500.tensors import TensorDescriptor
+
+Descriptors = Mapping[str, TensorDescriptor]
+
+
+class OperatorEntry(Protocol):
+    """What a backend's table says of an operator: the attributes it understands, how many inputs (None: any number)."""
+
+    @property
+    def attributes(self) -> frozenset[str]: ...
+    @property
+    def arity(self) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class Target:
+    """A backend as programs see it: its name, its table by (domain, operator), the dtypes that it can hold."""
+
+    backend: str
+    table: Mapping[tuple[str, str], OperatorEntry]
+    dtypes: Container[str]
+
+
+@dataclass
+class Program:
+    """Nodes in order between inputs and outputs. ``constants`` are arrays of its own (sub-graphs and function bodies
+    bring some); ``attributes`` names the module's attributes that hold the parameters which it reads."""
+
+    inputs: list[str]
+    outputs: list[str]
+    nodes: list[Node]
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    attributes: dict[str, str] = field(default_factory=dict)
+    descriptors: dict[str, TensorDescriptor] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:  # nodes hold read-only mappings, which cannot be pickled
+        nodes = [(n.op_type, n.inputs, n.outputs, n.name, n.domain, dict(n.attributes)) for n in self.nodes]
+        return {**self.__dict__, "nodes": nodes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, nodes=[Node(*parts) for parts in state["nodes"]])
+
+
+def from_network(
+    network: Network, outputs: Sequence[str], target: Target, attributes: Mapping[str, str], all_inputs: bool = False
+) -> Program:
+    """The part of a network that the outputs depend on; ``attributes`` maps its parameters to module attributes."""
+    for name in outputs:
+        if not network.has_value(name):
+            raise NetworkError(
+                f"got output {name!r}; expected a value of the network: {nearest(name, network.values())}"
+            )
+    wanted, nodes = set(outputs), []
+    for node in reversed(network.nodes):
+        if wanted.intersection(node.writes):
+            nodes.append(node)
+            wanted.update(node.reads)
+    inputs = [name for name in network.inputs if all_inputs or name in wanted]
+    used = {name: attributes[name] for name in attributes if name in wanted}
+    program = Program(inputs, list(outputs), nodes[::-1], attributes=used, descriptors=dict(network.descriptors()))
+    return supported(program, target)
+
+
+def from_graph(graph: onnx.GraphProto, target: Target) -> Program:
+    """A sub-graph (the body of If, Loop or Scan) as a program; what it captures is an input after its own."""
+    constants = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
+    inputs = [v.name for v in graph.input] + captures(graph)
+    nodes = [to_node(proto, f"{graph.name}/{i}") for i, proto in enumerate(graph.node)]
+    return supported(Program(inputs, [v.name for v in graph.output], nodes, constants), target)
+
+
+def to_node(proto: onnx.NodeProto, name: str) -> Node:
+    """ONNX's message as a node."""
+    attributes = {a.name: decode(onnx.helper.get_attribute_value(a)) for a in proto.attribute}
+    domain = "" if proto.domain == "ai.onnx" else proto.domain
+    return Node(proto.op_type, tuple(proto.input), tuple(proto.output), proto.name or name, domain, attributes)
+
+
+def supported(program: Program, target: Target) -> Program:
+    """The program with function bodies in place of operators that the table lacks; raises UnsupportedOperator.
+
+    Custom operators (domain ``deep500``) stay: backends call what :func:`deep500.networks.custom.operator_of` finds.
+    """
+    nodes, problems = [], []
+    if missing := unregistered(program.nodes):
+        raise UnsupportedOperator(missing_plugins(missing))
+    for node in program.nodes:
+        rare = rare_dtype(node, program.descriptors, target)
+        problem = trouble(node, target) or rare
+        body = expand(node, program.descriptors) if problem and rare is None else None
+        if problem and body is None:
+            problems.append(problem)
+        elif body is None:
+            nodes.append(node)
+        else:
+            nodes += supported(Program([], [], body, descriptors=program.descriptors), target).nodes
+    if problems:
+        raise UnsupportedOperator(
+            f"got {len(problems)} node(s) that backend {target.backend!r} cannot run: {'; '.join(problems[:20])}; "
+            "expected operators that it has: try backend 'reference', or remove these nodes"
+        )
+    return replace(program, nodes=nodes)
+
+
+def trouble(node: Node, target: Target) -> str | None:
+    """What keeps a node from being run natively, None if nothing does."""
+    if node.op_type == "Constant" and not node.domain:
+        return None  # becomes part of the module
+    if is_custom(node):
+        return None  # the backend calls the operator itself
+    entry = target.table.get((node.domain, node.op_type))
+    where = f"{node.name!r} ({node.domain + '.' if node.domain else ''}{node.op_type})"
+    if entry is None:
+        return where
+    for name, value in node.attributes.items():
+        if isinstance(value, onnx.GraphProto):
+            try:
+                from_graph(value, target)
+            except UnsupportedOperator as error:
+                return f"{where}: {error}"
+        elif name not in entry.attributes and value != _default(node, name):
+            return f"{where} with {name}={value!r}"
+    if entry.arity is not None and any(node.inputs[entry.arity :]):
+        return f"{where} with input {entry.arity}"
+    return None
+
+
+def rare_dtype(node: Node, descriptors: Descriptors, target: Target) -> str | None:
+    """A dtype among a node's values that the target lacks (strings, 4-bit numbers)."""
+    for name in (*node.reads, *node.writes):
+        kind = re.split(r"[(),]", (descriptors.get(name, UNKNOWN).dtype or "float32").rstrip(")"))[-1]
+        if kind not in target.dtypes and kind != "undefined":
+            return f"{node.name!r} ({node.op_type} of {kind})"
+    return None
+
+
+def _default(node: Node, name: str) -> Any:
+    return replace(node, attributes={}).attribute(name)
+
+
+def expand(node: Node, descriptors: Descriptors) -> list[Node] | None:
+    """The body that the operator's schema gives it, as nodes with names of their own; None if it has none."""
+    function = _function(node, descriptors)
+    if function is None:
+        return None
+    node = replace(node, attributes=node.all_attributes())  # bodies refer to attributes, also to those left out
+    proto = node_proto(node)
+    proto.domain, proto.op_type = function.domain, function.name
+    graph = onnx.GraphProto(name="body", node=[proto])
+    graph.input.extend(value_info(n, descriptors.get(n, UNKNOWN)) for n in dict.fromkeys(node.reads))
+    graph.output.extend(value_info(n, descriptors.get(n, UNKNOWN)) for n in node.writes)
+    model = onnx.helper.make_model(
+        graph,
+        functions=[function],
+        opset_imports=[*function.opset_import, onnx.helper.make_operatorsetid(function.domain, 1)],
+    )
+    body = _at_newest(inliner.inline_local_functions(model))
+    names = {n: n for n in (*node.inputs, *node.outputs)}
+    prefix = f"{node.name}/"
+    nodes = [to_node(proto, f"{prefix}{i}") for i, proto in enumerate(body)]
+    return [_renamed(n, lambda v: names.get(v, prefix + v) if v else v) for n in nodes]
+
+
+def _function(node: Node, descriptors: Descriptors) -> onnx.FunctionProto | None:
+    """The schema's body for this node as a function of a domain of its own."""
+    schema = find_schema(node.op_type, node.domain)
+    if schema is None or not (schema.has_function or schema.has_context_dependent_function):
+        return None
+    if schema.has_function:
+        data = schema.get_function_with_opset_version(max(schema.function_opset_versions))
+    else:
+        types = [type_proto(descriptors.get(n, UNKNOWN)).SerializeToString() if n else b"" for n in node.inputs]
+        version = max(schema.context_dependent_function_opset_versions)
+        data = schema.get_context_dependent_function_with_opset_version(
+            version, node_proto(node).SerializeToString(), types
+        )
+    function = onnx.FunctionProto()
+    function.ParseFromString(data)
+    if not function.node:
+        return None
+    function.domain = "deep500.bodies"
+    return function
+
+
+def _at_newest(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """Bodies are written for the opset at which they entered ONNX; bring them up to ours."""
+    if all(o.version == OPSET for o in model.opset_import if o.domain in ("", "ai.onnx")):
+        return list(model.graph.node)
+    return list(version_converter.convert_version(model, OPSET).graph.node)
+
+
+def _renamed(node: Node, rename: Any) -> Node:
+    return replace(
+        node,
+        name=node.name,
+        inputs=tuple(rename(v) for v in node.inputs),
+        outputs=tuple(rename(v) for v in node.outputs),
+        attributes={k: rename_captures(v, rename) for k, v in node.attributes.items()},
+    )
+
+
+def rename_captures(value: Any, rename: Any) -> Any:
+    """A sub-graph whose captured names follow the renaming; other attributes as they are."""
+    if not isinstance(value, onnx.GraphProto):
+        return value
+    graph = onnx.GraphProto()
+    graph.CopyFrom(value)
+    names = {n: rename(n) for n in captures(value)}
+    _rename_in(graph, names)
+    return graph
+
+
+def _rename_in(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    own = {v.name for v in graph.input} | {o for n in graph.node for o in n.output}
+    inner = {old: new for old, new in names.items() if old not in own}
+    for proto in graph.node:
+        proto.input[:] = [inner.get(n, n) for n in proto.input]
+        for attribute in proto.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _rename_in(attribute.g, inner)
+    for value in graph.output:
+        value.name = inner.get(value.name, value.name)
+
+
+def needed(nodes: Iterable[Node], outputs: Iterable[str]) -> set[str]:
+    """Values that somebody reads."""
+    return {*outputs, *(value for node in nodes for value in node.reads)}
+
+
+def constant_value(node: Node) -> np.ndarray:
+    """The array of a Constant node."""
+    ((kind, value),) = node.attributes.items()
+    if kind == "value":
+        return np.asarray(value)
+    whole, floating = np.int64, np.float32
+    dtypes: dict[str, Any] = {
+        "value_int": whole,
+        "value_ints": whole,
+        "value_float": floating,
+        "value_floats": floating,
+    }
+    return np.array(value, dtypes.get(kind, object))

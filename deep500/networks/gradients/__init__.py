@@ -1,0 +1,1 @@
+"""Gradients as a transformation of networks: one rule per operator, which emits ONNX nodes."""

@@ -1,0 +1,252 @@
+"""Gradients as a transformation of networks: (network, loss, wrt) -> network with further outputs, the gradients.
+
+The nodes are walked backwards, each operator's rule (:mod:`deep500.networks.gradients.rules`) emits ONNX nodes, and
+where a value is read several times the contributions are summed. A backend therefore needs forward kernels only.
+
+* An operator without a rule is expanded if ONNX defines it as a function, recurrent ones are unrolled; what is left is
+  one UnsupportedOperator naming every node, but only nodes through which a gradient really flows count.
+* Custom operators bring their own ``backward``: :mod:`deep500.networks.gradients.rules.custom`.
+* Zero stands for "the derivative is zero", never for "not implemented": see ``gradient_rules.ZERO``.
+* Sizes, axes, indices of Slice and Pad and exponents that are fixed parameters are read when the gradient is built, as
+  are sizes that shape inference knows; all else, the batch size above all, is left to the run.
+* The network means what ONNX says, so BatchNormalization with ``training_mode=0`` is differentiated as the affine map
+  that it is; :func:`deep500.networks.execution.modes.training_network` puts a network into training mode first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deep500.errors import NetworkError, UnsupportedOperator, nearest
+from deep500.networks.custom import is_custom
+from deep500.networks.emit import Emitter
+from deep500.networks.execution.executor import find_loss, gradient_name
+from deep500.networks.gradients.rules import RULES, ZERO, GradContext
+from deep500.networks.gradients.rules.custom import find_rule, why_not
+from deep500.networks.gradients.rules.expansion import expand_nodes
+from deep500.networks.network import Network
+from deep500.networks.node import Node
+from deep500.networks.rewrite import extend_outputs
+from deep500.tensors import TensorDescriptor, numpy_dtype
+
+
+def with_gradient(network: Network, loss: str = "loss", wrt: Iterable[str] | None = None) -> Network:
+    """A copy of a network whose further outputs are the gradients of a scalar.
+
+    Args:
+        network: stays as it is.
+        loss: a floating value with one element.
+        wrt: parameters, inputs or inner values; every trainable parameter that the loss depends on if None.
+
+    Returns:
+        the copy; the gradient of ``name`` is its output ``executor.gradient_name(name)``. What is in ``wrt`` but has no
+        influence on the loss has a gradient of zeros.
+
+    Raises:
+        NetworkError: the loss or a name of ``wrt`` does not exist, or is not what it must be.
+        UnsupportedOperator: a gradient would have to pass operators that have no rule; all of them are named.
+
+    Example:
+        >>> net = Network(); net.add_input("x", (3,)); net.add_parameter("w", np.ones(3, "float32"))
+        >>> net.add_node("Mul", ["x", "w"], ["y"]); net.add_node("ReduceSum", ["y"], ["loss"], keepdims=0)
+        >>> with_gradient(net).outputs
+        ['w.grad']
+    """
+    _check_loss(network, loss)
+    targets = [name for name, _ in gradient_names(network, loss)] if wrt is None else list(dict.fromkeys(wrt))
+    _check_targets(network, targets)
+    work = network.copy()
+    flow, refused = _prepare(work, loss, targets)
+    return _Backward(work, flow, refused).run(loss, targets)
+
+
+def gradient_names(network: Network, loss: str = "loss") -> list[tuple[str, str]]:
+    """``[(parameter, name of its gradient)]`` for the trainable parameters that ``loss`` depends on."""
+    find_loss(network, loss)
+    flow = find_flow(network, loss, network.trainable())
+    return [(name, gradient_name(name)) for name in network.trainable() if name in flow.values]
+
+
+@dataclass
+class Flow:
+    """Where gradients flow: the values between the targets and the loss, and the inputs of each node among them."""
+
+    values: set[str]
+    inputs: dict[str, frozenset[int]]  # node -> indices of its inputs that need a gradient
+    captured: set[str]  # nodes whose sub-graphs capture such a value
+    descriptors: Mapping[str, TensorDescriptor]
+
+
+def find_flow(network: Network, loss: str, targets: Iterable[str]) -> Flow:
+    """The part of a network through which a gradient flows from ``loss`` to ``targets``."""
+    descriptors = network.descriptors()
+    edges = {node.name: _differentiable(node, descriptors) for node in network.nodes}
+    reached = set(targets)
+    for node in network.nodes:
+        if any(value in reached for _, value in edges[node.name]):
+            reached.update(v for v in node.writes if _floating(v, descriptors))
+    needed = {loss}
+    for node in reversed(network.nodes):
+        if needed.intersection(node.writes):
+            needed.update(value for _, value in edges[node.name])
+    values = reached & needed
+    inputs, captured = {}, set()
+    for node in network.nodes:
+        indices = frozenset(i for i, value in edges[node.name] if value in values)
+        if indices and values.intersection(node.writes):
+            inputs[node.name] = indices
+            if max(indices) >= len(node.inputs):
+                captured.add(node.name)
+    return Flow(values, inputs, captured, descriptors)
+
+
+def _floating(value: str, descriptors: Mapping[str, TensorDescriptor]) -> bool:
+    """Whether a value may carry a gradient: reals of any kind, sequences of them, and what is unknown."""
+    dtype = descriptors[value].dtype if value in descriptors else None
+    return dtype is None or "float" in dtype or "complex" in dtype
+
+
+def _differentiable(node: Node, descriptors: Mapping[str, TensorDescriptor]) -> list[tuple[int, str]]:
+    """(index, value) of what a gradient may reach through a node; captured values count on after the inputs."""
+    if (node.op_type in ZERO and not node.domain) or not any(_floating(v, descriptors) for v in node.writes):
+        return []
+    rule = RULES.get((node.domain, node.op_type))
+    blocked = rule.blocked if rule else frozenset()
+    reads = [*enumerate(node.inputs), *enumerate(node.reads[sum(map(bool, node.inputs)) :], len(node.inputs))]
+    return [(i, v) for i, v in reads if v and i not in blocked and _floating(v, descriptors)]
+
+
+def _prepare(work: Network, loss: str, targets: Sequence[str]) -> tuple[Flow, list[tuple[Node, str]]]:
+    """Expand what has no rule, give nodes the outputs that their rules read; also returns what cannot be helped."""
+    flow = find_flow(work, loss, targets)
+    while expand_nodes(work, _without_rule(work, flow), flow.descriptors):
+        flow = find_flow(work, loss, targets)
+    missing = _without_rule(work, flow)
+    rules = {name: find_rule(work.node(name), flow.descriptors) for name in flow.inputs if name not in missing}
+    wanted = {name: rule.outputs for name, rule in rules.items() if rule is not None and rule.outputs > 1}
+    extend_outputs(work, wanted)
+    if any(is_custom(work.node(name)) for name in wanted):  # their rules read the dtypes of all outputs
+        flow = find_flow(work, loss, targets)
+    return flow, [(work.node(name), _why_not(work.node(name), flow)) for name in missing]
+
+
+def _without_rule(network: Network, flow: Flow) -> list[str]:
+    return [name for name in flow.inputs if find_rule(network.node(name), flow.descriptors) is None]
+
+
+def _why_not(node: Node, flow: Flow) -> str:
+    if node.op_type in ("If", "Loop", "Scan") or node.name in flow.captured:
+        return "gradients do not pass control flow: unroll it"
+    if is_custom(node):
+        return why_not(node, flow.descriptors) or "no rule"
+    if node.op_type in ("LSTM", "GRU", "RNN"):
+        return "recurrent operators need a sequence length that is known when the network is built"
+    return "no rule"
+
+
+def _refusal(refused: Sequence[tuple[Node, str]]) -> UnsupportedOperator:
+    listed = "; ".join(
+        f"{n.domain + '.' if n.domain else ''}{n.op_type} in node {n.name!r} ({why})" for n, why in refused
+    )
+    return UnsupportedOperator(
+        f"got {len(refused)} node(s) that a gradient cannot pass: {listed}; expected operators with a gradient rule: "
+        "enter one with @deep500.networks.gradients.rules.gradient_rule, or leave out of wrt what lies behind them"
+    )
+
+
+class _Backward:
+    """The walk from the loss to the targets over a private copy of the network."""
+
+    def __init__(self, work: Network, flow: Flow, refused: list[tuple[Node, str]]) -> None:
+        self.work, self.flow = work, flow
+        self.emitter = Emitter(work, "grad/")
+        self.contributions: dict[str, list[str]] = {}
+        self.shapes: dict[str, str] = {}
+        self.refused = refused
+
+    def run(self, loss: str, targets: Sequence[str]) -> Network:
+        self.contributions[loss] = [self._seed(loss)]
+        for node in reversed(self.work.nodes):
+            if node.name in self.flow.inputs:
+                self._pass(node)
+        if self.refused:
+            raise _refusal(self.refused)
+        self.emitter.prefix = "grad/"
+        for name in targets:
+            total = self._total(name) or self._zeros(name)
+            self.emitter("Identity", total, output=gradient_name(name))
+            self.work.add_output(gradient_name(name))
+        return self.work
+
+    def _seed(self, loss: str) -> str:
+        described = self.flow.descriptors.get(loss, TensorDescriptor())
+        dtype = numpy_dtype(described.dtype or "float32")
+        if described.shape is not None:  # it has one element: _check_loss
+            return self.emitter.constant(np.ones((1,) * len(described.shape), dtype))
+        return self.emitter("ConstantOfShape", self.emitter("Shape", loss), value=np.ones(1, dtype))
+
+    def _pass(self, node: Node) -> None:
+        """Turn the gradients of a node's outputs into contributions to those of its inputs."""
+        rule = find_rule(node, self.flow.descriptors)
+        if rule is None:
+            return  # among the refused
+        grads = [self._total(value) for value in node.outputs]
+        if not any(grads):
+            return
+        self.emitter.prefix = f"grad/{node.name}/"
+        needed = self.flow.inputs[node.name]
+        context = GradContext(self.emitter, node, self.flow.descriptors, grads, needed, self.shapes)
+        try:
+            results = rule.function(context)
+        except UnsupportedOperator as error:
+            self.refused.append((node, str(error)))
+            return
+        for i, result in enumerate(results):
+            if i in needed and result is not None:
+                self.contributions.setdefault(node.inputs[i], []).append(str(result))
+
+    def _total(self, value: str) -> str | None:
+        """The gradient of a value: the sum of what its readers contribute."""
+        parts = self.contributions.get(value)
+        if not parts or not value:
+            return None
+        if len(parts) > 1:
+            self.emitter.prefix = f"grad/{value}/"
+            parts[:] = [self.emitter("Add" if len(parts) == 2 else "Sum", *parts)]
+        return parts[0]
+
+    def _zeros(self, value: str) -> str:
+        described = self.flow.descriptors.get(value, TensorDescriptor())
+        zero = np.zeros(1, numpy_dtype(described.dtype or "float32"))
+        return self.emitter("ConstantOfShape", self.emitter("Shape", value), value=zero)
+
+
+def _check_loss(network: Network, loss: str) -> None:
+    find_loss(network, loss)
+    described = network.descriptors().get(loss, TensorDescriptor(None, None))
+    declared = {d for i in network.inputs.values() for d in i.shape or () if isinstance(d, str)}
+    if any((isinstance(d, int) and d != 1) or d in declared for d in described.shape or ()):
+        raise NetworkError(f"got loss {loss!r} of {described}; expected one element: reduce it, e.g. with ReduceMean")
+    if not _floating(loss, network.descriptors()):
+        raise NetworkError(
+            f"got loss {loss!r} of {described}; expected a floating dtype: Cast it, or name another value"
+        )
+
+
+def _check_targets(network: Network, targets: Sequence[str]) -> None:
+    descriptors = network.descriptors()
+    for name in targets:
+        if not network.has_value(name):
+            raise NetworkError(
+                f"got {name!r} in wrt; expected a value of the network: {nearest(name, network.values())}"
+            )
+        if not _floating(name, descriptors):
+            raise NetworkError(f"got {name!r} of {descriptors[name]} in wrt; expected a floating value: leave it out")
+        if network.has_value(gradient_name(name)):
+            raise NetworkError(
+                f"got {name!r} in wrt while {gradient_name(name)!r} exists; expected that name to be free: take the "
+                "gradient with respect to an Identity of it"
+            )

@@ -1,0 +1,44 @@
+"""ONNX's own `Gradient` operator (domain ``ai.onnx.preview.training``), replaced by the nodes of the gradient.
+
+``Gradient(xs=["a", "b"], y="c")`` yields dc/da and dc/db. Its inputs must be the values that ``xs`` (and ``zs``) name:
+ONNX also allows to evaluate the gradient at other values, which would need a second copy of the graph and is refused.
+"""
+
+from __future__ import annotations
+
+from deep500.errors import UnsupportedOperator
+from deep500.networks.execution.executor import gradient_name
+from deep500.networks.gradients.autodiff import with_gradient
+from deep500.networks.network import Network
+from deep500.networks.node import Node
+from deep500.networks.rewrite import supersede
+
+DOMAIN = "ai.onnx.preview.training"
+
+
+def replace_gradient_nodes(network: Network) -> Network:
+    """The network with every Gradient node replaced by what it stands for; the network itself if it has none.
+
+    Raises:
+        UnsupportedOperator: a Gradient node at other values than those that it names, or operators without a rule.
+        NetworkError: ``y`` is not a floating value with one element.
+    """
+    found = [node for node in network.nodes if node.domain == DOMAIN and node.op_type == "Gradient"]
+    for node in found:
+        network = _replace(network, node)
+    return network
+
+
+def _replace(network: Network, node: Node) -> Network:
+    xs, zs = list(node.attribute("xs")), list(node.attribute("zs") or ())
+    if list(node.inputs) != xs + zs:
+        raise UnsupportedOperator(
+            f"node {node.name!r} (Gradient): got inputs {list(node.inputs)}; expected {xs + zs}, which xs and zs name: "
+            "connect it to those"
+        )
+    extended = with_gradient(network, node.attribute("y"), xs)
+    for name in xs:
+        extended.remove_output(gradient_name(name))
+    taken = {output: gradient_name(x) for x, output in zip(xs, node.outputs, strict=False) if output}
+    supersede(extended, {node.name: taken})
+    return extended

@@ -1,0 +1,85 @@
+"""Rewrite operators that have no rule into operators that have: ONNX's function bodies, and unrolled recurrences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import onnx
+from onnx import helper, inliner
+
+from deep500.networks.emit import Emitter
+from deep500.networks.execution.program import rename_captures
+from deep500.networks.gradients.rules.recurrent import UNROLLERS
+from deep500.networks.network import Network
+from deep500.networks.node import OPSET, Node, decode, find_schema
+from deep500.networks.onnx.protos import node_proto, value_info
+from deep500.networks.rewrite import supersede
+from deep500.tensors import TensorDescriptor
+
+Descriptors = Mapping[str, TensorDescriptor]
+Expansion = Callable[[Network, Node, Descriptors], "dict[str, str] | None"]
+
+
+def expand_nodes(network: Network, names: Sequence[str], descriptors: Descriptors) -> bool:
+    """Expand those of the named nodes that can be; returns whether any was.
+
+    Args:
+        network: is edited; expanded nodes keep the names of their outputs.
+        names: nodes.
+        descriptors: of the network's values.
+    """
+    done = {}
+    for name in names:
+        node = network.node(name)
+        taken = expand_function(network, node, descriptors)
+        if taken is None and node.op_type in UNROLLERS and not node.domain:
+            taken = UNROLLERS[node.op_type](network, node, descriptors)
+        if taken is not None:
+            done[name] = taken
+    if done:
+        supersede(network, done)
+    return bool(done)
+
+
+def expand_function(network: Network, node: Node, descriptors: Descriptors) -> dict[str, str] | None:
+    """Add the nodes of an operator's function body under fresh names; None if ONNX defines none.
+
+    Returns:
+        for each output of the node the value that equals it.
+    """
+    schema = find_schema(node.op_type, node.domain)
+    if schema is None or not _has_body(schema):
+        return None
+    unknown = TensorDescriptor(None, None)
+    inputs = [value_info(v, descriptors.get(v, unknown)) for v in dict.fromkeys(v for v in node.inputs if v)]
+    outputs = [onnx.ValueInfoProto(name=v) for v in node.writes]
+    graph = helper.make_graph([node_proto(node)], "function", inputs, outputs)
+    opsets = [helper.make_opsetid("", OPSET)]
+    if node.domain:
+        opsets.append(helper.make_opsetid(node.domain, schema.since_version))
+    model = helper.make_model(graph, opset_imports=opsets)
+    body = inliner.inline_selected_functions(model, [(node.domain, node.op_type)], inline_schema_functions=True).graph
+    if any(n.op_type == node.op_type and n.domain == node.domain for n in body.node):
+        return None
+    return _insert(network, node, body)
+
+
+def _has_body(schema: Any) -> bool:  # the type stubs of onnx lack these two
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _insert(network: Network, node: Node, body: onnx.GraphProto) -> dict[str, str]:
+    emitter = Emitter(network, f"{node.name}/")
+    names = {v: v for v in node.inputs}
+    for inner in body.node:
+        outputs = [network.fresh_name(f"{emitter.prefix}{v}") if v else "" for v in inner.output]
+        decoded = {a.name: decode(helper.get_attribute_value(a)) for a in inner.attribute}
+        attributes = {name: rename_captures(value, lambda v: names.get(v, v)) for name, value in decoded.items()}
+        inputs = [names[v] if v else "" for v in inner.input]
+        names.update(zip(inner.output, outputs, strict=True))
+        network.add_node(inner.op_type, inputs, outputs, domain=inner.domain, **attributes)
+    for value in node.writes:
+        if network.producer(names[value]) is None:
+            names[value] = emitter("Identity", names[value])
+    return {value: names[value] for value in node.writes}

@@ -1,0 +1,69 @@
+"""The tables of the gradient transformation: one rule per operator, and the operators whose derivative is zero.
+
+A custom operator adds its rule with the same decorator:
+
+    @gradient_rule("IPow", domain="deep500")
+    def ipow(g):
+        x, dy = g.inputs[0], g.grads[0]
+        return [dy * g.attribute("exponent") * g("IPow", x, domain="deep500", exponent=...)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from deep500.networks.gradients.rules.context import GradContext, Value
+
+RuleFunction: TypeAlias = "Callable[[GradContext], Sequence[Value | str | None]]"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the gradient passes one operator.
+
+    Attributes:
+        function: takes the context of one node; returns one gradient per input, None where it is zero or not needed
+            (trailing ones may be left out).
+        blocked: inputs through which no gradient flows although they may be floating (a Dropout's ratio).
+        outputs: the forward node is given at least this many outputs, for the rule to read (a MaxPool's Indices).
+    """
+
+    function: RuleFunction
+    blocked: frozenset[int] = frozenset()
+    outputs: int = 1
+
+
+RULES: dict[tuple[str, str], Rule] = {}
+"""The rule of each operator, by (domain, operator name)."""
+
+_CONSTANT_PIECES = "piecewise constant: the derivative is zero almost everywhere"
+_DISCRETE = "its result is an integer, a boolean or a choice, which small changes of the input do not move"
+_SHAPE_ONLY = "depends on the shape or type of its input only"
+_DRAWN = "a random draw: a sample is constant almost everywhere in its parameters"
+
+ZERO: dict[str, str] = {
+    **dict.fromkeys(("Floor", "Ceil", "Round", "Sign", "Hardmax"), _CONSTANT_PIECES),
+    **dict.fromkeys(("ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), _DISCRETE),
+    **dict.fromkeys(("And", "Or", "Xor", "Not", "IsNaN", "IsInf", "NonZero", "QuantizeLinear"), _DISCRETE),
+    **dict.fromkeys(("DynamicQuantizeLinear", "NonMaxSuppression"), _DISCRETE),
+    **dict.fromkeys(("Shape", "Size", "EyeLike", "RandomNormalLike", "RandomUniformLike"), _SHAPE_ONLY),
+    **dict.fromkeys(("Constant", "ConstantOfShape", "RandomNormal", "RandomUniform"), "has no floating input"),
+    **dict.fromkeys(("Bernoulli", "Multinomial"), _DRAWN),
+}
+"""ONNX operators through which the gradient is zero because mathematics says so, with the reason."""
+
+
+def gradient_rule(
+    *op_types: str, domain: str = "", blocked: Sequence[int] = (), outputs: int = 1
+) -> Callable[[RuleFunction], RuleFunction]:
+    """Decorator that enters a function as the rule of the named operators; see :class:`Rule` for the arguments."""
+
+    def register(function: RuleFunction) -> RuleFunction:
+        for op_type in op_types:
+            RULES[(domain, op_type)] = Rule(function, frozenset(blocked), outputs)
+        return function
+
+    return register

@@ -1,0 +1,175 @@
+"""Networks in and out of ONNX files: `load`, `dump` and the `content_hash` by which networks are equal.
+
+A file that Deep500 wrote is read back exactly. Any other is brought into our form first (see
+:mod:`deep500.networks.onnx.normalise`); a file that is not a sound model is a NetworkError, never a traceback from
+protobuf.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+from onnx import version_converter
+
+from deep500.errors import NetworkError
+from deep500.networks.node import OPSET
+from deep500.networks.onnx.protos import graph_proto, ir_version_for, model_proto, node_proto
+
+if TYPE_CHECKING:
+    from deep500.networks.network import Network
+
+CONSTANTS_KEY = "deep500.constants"
+"""Key of the model's metadata that lists the parameters that are not trainable."""
+UNRANKED_KEY = "deep500.unranked"
+"""Key of the model's metadata that lists inputs and outputs whose rank is unknown (ONNX insists on a shape)."""
+
+
+def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Network:
+    """Read an ONNX model as a network at :data:`deep500.networks.node.OPSET`; see :mod:`deep500.networks.onnx.load`."""
+    from deep500.networks.onnx.load import load as read
+
+    return read(model)
+
+
+def dump(network: Network, path: str | os.PathLike[str] | None = None, opset: int | None = None) -> onnx.ModelProto:
+    """The network as a valid ONNX model, also written to ``path`` if one is given.
+
+    Args:
+        network: is not changed. A bound network must have been synchronised (``Network.to_onnx`` does it).
+        path: is replaced in one step, so that a failure leaves the old file.
+        opset: version of ONNX's operators, the newest by default; a lower one is reached with ONNX's converter.
+
+    Raises:
+        NetworkError: an operator cannot be converted, the model exceeds protobuf's 2 GiB, the path cannot be written.
+    """
+    descriptors = network.descriptors()
+    try:
+        graph = graph_proto(network, descriptors)
+        unranked = give_ranks(graph)
+        model = model_proto(graph)
+        if opset is not None and opset != OPSET:
+            model = _convert_down(model, opset)
+        trainable = set(network.trainable())
+        constants = [t.name for t in model.graph.initializer if t.name not in trainable]
+        onnx.helper.set_model_props(model, {CONSTANTS_KEY: json.dumps(constants), UNRANKED_KEY: json.dumps(unranked)})
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        raise NetworkError(
+            f"got a network that ONNX refuses ({first_line(error)}); expected a valid one: change that node"
+        ) from error
+    except NetworkError:
+        raise
+    except (EncodeError, ValueError) as error:
+        raise NetworkError(
+            f"got a network that does not fit into an ONNX model ({first_line(error)}); expected less than 2 GiB, "
+            "protobuf's limit: make it smaller"
+        ) from error
+    if path is not None:
+        _write(model.SerializeToString(), Path(path))
+    return model
+
+
+def content_hash(network: Network) -> str:
+    """SHA-256, in hexadecimal, over operators, attributes, names, parameters, inputs and outputs.
+
+    The network's own name does not count, nor the order in which nodes and parameters were added.
+
+    Example:
+        >>> from deep500.networks import Network
+        >>> content_hash(Network("a")) == content_hash(Network("b"))
+        True
+    """
+    digest = hashlib.sha256()
+    digest.update(repr([(n, d.dtype, d.shape) for n, d in network.inputs.items()]).encode())
+    digest.update(repr(network.outputs).encode())
+    for name, parameter in sorted(network.parameters.items()):
+        value = parameter.value
+        digest.update(repr((name, str(value.dtype), value.shape, parameter.trainable)).encode())
+        digest.update(repr(value.tolist()).encode() if value.dtype == object else _buffer(value))
+    for node in sorted(network.nodes, key=lambda node: node.name):
+        digest.update(node_proto(node).SerializeToString(deterministic=True))
+    return digest.hexdigest()
+
+
+def _buffer(array: np.ndarray) -> memoryview:
+    """The array's bytes in C order, without a copy where possible; also for dtypes that NumPy itself does not know."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def give_ranks(graph: onnx.GraphProto) -> list[str]:
+    """Give inputs and outputs of unknown rank the shape entry that the checker wants; returns their names."""
+    unranked = []
+    for value in (*graph.input, *graph.output):
+        tensor = value.type.tensor_type
+        if value.type.HasField("tensor_type") and not tensor.HasField("shape"):
+            tensor.shape.CopyFrom(onnx.TensorShapeProto())
+            unranked.append(value.name)
+    return unranked
+
+
+def _convert_down(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    if not 1 <= opset <= OPSET:
+        raise NetworkError(
+            f"got opset {opset}; expected 1 to {OPSET}, what the installed onnx knows: choose one of these"
+        )
+    try:
+        lower = version_converter.convert_version(model, opset)
+    except Exception as error:
+        reason = first_line(error).rpartition("failed: ")[2]
+        raise NetworkError(
+            f"got opset {opset}, to which {_inconvertible(model, opset)} cannot be converted ({reason}); "
+            "expected one that every operator of the network has: choose a higher opset or replace the operator"
+        ) from error
+    lower.ir_version = ir_version_for(lower.opset_import)
+    return lower
+
+
+def _inconvertible(model: onnx.ModelProto, opset: int) -> str:
+    """Names of the operators that the converter refuses, found by converting one node of each kind on its own."""
+    types = {v.name: v for v in (*model.graph.input, *model.graph.value_info)}
+    arrays = {t.name: t for t in model.graph.initializer}
+    refused = []
+    for node in {n.op_type: n for n in model.graph.node}.values():
+        graph = onnx.GraphProto(name="one")
+        graph.node.append(node)
+        graph.initializer.extend(arrays[n] for n in set(node.input) if n in arrays)
+        graph.input.extend(types[n] for n in set(node.input) if n in types)
+        graph.output.extend(types.get(n, onnx.ValueInfoProto(name=n)) for n in node.output if n)
+        single = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+        try:
+            version_converter.convert_version(single, opset)
+        except Exception:  # noqa: BLE001 - as above
+            refused.append(node.op_type)
+    return ", ".join(sorted(refused)) or "an operator"
+
+
+def first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _write(data: bytes, path: Path) -> None:
+    """Replace a file in one step; the old one stays if anything goes wrong."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise NetworkError(
+            f"{path}: got '{error.strerror or error}'; expected a file that can be written: check the folder, its "
+            "permissions and the free space"
+        ) from error

@@ -1,0 +1,249 @@
+"""Read ONNX models as networks, or refuse them with an error that says what is wrong with the file.
+
+The steps: parse; external data, only from inside the model's folder; ONNX's checker; local functions inlined; converted
+up to :data:`~deep500.networks.node.OPSET`; brought into our form (:mod:`deep500.networks.onnx.normalise`). Large
+arrays take no part in the middle steps, so that weights are not copied and 2 GiB is no limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from deep500.errors import NetworkError
+from deep500.networks.network import Network
+from deep500.networks.node import OPSET, from_proto
+from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, give_ranks
+from deep500.networks.onnx.normalise import Arrays, densify, normalise, trainable_names
+from deep500.networks.onnx.old_scan import scan_over_batch, scans
+from deep500.networks.onnx.protos import UNKNOWN, descriptor_of, tensor_proto, value_info
+from deep500.tensors import TensorDescriptor
+
+_SMALL = 1024  # arrays up to this many elements stay in the model while it is converted: they may be operands
+_T = TypeVar("_T")
+
+
+def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Network:
+    """Read an ONNX model as a network.
+
+    Args:
+        model: a path, the bytes of a file, or a message (which is not changed).
+
+    Initializers become parameters. Trainable are those that a Deep500 file says, else the floating ones with a
+    dimension or more that are read as weights (not running statistics, bounds, scales and the like). ``Constant``
+    nodes become parameters that are not trainable, an ``Identity`` of an initializer a parameter of its own.
+
+    Raises:
+        NetworkError: no such file, not an ONNX model, truncated, too new, invalid, or external data outside the folder.
+    """
+    where, proto = _parse(model)
+    _check_versions(proto, where)
+    proto.ir_version = max(proto.ir_version, 4)  # before 4, initializers had to be inputs too
+    metadata = {p.key: p.value for p in proto.metadata_props}
+    unranked = {*give_ranks(proto.graph), *_read_list(metadata, UNRANKED_KEY, where)}
+    declared = {v.name: descriptor_of(v.type) for v in (*proto.graph.value_info, *proto.graph.output)}
+    original = _guard(where, "tensors that agree with their dimensions", lambda: _take_arrays(proto.graph))
+    proto = _at_newest_opset(proto, where)
+    small = _guard(where, "sound tensors", lambda: _take_arrays(proto.graph))
+    kept = {n: small.get(n, a) for n, a in original.items() if n in small or a.size > _SMALL}
+    arrays = kept | small
+    constants = set(small) - set(original)  # what the converter adds is no weight
+    if CONSTANTS_KEY in metadata:
+        constants.update(_read_list(metadata, CONSTANTS_KEY, where))
+        trainable = {n for n, a in arrays.items() if n not in constants and _is_floating(a)}
+    else:
+        normalise(proto.graph, arrays, constants)
+        trainable = trainable_names(proto.graph, arrays) - constants
+    try:
+        expected = "names and attributes that ONNX allows"
+        network = _guard(where, expected, lambda: _build(proto.graph, arrays, trainable, unranked))
+    except NetworkError as error:
+        raise error if str(error).startswith(f"{where}: ") else NetworkError(f"{where}: {error}") from error
+    network._known = {n: d for n, d in declared.items() if network.producer(n) and n not in unranked and d != UNKNOWN}
+    return network
+
+
+def _guard(where: str, expected: str, action: Callable[[], _T]) -> _T:
+    """Run something of ONNX's, turning whatever it raises for a bad model into a NetworkError."""
+    try:
+        return action()
+    except NetworkError:
+        raise
+    except Exception as error:
+        raise NetworkError(
+            f"{where}: got {first_line(error) or type(error).__name__}; expected {expected}: export the model again"
+        ) from error
+
+
+def _is_floating(array: np.ndarray) -> bool:
+    return array.dtype.kind not in "iubOSU"
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+def _parse(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[str, onnx.ModelProto]:
+    expected = "a complete ONNX model"
+    if isinstance(model, (onnx.ModelProto, bytes)):
+        where = "model"
+        if isinstance(model, bytes):
+            proto = _guard("bytes", expected, lambda: onnx.load_model_from_string(model))
+        else:
+            proto = onnx.ModelProto()
+            proto.CopyFrom(model)
+        outside = next((t.name for t in _tensors(proto) if t.data_location == onnx.TensorProto.EXTERNAL), None)
+        if outside is not None:
+            raise NetworkError(
+                f"model: got tensor {outside!r} with its data in another file; expected all data inside: pass the path"
+            )
+        return where, proto
+    path = Path(model)
+    if not path.is_file():
+        what = "a directory" if path.is_dir() else "a file that does not exist"
+        raise NetworkError(f"{path}: got {what}; expected an ONNX file: check the path")
+    proto = _guard(str(path), expected, lambda: onnx.load(path, load_external_data=False))
+    _check_external(proto, path)
+    folder = str(path.parent)
+    _guard(str(path), "complete external data", lambda: onnx.load_external_data_for_model(proto, folder))
+    return str(path), proto
+
+
+def _check_external(proto: onnx.ModelProto, path: Path) -> None:
+    """Refuse external data that does not lie in the model's folder or below, links included."""
+    folder = path.parent.resolve()
+    for tensor in _tensors(proto):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            location = next((e.value for e in tensor.external_data if e.key == "location"), "")
+            target = (folder / location).resolve()
+            if not location or Path(location).is_absolute() or not target.is_relative_to(folder):
+                raise NetworkError(
+                    f"{path}: got external data at {location!r} for tensor {tensor.name!r}; expected a file inside the "
+                    "model's folder: move it there"
+                )
+            if not target.is_file():
+                raise NetworkError(
+                    f"{path}: got no file {location!r}, which holds tensor {tensor.name!r}; expected it beside the "
+                    "model: copy it there"
+                )
+
+
+def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    yield from _tensors_of(proto.graph)
+    for function in proto.functions:
+        yield from _tensors_in(function.node)
+
+
+def _tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _tensors_in(graph.node)
+
+
+def _tensors_in(nodes: object) -> Iterator[onnx.TensorProto]:
+    for node in nodes:  # type: ignore[attr-defined]
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                yield from (sparse.values, sparse.indices)
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _tensors_of(graph)
+
+
+def _read_list(metadata: dict[str, str], key: str, where: str) -> list[str]:
+    values = _guard(where, f"a JSON list as metadata {key}", lambda: json.loads(metadata.get(key, "[]")))
+    if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
+        raise NetworkError(f"{where}: got {values!r} as metadata {key}; expected a list of names: remove that entry")
+    return values
+
+
+# -- checking and converting ------------------------------------------------------------------------------------------
+def _check_versions(proto: onnx.ModelProto, where: str) -> None:
+    if proto.ir_version < 1 or not proto.HasField("graph"):
+        raise NetworkError(
+            f"{where}: got no ONNX model (it holds neither version nor graph); expected a complete one: export it again"
+        )
+    newest = max([o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")], default=0)
+    for what, got, most in (("IR version", proto.ir_version, onnx.IR_VERSION), ("opset", newest, OPSET)):
+        if got > most:
+            raise NetworkError(
+                f"{where}: got {what} {got}; expected at most {most}, the newest that onnx {onnx.__version__} knows: "
+                "update onnx, or export the model for an older version"
+            )
+
+
+def _take_arrays(graph: onnx.GraphProto) -> Arrays:
+    """Arrays of all initializers; in the graph the large ones become inputs, none stays sparse or twice."""
+    arrays = {t.name: np.asarray(numpy_helper.to_array(t)) for t in graph.initializer}
+    arrays |= {s.values.name: densify(s) for s in graph.sparse_initializer}
+    inputs = [v for v in graph.input if v.name not in arrays]
+    for field in (graph.input, graph.initializer, graph.sparse_initializer):
+        del field[:]
+    graph.input.extend(inputs)
+    for name, array in arrays.items():
+        if array.size <= _SMALL:
+            graph.initializer.append(tensor_proto(array, name))
+        else:
+            dtype = "string" if array.dtype == object else str(array.dtype)
+            graph.input.append(value_info(name, TensorDescriptor(dtype, array.shape)))
+    return arrays
+
+
+def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    _guard(where, "a valid ONNX model", lambda: onnx.checker.check_model(proto))
+    if proto.functions:
+        from onnx import inliner
+
+        proto = _guard(where, "functions that can be inlined", lambda: inliner.inline_local_functions(proto, True))
+    for imported in proto.opset_import:
+        if imported.domain == "ai.onnx":
+            imported.domain = ""
+    versions = {o.version for o in proto.opset_import if o.domain == ""}
+    batched = scans(proto.graph) if versions and min(versions) < 9 else set()
+    if versions and versions != {OPSET}:
+        from onnx import version_converter
+
+        model = proto
+        expected = f"operators that ONNX can convert to opset {OPSET}"
+        proto = _guard(where, expected, lambda: version_converter.convert_version(model, OPSET))
+        if batched:
+            scan_over_batch(proto.graph, batched, model.graph)
+    return proto
+
+
+# -- building ---------------------------------------------------------------------------------------------------------
+def _build(graph: onnx.GraphProto, arrays: Arrays, trainable: set[str], unranked: set[str]) -> Network:
+    network = Network(graph.name if isinstance(graph.name, str) else "network")  # protobuf gives bad text as bytes
+    for value in graph.input:
+        if value.name not in arrays:
+            described = descriptor_of(value.type)
+            shape = None if value.name in unranked else described.shape
+            network.add_input(value.name, shape, described.dtype)  # type: ignore[arg-type]
+    for name, array in arrays.items():
+        network.add_parameter(name, array, trainable=name in trainable)
+    used = {node.name for node in graph.node}
+    taken: set[str] = set()
+    for node in graph.node:
+        name = node.name
+        if not name or name in taken:
+            base = name or f"{node.op_type}_{next(filter(None, node.output), '')}"
+            name = next(n for n in _numbered(base) if n not in used)
+            used.add(name)
+        taken.add(name)
+        network._insert(from_proto(node, name))
+    for value in graph.output:
+        network.add_output(value.name)
+    return network
+
+
+def _numbered(base: str) -> Iterator[str]:
+    yield base
+    number = 0
+    while True:
+        number += 1
+        yield f"{base}_{number}"

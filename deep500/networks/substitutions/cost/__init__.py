@@ -1,8 +1,0 @@
-"""What graphs cost: `Analytic` by formula, the same everywhere, and `Measured` by timing what a backend does."""
-
-from deep500.networks.substitutions.cost.analytic import Analytic as Analytic
-from deep500.networks.substitutions.cost.measured import Measured as Measured
-from deep500.networks.substitutions.cost.model import Cost as Cost
-from deep500.networks.substitutions.cost.model import OutOfTime as OutOfTime
-from deep500.networks.substitutions.cost.ranking import Remeasured as Remeasured
-from deep500.networks.substitutions.cost.ranking import remeasure as remeasure

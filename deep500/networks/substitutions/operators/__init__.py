@@ -1,1 +1,0 @@
-"""Operator specifications, one file per family; `deep500.networks.substitutions.specification` loads them."""

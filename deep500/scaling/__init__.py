@@ -1,0 +1,1 @@
+"""Models and simulations of training on more ranks than there are, held against measurements."""

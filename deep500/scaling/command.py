@@ -1,0 +1,152 @@
+"""``deep500 simulate RECIPE --ranks 16,256,4096 --network alpha=..,beta=..``: scaling before there is a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deep500.compare.subject import Setting
+from deep500.errors import InputError, ResultsError
+from deep500.recipe.loader import find_recipe
+from deep500.results.files import read_json, writing
+from deep500.results.record import Record
+from deep500.results.scaling import STRONG, WEAK, Scaling
+from deep500.results.stats import STATS
+from deep500.scaling.model import Interconnect
+from deep500.scaling.page import text, write_page
+from deep500.scaling.prediction import Compute, Machine, predict
+from deep500.scaling.ranks_job import fitted, on_ranks
+from deep500.scaling.rig import Rig, parse_schemes
+
+SCHEMES = "ConsistentDecentralized,ConsistentParameterServer,InconsistentParameterServer,ConsistentNeighbors,LocalSGD"
+MEASURED = "measured"
+
+
+@dataclass
+class Prediction:
+    """What a simulation found: a table per mode, why points are missing, and in words what it rests on."""
+
+    tables: Sequence[tuple[Scaling, Mapping[tuple[str, int], str]]]
+    about: list[str]
+
+
+def add_command(commands: Any) -> dict[str, Callable[[argparse.Namespace], int]]:
+    """Declare ``simulate`` on argparse's sub-parsers and return what executes it."""
+    one = commands.add_parser("simulate", help="predict how a recipe scales over a network", allow_abbrev=False)
+    add = one.add_argument
+    add("recipe", help="a file, or a name that 'deep500 list' shows")
+    add("overrides", nargs="*", metavar="key=value", help="change a MUTABLE key, as for 'deep500 run'")
+    add("--ranks", default="16,256,4096", metavar="P,Q", help="numbers of processes (16,256,4096)")
+    add(
+        "--network",
+        required=True,
+        metavar="alpha=..,beta=..,gamma=..",
+        help="seconds per message, per byte, and per byte of a sum; or: measured, between two processes here",
+    )
+    add("--schemes", default=SCHEMES, metavar="A,B(x=1)", help=f"what to predict ({SCHEMES})")
+    add("--mode", choices=[STRONG, WEAK, "both"], default="both", help="divide the recipe's batch, or one per process")
+    add("--framework", metavar="NAME", help="the backend whose steps are measured (the recipe's)")
+    add(
+        "--from",
+        dest="folder",
+        type=Path,
+        metavar="DIR",
+        help="take compute times of a finished run instead of measuring (weak scaling only)",
+    )
+    add("--cores", type=int, metavar="N", help="cores that all ranks share (each has its own)")
+    add("--steps", type=int, default=100, metavar="N", help="measured steps per batch size at most (100)")
+    add("--seconds", type=float, default=5.0, metavar="S", help="and seconds at most (5)")
+    add("--seed", type=int, default=0, metavar="S", help="of the draws of compute times (0)")
+    add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
+    add("--dry-run", action="store_true", help="few and short measurements")
+    return {"simulate": _simulate}
+
+
+def _simulate(words: argparse.Namespace) -> int:
+    found = predict_recipe(words)
+    title = f"{find_recipe(words.recipe).stem}: predicted scaling"
+    sys.stdout.write("\n".join([title, *found.about, ""]) + "\n")
+    folder = words.out / "simulate" / find_recipe(words.recipe).stem
+    for scaling, why in found.tables:
+        sys.stdout.write(text(scaling, why) + "\n\n")
+        place = folder / scaling_mode(scaling, words.mode)
+        with writing(place):
+            place.mkdir(parents=True, exist_ok=True)
+        scaling.write(place)
+    sys.stdout.write(f"{write_page(folder / 'scaling.html', title, found.about, found.tables)}\n")
+    return 0
+
+
+def scaling_mode(scaling: Scaling, asked: str) -> str:
+    """The name of a table's folder; one without any point is what was asked for."""
+    return scaling.mode if scaling.entries or asked == "both" else asked
+
+
+def predict_recipe(words: argparse.Namespace) -> Prediction:
+    """Measure and predict; the options are those of :func:`add_command`.
+
+    Raises:
+        InputError: ranks, network or schemes that make no sense, or no point can be predicted.
+        RecipeError, DataError, MissingBackend: as running the recipe would.
+        ResultsError: ``--from`` names no finished run of this recipe.
+    """
+    counts = _counts(words.ranks)
+    schemes = parse_schemes(words.schemes)
+    net, origin = _network(words.network)
+    steps, seconds = (8, 1.0) if words.dry_run else (words.steps, words.seconds)
+    rig = Rig(words.framework, Setting(str(find_recipe(words.recipe)), tuple(words.overrides)))
+    compute = Compute({}, rig, steps, seconds)
+    source = f"compute times: measured here, {rig.subject.framework}"
+    if words.folder is not None:
+        compute = Compute({rig.batch_size: _recorded(words.folder, rig, find_recipe(words.recipe).stem)})
+        compute.steps = steps
+        source = f"compute times: the steps of {words.folder}"
+    machine = Machine(net, words.cores, words.seed)
+    modes = [STRONG, WEAK] if words.mode == "both" else [words.mode]
+    tables = [predict(compute, rig, schemes, counts, mode, machine) for mode in modes]
+    tables = [one for one in tables if one[0].entries]
+    if not tables:
+        raise InputError(f"got {words.ranks} ranks, none of which can be predicted; expected fewer, or --mode {WEAK}")
+    cores = "each rank has its own core" if words.cores is None else f"all ranks share {words.cores} cores"
+    sizes = ", ".join(
+        f"{size} samples {1e3 * float(np.median(t)):.3g} ms (n {t.size})" for size, t in sorted(compute.traces.items())
+    )
+    said = "intervals are over simulated draws of the measured times, and hold for the model, not for a machine"
+    return Prediction(tables, [f"network: {net}{origin}", f"{source}; median of {sizes}", cores, said])
+
+
+def _counts(text_: str) -> list[int]:
+    words = [word.strip() for word in text_.split(",") if word.strip()]
+    if not words or not all(word.isdecimal() and int(word) >= 1 for word in words):
+        raise InputError(f"got --ranks {text_!r}; expected whole numbers of at least 1, such as --ranks 16,256,4096")
+    return sorted({int(word) for word in words})
+
+
+def _network(text_: str) -> tuple[Interconnect, str]:
+    if text_ != MEASURED:
+        return Interconnect.parse(text_), ", as given"
+    answer = on_ranks(2, {"do": "network"})
+    misses = f"misses them by {answer['median']:.0%}, at most {answer['worst']:.0%}"
+    return fitted(answer), f", fitted to messages between two ranks of this machine ({answer['library']}; {misses})"
+
+
+def _recorded(folder: Path, rig: Rig, recipe: str) -> np.ndarray:
+    """The steady steps of a finished run, all seeds together."""
+    record = Record.open(folder)
+    manifest, stats = record.manifest(), folder / STATS
+    if manifest["recipe"] != recipe or not stats.exists():
+        raise ResultsError(
+            f"{folder}: got a run of {manifest['recipe']!r} that may be unfinished; expected a finished "
+            f"one of {recipe!r}"
+        )
+    batch = manifest["resolved"]["recipe"]["batch_size"]
+    if batch != rig.batch_size:
+        raise ResultsError(f"{folder}: got steps of {batch} samples; expected {rig.batch_size}: add batch_size={batch}")
+    launches = read_json(stats)["series"]["step"]["launches"]
+    return np.concatenate([record.samples.durations("step", one["launch"])[one["cut"]["index"] :] for one in launches])

@@ -1,0 +1,199 @@
+"""What is measured on several ranks: ``python -m deep500.scaling.ranks_job JOB FILE`` under a launcher.
+
+``JOB`` is JSON: ``{"do": "network"}`` fits the network's parameters, ``{"do": "steps", ...}`` times a recipe's step
+under a scheme. Rank 0 writes the answer to ``FILE``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deep500.compare.subject import Setting
+from deep500.distributed import Communicator, world
+from deep500.distributed.clocks import gather_quietly
+from deep500.distributed.launch import launch
+from deep500.distributed.timing import parallel
+from deep500.errors import CommunicationError
+from deep500.measure import Budget, Plan, Target
+from deep500.scaling.model import Interconnect
+from deep500.scaling.rig import Rig, Scheme, period_of
+
+SIZES = tuple(8 * 4**k for k in range(10))
+"""Bytes of the messages from which a network is fitted: 8 B to 2 MiB."""
+
+TAG = 32763
+
+
+def on_ranks(ranks: int, job: dict[str, Any]) -> dict[str, Any]:
+    """Start ranks of this machine, let them do a job and return rank 0's answer.
+
+    Raises:
+        MissingBackend: there is no MPI.
+        CommunicationError: a rank failed; its own words are on stderr.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "answer.json"
+        code = launch(ranks, ["-m", "deep500.scaling.ranks_job", json.dumps(job), str(file)])
+        if code or not file.exists():
+            raise CommunicationError(
+                f"got exit code {code} of {ranks} ranks; expected an answer: see above what failed"
+            )
+        answer: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return answer
+
+
+def measure_network(comm: Communicator, rounds: int = 40) -> dict[str, Any]:
+    """Fit alpha, beta and gamma to the quickest messages and all-reduces of several sizes between two ranks.
+
+    The quickest, because whatever else the machine does only adds. Least squares of relative errors, none negative.
+    """
+    rows, times = [], []
+    for size in SIZES:
+        there = np.zeros(size // 8)
+        seconds = [_timed(comm, _ping, there) / 2 for _ in range(rounds)]
+        rows.append((1.0, float(size), 0.0))
+        times.append(min(seconds[1:]))
+        seconds = [_timed(comm, Communicator.all_reduce, there) for _ in range(rounds)]
+        rows.append((1.0, float(size), float(size)))
+        times.append(min(seconds[1:]))
+    from scipy.optimize import nnls
+
+    table, seen = np.array(rows), np.array(times)
+    scale = np.array([1e-6, 1e-9, 1e-9])  # near what is expected, or the solver stops at rounding
+    found, _ = nnls(table * scale / seen[:, None], np.ones(len(seen)))
+    alpha, beta, gamma = (found * scale).tolist()
+    wrong = table @ (found * scale) / seen - 1
+    return {
+        "alpha": alpha,
+        "beta": beta,
+        "gamma": gamma,
+        "worst": float(np.abs(wrong).max()),
+        "median": float(np.median(np.abs(wrong))),
+        "library": getattr(comm, "library", comm.transport),
+    }
+
+
+def _ping(comm: Communicator, data: np.ndarray) -> None:
+    if comm.rank == 0:
+        comm.send(data, 1, TAG)
+        comm.receive(data, 1, TAG)
+    elif comm.rank == 1:
+        comm.receive(data, 0, TAG)
+        comm.send(data, 0, TAG)
+
+
+def _timed(comm: Communicator, call: Callable[[Communicator, np.ndarray], object], data: np.ndarray) -> float:
+    comm.barrier()
+    begin = time.perf_counter()
+    call(comm, data)
+    return time.perf_counter() - begin
+
+
+def time_steps(
+    comm: Communicator,
+    setting: dict[str, Any],
+    framework: str | None,
+    scheme: str,
+    global_batch: int,
+    blocks: int,
+    block_seconds: float,
+    timed: int = 0,
+    sync: str = "barrier",
+) -> dict[str, Any]:
+    """Seconds per step of a scheme: blocks of steps, from when all ranks begin to when the last one has ended. In turns
+    with them, blocks of steps without any exchange, all ranks at once: what ranks compute on this machine as it is.
+
+    Args:
+        comm: all ranks.
+        setting: of the recipe, see :class:`~deep500.compare.subject.Setting`.
+        framework: None: the recipe's.
+        scheme: see :meth:`~deep500.scaling.rig.Scheme.parse`.
+        global_batch: samples of all ranks together.
+        blocks, block_seconds: how many, and how long each should take.
+        timed: so many further steps are timed rank by rank, begun together as ``sync`` says; see
+            :func:`~deep500.distributed.timing.parallel`.
+    """
+    rig, one = Rig(framework, Setting(**{**setting, "overrides": tuple(setting["overrides"])})), Scheme.parse(scheme)
+    workers = one.workers(comm.size)
+    mine = len(range(workers.index(comm.rank), global_batch, len(workers))) if comm.rank in workers else 0
+    step, optimizer = rig.step(mine, comm, one)
+    plain = rig.step(mine)[0] if mine else None
+    count = period = period_of(optimizer)
+    samples, compute = list[float](), list[float]()
+    for number in range(blocks + 2):  # two blocks warm up and tell how long the others must be
+        alone = _block(comm, plain, count)
+        taken = sum(_block(comm, step, count))
+        longest = float(comm.all_gather(np.array([taken]), control=8).max())
+        if number < 2:
+            count = period * max(1, round(block_seconds / longest * count / period))
+        else:
+            samples.append(longest / count)
+            compute += alone
+    every = np.zeros(0) if plain is None else np.array(compute)
+    answer = {
+        "seconds": samples,
+        "workers": len(workers),
+        "steps_per_block": count,
+        "compute": np.concatenate(comm.all_gather_ragged(every)).tolist(),
+    }
+    return {**answer, "ranks": _rank_by_rank(comm, step, timed, sync)} if timed else answer
+
+
+def _block(comm: Communicator, step: Callable[[], object] | None, count: int) -> list[float]:
+    """Times of some steps, which all ranks begin together; None: this rank has nothing to do."""
+    gather_quietly(comm)
+    times = []
+    for _ in range(count if step is not None else 0):
+        assert step is not None
+        begin = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - begin)
+    return times
+
+
+def _rank_by_rank(comm: Communicator, step: Callable[[], object], count: int, sync: str) -> dict[str, Any]:
+    """Every rank's own times."""
+    plan = Plan((Target(rel=0.01),), Budget(min_n=count, max_n=count, max_s=60.0))
+    found = parallel(step, plan, comm, sync)
+    return {
+        "sync": sync,
+        "summary": "max",
+        "imbalance": found.imbalance.value,
+        "rank_p": found.rank_p,
+        "text": str(found),
+        "offsets": [clock.offset / 1e9 for clock in found.clocks],
+        "errors": [clock.error / 1e9 for clock in found.clocks],
+        "waiting": list(found.communicating),
+        "sent": list(found.sent_bytes),
+        "seconds": found.kept.T.tolist(),
+    }
+
+
+def fitted(answer: dict[str, Any]) -> Interconnect:
+    """The network of :func:`measure_network`."""
+    return Interconnect(answer["alpha"], answer["beta"], answer["gamma"])
+
+
+JOBS: dict[str, Callable[..., dict[str, Any]]] = {"network": measure_network, "steps": time_steps}
+
+
+def main(job: str, file: str) -> None:
+    """This rank's part."""
+    comm, words = world(), json.loads(job)
+    answer = JOBS[words.pop("do")](comm, **words)
+    if comm.rank == 0:
+        Path(file).write_text(json.dumps(answer), encoding="utf-8")
+    comm.barrier()
+    comm.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

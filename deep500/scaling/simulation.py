@@ -1,0 +1,162 @@
+"""How long a step takes on ranks that are not there: compute times drawn from a measured trace, and who waits for whom.
+
+Every rank draws its compute time of every step, independently, from times that were measured; what a scheme asks of the
+network comes on top, by :mod:`deep500.scaling.model`. Synchronous schemes wait for the slowest of all ranks, those
+with neighbours for the slowest neighbour, and so for more and more distant ranks as steps go by; asynchronous ones wait
+for the server's link, which carries one message at a time. The trace bounds what can be drawn: no rank is ever slower
+than the slowest measured step, and no rank is slower than others for long.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from deep500.distributed.schemes.mixing import ring
+from deep500.errors import InputError
+from deep500.measure.statistics import Interval, median_interval
+from deep500.scaling.model import Interconnect
+
+REPLICAS, STEPS = 12, 24
+"""Independent simulations, and steps of each; one sample per simulation."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What decides the time of a step.
+
+    Attributes:
+        ranks: how many.
+        trace: compute times of a rank, seconds.
+        network: seconds that the scheme's messages take per step.
+        period: steps between two exchanges, which then take ``period`` times ``network``.
+        bound: most steps that a rank may be ahead; None: any.
+        matrix: (ranks, ranks) of who takes from whom, for schemes with neighbours; a ring if None.
+        service: seconds that a server is busy with each gradient, for schemes with one.
+    """
+
+    ranks: int
+    trace: np.ndarray
+    network: float
+    period: int = 1
+    bound: int | None = None
+    matrix: np.ndarray | None = None
+    service: float = 0.0
+
+
+Draw = Callable[[int], np.ndarray]
+
+
+def together(case: Case, draw: Draw, steps: int) -> float:
+    """Everybody waits for everybody at every exchange."""
+    rounds = max(1, steps // case.period)
+    time = 0.0
+    for _ in range(rounds):
+        work = sum(draw(case.ranks) for _ in range(case.period))
+        time += float(np.max(work)) + case.period * case.network
+    return time / (rounds * case.period)
+
+
+def neighbours(case: Case, draw: Draw, steps: int) -> float:
+    """Everybody waits for those whose parameters it takes."""
+    matrix = ring(case.ranks) if case.matrix is None else case.matrix
+    taken = [np.flatnonzero(row) for row in matrix]
+    width = max(map(len, taken))
+    table = np.array([np.resize(one, width) for one in taken])  # repeated where a rank has fewer
+    ready = np.zeros(case.ranks)
+    for _ in range(steps):
+        ready = (ready + draw(case.ranks))[table].max(axis=1) + case.network
+    return float(ready.mean()) / steps
+
+
+def pairs(case: Case, draw: Draw, steps: int) -> float:
+    """Everybody waits for one partner, another in each step."""
+    ready, rng = np.zeros(case.ranks), np.random.default_rng(int(1e9 * draw(1)[0]))
+    for _ in range(steps):
+        ready = ready + draw(case.ranks)
+        order = rng.permutation(case.ranks)
+        first, second = order[0 : 2 * (case.ranks // 2) : 2], order[1::2][: case.ranks // 2]
+        both = np.maximum(ready[first], ready[second]) + case.network
+        ready[first] = ready[second] = both
+    return float(ready.mean()) / steps
+
+
+def served(case: Case, draw: Draw, steps: int) -> float:
+    """Workers, all ranks but one, wait for the server, which serves one after the other, and for nobody who is not
+    more than ``bound`` steps behind."""
+    workers = case.ranks - 1
+    done, free, finish = np.zeros(workers, np.int64), 0.0, 0.0
+    coming = [(float(time), worker) for worker, time in enumerate(draw(workers))]
+    heapq.heapify(coming)
+    held: list[int] = []
+    counts = np.zeros(steps + 1, np.int64)
+    counts[0], slowest = workers, 0
+    while coming:
+        arrival, worker = heapq.heappop(coming)
+        free = max(free, arrival) + case.service
+        finish = free
+        counts[done[worker]] -= 1
+        done[worker] += 1
+        counts[done[worker]] += 1
+        while slowest < steps and not counts[slowest]:
+            slowest += 1
+        held.append(worker)
+        able = [one for one in held if done[one] < steps and (case.bound is None or done[one] - slowest <= case.bound)]
+        if able:
+            for one, work in zip(able, draw(len(able)), strict=True):
+                heapq.heappush(coming, (free + float(work), one))
+            held = [one for one in held if one not in able]
+    return finish / steps
+
+
+WAITS: dict[str, Callable[[Case, Draw, int], float]] = {
+    "ConsistentNeighbors": neighbours,
+    "InconsistentDecentralized": pairs,
+    "InconsistentParameterServer": served,
+    "StaleSynchronous": served,
+}
+"""Who waits for whom, by the name of the scheme or of a class that it derives from; all others: :func:`together`."""
+
+
+def waiting_of(scheme: type) -> Callable[[Case, Draw, int], float]:
+    """The rule for a class of schemes.
+
+    Example:
+        >>> from deep500.distributed import LocalSGD
+        >>> waiting_of(LocalSGD).__name__
+        'together'
+    """
+    return next((WAITS[one.__name__] for one in scheme.__mro__ if one.__name__ in WAITS), together)
+
+
+def simulate(
+    waits: Callable[[Case, Draw, int], float], case: Case, seed: int = 0, replicas: int = REPLICAS, steps: int = STEPS
+) -> Interval:
+    """Seconds per step: the median of independent simulations, with its interval over them.
+
+    Raises:
+        InputError: an empty trace, times that are not positive, or no ranks.
+
+    Example:
+        >>> case = Case(ranks=64, trace=np.array([1.0, 1.0, 1.0, 2.0]), network=0.5)
+        >>> simulate(together, case).median, simulate(together, Case(1, np.array([1.0]), 0.0)).median
+        (2.5, 1.0)
+    """
+    trace = np.asarray(case.trace, np.float64)
+    if case.ranks < 1 or not trace.size or not (trace > 0).all() or not np.isfinite(trace).all():
+        raise InputError(
+            f"got {case.ranks} ranks and a trace of {trace.size} times; expected at least one rank and positive "
+            "times: measure compute times first"
+        )
+    rng = np.random.default_rng(seed)
+    steps = max(steps, case.period)
+    samples = [waits(case, lambda count: trace[rng.integers(trace.size, size=count)], steps) for _ in range(replicas)]
+    return median_interval(samples)
+
+
+def server_service(net: Interconnect, size: float, update: float) -> float:
+    """Seconds that a server is busy with one gradient of ``size`` bytes: it comes, is applied, parameters go back."""
+    return 2 * net.send(size) + update

@@ -1,0 +1,118 @@
+"""Data that need no download: scikit-learn's real scanned digits, plain and on coloured backgrounds.
+
+``digits`` are 1,797 handwritten digits of 8x8 pixels in 17 grey levels (E. Alpaydin and C. Kaynak, UCI repository, test
+half). ``digits32`` are the same digits, enlarged and blended over patches of scikit-learn's two photographs: the shape
+and dtype of CIFAR-10 in 1,797 images. Both use one fixed split, so no digit is in both halves of either.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from deep500.training.data.augmentation import resize
+from deep500.training.data.dataset import NumpyDataset
+
+SPLIT_SEED = 500
+TEST_FRACTION = 0.2
+_DIGIT, _IMAGE = 26, 32  # pixels of an enlarged digit and of the image that it is put into
+
+Pair = tuple[NumpyDataset, NumpyDataset]
+
+
+@cache
+def _scans() -> tuple[np.ndarray, np.ndarray]:
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    return found.images.astype(np.uint8), found.target.astype(np.int64)
+
+
+@cache
+def split() -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the training and of the test digits: 80/20 in every class, always the same."""
+    _, labels = _scans()
+    rng = np.random.default_rng(SPLIT_SEED)
+    test = []
+    for label in range(10):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        test.append(members[: round(TEST_FRACTION * len(members))])
+    chosen = np.sort(np.concatenate(test))
+    return np.setdiff1d(np.arange(len(labels)), chosen), chosen
+
+
+def digits(seed: int = 0, size: int | tuple[int, int] | None = None) -> Pair:
+    """Training and test half of the scanned digits, float32 (1, 8, 8) in [0, 1]; ``size`` resizes them bilinearly.
+
+    ``seed`` is accepted for uniformity with :func:`digits32`; nothing here is random.
+    """
+    images, labels = _scans()
+    pixels: np.ndarray = images[:, None]
+    scale: float | None = 16
+    where = "scikit-learn's digits (1,797 real scans)"
+    if size is not None:
+        pixels, scale = resize(pixels / np.float32(16), size), None
+        where += f", resized to {pixels.shape[2]}x{pixels.shape[3]}"
+    return tuple(  # type: ignore[return-value]
+        NumpyDataset(
+            pixels[half], "input", labels[half], "label", name="digits", classes=10, scale=scale, provenance=where
+        )
+        for half in split()
+    )
+
+
+def digits32(seed: int = 0) -> Pair:
+    """Training and test half of the digits on photographs, uint8 inside, float32 (3, 32, 32) in [0, 1] outside.
+
+    ``seed`` decides position, background and ink of every digit.
+    """
+    images, labels = _scans()
+    pixels = _blend(images / np.float32(16), np.random.default_rng(seed))
+    where = "scikit-learn's digits blended over patches of its photographs china.jpg and flower.jpg"
+    return tuple(  # type: ignore[return-value]
+        NumpyDataset(
+            pixels[half],
+            "input",
+            labels[half],
+            "label",
+            name="digits32",
+            classes=10,
+            scale=255,
+            provenance=f"{where} (seed {seed})",
+        )
+        for half in split()
+    )
+
+
+def _blend(scans: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(N, 3, 32, 32) uint8: a random patch, with ink that is light on dark patches and dark on light ones."""
+    count = len(scans)
+    patches = _patches(count, rng)
+    light = patches.mean(axis=(1, 2, 3)) < 0.5
+    ink = rng.uniform(0, 0.25, (count, 3, 1, 1)).astype(np.float32)
+    ink = np.where(light[:, None, None, None], 1 - ink, ink)
+    spare = _IMAGE - _DIGIT
+    top, left = rng.integers(0, spare + 1, (2, count))
+    canvas = np.pad(resize(scans, _DIGIT), ((0, 0), (spare, spare), (spare, spare)))
+    windows = np.lib.stride_tricks.sliding_window_view(canvas, (_IMAGE, _IMAGE), axis=(1, 2))
+    cover = 0.9 * windows[np.arange(count), spare - top, spare - left][:, None]
+    return np.rint(255 * (patches * (1 - cover) + ink * cover)).astype(np.uint8)
+
+
+def _patches(count: int, rng: np.random.Generator) -> np.ndarray:
+    from sklearn.datasets import load_sample_images
+
+    photos = np.stack(load_sample_images().images)  # (2, 427, 640, 3) uint8
+    windows = np.lib.stride_tricks.sliding_window_view(photos, (_IMAGE, _IMAGE), axis=(1, 2))
+    which, row, column = (rng.integers(0, extent, count) for extent in windows.shape[:3])
+    return windows[which, row, column] / np.float32(255)  # the windows' axes: photo, row, column, channel, y, x
+
+
+def stand_in_for(name: str, shape: tuple[int, ...], classes: int, seed: int) -> Pair:
+    """Built-in data with the shape and dtype of the absent data set ``name``, marked as stand-in."""
+    pair = digits32(seed) if shape[0] == 3 else digits(size=shape[1:])  # type: ignore[arg-type]
+    for half in pair:
+        half.provenance = f"stand-in for {name}: {half.provenance}"
+        half.name, half.classes, half.stand_in = name, classes, True
+    return pair

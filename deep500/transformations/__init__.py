@@ -1,0 +1,1 @@
+"""Networks turned into other networks that compute the same: substitutions, recomputation."""

@@ -1,0 +1,100 @@
+"""Placements to compare with: everything checkpointed, the paper's greedy guide; and the front of memory and time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deep500.errors import PlanError
+from deep500.transformations.recomputation.failures import budget_bytes, unreachable
+from deep500.transformations.recomputation.nested import Placement, optimal_placement, smallest_placement
+from deep500.transformations.recomputation.profiler import groups, profile
+from deep500.transformations.recomputation.sweep import simulate
+from deep500.transformations.recomputation.tree import Region, locations
+
+
+def everything(root: Region, *, snapshot_kept: bool = False) -> Placement:
+    """Every location checkpointed: where the paper's method starts.
+
+    Example:
+        >>> everything(Region("root", (10, 20), (Region("inner", (40,), snapshot=8, time=3),))).outcome.peak
+        50
+    """
+    places = tuple(locations(root))
+    return Placement(places, simulate(root, places, snapshot_kept=snapshot_kept), "everything")
+
+
+def greedy(root: Region, budget: float | int, *, snapshot_kept: bool = False, reprofile: bool = False) -> Placement:
+    """The guide of Hascoet et al. 2024 (arXiv 2405.15590): from everything, leave out what pays best per byte.
+
+    First all locations whose checkpoint costs time and saves no memory, then the others by falling time per byte; one
+    that would exceed the budget stays. Where the paper adds up predicted changes, every one is simulated here, which
+    never exceeds the budget by mistake.
+
+    Args:
+        root: the tree of regions.
+        budget: bytes (int), or a share of the peak without checkpoints (float in (0, 1]).
+        snapshot_kept: see :func:`deep500.transformations.recomputation.sweep.simulate`.
+        reprofile: profile again after every decision instead of once.
+
+    Raises:
+        BudgetError: what it finds does not fit; names the peak of that.
+
+    Example:
+        >>> inner = Region("inner", (40,), snapshot=8, time=3)
+        >>> greedy(Region("root", (10, 20), (inner,), time=1), 60).checkpointed
+        ('inner',)
+    """
+    full = simulate(root, ())
+    limit = budget_bytes(budget, full.peak)
+    on = set(locations(root))
+    order = _order(root, on, snapshot_kept)
+    refused: set[str] = set()
+    while order:
+        place = order.pop(0)
+        before, after = (simulate(root, plan, snapshot_kept=snapshot_kept).peak for plan in (on, on - {place}))
+        if after > max(limit, before):
+            refused.add(place)
+            continue
+        on.remove(place)
+        if reprofile:
+            order = [p for p in _order(root, on, snapshot_kept) if p not in refused]
+    plan = tuple(place for place in locations(root) if place in on)
+    outcome = simulate(root, plan, snapshot_kept=snapshot_kept)
+    if outcome.peak > limit:
+        raise unreachable(limit, outcome.peak, full.peak, "the greedy guide")
+    return Placement(plan, outcome, "greedy, profiled again" if reprofile else "greedy")
+
+
+def _order(root: Region, on: set[str], snapshot_kept: bool) -> list[str]:
+    return [s.place for g in groups(profile(root, on, snapshot_kept=snapshot_kept)).values() for s in g]
+
+
+def pareto(
+    root: Region, points: int = 9, *, snapshot_kept: bool = False, time_limit: float | None = None
+) -> list[Placement]:
+    """The optimal placements at evenly spaced budgets, from the smallest peak to none checkpointed.
+
+    Args:
+        root: the tree of regions.
+        points: how many budgets, at least 2.
+        snapshot_kept: see :func:`deep500.transformations.recomputation.sweep.simulate`.
+        time_limit: seconds that the solver may take for each.
+
+    Returns:
+        placements by rising peak and falling time; none is as large and as slow as another.
+
+    Example:
+        >>> inner = Region("inner", (40,), snapshot=8, time=3)
+        >>> [(p.outcome.peak, p.outcome.extra) for p in pareto(Region("root", (10, 20), (inner,), time=1))]
+        [(50, 3), (70, 0)]
+    """
+    if points < 2:
+        raise PlanError(f"got {points} points; expected at least 2, the smallest peak and no checkpoint: ask for more")
+    low = smallest_placement(root, snapshot_kept=snapshot_kept, time_limit=time_limit).outcome.peak
+    high = simulate(root, ()).peak
+    found: list[Placement] = []
+    for budget in dict.fromkeys(int(b) for b in np.linspace(low, high, points).round()):
+        placement = optimal_placement(root, budget, snapshot_kept=snapshot_kept, time_limit=time_limit)
+        if not found or placement.outcome.extra < found[-1].outcome.extra:
+            found.append(placement)
+    return found

@@ -1,0 +1,105 @@
+"""Which values of a network are held when, and how many bytes they are, from the graph alone.
+
+A value is held from the node that writes it to its last reader, as executors that free values early do. Inputs and
+parameters are held by others and do not count. Sizes are exact where shape inference is; what it does not know is
+an error, not 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from numbers import Integral
+
+from deep500.errors import PlanError
+from deep500.networks.network import Network
+from deep500.networks.node import Node
+from deep500.tensors import TensorDescriptor, numpy_dtype
+
+
+def with_batch(network: Network, batch: int) -> Network:
+    """A copy in which every symbolic size of an input is ``batch``.
+
+    Example:
+        >>> from deep500.networks import create
+        >>> with_batch(create("mlp", shape=(4,), classes=3), 8).inputs["input"].shape
+        (8, 4)
+    """
+    check_batch(batch)
+    twin = network.copy()
+    for name, described in network.inputs.items():
+        shape = described.shape and tuple(batch if isinstance(size, str) else size for size in described.shape)
+        twin.inputs[name] = replace(described, shape=shape)
+    twin._touch()
+    return twin
+
+
+def check_batch(batch: int) -> None:
+    """Raise PlanError unless a batch size is a whole number above 0.
+
+    Example:
+        >>> check_batch(8)
+    """
+    if isinstance(batch, bool) or not isinstance(batch, Integral) or batch < 1:
+        raise PlanError(f"got batch size {batch!r}; expected a whole number above 0: give the number of samples")
+
+
+def value_bytes(network: Network) -> dict[str, int]:
+    """Bytes of every value that a node writes; all sizes of inputs must be numbers (see :func:`with_batch`).
+
+    Raises:
+        PlanError: sizes that inference does not know, by name.
+
+    Example:
+        >>> net = Network(); net.add_input("x", (8, 3)); net.add_node("Relu", ["x"], ["y"])
+        >>> value_bytes(net)
+        {'y': 96}
+    """
+    described = network.descriptors()
+    sizes = {value: _bytes(described.get(value)) for node in network.nodes for value in node.writes}
+    if unknown := [value for value, size in sizes.items() if size is None]:
+        listed = ", ".join(f"{value!r} ({described.get(value)})" for value in unknown[:6])
+        raise PlanError(
+            f"got {len(unknown)} values of unknown size: {listed}; expected sizes that follow from the inputs': "
+            "give the inputs numbers, or constants where shapes are computed"
+        )
+    return {value: size for value, size in sizes.items() if size is not None}
+
+
+def _bytes(described: TensorDescriptor | None) -> int | None:
+    if described is None or described.size is None or described.dtype is None or "(" in described.dtype:
+        return None
+    return described.size * numpy_dtype(described.dtype).itemsize
+
+
+def live_bytes(nodes: Sequence[Node], sizes: Mapping[str, int], kept: Collection[str] = ()) -> list[int]:
+    """Bytes held while each node runs, what it reads and writes included.
+
+    Args:
+        nodes: in the order in which they run.
+        sizes: bytes by value; what is not in it (inputs, parameters) does not count.
+        kept: values that are held to the end, such as outputs.
+
+    Example:
+        >>> net = Network(); net.add_input("x", (8, 3))
+        >>> net.add_node("Relu", ["x"], ["a"]); net.add_node("Tanh", ["a"], ["b"]); net.add_node("Abs", ["b"], ["c"])
+        >>> live_bytes(net.nodes, value_bytes(net))
+        [96, 192, 192]
+    """
+    last: dict[str, int] = {}
+    for i, node in enumerate(nodes):
+        last.update(dict.fromkeys((*node.writes, *node.reads), i))
+    ends: dict[int, list[str]] = {}
+    for value, i in last.items():
+        if value not in kept:
+            ends.setdefault(i, []).append(value)
+    live, alive, found = 0, set(), []
+    for i, node in enumerate(nodes):
+        new = [v for v in node.writes if v not in alive]
+        alive.update(new)
+        live += sum(sizes.get(v, 0) for v in new)
+        found.append(live)
+        done = [v for v in ends.get(i, ()) if v in alive]
+        alive.difference_update(done)
+        live -= sum(sizes.get(v, 0) for v in done)
+    return found

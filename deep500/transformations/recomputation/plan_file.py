@@ -1,0 +1,171 @@
+"""Plans as files: which regions of which network run again, for which batch, and who measured that.
+
+A plan holds for one structure of a network (weights may differ) and one batch size: others are refused by hash.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import reprlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from deep500.errors import PlanError
+from deep500.networks.execution.modes import training_network
+from deep500.networks.hashing import structure_hash as structure_hash
+from deep500.networks.network import Network
+from deep500.transformations.recomputation.nesting import outermost_first
+from deep500.transformations.recomputation.step import needed
+
+FORMAT = "deep500-checkpointing-plan"
+VERSION = 1
+_FURTHER = re.compile(r":\d+(_\d+)?$")
+
+
+@dataclass(frozen=True)
+class PlannedRegion:
+    """A region that a plan lets run again: its name, its static location, and the values that its nodes write."""
+
+    name: str
+    location: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CheckpointingPlan:
+    """A plan for one network and batch size.
+
+    Attributes:
+        network: its :func:`structure_hash`.
+        batch: number of samples for which sizes and times hold.
+        loss: the scalar that is differentiated.
+        backend: where times were measured; ``"none"`` where they are counted operations.
+        regions: those that run again, outermost first.
+        budget: bytes that were allowed.
+        predicted_peak: bytes of tape, snapshots and overheads.
+        predicted_time, predicted_extra: of a step, and the part of it due to running again, in ``time_unit``.
+        time_unit: ``"s"`` where it was measured, ``"FLOP"`` where operations stand in for it.
+        method: how it was chosen.
+    """
+
+    network: str
+    batch: int
+    loss: str
+    backend: str
+    regions: tuple[PlannedRegion, ...]
+    budget: int
+    predicted_peak: int
+    predicted_time: float
+    predicted_extra: float
+    time_unit: str
+    method: str
+
+    def data(self) -> dict[str, Any]:
+        """What :func:`json.dumps` takes and :func:`plan_from` reads."""
+        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it as JSON; returns the path."""
+        target = Path(path)
+        target.write_text(json.dumps(self.data(), indent=1) + "\n")
+        return target
+
+    def check(self, network: Network, batch: int, backend: str | None = None) -> None:
+        """Raise PlanError if it was made for another network or batch size, or measured on another backend.
+
+        Also if its regions are none of such a network, as in a file that somebody edited.
+
+        Args:
+            network: the one to be run.
+            batch: number of samples.
+            backend: whose times are meant to hold; None does not ask, as bytes and results do not depend on it.
+        """
+        got = structure_hash(network)
+        if got != self.network:
+            raise PlanError(
+                f"got network {network.name!r} with structure {got[:12]}; expected {self.network[:12]}, for which the "
+                "plan was made: plan again for this network"
+            )
+        if not network.has_value(self.loss):
+            raise PlanError(f"got a plan for loss {self.loss!r}; expected a value of {network.name!r}: plan again")
+        forward = needed(training_network(network)[0], [self.loss])
+        written = {value for node in forward for value in node.writes}
+        named = {value for region in self.regions for value in region.values}
+        added = {v for v in named if _FURTHER.sub("", v) in written}  # outputs that only gradients want of a node
+        outermost_first([region.values for region in self.regions], written | added)
+        if batch != self.batch:
+            raise PlanError(f"got batch size {batch}; expected {self.batch}, for which the plan was made: plan again")
+        if backend is not None and backend != self.backend:
+            raise PlanError(
+                f"got backend {backend!r}; expected {self.backend!r}, whose profile the plan rests on: profile again"
+            )
+
+
+def load_plan(path: str | os.PathLike[str]) -> CheckpointingPlan:
+    """Read a plan file.
+
+    Raises:
+        PlanError: it cannot be read, is no plan, or lacks something.
+    """
+    try:
+        data = json.loads(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise PlanError(f"got {os.fspath(path)!r}, which cannot be read: {error}; expected a plan file") from error
+    return plan_from(data, os.fspath(path))
+
+
+def plan_from(data: Any, path: str) -> CheckpointingPlan:
+    """The plan whose :meth:`CheckpointingPlan.data` this is; ``path`` says where it comes from.
+
+    Raises:
+        PlanError: it is no plan, or lacks something.
+    """
+    if not isinstance(data, Mapping) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):
+        raise PlanError(f"got {path!r}, no plan of version {VERSION}; expected what CheckpointingPlan.save wrote")
+    kinds = CheckpointingPlan.__annotations__
+    simple = {"int": int, "str": str, "float": (int, float)}
+    for name, kind in kinds.items():
+        if name not in data:
+            raise PlanError(f"got {path!r} without {name!r}; expected all of {list(kinds)}: write it again")
+        expected = simple.get(kind, list)
+        value, least = data[name], 1 if name == "batch" else 0
+        if not isinstance(value, expected) or isinstance(value, bool):  # type: ignore[arg-type]
+            raise PlanError(f"got {path!r} with {name}={value!r}; expected {kind}: write it again")
+        if isinstance(value, (int, float)) and not least <= value < math.inf:
+            raise PlanError(f"got {path!r} with {name}={value!r}; expected {least} or more: write it again")
+    regions = tuple(_region(described, path) for described in data["regions"])
+    return CheckpointingPlan(**{**{name: data[name] for name in kinds}, "regions": regions})
+
+
+def _region(described: Any, path: str) -> PlannedRegion:
+    found = described if isinstance(described, Mapping) else {}
+    name, location, values = (found.get(key) for key in ("name", "location", "values"))
+    if not (
+        isinstance(values, (list, tuple)) and values and all(isinstance(v, str) for v in (name, location, *values))
+    ):
+        raise PlanError(
+            f"got {path!r} with region {reprlib.repr(described)}; expected a name, a location and a list of values, "
+            "all of them text: write it again"
+        )
+    return PlannedRegion(str(name), str(location), tuple(values))
+
+
+def undominated(plans: Iterable[CheckpointingPlan]) -> list[CheckpointingPlan]:
+    """Those of which no other has as small a peak and as little extra time, by rising peak.
+
+    Example:
+        >>> plans = [CheckpointingPlan("", 1, "loss", "none", (), 0, peak, 0.0, extra, "FLOP", "")
+        ...          for peak, extra in ((9, 0.0), (5, 2.0), (7, 2.0), (5, 3.0))]
+        >>> [(plan.predicted_peak, plan.predicted_extra) for plan in undominated(plans)]
+        [(5, 2.0), (9, 0.0)]
+    """
+    found: list[CheckpointingPlan] = []
+    for plan in sorted(plans, key=lambda plan: (plan.predicted_peak, plan.predicted_extra)):
+        if not found or plan.predicted_extra < found[-1].predicted_extra:
+            found.append(plan)
+    return found

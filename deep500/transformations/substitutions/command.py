@@ -1,0 +1,111 @@
+"""``deep500 optimize``: an ONNX file in, a faster one that is proved and checked to compute the same out."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from deep500.errors import InputError
+from deep500.networks.network import Network
+from deep500.operators.registry import load_plugins
+from deep500.transformations.substitutions.optimize import optimize_network, replay_history
+from deep500.transformations.substitutions.result import History
+
+
+def add_command(commands: Any) -> dict[str, Callable[[argparse.Namespace], int]]:
+    """Declare ``optimize``; returns what runs it."""
+    parser = commands.add_parser(
+        "optimize", help="rewrite an ONNX file by proved substitutions into a faster one", allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("model", type=Path, help="an ONNX file")
+    add("-o", "--out", type=Path, required=True, metavar="FILE", help="where the optimized model goes")
+    add("--backend", default="onnxruntime", help="the backend that shall run it (onnxruntime)")
+    add("--budget", type=float, default=30.0, metavar="S", help="seconds of search (30); 0: search nothing")
+    add("--search", choices=["backtracking", "saturation"], default="backtracking", help="how to search (backtracking)")
+    add("--alpha", type=float, default=1.05, metavar="A", help="look again at what costs A times the best (1.05)")
+    add("--training", action="store_true", help="keep parameters as they are: the model will be trained")
+    add("--no-measure", action="store_true", help="price by formula: the same result on every machine")
+    add("--size", action="append", default=[], metavar="NAME=N", help="a symbolic size for which times are taken")
+    add("--seed", type=int, default=0, metavar="S", help="of the inputs for timing and checking (0)")
+    add("--rules", type=Path, metavar="FILE", help="a rule file (the one that comes with Deep500)")
+    add("--database", type=Path, metavar="FILE", help="measured times (the user's cache)")
+    add("--history", type=Path, metavar="FILE", help="write what was done, for --replay")
+    add("--replay", type=Path, metavar="FILE", help="do what a history says instead of searching")
+    add("--custom-op", action="append", default=[], metavar="PATH", help="a plugin of the model's custom operators")
+    add("--quiet", action="store_true", help="no progress bar")
+    return {"optimize": execute}
+
+
+def execute(words: argparse.Namespace) -> int:
+    """Optimize or replay, write the model, say what came of it."""
+    load_plugins([str(Path(one).expanduser().resolve()) for one in words.custom_op])
+    if words.replay is not None and words.history is not None:
+        raise InputError("got --replay and --history; expected one of them: what is replayed has its history already")
+    for path in filter(None, (words.out, words.history)):
+        if path.is_dir() or not path.parent.is_dir():
+            raise InputError(f"got {path}; expected the name of a file in a folder that exists: make the folder first")
+    network = Network.from_onnx(words.model)
+    if words.replay is not None:
+        result = replay_history(network, History.load(words.replay), words.rules)
+        result.to_onnx(words.out)
+        sys.stdout.write(f"{len(network.nodes)} -> {len(result.nodes)} operators, as {words.replay} says\n")
+        return 0
+    with _Bar(words.budget, words.quiet) as bar:
+        found = optimize_network(
+            network,
+            words.backend,
+            words.budget,
+            training=words.training,
+            search=words.search,
+            alpha=words.alpha,
+            rules=words.rules,
+            database=words.database,
+            measure=not words.no_measure,
+            seed=words.seed,
+            sizes=_sizes(words.size),
+            progress=bar.tell,
+        )
+    found.network.to_onnx(words.out)
+    if words.history is not None:
+        found.history.save(words.history)
+    sys.stdout.write(f"{found}\n{words.out}\n")
+    return 0
+
+
+def _sizes(given: list[str]) -> dict[str, int]:
+    sizes = {}
+    for one in given:
+        name, _, number = one.partition("=")
+        if not (name and number.isdigit() and int(number) > 0):
+            raise InputError(f"got --size {one!r}; expected NAME=N with a whole number above 0: --size N=8")
+        sizes[name] = int(number)
+    return sizes
+
+
+class _Bar:
+    """A bar over the seconds of the budget, on a terminal."""
+
+    def __init__(self, budget: float, quiet: bool) -> None:
+        from tqdm import tqdm
+
+        self.most = budget or 1.0
+        bounded = "{l_bar}{bar}| {n:.0f} of {total:.0f} s{postfix}"
+        form = bounded if math.isfinite(self.most) else "{desc}: {n:.0f} s{postfix}"
+        off: Any = True if quiet else None  # None: off where it is no terminal
+        self.bar = tqdm(total=self.most, desc="search", file=sys.stderr, disable=off, bar_format=form)
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
+
+    def tell(self, seconds: float, best: float, first: float) -> None:
+        """Show the seconds that passed and what was gained."""
+        self.bar.update(min(seconds, self.most) - self.bar.n)
+        self.bar.set_postfix_str(f"predicted {1e3 * first:.3g} -> {1e3 * best:.3g} ms")

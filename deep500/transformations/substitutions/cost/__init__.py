@@ -1,0 +1,8 @@
+"""What graphs cost: `Analytic` by formula, the same everywhere, and `Measured` by timing what a backend does."""
+
+from deep500.transformations.substitutions.cost.analytic import Analytic as Analytic
+from deep500.transformations.substitutions.cost.measured import Measured as Measured
+from deep500.transformations.substitutions.cost.model import Cost as Cost
+from deep500.transformations.substitutions.cost.model import OutOfTime as OutOfTime
+from deep500.transformations.substitutions.cost.ranking import Remeasured as Remeasured
+from deep500.transformations.substitutions.cost.ranking import remeasure as remeasure

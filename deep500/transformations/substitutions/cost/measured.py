@@ -1,0 +1,169 @@
+"""`Measured`: prices that a backend's own executor was timed to take on this machine, kept in a database."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import InputError, UnsupportedOperator
+from deep500.measure.pairs import compare_functions
+from deep500.transformations.substitutions.cost.analytic import traffic
+from deep500.transformations.substitutions.cost.database import Database, Place, Row, backend_version, machine_hash, now
+from deep500.transformations.substitutions.cost.model import Cost, OutOfTime
+from deep500.transformations.substitutions.cost.timing import (
+    REPEATS,
+    Margins,
+    Runner,
+    Slope,
+    mad,
+    margins,
+    rounds_within,
+    slope,
+    typical,
+)
+from deep500.transformations.substitutions.graph.store import Graph
+from deep500.transformations.substitutions.graph.units import Unit
+from deep500.transformations.substitutions.graph.writing import unit_network
+
+BIASED = {"conv+bias": "conv", "gemm": "gemm"}
+"""Units that may take in a bias, and what they are without it."""
+FEED, FETCH = "an input", "an output"
+"""Under what a database holds `Margins`."""
+
+
+class Measured(Cost):
+    """Prices by measurement: what one more copy of a unit adds to a network of such copies on the backend.
+
+    A unit is measured when a search first meets it and is looked up from then on, in other processes too. What a
+    backend's compiler does across units (fusion, layouts) is in no price: compare the best candidates end to end with
+    `remeasure`. A unit that the backend cannot run costs infinitely much, so that no search chooses it; `unrunnable`
+    says why.
+
+    Attributes:
+        place: where the prices hold: backend, version, machine, device, threads.
+        measured: units measured by this object; the others came from the database.
+        seconds: time spent on that.
+        unrunnable: unit's key -> the backend's words.
+        until: the time, of ``time.perf_counter``, after which nothing more is measured; no limit if None.
+
+    Args:
+        backend: name of a backend.
+        database: a file; the user's own if None, ``":memory:"`` for none.
+        threads: of this process; ``OMP_NUM_THREADS``, else the usable cores. Threads are set when a process starts, so
+            another number is an error.
+        seed: of inputs and of the order of measurements.
+        device: as executors take it.
+        limit: seconds to measure a unit for, beside what it takes to compile; three times as much on a busy machine.
+
+    Raises:
+        MissingBackend: the backend is not installed.
+        CacheError: the database cannot be used.
+        InputError: ``threads`` is not what this process runs with, or ``limit`` is not positive.
+
+    Example:
+        >>> import numpy as np
+        >>> from deep500.transformations.substitutions.graph.store import Store
+        >>> store = Store()
+        >>> x, w = store.input("x", (64, 256), "float32"), store.constant(np.ones((256, 256), "float32"))
+        >>> y, = store.add("matmul", x, w)
+        >>> cost = Measured("reference", ":memory:", limit=0.02)
+        >>> cost.total(Graph(store, (y,))) > 0, cost.measured
+        (True, 1)
+    """
+
+    def __init__(
+        self,
+        backend: str = "reference",
+        database: str | os.PathLike[str] | None = None,
+        threads: int | None = None,
+        seed: int = 0,
+        device: Any = None,
+        limit: float = 0.05,
+    ) -> None:
+        super().__init__()
+        running = process_threads()
+        if threads not in (None, running) or not limit > 0:
+            raise InputError(
+                f"got threads={threads} and limit={limit} in a process of {running} threads; expected that number and "
+                f"a positive limit: start the process with OMP_NUM_THREADS={threads}"
+            )
+        self.backend, self.seed, self.limit = backend, seed, limit
+        self._run = Runner(backend, device, seed)
+        self.place = Place(backend, backend_version(backend), machine_hash(), str(device or "cpu"), running)
+        self.database = Database(database)
+        self._rows = self.database.load(self.place)
+        self.measured, self.seconds = 0, 0.0
+        self.unrunnable: dict[str, str] = {}
+        self.until: float | None = None
+
+    def price(self, graph: Graph, unit: Unit) -> float:
+        """The stored price, else the measured one, which is stored.
+
+        Raises:
+            OutOfTime: it is not stored, and it is too late to measure.
+        """
+        key = repr(unit.key(graph))
+        if key not in self._rows:
+            begin = time.perf_counter()
+            if self.until is not None and begin > self.until:
+                raise OutOfTime(f"got no price of {unit.kind}; expected one within the budget; raise it")
+            try:
+                found = self._measure(graph, unit)
+            except UnsupportedOperator as error:
+                self.unrunnable[key] = str(error)
+                return float("inf")
+            finally:
+                self.measured += 1
+                self.seconds += time.perf_counter() - begin
+            row = Row(found.seconds, found.mad, found.rounds, now())
+            self._rows[key] = self.database.add(self.place, key, row)
+        return self._rows[key].seconds
+
+    def row(self, graph: Graph, unit: Unit) -> Row:
+        """Price, deviation, rounds and date of a unit that was priced.
+
+        Raises:
+            KeyError: it was not, or cannot run.
+        """
+        return self._rows[repr(unit.key(graph))]
+
+    def _measure(self, graph: Graph, unit: Unit) -> Slope:
+        """Seconds of a unit without what feeding it and returning its results takes."""
+        if unit.kind in BIASED and len(unit.inputs) == 3:
+            return self._with_bias(graph, unit)
+        own = self._own_margins()
+        size = traffic(graph, unit)
+        found = slope(lambda copies: self._run(unit_network(graph, unit, copies)), self.limit, size, self.seed)
+        store = graph.store
+        fed = sum(not store.node(one).constant for one in dict.fromkeys(unit.inputs))
+        margin = fed * own.feed + len(unit.outputs) * own.fetch
+        return Slope(max(found.seconds - margin, 0.0), found.mad, found.rounds)
+
+    def _with_bias(self, graph: Graph, unit: Unit) -> Slope:
+        """A product's price, and what its bias adds side by side with it: the difference of two prices is noise."""
+        base = Unit(BIASED[unit.kind], unit.nodes, unit.inputs[:2], unit.outputs, unit.settings)
+        functions = {name: self._run(unit_network(graph, one)) for name, one in (("with", unit), ("without", base))}
+        rounds = rounds_within(self.limit, 3 * typical(functions["with"]))
+        found = compare_functions(functions, rounds, seed=self.seed, warm_up=1).samples
+        added = found["with"] - found["without"]
+        fed = 0 if graph.store.node(unit.inputs[2]).constant else self._own_margins().feed
+        return Slope(self.unit(graph, base) + max(float(np.median(added)) - fed, 0.0), mad(added), rounds)
+
+    def _own_margins(self) -> Margins:
+        """What this executor takes per input and output: stored like prices, of which it is a part."""
+        if not {FEED, FETCH} <= self._rows.keys():
+            found = margins(self._run, self.limit)
+            for key, seconds in ((FEED, found.feed), (FETCH, found.fetch)):
+                self._rows[key] = self.database.add(self.place, key, Row(seconds, 0.0, REPEATS, now()))
+        return Margins(self._rows[FEED].seconds, self._rows[FETCH].seconds)
+
+
+def process_threads() -> int:
+    """Threads of this process' frameworks: ``OMP_NUM_THREADS``, else as many as there are usable cores."""
+    declared = os.environ.get("OMP_NUM_THREADS", "")
+    if declared.isdigit() and int(declared) > 0:
+        return int(declared)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

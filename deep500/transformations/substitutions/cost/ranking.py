@@ -1,0 +1,158 @@
+"""`remeasure`: whole networks timed in turns against the first of them, beside an A/A control."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import InputError
+from deep500.measure.comparison import FASTER, MARGIN, Comparison, holm, rounds_needed, signed_rank, verdict
+from deep500.measure.pairs import compare_functions, control_bias
+from deep500.measure.sampling import Clock
+from deep500.measure.statistics import Interval, median_interval, paired_ratio
+from deep500.networks.execution.inputs import make_inputs
+from deep500.networks.network import Network
+from deep500.transformations.substitutions.cost.timing import Runner, typical
+
+MOST = 200
+"""Rounds; more find differences that nobody would notice."""
+BLOCK = 1e-3
+"""Seconds that a sample should take: long against the clock and a look at it."""
+
+
+@dataclass(frozen=True)
+class Remeasured:
+    """Networks end to end, compared with the first.
+
+    Attributes:
+        seconds: median time of one inference with its interval, by name, in the order given.
+        comparisons: each of the others against the first: time ratio (below 1: it is faster than the first) with its
+            interval, p corrected over all of them, and the verdict.
+        control: time ratio of the first to itself, in the same rounds.
+        rounds: how many there were.
+    """
+
+    seconds: Mapping[str, Interval]
+    comparisons: tuple[Comparison, ...]
+    control: Interval
+    rounds: int
+
+    @property
+    def first(self) -> str:
+        """Name of the network that the others are compared with."""
+        return next(iter(self.seconds))
+
+    @property
+    def ranking(self) -> tuple[str, ...]:
+        """All names by median ratio to the first, fastest first; neighbours may well be equivalent."""
+        ratios = {self.first: 1.0, **{one.first: one.ratio.median for one in self.comparisons}}
+        return tuple(sorted(ratios, key=lambda name: ratios[name]))
+
+    @property
+    def chosen(self) -> str:
+        """The fastest of those that were shown to be faster than the first; the first where none was."""
+        faster = {one.first for one in self.comparisons if one.verdict == FASTER}
+        return next((name for name in self.ranking if name in faster), self.first)
+
+    def __getitem__(self, name: str) -> Comparison:
+        """The comparison of one of the others with the first; raises InputError for a name that has none."""
+        for one in self.comparisons:
+            if one.first == name:
+                return one
+        raise InputError(f"got {name!r}; expected one of {[one.first for one in self.comparisons]}: name one of these")
+
+    def __str__(self) -> str:
+        lines = [str(one) for one in self.comparisons]
+        return "\n".join([*lines, f"A/A control: {self.control}", f"{self.rounds} rounds within one launch"])
+
+
+def remeasure(
+    networks: Mapping[str, Network],
+    backend: str,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    seed: int = 0,
+    limit: float = 5.0,
+    margin: float = MARGIN,
+    device: Any = None,
+    clock: Clock = time.perf_counter_ns,
+) -> Remeasured:
+    """Time inference of several networks in turns and compare each with the first.
+
+    Args:
+        networks: by name, at least two, with the same inputs; the first is what the others are compared with.
+        backend: name of a backend.
+        sizes: numbers for symbolic sizes of the inputs.
+        seed: of the inputs (integers are 0 or 1: valid as tokens) and of the order within the rounds.
+        limit: seconds of measuring, beside compilation; networks too slow for the fewest rounds that can show anything
+            take those nevertheless.
+        margin: smallest difference of interest, for ``equivalent``.
+        device: as executors take it.
+        clock: returns nanoseconds.
+
+    Raises:
+        InputError: fewer than two networks, inputs that differ, or a symbolic size without a number.
+        UnsupportedOperator: the backend cannot run one of them.
+
+    Example:
+        >>> from deep500.networks import create
+        >>> small, large = create("mlp", batch=8, hidden=(8,)), create("mlp", batch=8, hidden=(2048, 2048))
+        >>> found = remeasure({"large": large, "small": small}, "reference", limit=0.2)
+        >>> found["small"].verdict, found.chosen
+        ('faster', 'small')
+    """
+    functions = _functions(networks, backend, sizes, seed, device)
+    pairs = len(functions) * (len(functions) - 1) // 2  # as compare_functions counts
+    once = {name: typical(run) for name, run in functions.items()}
+    calls = max(1, math.ceil(BLOCK / min(once.values())))
+    turn = calls * (sum(once.values()) + next(iter(once.values())))
+    rounds = max(rounds_needed(pairs), min(MOST, int(limit / turn)))
+    repeated = {name: _repeat(run, calls) for name, run in functions.items()}
+    found = compare_functions(repeated, rounds, margin, seed=seed, warm_up=1, clock=clock)
+    seconds = {name: taken / calls for name, taken in found.samples.items()}
+    compared = _against_first(seconds, found.control, margin)
+    return Remeasured(
+        {name: median_interval(taken) for name, taken in seconds.items()}, compared, found.control, rounds
+    )
+
+
+def _functions(
+    networks: Mapping[str, Network], backend: str, sizes: Mapping[str, int] | None, seed: int, device: Any
+) -> dict[str, Callable[[], object]]:
+    if len(networks) < 2:
+        raise InputError(
+            f"got networks {list(networks)}; expected at least two: give what they are compared with first"
+        )
+    first = next(iter(networks.values()))
+    for name, network in networks.items():
+        if dict(network.inputs) != dict(first.inputs):
+            raise InputError(
+                f"network {name!r}: got inputs {dict(network.inputs)}; expected {dict(first.inputs)}, those of the "
+                "first: compare networks that can take each other's place"
+            )
+    run, inputs = Runner(backend, device, seed), make_inputs(first, None, seed, sizes)
+    return {name: run(network, inputs) for name, network in networks.items()}
+
+
+def _repeat(run: Callable[[], object], calls: int) -> Callable[[], object]:
+    def repeated() -> None:
+        for _ in range(calls):
+            run()
+
+    return repeated
+
+
+def _against_first(seconds: Mapping[str, np.ndarray], control: Interval, margin: float) -> tuple[Comparison, ...]:
+    """Each but the first against it; p values are corrected over these alone."""
+    (first, base), *others = seconds.items()
+    corrected = holm([signed_rank(taken, base) for _, taken in others])
+    bias, made = control_bias(control), []
+    for (name, taken), p in zip(others, corrected, strict=True):
+        ratio = paired_ratio(taken, base)
+        made.append(Comparison(name, first, ratio, p, verdict(ratio, p, bias, margin)))
+    return tuple(made)

@@ -1,0 +1,262 @@
+"""`Store`: expressions of the rule language over a network's tensors, each kept once.
+
+A node is an operator of the specifications, a leaf (an input or a constant), or ``opaque``: an ONNX node that no
+specification describes, which stays as it is. Equal nodes are one node, so common subexpressions never arise; a node
+is made after its inputs, so node numbers are a topological order and a cycle cannot be written down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from deep500.transformations.substitutions.graph.simplify import simplified
+from deep500.transformations.substitutions.specification import Shape, ShapeMismatch, operator, require
+
+INPUT, CONSTANT, OPAQUE = "input", "constant", "opaque"
+Parameters = tuple[tuple[str, Any], ...]
+
+
+class Value(NamedTuple):
+    """One output of a node of a store."""
+
+    node: int
+    output: int = 0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Node:
+    """A node.
+
+    Attributes:
+        op: a specification's name, or ``"input"``, ``"constant"``, ``"opaque"``.
+        parameters: sorted by name.
+        inputs: values it reads.
+        shapes, dtypes: of every output.
+        constant: whether everything it depends on is constant, so that it can be computed beforehand.
+    """
+
+    op: str
+    parameters: Parameters
+    inputs: tuple[Value, ...]
+    shapes: tuple[Shape, ...]
+    dtypes: tuple[str, ...]
+    constant: bool
+
+    def parameter(self, name: str) -> Any:
+        """One parameter's value."""
+        return dict(self.parameters)[name]
+
+
+class Store:
+    """Nodes, each kept once.
+
+    Attributes:
+        nodes: in the order in which they were made.
+        arrays: the constant leaves' values, by node.
+        digests: of every node: how it is made from leaves, which count as they come: the same in another store, and in
+            one of another dtype.
+
+    Example:
+        >>> store = Store()
+        >>> x, w = store.input("x", (2, 3), "float32"), store.constant(np.ones((3, 4), "float32"))
+        >>> y, = store.add("matmul", x, w)
+        >>> store.shape(y), store.add("matmul", x, w) == (y,)
+        ((2, 4), True)
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.arrays: dict[int, np.ndarray[Any, Any]] = {}
+        self.digests: list[str] = []
+        self._known: dict[Any, int] = {}
+        self._ordinals: dict[Any, int] = {}
+        self._constants = 0
+
+    # -- making nodes -----------------------------------------------------------------------------------------------
+    def input(self, name: str, shape: Shape, dtype: str) -> Value:
+        """An input of the network, or a parameter that must stay one."""
+        return self._leaf(INPUT, (("name", name),), shape, dtype, False)
+
+    def constant(self, array: np.ndarray[Any, Any]) -> Value:
+        """A constant, by value: equal arrays are one."""
+        content = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:32]
+        self._constants += 1
+        value = self._leaf(CONSTANT, (("content", content),), array.shape, str(array.dtype), True)
+        self.arrays.setdefault(value.node, array)
+        return value
+
+    def opaque(
+        self, inputs: Sequence[Value], shapes: Sequence[Shape], dtypes: Sequence[str], parameters: Parameters
+    ) -> tuple[Value, ...]:
+        """A node that no specification describes; ``parameters`` tell it from others."""
+        return self._node(Node(OPAQUE, parameters, tuple(inputs), tuple(shapes), tuple(dtypes), False))
+
+    def add(self, op: str, *inputs: Value, **parameters: Any) -> tuple[Value, ...]:
+        """Apply an operator, or find what does the same with less (`simplify`); its outputs.
+
+        A constant's ``parameters`` may name its ``dtype``; it is float32 without.
+
+        Raises:
+            ShapeMismatch: shapes, parameters or dtypes that do not fit.
+        """
+        dtypes = {self.dtype(one) for one in inputs} or {parameters.pop("dtype", "float32")}
+        shapes = operator(op).infer([self.shape(one) for one in inputs], parameters)
+        require(len(dtypes) == 1, op, sorted(dtypes), "inputs of one dtype")
+        return self._apply(op, inputs, parameters, shapes, dtypes.pop())
+
+    def again(self, node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+        """The outputs of a node's twin that reads other values of the same shapes and dtypes."""
+        if node.op == OPAQUE:
+            return self.opaque(inputs, node.shapes, node.dtypes, node.parameters)
+        return self._apply(node.op, inputs, dict(node.parameters), node.shapes, node.dtypes[0])
+
+    def _apply(
+        self, op: str, inputs: tuple[Value, ...], parameters: dict[str, Any], shapes: tuple[Shape, ...], dtype: str
+    ) -> tuple[Value, ...]:
+        if operator(op).commutative:
+            inputs = tuple(sorted(inputs, key=self._order))
+        found = simplified(self, op, inputs, parameters)
+        if found is not None:
+            return found
+        constant = all(self.nodes[one.node].constant for one in inputs)
+        ordered = tuple(sorted(parameters.items()))
+        return self._node(Node(op, ordered, tuple(inputs), shapes, (dtype,) * len(shapes), constant))
+
+    def _order(self, value: Value) -> tuple[str, int]:
+        """The order of operands that may change places: the same in every store, as matches and what they build is."""
+        return self.digests[value.node], value.output
+
+    def _leaf(self, op: str, parameters: Parameters, shape: Shape, dtype: str, constant: bool) -> Value:
+        return self._node(Node(op, parameters, (), (tuple(shape),), (dtype,), constant))[0]
+
+    def _node(self, node: Node) -> tuple[Value, ...]:
+        key = (node.op, node.parameters, node.inputs, node.shapes, node.dtypes)
+        number = self._known.get(key)
+        if number is None:
+            number = self._known[key] = len(self.nodes)
+            self.nodes.append(node)
+            self.digests.append(self._digest(node))
+        return tuple(Value(number, output) for output in range(len(node.shapes)))
+
+    def _digest(self, node: Node) -> str:
+        read = [f"{self.digests[one.node]}.{one.output}" for one in node.inputs]
+        parameters: Any = node.parameters
+        if node.op == CONSTANT:
+            parameters = self._constants
+        elif node.op == OPAQUE:
+            parameters = self._ordinals.setdefault(node.parameters, len(self._ordinals))
+        elif node.op != INPUT and operator(node.op).commutative:
+            read.sort()
+        return hashlib.sha256(repr((node.op, parameters, node.shapes, read)).encode()).hexdigest()[:16]
+
+    # -- asking -----------------------------------------------------------------------------------------------------
+    def node(self, value: Value) -> Node:
+        """The node that makes a value."""
+        return self.nodes[value.node]
+
+    def shape(self, value: Value) -> Shape:
+        """Shape of a value."""
+        return self.nodes[value.node].shapes[value.output]
+
+    def dtype(self, value: Value) -> str:
+        """Element type of a value."""
+        return self.nodes[value.node].dtypes[value.output]
+
+    def reachable(self, values: Iterable[Value]) -> list[int]:
+        """Numbers of all nodes that values depend on, their own included, ascending: a topological order."""
+        found = {value.node for value in values}
+        todo = list(found)
+        while todo:
+            for value in self.nodes[todo.pop()].inputs:
+                if value.node not in found:
+                    found.add(value.node)
+                    todo.append(value.node)
+        return sorted(found)
+
+    def depends(self, value: Value, on: Iterable[int]) -> bool:
+        """Whether a value depends on one of some nodes; on its own node it does."""
+        targets = set(on)
+        lowest = min(targets, default=0)
+        seen, todo = {value.node}, [value.node]
+        while todo:
+            number = todo.pop()
+            if number in targets:
+                return True
+            for one in self.nodes[number].inputs:
+                if one.node >= lowest and one.node not in seen:
+                    seen.add(one.node)
+                    todo.append(one.node)
+        return False
+
+
+class CycleError(ShapeMismatch):
+    """A replacement would make a value depend on itself."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The values that a network returns, over a store: one state of the search.
+
+    Attributes:
+        store: shared by all states.
+        outputs: in the network's order.
+    """
+
+    store: Store
+    outputs: tuple[Value, ...]
+
+    def nodes(self) -> list[int]:
+        """Numbers of the nodes in use, in topological order."""
+        return self.store.reachable(self.outputs)
+
+    def users(self) -> dict[Value, list[int]]:
+        """For every value in use, the nodes that read it (twice if they read it twice); -1 stands for an output."""
+        found: dict[Value, list[int]] = {}
+        for number in self.nodes():
+            for value in self.store.nodes[number].inputs:
+                found.setdefault(value, []).append(number)
+        for value in self.outputs:
+            found.setdefault(value, []).append(-1)
+        return found
+
+    def replace(self, mapping: dict[Value, Value]) -> Graph:
+        """The graph in which readers of some values read others.
+
+        The nodes of ``mapping``'s values stay as they are; all others are made anew where what they read changed.
+
+        Raises:
+            CycleError: a new value depends on one that is replaced, other than by being made from it alone.
+            ShapeMismatch: a replacement has another shape or dtype.
+
+        Example:
+            >>> store = Store()
+            >>> x = store.input("x", (2,), "float32")
+            >>> y, = store.add("relu", x)
+            >>> z, = store.add("tanh", y)
+            >>> new = Graph(store, (z,)).replace({y: x})
+            >>> store.node(new.outputs[0]).inputs == (x,)
+            True
+        """
+        store, replaced = self.store, {value.node for value in mapping}
+        for old, new in mapping.items():
+            same = store.shape(old) == store.shape(new) and store.dtype(old) == store.dtype(new)
+            require(same, "replace", store.shape(new), f"{store.shape(old)} of {store.dtype(old)}")
+            if len(replaced) > 1 and store.depends(new, replaced):
+                raise CycleError(f"got {new} for {old}, which depends on what is replaced; expected it not to; skip it")
+        moved = dict(mapping)
+        lowest = min(replaced, default=0)
+        for number in self.nodes():
+            node = store.nodes[number]
+            if number <= lowest or not any(one in moved for one in node.inputs):
+                continue
+            inputs = tuple(moved.get(one, one) for one in node.inputs)
+            for output, new in enumerate(store.again(node, inputs)):
+                old = Value(number, output)
+                if new != old:
+                    moved.setdefault(old, new)
+        return Graph(store, tuple(moved.get(one, one) for one in self.outputs))

@@ -1,0 +1,228 @@
+"""What a graph is written as: units, each one ONNX operator (or two that belong together), priced and emitted as such.
+
+Biases go back into convolutions and matrix products, transposes into ``Gemm``, chains of concatenations and splits
+become one node each, a gain and a bias of an image one BatchNormalization. The exporter writes units and the cost
+model prices them, so that what is priced is what runs. Constant nodes belong to no unit: they are computed beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deep500.transformations.substitutions.graph.store import CONSTANT, INPUT, Graph, Node, Value
+
+Users = dict[Value, list[int]]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One thing that the written network does.
+
+    Attributes:
+        kind: an operator of the specifications, ``"opaque"``, or ``"conv+bias"``, ``"gemm"``, ``"normalize"``,
+            ``"concat"`` and ``"split"`` of any number of parts.
+        nodes: what it covers, its result last.
+        inputs: values it reads, in the order in which it is written.
+        outputs: values it makes.
+        settings: parameters, in the order of their names.
+    """
+
+    kind: str
+    nodes: tuple[int, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    def key(self, graph: Graph) -> tuple[Any, ...]:
+        """All that a unit's time depends on: kind, settings, and shape, dtype and constness of what it reads.
+
+        Two inputs that are one value (``x + x``) are told by their place in the list.
+        """
+        store = graph.store
+        read = tuple(
+            (store.shape(one), store.dtype(one), store.node(one).constant, self.inputs.index(one))
+            for one in self.inputs
+        )
+        return (self.kind, self.settings, read, tuple(store.shape(one) for one in self.outputs))
+
+
+class Units:
+    """The units of one graph, or of a part of it; iterate over it.
+
+    Args:
+        graph: what is to be written.
+        numbers: nodes, ascending; all of the graph's if None.
+        users: readers of every value, as `Graph.users` gives them.
+
+    Example:
+        >>> from deep500.transformations.substitutions.graph.store import Store
+        >>> import numpy as np
+        >>> store = Store()
+        >>> x, w = store.input("x", (2, 3), "float32"), store.constant(np.ones((3, 4), "float32"))
+        >>> b = store.constant(np.ones(4, "float32"))
+        >>> y, = store.add("bias", store.add("matmul", x, w)[0], b, axis=1)
+        >>> [unit.kind for unit in Units(Graph(store, (y,)))]
+        ['gemm']
+    """
+
+    def __init__(self, graph: Graph, numbers: Sequence[int] | None = None, users: Users | None = None) -> None:
+        self.graph, self.store = graph, graph.store
+        self.numbers = graph.nodes() if numbers is None else numbers
+        self.users: Users = graph.users() if users is None else users
+
+    def __iter__(self) -> Iterator[Unit]:
+        covered: set[int] = set()
+        found: list[Unit] = []
+        self.sunk: dict[int, Value] = {}  # terms of sums -> the bias that they take in
+        for number in reversed(self.numbers):
+            node = self.store.nodes[number]
+            if number in covered or node.constant or node.op == INPUT:
+                continue
+            if number in self.sunk:
+                unit: Unit | None = self._with_bias(number, node, self.sunk[number])
+            else:
+                unit = _MAKERS.get(node.op, Units.plain)(self, number, node)
+            if unit is None:
+                continue
+            covered.update(unit.nodes)
+            found.append(unit)
+        return iter(found[::-1])
+
+    # -- what belongs together --------------------------------------------------------------------------------------
+    def alone(self, value: Value) -> bool:
+        """Whether a value has one reader and is no output."""
+        readers = self.users.get(value, ())
+        return len(readers) == 1 and readers[0] != -1
+
+    def plain(self, number: int, node: Node) -> Unit | None:
+        """A unit of one node."""
+        outputs = tuple(Value(number, output) for output in range(len(node.shapes)))
+        return Unit(node.op, (number,), node.inputs, outputs, node.parameters)
+
+    def bias(self, number: int, node: Node) -> Unit | None:
+        """A bias with the convolution, product or gain before it, where nobody else reads that."""
+        whole, vector = node.inputs
+        before, axis = self.store.node(whole), node.parameter("axis")
+        if axis == 1 and not before.constant and self.alone(whole):
+            if before.op == "conv":
+                inputs = (*before.inputs, vector)
+                return Unit("conv+bias", (whole.node, number), inputs, (Value(number),), before.parameters)
+            if before.op == "matmul" and len(before.shapes[0]) == 2:
+                return self._gemm(whole.node, before, (vector,), number)
+            if self._normalizes(before):
+                inputs = (*before.inputs, vector)
+                return Unit("normalize", (whole.node, number), inputs, (Value(number),))
+            if before.op == "add" and (target := self._term(before)) is not None:
+                self.sunk[target] = vector
+                return Unit("add", (whole.node, number), before.inputs, (Value(number),))
+        return self.plain(number, node)
+
+    def _normalizes(self, node: Node) -> bool:
+        return node.op == "gain" and node.parameter("axis") == 1 and len(node.shapes[0]) > 2
+
+    def _term(self, total: Node) -> int | None:
+        """The term of a sum that can take a bias in: a product, or a gain, that nobody else reads."""
+        terms = [one for one in total.inputs if self.alone(one) and one.node not in self.sunk]
+        for one in terms:
+            node = self.store.node(one)
+            product = node.op == "conv" or (node.op == "matmul" and len(node.shapes[0]) == 2)
+            if not node.constant and (product or self._normalizes(node)):
+                return one.node
+        sums = (self.store.node(one) for one in terms if self.store.node(one).op == "add")
+        return next((found for one in sums if (found := self._term(one)) is not None), None)
+
+    def _with_bias(self, number: int, node: Node, vector: Value) -> Unit:
+        """A term of a sum with the bias that came down to it."""
+        if node.op == "matmul":
+            return self._gemm(number, node, (vector,), number)
+        kind = "conv+bias" if node.op == "conv" else "normalize"
+        settings = node.parameters if node.op == "conv" else ()
+        return Unit(kind, (number,), (*node.inputs, vector), (Value(number),), settings)
+
+    def matmul(self, number: int, node: Node) -> Unit | None:
+        """A product, with transposes of its operands where it reads such."""
+        if len(node.shapes[0]) == 2 and any(self._turned(one) for one in node.inputs):
+            return self._gemm(number, node, (), number)
+        return self.plain(number, node)
+
+    def _turned(self, value: Value) -> bool:
+        node = self.store.node(value)
+        return node.op == "transpose" and not node.constant
+
+    def _gemm(self, number: int, node: Node, rest: tuple[Value, ...], last: int) -> Unit:
+        turned = tuple(self._turned(one) for one in node.inputs)
+        inputs = tuple(self.store.node(one).inputs[0] if t else one for one, t in zip(node.inputs, turned, strict=True))
+        settings = (("transA", int(turned[0])), ("transB", int(turned[1])))
+        return Unit("gemm", tuple(dict.fromkeys((number, last))), (*inputs, *rest), (Value(last),), settings)
+
+    def transpose(self, number: int, node: Node) -> Unit | None:
+        """Nothing where only products read it: they take it in."""
+        readers = [self.store.nodes[one] if one >= 0 else None for one in self.users.get(Value(number), ())]
+        taken = all(one is not None and one.op == "matmul" and len(one.shapes[0]) == 2 for one in readers)
+        return None if taken and len(node.shapes[0]) == 2 else self.plain(number, node)
+
+    def concat(self, number: int, node: Node) -> Unit | None:
+        """A chain of concatenations along one axis."""
+        nodes, inputs = self._chain(Value(number), node.parameter("axis"), True)
+        return Unit("concat", tuple(nodes), tuple(inputs), (Value(number),), node.parameters)
+
+    def _chain(self, value: Value, axis: int, first: bool) -> tuple[list[int], list[Value]]:
+        node = self.store.node(value)
+        inner = node.op == "concat" and node.parameter("axis") == axis and not node.constant
+        if not inner or not (first or self.alone(value)):
+            return [], [value]
+        sides = [self._chain(one, axis, False) for one in node.inputs]
+        return [n for nodes, _ in sides for n in nodes] + [value.node], [v for _, values in sides for v in values]
+
+    def split(self, number: int, node: Node) -> Unit | None:
+        """A chain of splits along one axis, written with the first of them."""
+        axis, whole = node.parameter("axis"), node.inputs[0]
+        before = self.store.node(whole)
+        if before.op == "split" and before.parameter("axis") == axis and self.alone(whole):
+            return None
+        nodes, outputs = self._cuts(number, axis)
+        sizes = tuple(self.store.shape(one)[axis] for one in outputs)
+        return Unit("split", tuple(nodes), (whole,), tuple(outputs), (("axis", axis), ("sizes", sizes)))
+
+    def _cuts(self, number: int, axis: int) -> tuple[list[int], list[Value]]:
+        nodes, outputs = [number], []
+        for one in (Value(number, 0), Value(number, 1)):
+            readers = self.users.get(one, [])
+            reader = self.store.nodes[readers[0]] if readers and readers[0] >= 0 and self.alone(one) else None
+            if reader is not None and reader.op == "split" and reader.parameter("axis") == axis:
+                inner, values = self._cuts(readers[0], axis)
+                nodes += inner
+                outputs += values
+            else:
+                outputs.append(one)
+        return nodes, outputs
+
+
+_MAKERS: dict[str, Callable[[Units, int, Node], Unit | None]] = {
+    "bias": Units.bias,
+    "matmul": Units.matmul,
+    "transpose": Units.transpose,
+    "concat": Units.concat,
+    "split": Units.split,
+    CONSTANT: lambda units, number, node: None,
+}
+
+
+def ordered(units: Sequence[Unit], outputs: Sequence[Value]) -> list[Unit]:
+    """Units so that each follows what it reads, in an order that does not depend on a store's numbers."""
+    maker = {value: unit for unit in units for value in unit.outputs}
+    found: dict[tuple[int, ...], Unit] = {}
+    todo: list[tuple[Value, bool]] = [(one, False) for one in reversed(outputs)]
+    while todo:
+        value, ready = todo.pop()
+        unit = maker.get(value)
+        if unit is None or unit.nodes in found:
+            continue
+        if ready:
+            found[unit.nodes] = unit
+        else:
+            todo.append((value, True))
+            todo.extend((one, False) for one in reversed(unit.inputs))
+    return list(found.values())

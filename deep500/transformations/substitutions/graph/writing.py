@@ -1,0 +1,265 @@
+"""A graph as a network: constants computed, units written as ONNX nodes, names kept where values are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, helper, numpy_helper
+
+from deep500.networks.network import Network
+from deep500.networks.node import Node
+from deep500.transformations.substitutions.arithmetic import Real
+from deep500.transformations.substitutions.graph.importing import Imported
+from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Graph, Store, Value
+from deep500.transformations.substitutions.graph.units import Unit, Units, ordered
+from deep500.transformations.substitutions.specification import operator
+
+Array = np.ndarray[Any, Any]
+
+
+def constant_array(store: Store, value: Value) -> Array:
+    """What a constant value is, computed in float64 and rounded once to its dtype.
+
+    Example:
+        >>> store = Store()
+        >>> w = store.constant(np.ones((2, 2), "float32"))
+        >>> constant_array(store, store.add("add", w, w)[0]).tolist()
+        [[2.0, 2.0], [2.0, 2.0]]
+    """
+    if value.node in store.arrays:
+        return store.arrays[value.node]
+    known: dict[Value, Array] = {}
+    for number in store.reachable([value]):
+        node = store.nodes[number]
+        if number in store.arrays:
+            known[Value(number)] = np.asarray(store.arrays[number], np.float64)[None]
+            continue
+        results = operator(node.op).evaluate(Real(), [known[one] for one in node.inputs], dict(node.parameters))
+        known.update({Value(number, output): result for output, result in enumerate(results)})
+    return np.ascontiguousarray(known[value][0].astype(store.dtype(value)))
+
+
+class Writer:
+    """Writes units into a network.
+
+    Args:
+        network: receives nodes and parameters.
+        graph: what is written.
+        names: names of values that have one; the others get fresh ones.
+        opaque: digest -> ONNX node.
+        dynamic: numbers that stand for symbolic sizes: reshapes keep them open.
+        training: whether normalization would follow the executor's mode, and so must not be written.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        graph: Graph,
+        names: dict[Value, str],
+        opaque: dict[str, Node] | None = None,
+        dynamic: Sequence[int] = (),
+        training: bool = False,
+    ) -> None:
+        self.network, self.graph, self.store = network, graph, graph.store
+        self.names, self.opaque = dict(names), opaque or {}
+        self.dynamic, self.training = tuple(dynamic), training
+        self._taken = {*self.names.values(), *network.values()}
+        self._count = 0
+
+    def fresh(self, prefix: str) -> str:
+        """A name that nothing has."""
+        while True:
+            self._count += 1
+            name = f"{prefix}_{self._count}"
+            if name not in self._taken:
+                self._taken.add(name)
+                return name
+
+    def name(self, value: Value) -> str:
+        """A value's name; a constant is computed and becomes a parameter."""
+        if self.store.node(value).constant and not self.network.has_value(self.names.get(value, "")):
+            self.names.setdefault(value, self.fresh("folded"))
+            array = constant_array(self.store, value)
+            self.network.add_parameter(self.names[value], array, trainable=array.dtype.kind == "f")
+        if value not in self.names:
+            self.names[value] = self.fresh(self.store.node(value).op)
+        return self.names[value]
+
+    def array(self, array: Array) -> str:
+        """The name of a new parameter that is no weight."""
+        name = self.fresh("constant")
+        self.network.add_parameter(name, array, trainable=False)
+        return name
+
+    def write(self, unit: Unit) -> None:
+        """Add the nodes of a unit."""
+        if unit.kind == OPAQUE:
+            return self._write_opaque(unit)
+        inputs, outputs = [self.name(one) for one in unit.inputs], [self.name(one) for one in unit.outputs]
+        made = _WRITERS.get(unit.kind, Writer._plain)(self, unit, inputs, outputs)
+        for proto in made:
+            self._add(proto)
+        return None
+
+    def _add(self, proto: NodeProto) -> None:
+        attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
+        if proto.op_type == "Constant":
+            self._taken.add(proto.output[0])
+            self.network.add_parameter(proto.output[0], numpy_helper.to_array(attributes["value"]), trainable=False)
+            return
+        self.network.add_node(proto.op_type, list(proto.input), list(proto.output), **attributes)
+
+    def _write_opaque(self, unit: Unit) -> None:
+        node = self.opaque[dict(unit.settings)["digest"]]
+        read = iter(unit.inputs)
+        inputs = [self.name(next(read)) if name else "" for name in node.inputs]
+        for captured, value in zip(node.captured, read, strict=True):
+            if self.name(value) != captured and not self.network.has_value(captured):
+                self.network.add_node("Identity", [self.name(value)], [captured])
+        made = iter(unit.outputs)
+        outputs = [self.name(next(made)) if name else "" for name in node.outputs]
+        taken = {one.name for one in self.network.nodes}
+        name = node.name if node.name not in taken else None
+        attributes = dict(node.attributes)
+        self.network.add_node(node.op_type, inputs, outputs, name, node.domain, **attributes)
+
+    # -- kinds of units ---------------------------------------------------------------------------------------------
+    def _plain(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
+        shapes = [self.store.shape(one) for one in unit.inputs]
+        return operator(unit.kind).onnx(inputs, outputs, dict(unit.settings), shapes)
+
+    def _conv_bias(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
+        shapes = [self.store.shape(one) for one in unit.inputs[:2]]
+        (node,) = operator("conv").onnx(inputs[:2], outputs, dict(unit.settings), shapes)
+        node.input.append(inputs[2])
+        return [node]
+
+    def _gemm(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
+        return [helper.make_node("Gemm", inputs, outputs, **dict(unit.settings))]
+
+    def _normalize(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
+        if self.training:
+            middle, shape = self.fresh("gain"), self.store.shape(unit.inputs[0])
+            vector = self.store.shape(unit.inputs[1])
+            first = operator("gain").onnx(inputs[:2], [middle], {"axis": 1}, [shape, vector])
+            return [*first, *operator("bias").onnx([middle, inputs[2]], outputs, {"axis": 1}, [shape, vector])]
+        size, dtype = self.store.shape(unit.inputs[1]), self.store.dtype(unit.inputs[1])
+        mean, variance = self.array(np.zeros(size, dtype)), self.array(np.ones(size, dtype))
+        return [helper.make_node("BatchNormalization", [*inputs, mean, variance], outputs, epsilon=0.0)]
+
+    def _vector(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
+        """A bias or gain whose vector is constant: its shape for broadcasting is given to it beforehand."""
+        (whole, vector), axis = unit.inputs, dict(unit.settings)["axis"]
+        after = len(self.store.shape(whole)) - 1 - axis
+        if not self.store.node(vector).constant or after == 0:
+            return self._plain(unit, inputs, outputs)
+        spread = self.array(constant_array(self.store, vector).reshape(-1, *[1] * after))
+        return [helper.make_node("Add" if unit.kind == "bias" else "Mul", [inputs[0], spread], outputs)]
+
+    def _concat(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
+        return [helper.make_node("Concat", inputs, outputs, **dict(unit.settings))]
+
+    def _split(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
+        settings = dict(unit.settings)
+        sizes = self.array(np.array(settings["sizes"], np.int64))
+        return [helper.make_node("Split", [*inputs, sizes], outputs, axis=settings["axis"])]
+
+    def _reshape(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
+        shape = list(dict(unit.settings)["shape"])
+        open_axes = [axis for axis, size in enumerate(shape) if any(size % one == 0 for one in self.dynamic)]
+        if len(open_axes) == 1:
+            shape[open_axes[0]] = -1
+        target = self.array(np.array(shape, np.int64))
+        return [helper.make_node("Reshape", [inputs[0], target], outputs)]
+
+
+_WRITERS: dict[str, Any] = {
+    "conv+bias": Writer._conv_bias,
+    "gemm": Writer._gemm,
+    "normalize": Writer._normalize,
+    "bias": Writer._vector,
+    "gain": Writer._vector,
+    "concat": Writer._concat,
+    "split": Writer._split,
+    "reshape": Writer._reshape,
+}
+
+
+def export_network(imported: Imported, graph: Graph) -> Network:
+    """The network that a graph is, with the inputs and outputs of the one that was imported.
+
+    Parameters keep their names and whether they are trained; what is computed from them beforehand is named anew.
+
+    Example:
+        >>> from deep500.networks import create
+        >>> from deep500.transformations.substitutions.graph.importing import import_network
+        >>> found = import_network(create("mlp", batch=2))
+        >>> [node.op_type for node in export_network(found, found.graph).nodes]
+        ['Reshape', 'Gemm', 'Relu', 'Gemm', 'Relu', 'Gemm']
+    """
+    source, network = imported.network, Network(imported.network.name)
+    for name, described in source.inputs.items():
+        network.add_input(name, described.shape, described.dtype)  # type: ignore[arg-type]
+    outputs = dict.fromkeys(zip(graph.outputs, source.outputs, strict=True))
+    given = {*source.inputs, *source.parameters}  # such an output keeps its name for those who read it
+    names = {value: name for value, name in imported.names.items() if name in given or name not in source.outputs}
+    for value, name in reversed(outputs):
+        node = graph.store.node(value)
+        if node.op != INPUT and not node.constant:
+            names[value] = name
+    _add_parameters(imported, graph, network)
+    dynamic = tuple(imported.sizes.values())
+    writer = Writer(network, graph, names, imported.opaque, dynamic, imported.training)
+    writer._taken |= set(source.values())
+    for unit in ordered(list(Units(graph)), graph.outputs):
+        writer.write(unit)
+    for value, name in outputs:
+        if not network.has_value(name):
+            network.add_node("Identity", [writer.name(value)], [name])
+        network.add_output(name)
+    return network
+
+
+def _add_parameters(imported: Imported, graph: Graph, network: Network) -> None:
+    """Those parameters of the source that the written network reads as they are."""
+    source = imported.network
+    read = {one for unit in Units(graph) for one in unit.inputs} | set(graph.outputs)
+    for name, parameter in source.parameters.items():
+        if imported.training or (imported.values[name] in read and imported.names[imported.values[name]] == name):
+            network.add_parameter(name, parameter.value, parameter.trainable)
+
+
+def unit_network(graph: Graph, unit: Unit, copies: int = 1) -> Network:
+    """A network that does what one unit does, ``copies`` times on inputs and constants of its own.
+
+    Inputs are ``x0_0``, ``x0_1``, ... (copy, position); constants stay constants; outputs likewise ``y0_0``.
+
+    Raises:
+        NetworkError: the unit is opaque.
+
+    Example:
+        >>> from deep500.networks import create
+        >>> from deep500.transformations.substitutions.graph.importing import import_network
+        >>> found = import_network(create("mlp", batch=2))
+        >>> unit = next(one for one in Units(found.graph) if one.kind == "gemm")
+        >>> [node.op_type for node in unit_network(found.graph, unit, 2).nodes]
+        ['Gemm', 'Gemm']
+    """
+    network, store = Network("unit"), graph.store
+    for copy in range(copies):
+        writer = Writer(network, graph, {})
+        for position, value in enumerate(dict.fromkeys(unit.inputs)):
+            name = f"x{copy}_{position}"
+            writer.names[value] = name
+            if store.node(value).constant:
+                network.add_parameter(name, constant_array(store, value).copy(), trainable=False)
+            else:
+                network.add_input(name, store.shape(value), store.dtype(value))
+        for position, value in enumerate(unit.outputs):
+            writer.names[value] = f"y{copy}_{position}"
+        writer.write(unit)
+        for name in [writer.names[value] for value in unit.outputs]:
+            network.add_output(name)
+    return network

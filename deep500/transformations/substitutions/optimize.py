@@ -1,0 +1,286 @@
+"""`optimize_network`: from a network to a faster one that is proved to compute the same, and is checked to."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deep500.errors import InputError
+from deep500.networks.network import Network
+from deep500.registry import backend_names, load_backend
+from deep500.transformations.substitutions.cost import Analytic, Cost, Measured, OutOfTime, Remeasured, remeasure
+from deep500.transformations.substitutions.graph.importing import Imported, import_network
+from deep500.transformations.substitutions.graph.store import Graph
+from deep500.transformations.substitutions.graph.writing import export_network
+from deep500.transformations.substitutions.match import Matcher
+from deep500.transformations.substitutions.result import History, Optimized
+from deep500.transformations.substitutions.rule_file import SHIPPED, read
+from deep500.transformations.substitutions.search.backtracking import Backtracking, Found, State
+from deep500.transformations.substitutions.search.equivalence import check_equivalent
+from deep500.transformations.substitutions.search.moves import replay
+from deep500.transformations.substitutions.search.saturating import Saturation
+
+NOISE = 1.02
+"""A candidate whose time may be more than this many times the original's is not taken."""
+CANDIDATES = 3
+"""States, by predicted cost, that are measured from end to end."""
+GROWTH = 1
+"""Rules that add more operators than this to what they replace are not tried in that direction."""
+FORMULA = 0.3
+"""Share of the budget for the search by formula, before operators are measured."""
+ORIGINAL = "original"
+Progress = Callable[[float, float, float], None]
+
+
+def optimize_network(
+    network: Network,
+    backend: str = "reference",
+    budget: float = 30.0,
+    *,
+    training: bool = False,
+    search: str = "backtracking",
+    alpha: float = 1.05,
+    rules: str | Path | None = None,
+    database: str | Path | None = None,
+    measure: bool = True,
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    progress: Progress | None = None,
+) -> Optimized:
+    """Rewrite a network by proved substitutions into one that a backend runs faster.
+
+    Only rules with a proof are loaded. What is found is compared with the original in float64 (and its gradients, with
+    ``training``), and, with ``measure``, timed beside it: if none of the best candidates is faster, the network is
+    returned as it was.
+
+    Args:
+        network: stays as it is. Operators outside the rule language stay opaque; the rest is rewritten around them.
+        backend: name of the backend that shall run it.
+        budget: seconds of search, measuring of single operators included; 0 searches nothing. What was found by then
+            is returned, see ``timed_out``.
+        training: the network will be trained: parameters stay as they are, with their names, and nothing is computed
+            from them beforehand; normalization and dropout are left alone. Otherwise the result is for inference.
+        search: ``"backtracking"``, or ``"saturation"``: all rules at once, and the cheapest of all equal graphs by
+            mixed-integer programming.
+        alpha: backtracking looks again at states that cost up to this many times the best.
+        rules: a rule file; the one that comes with Deep500 if None.
+        database: SQLite file of measured times; the user's cache if None.
+        measure: time operators on the backend, and candidates from end to end. False prices by formula, which gives the
+            same result on every machine.
+        seed: of the inputs for timing and checking.
+        sizes: numbers for symbolic sizes, for which times are taken; the result holds for all.
+        progress: is told (seconds so far, best cost, first cost) now and then.
+
+    Raises:
+        InputError: no `Network`, a budget or seed below 0, an alpha below 1, an unknown search, sizes of symbols that
+            the inputs do not have, inputs that cannot be made up for timing and checking.
+        CacheError: a database that is none.
+        DataError: a rule file that is damaged, foreign, or stale.
+        NotEquivalent: what was found computes something else (an error of ours: please report it).
+        MissingBackend: the backend is unknown, or, with ``measure``, not installed.
+        UnsupportedOperator: the backend that shall time, or the reference that shall check, lacks one of the operators.
+
+    Example:
+        >>> from deep500.networks import create
+        >>> found = optimize_network(create("nasrnn", hidden=8), measure=False)
+        >>> len(found.network.nodes) < len(found.original.nodes)
+        True
+    """
+    _check(network, backend, sizes or {}, seed)
+    _check_search(budget, alpha, search)
+    imported = import_network(network, training, sizes)
+    matcher = Matcher(read(rules or SHIPPED), GROWTH)
+    if budget == 0:
+        return Optimized.unchanged(network, backend, "the budget is 0: nothing was searched", training)
+    started = time.perf_counter()
+    found = _search(imported, matcher, backend, budget, search, alpha, database, measure, seed, progress)
+    seconds = time.perf_counter() - started
+    return _choose(imported, matcher, found, backend, seconds, measure, seed, sizes or {})
+
+
+def _search(
+    imported: Imported,
+    matcher: Matcher,
+    backend: str,
+    budget: float,
+    search: str,
+    alpha: float,
+    database: str | Path | None,
+    measure: bool,
+    seed: int,
+    progress: Progress | None,
+) -> Found:
+    """Search by formula, and then, where times may be measured, from what was found and from the start by these.
+
+    The best state by formula is a candidate whatever measured prices of single operators say: prices that lie close
+    together are noisy, and candidates are timed from end to end.
+    """
+    begin, fixed = time.perf_counter(), tuple(imported.sizes.values())
+    by_formula: Cost = Analytic(backend)
+
+    def searched(cost: Cost, seconds: float, starts: Sequence[State] = ()) -> Found:
+        if search == "saturation":
+            return Saturation(matcher, cost, seconds, fixed=fixed, progress=progress).run(imported.graph)
+        told = Backtracking(matcher, cost, seconds, alpha, fixed, CANDIDATES, progress=progress)
+        return told.run(imported.graph, starts)
+
+    if not measure:
+        return searched(by_formula, budget)
+    quick = searched(by_formula, FORMULA * budget)
+    cost = Measured(backend, database, seed=seed)
+    cost.until = begin + budget
+    try:
+        found = searched(cost, max(cost.until - time.perf_counter(), 0.0), quick.best[:1])
+    except OutOfTime:
+        quick.timed_out = True
+        return quick
+    known = {state.graph.outputs for state in found.best}
+    for state in quick.best[:1]:
+        if state.graph.outputs not in known:
+            found.best.append(dataclasses.replace(state, cost=_price(cost, state.graph)))
+    found.priced += quick.priced
+    return found
+
+
+def _price(cost: Cost, graph: Graph) -> float:
+    """Seconds of a graph; nan where there is no time to measure some of its operators."""
+    try:
+        return cost.total(graph)
+    except OutOfTime:
+        return math.nan
+
+
+def replay_history(network: Network, history: History, rules: str | Path | None = None) -> Network:
+    """Rewrite a network as a history says; the same network and rules give the same bytes.
+
+    Raises:
+        InputError: the history is of another network.
+        DataError: of other rules, or the rule file cannot be read.
+        NetworkError: a step does not apply.
+
+    Example:
+        >>> from deep500.networks import create
+        >>> net = create("nasrnn", hidden=8)
+        >>> found = optimize_network(net, measure=False)
+        >>> replay_history(net, found.history) == found.network
+        True
+    """
+    history.check(network)
+    if history.unchanged:
+        return network.copy()
+    imported = import_network(network, history.training, history.sizes)
+    matcher = Matcher(read(rules or SHIPPED), GROWTH)
+    return export_network(imported, retrace(imported, history, matcher))
+
+
+def retrace(imported: Imported, history: History, matcher: Matcher) -> Graph:
+    """The graph that a history leads to."""
+    if history.saturated is not None:
+        return Saturation.repeat(imported.graph, matcher, history.saturated, tuple(imported.sizes.values()))
+    return replay(imported.graph, history.steps, matcher)
+
+
+def _check(network: Any, backend: str, sizes: Mapping[str, Any], seed: Any) -> None:
+    if not isinstance(network, Network):
+        raise InputError(
+            f"got {type(network).__name__}; expected a deep500 Network: read a file with Network.from_onnx(path)"
+        )
+    if backend not in backend_names():
+        load_backend(backend)  # raises, with the nearest name
+    symbols = {size for one in network.inputs.values() for size in one.shape or () if isinstance(size, str)}
+    whole = all(isinstance(size, int) and size > 0 for size in sizes.values())
+    if not (whole and sizes.keys() <= symbols):
+        raise InputError(
+            f"got sizes {dict(sizes)}; expected whole numbers above 0 for the inputs' symbolic sizes, which are "
+            f"{', '.join(sorted(symbols)) or 'none'}: name those"
+        )
+    if not isinstance(seed, int) or seed < 0:
+        raise InputError(f"got seed {seed!r}; expected a whole number, 0 or more: seed=0")
+
+
+def _check_search(budget: Any, alpha: Any, search: str) -> None:
+    if not (isinstance(budget, (int, float)) and budget >= 0):
+        raise InputError(f"got budget {budget!r}; expected seconds, 0 or more: 0 searches nothing")
+    if not (isinstance(alpha, (int, float)) and alpha >= 1):
+        raise InputError(f"got alpha {alpha!r}; expected 1 or more: 1 only descends, 1.05 crosses small hills")
+    if search not in ("backtracking", "saturation"):
+        raise InputError(f"got search {search!r}; expected 'backtracking' or 'saturation'")
+
+
+def _choose(
+    imported: Imported,
+    matcher: Matcher,
+    found: Found,
+    backend: str,
+    seconds: float,
+    measure: bool,
+    seed: int,
+    sizes: Mapping[str, int],
+) -> Optimized:
+    """Write and check the candidates, time them, and take the fastest; or leave the network as it was."""
+    network = imported.network
+    searched: dict[str, Any] = {
+        "seconds": seconds,
+        "before": found.first.cost,
+        "timed_out": found.timed_out,
+        "priced": found.priced,
+    }
+    better = [state for state in found.best if measure or state.cost <= found.first.cost]
+    candidates = {f"candidate {n}": state for n, state in enumerate(better, 1)}
+    if not any(state.graph.outputs != found.first.graph.outputs for state in candidates.values()):
+        candidates = {"candidate 1": found.first}  # written back, biases and all, it may be faster even so
+    networks = {name: _written(imported, state, matcher) for name, state in candidates.items()}
+    timed = _timed(imported, networks, backend, seed, sizes) if measure else None
+    name = _fastest(timed, candidates) if timed else _cheapest(candidates, found.first)
+    if name is None:
+        return Optimized.unchanged(
+            network, backend, "nothing faster was found", imported.training, measured=timed, **searched
+        )
+    state = candidates[name]
+    history = History.of(imported, state)
+    check = check_equivalent(imported, lambda one: retrace(one, history, matcher), networks[name], seed, sizes)
+    return Optimized(
+        network,
+        networks[name],
+        backend,
+        history,
+        after=state.cost,
+        measured=timed,
+        chosen=name,
+        equivalence=check,
+        **searched,
+    )
+
+
+def _written(imported: Imported, state: State, matcher: Matcher) -> Network:
+    """The network of a state, made from the history alone, so that replaying it gives the same bytes."""
+    history = History.of(imported, state)
+    again = import_network(imported.network, imported.training, imported.sizes)
+    return export_network(again, retrace(again, history, matcher))
+
+
+def _timed(
+    imported: Imported, networks: dict[str, Network], backend: str, seed: int, sizes: Mapping[str, int]
+) -> Remeasured:
+    every = {ORIGINAL: imported.network, **networks}
+    return remeasure(every, backend, sizes={**imported.sizes, **sizes}, seed=seed)
+
+
+def _fastest(timed: Remeasured, candidates: Mapping[str, State]) -> str | None:
+    """The candidate with the smallest ratio below 1 whose interval excludes being slower by more than noise."""
+    for name in timed.ranking:
+        if name == ORIGINAL:
+            return None
+        high = timed[name].ratio.high
+        if name in candidates and high is not None and high <= NOISE:
+            return name
+    return None
+
+
+def _cheapest(candidates: Mapping[str, State], first: State) -> str | None:
+    name, state = next(iter(candidates.items()))
+    return name if state.cost < first.cost else None

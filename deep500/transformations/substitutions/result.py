@@ -1,0 +1,195 @@
+"""What optimizing a network gives: the network, how it came about, and what was measured and checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from deep500.errors import DataError, InputError
+from deep500.networks.hashing import structure_hash
+from deep500.networks.network import Network
+from deep500.transformations.substitutions.cost import Remeasured
+from deep500.transformations.substitutions.graph.importing import Imported
+from deep500.transformations.substitutions.search.backtracking import State
+from deep500.transformations.substitutions.search.equivalence import Equivalence
+from deep500.transformations.substitutions.search.moves import Saturated, Step
+from deep500.transformations.substitutions.specification import specification_hash
+
+FORMAT = "deep500-substitutions"
+
+
+@dataclass(frozen=True)
+class History:
+    """How a network was rewritten, so that it can be done again.
+
+    Attributes:
+        network: hash of the structure that it holds for; weights may be others.
+        specification: hash of the operator specifications.
+        training: whether parameters were left as they are.
+        sizes: numbers that stood for symbolic sizes.
+        steps: rules at their places, one after the other.
+        saturated: what equality saturation chose, instead of steps.
+        unchanged: the network stays as it was, its nodes included; without steps alone it is written anew.
+    """
+
+    network: str
+    specification: str
+    training: bool
+    sizes: Mapping[str, int]
+    steps: tuple[Step, ...] = ()
+    saturated: Saturated | None = None
+    unchanged: bool = False
+
+    @classmethod
+    def of(cls, imported: Imported, state: State) -> History:
+        """How a search came from a network to a state."""
+        return cls(
+            structure_hash(imported.network),
+            specification_hash(),
+            imported.training,
+            dict(imported.sizes),
+            state.history,
+            state.saturated,
+        )
+
+    def check(self, network: Network) -> None:
+        """Raise InputError unless the history is of a network of this structure, under today's specifications."""
+        got, expected = structure_hash(network), self.network
+        if got != expected or self.specification != specification_hash():
+            raise InputError(
+                f"got a network {got[:12]} under specifications {specification_hash()}; expected {expected[:12]} under "
+                f"{self.specification}, which the history is of: optimize the network anew"
+            )
+
+    def to_json(self) -> str:
+        """The history as text."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+
+    def save(self, path: str | Path) -> None:
+        """Write the history to a file; InputError where that cannot be."""
+        try:
+            Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+        except OSError as problem:
+            raise InputError(
+                f"got {problem.strerror or problem} while writing {path}; expected a folder that can be written"
+            ) from problem
+
+    @classmethod
+    def load(cls, path: str | Path) -> History:
+        """Read a history.
+
+        Raises:
+            DataError: the file is absent, damaged, or no history.
+
+        Example:
+            >>> import tempfile, pathlib
+            >>> one = History("0" * 64, "0" * 16, False, {"N": 2}, (Step("a", ("b", "c")),))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     one.save(pathlib.Path(folder) / "history.json")
+            ...     History.load(pathlib.Path(folder) / "history.json") == one
+            True
+        """
+        try:
+            found = json.loads(Path(path).read_text(encoding="utf-8"))
+            if found.pop("format") != FORMAT:
+                raise ValueError("another format")
+            found["steps"] = tuple(Step(str(rule), tuple(map(str, place))) for rule, place in found["steps"])
+            found["sizes"] = {name: int(size) for name, size in found["sizes"].items()}
+            if found["saturated"] is not None:
+                rounds, limit, choices = found["saturated"]
+                found["saturated"] = Saturated(int(rounds), int(limit), tuple((str(a), str(b)) for a, b in choices))
+            return cls(**found)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+            raise DataError(
+                f"got {path} ({problem!r}); expected a history that 'deep500 optimize --history' wrote: name that file"
+            ) from problem
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """An optimized network.
+
+    Attributes:
+        original: what was given.
+        network: what to run: same inputs, same outputs, by the same names.
+        backend: what it was optimized for.
+        history: how it came about; see `replay_history`.
+        before, after: predicted seconds, opaque operators excluded; None where nothing was searched.
+        seconds: of search, measuring of operators included.
+        timed_out: whether the budget ended it.
+        priced: states that were priced.
+        measured: candidates timed beside the original, from end to end; None: not measured.
+        chosen: the candidate that was taken; None: the original stayed.
+        equivalence: how far the result is from the original.
+        reason: why the original stayed.
+    """
+
+    original: Network
+    network: Network
+    backend: str
+    history: History
+    before: float | None = None
+    after: float | None = None
+    seconds: float = 0.0
+    timed_out: bool = False
+    priced: int = 0
+    measured: Remeasured | None = field(default=None, repr=False)
+    chosen: str | None = None
+    equivalence: Equivalence | None = None
+    reason: str = ""
+
+    @classmethod
+    def unchanged(
+        cls,
+        network: Network,
+        backend: str,
+        reason: str,
+        training: bool = False,
+        before: float | None = None,
+        seconds: float = 0.0,
+        timed_out: bool = False,
+        priced: int = 0,
+        measured: Remeasured | None = None,
+    ) -> Optimized:
+        """The original as it is."""
+        history = History(structure_hash(network), specification_hash(), training, {}, unchanged=True)
+        return cls(
+            network,
+            network.copy(),
+            backend,
+            history,
+            before,
+            before,
+            seconds,
+            timed_out,
+            priced,
+            measured,
+            reason=reason,
+        )
+
+    @property
+    def ratio(self) -> float | None:
+        """Median of (time of the result / time of the original); 1 where the original stayed; None: not measured."""
+        if self.measured is None:
+            return None
+        return 1.0 if self.chosen is None else self.measured[self.chosen].ratio.median
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.original.nodes)} -> {len(self.network.nodes)} operators for {self.backend}"]
+        if self.before is not None and self.after is not None:
+            lines.append(f"predicted: {1e3 * self.before:.4g} ms -> {1e3 * self.after:.4g} ms (opaque ones excluded)")
+        ended = ", ended by the budget" if self.timed_out else ""
+        lines.append(
+            f"search: {self.seconds:.2f} s{ended}, {self.priced} states priced, {len(self.history.steps)} steps"
+        )
+        if self.measured is None:
+            lines.append("measured: not measured")
+        elif self.chosen is not None:
+            lines.append(f"measured: {self.measured[self.chosen]}")
+        if self.equivalence is not None:
+            lines.append(f"checked: outputs within {self.equivalence.outputs:.2g} in float64")
+        if self.chosen is None:
+            lines.append(f"the network stays as it was: {self.reason}")
+        return "\n".join(lines)

@@ -1,0 +1,138 @@
+"""What a move changes, priced without making the whole graph: only the operators at the place and around it.
+
+The region is what the rule replaces, what makes its variables, and what reads its results; there units are formed once
+as they are and once as they would be. Readers further up can only change by how they are written together with these,
+which is left to the price of the whole graph once the move is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from deep500.transformations.substitutions.graph.store import Graph, Value
+from deep500.transformations.substitutions.graph.units import Units
+
+Users = dict[Value, list[int]]
+
+
+class Surroundings:
+    """A graph's readers and nodes, to ask about many moves in it.
+
+    Args:
+        graph: the state.
+        cost: prices units, as `Cost.unit` does.
+    """
+
+    def __init__(self, graph: Graph, cost: Any) -> None:
+        self.graph, self.store, self.cost = graph, graph.store, cost
+        self.users = graph.users()
+        self.present = set(graph.nodes())
+
+    def change(self, mapping: dict[Value, Value], bound: Iterable[Value]) -> float:
+        """Seconds that replacing values adds (below 0: saves).
+
+        Args:
+            mapping: value -> what takes its place, made in the store.
+            bound: values that a rule's variables stand for: where the region ends below.
+
+        Raises:
+            ShapeMismatch: a reader cannot read the replacement.
+
+        Example:
+            >>> from deep500.transformations.substitutions.cost import Analytic
+            >>> from deep500.transformations.substitutions.graph.store import Store
+            >>> store = Store()
+            >>> x = store.input("x", (4, 4), "float32")
+            >>> twice, = store.add("relu", store.add("tanh", x)[0])
+            >>> once, = store.add("relu", x)
+            >>> Surroundings(Graph(store, (twice,)), Analytic()).change({twice: once}, [x]) < 0
+            True
+        """
+        ends = {one.node for one in bound}
+        inside = self._inside(mapping, ends)
+        dead = self._dead(mapping, inside)
+        readers = {n for one in mapping for n in self.users.get(one, ()) if n >= 0 and n not in dead}
+        around = ends | inside | readers
+        twins = self._twins(mapping, readers)
+        new = self._new([*mapping.values(), *(value for values in twins.values() for value in values)])
+        after = (around - dead - readers) | new
+        users = self._users_after(mapping, twins, new, dead | readers)
+        return self._price(after, users) - self._price(around, self.users)
+
+    def _inside(self, mapping: dict[Value, Value], ends: set[int]) -> set[int]:
+        """Nodes from the replaced values down to the variables."""
+        found = {one.node for one in mapping} - ends
+        todo = list(found)
+        while todo:
+            for one in self.store.nodes[todo.pop()].inputs:
+                if one.node not in found and one.node not in ends:
+                    found.add(one.node)
+                    todo.append(one.node)
+        return found
+
+    def _dead(self, mapping: dict[Value, Value], inside: set[int]) -> set[int]:
+        """Nodes that nobody reads once the values are replaced."""
+        dead: set[int] = set()
+        for number in sorted(inside, reverse=True):
+            outputs = (Value(number, output) for output in range(len(self.store.nodes[number].shapes)))
+            if all(one in mapping or all(n in dead for n in self.users.get(one, ())) for one in outputs):
+                dead.add(number)
+        return dead
+
+    def _twins(self, mapping: dict[Value, Value], readers: set[int]) -> dict[int, tuple[Value, ...]]:
+        """What readers of replaced values become."""
+        found = {}
+        for number in readers:
+            node = self.store.nodes[number]
+            found[number] = self.store.again(node, tuple(mapping.get(one, one) for one in node.inputs))
+        return found
+
+    def _new(self, values: list[Value]) -> set[int]:
+        """Nodes that the graph does not have yet."""
+        found: set[int] = set()
+        todo = [one.node for one in values]
+        while todo:
+            number = todo.pop()
+            if number not in self.present and number not in found:
+                found.add(number)
+                todo.extend(one.node for one in self.store.nodes[number].inputs)
+        return found
+
+    def _users_after(
+        self, mapping: dict[Value, Value], twins: dict[int, tuple[Value, ...]], new: set[int], gone: set[int]
+    ) -> Users:
+        """Readers of the values around, as they would be."""
+        users: Users = {}
+        added = sorted(new)
+        for number in added:
+            for one in self.store.nodes[number].inputs:
+                users.setdefault(one, [n for n in self.users.get(one, ()) if n not in gone]).append(number)
+        for number, values in twins.items():
+            for output, value in enumerate(values):
+                before = self.users.get(Value(number, output), ())
+                users.setdefault(value, []).extend(before)
+        for old, value in mapping.items():
+            if -1 in self.users.get(old, ()):
+                users.setdefault(value, list(self.users.get(value, ()))).append(-1)
+        return _Fallback(users, self.users, gone)
+
+    def _price(self, numbers: set[int], users: Users) -> float:
+        units = Units(self.graph, sorted(numbers), users)
+        return sum(self.cost.unit(self.graph, unit) for unit in units)
+
+
+class _Fallback(dict[Value, list[int]]):
+    """Readers as they would be; for values that nothing new reads, those they have now that stay."""
+
+    def __init__(self, users: Users, before: Users, gone: set[int]) -> None:
+        super().__init__(users)
+        self.before, self.gone = before, gone
+
+    def get(self, value: Value, default: Any = None) -> Any:
+        """The readers of a value."""
+        if value not in self:
+            if value not in self.before:
+                return default
+            self[value] = [n for n in self.before[value] if n not in self.gone]
+        return self[value]

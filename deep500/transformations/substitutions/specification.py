@@ -1,0 +1,127 @@
+"""One specification per operator: everything that generation, proof and application need to know about it.
+
+A specification holds the shape rule, one evaluator (float64 or modulo a prime, see `arithmetic`), the prover's
+encoding and the ONNX form. `specification_hash` names their current state: a rule proved under another state is stale.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from deep500.errors import NetworkError, nearest
+from deep500.transformations.substitutions.arithmetic import Arithmetic, Array
+
+Shape = tuple[int, ...]
+Parameters = Mapping[str, Any]
+OPSET = 20  # the lowest whose operators the ONNX forms use (Gelu)
+MODULES = ("matrix", "elementwise", "channelwise", "layout", "convolution", "pooling", "normalization", "constants")
+
+
+class ShapeMismatch(NetworkError):
+    """An operator does not take these shapes or parameters."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The specification of one operator.
+
+    Attributes:
+        name: the rule language's name, for instance ``"conv"``.
+        arity: number of inputs; constants have none.
+        parameters: names of all parameters, in the order of the prover's encoding; none has a default.
+        shape: (input shapes, parameters) -> output shapes; raises `ShapeMismatch`.
+        evaluate: (arithmetic, inputs with a leading batch axis, parameters) -> outputs with a batch axis.
+        onnx: (input names, output names, parameters, input shapes) -> nodes in topological order, opset >= 20;
+            a further parameter ``dtype`` names the element type of constants, float32 without it.
+        outputs: number of outputs.
+        commutative: whether the two inputs may change places.
+        shaped: parameters that hold sizes, which change from one network to the next (groups, cut positions).
+    """
+
+    name: str
+    arity: int
+    shape: Callable[[Sequence[Shape], Parameters], tuple[Shape, ...]]
+    evaluate: Callable[[Arithmetic, Sequence[Array], Parameters], tuple[Array, ...]]
+    onnx: Callable[[Sequence[str], Sequence[str], Parameters, Sequence[Shape]], list[onnx.NodeProto]]
+    parameters: tuple[str, ...] = ()
+    outputs: int = 1
+    commutative: bool = False
+    shaped: frozenset[str] = field(default_factory=frozenset)
+
+    def infer(self, shapes: Sequence[Shape], parameters: Parameters) -> tuple[Shape, ...]:
+        """Return the output shapes.
+
+        Raises:
+            ShapeMismatch: wrong number of inputs, wrong parameter names, or shapes that do not fit.
+        """
+        if len(shapes) != self.arity or set(parameters) != set(self.parameters):
+            raise ShapeMismatch(
+                f"{self.name}: got {len(shapes)} inputs and parameters {sorted(parameters)}; expected {self.arity} "
+                f"and {sorted(self.parameters)}; give exactly these"
+            )
+        return self.shape(shapes, parameters)
+
+
+_OPERATORS: dict[str, Operator] = {}
+
+
+def register(operator: Operator) -> Operator:
+    """Add a specification; a name can be taken once.
+
+    Raises:
+        NetworkError: the name is taken.
+    """
+    if operator.name in _OPERATORS:
+        raise NetworkError(f"got a second operator {operator.name!r}; expected unique names; choose another name")
+    _OPERATORS[operator.name] = operator
+    return operator
+
+
+@functools.cache
+def operators() -> dict[str, Operator]:
+    """All specifications by name.
+
+    Example:
+        >>> operators()["matmul"].infer([(2, 3), (3, 5)], {})
+        ((2, 5),)
+    """
+    for module in MODULES:
+        importlib.import_module(f"deep500.transformations.substitutions.operators.{module}")
+    return _OPERATORS
+
+
+def operator(name: str) -> Operator:
+    """The specification called ``name``.
+
+    Raises:
+        NetworkError: there is none; the message names the nearest.
+    """
+    known = operators()
+    if name not in known:
+        raise NetworkError(f"got operator {name!r}; expected one with a specification; {nearest(name, known)}")
+    return known[name]
+
+
+@functools.cache
+def specification_hash() -> str:
+    """SHA-256 over the sources of all specifications and the arithmetic they are evaluated in (16 hex digits)."""
+    room = Path(__file__).parent
+    paths = [room / "arithmetic.py", Path(__file__), *(room / "operators" / f"{name}.py" for name in MODULES)]
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def require(condition: bool, name: str, got: object, expected: str) -> None:
+    """Raise `ShapeMismatch` unless ``condition`` holds."""
+    if not condition:
+        raise ShapeMismatch(f"{name}: got {got}; expected {expected}; change the shapes or the parameters")

@@ -1,0 +1,1 @@
+"""Experiments with a program of their own: ``python -m recipes.studies.<name>``."""

@@ -1,0 +1,79 @@
+"""Run a network under several plans: peaks by the allocator, times in turns, gradients compared bit by bit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deep500.measure.statistics import Interval, median_interval, paired_ratio
+from deep500.networks.execution.executor import GraphExecutor
+
+
+@dataclass
+class Runner:
+    """Something that does one training step.
+
+    Attributes:
+        step: does it, and waits for the device.
+        peak: bytes that a step holds at most by the allocator's count; None: not measured.
+        same: whether its gradients and running statistics are, bit for bit, those without checkpoints; None: not asked.
+    """
+
+    step: Callable[[], None]
+    peak: int | None = None
+    same: bool | None = None
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Times of one step, and their ratio to the first runner's, in pairs."""
+
+    seconds: Interval
+    ratio: Interval
+
+
+def runner_of(executor: GraphExecutor, arrays: Mapping[str, np.ndarray]) -> tuple[Runner, dict[str, np.ndarray]]:
+    """An executor's runner, and what its first step gives: gradients and running statistics by name."""
+    fed: dict[str, Any] = {name: executor.network.to_tensor(array) for name, array in arrays.items()}
+    executor.reseed(0)
+    executor.inference_and_backprop(fed)
+    executor.synchronize()
+    names = [gradient for _, gradient in executor.network.gradient()]
+    found = dict(zip(names, executor.network.fetch_tensors(names), strict=True))
+    answer = {name: np.array(executor.network.to_numpy(value)) for name, value in found.items()}
+    answer |= executor.network.state()
+
+    def step() -> None:
+        executor.inference_and_backprop(fed)
+        executor.synchronize()
+
+    return Runner(step, executor.step_memory(fed)), answer
+
+
+def equal(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
+    """The same names with the same bits."""
+    return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+def time_in_turns(runners: Sequence[Runner], rounds: int, on_processor: bool) -> list[Timed]:
+    """Every runner once per round, in an order drawn anew for each.
+
+    Args:
+        runners: the first is what the others are compared with.
+        rounds: from six on medians have intervals.
+        on_processor: take the process's CPU time, which other programs disturb less, instead of the time that passes.
+    """
+    clock = time.process_time if on_processor else time.perf_counter
+    rng, seconds = np.random.default_rng(0), np.zeros((len(runners), rounds))
+    for runner in runners:
+        runner.step()
+    for turn in range(rounds):
+        for which in rng.permutation(len(runners)):
+            begin = clock()
+            runners[which].step()
+            seconds[which, turn] = clock() - begin
+    return [Timed(median_interval(row), paired_ratio(row, seconds[0])) for row in seconds]

@@ -1,0 +1,42 @@
+"""From one profiled step of an executor to what plans are made on: measured stages, or the graph with counted bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from deep500.networks import Network
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.transformations.recomputation import find_regions
+from deep500.transformations.recomputation.chain_of import links
+from deep500.transformations.recomputation.staged import staged_regions
+from deep500.transformations.recomputation.times import measured_regions
+from recipes.studies.checkpointing_profile.subjects import Subject
+from recipes.studies.checkpointing_profile.ways import ChainPlanner, Planner, TreePlanner
+
+
+def planner_for(
+    subject: Subject, network: Network, executor: GraphExecutor, arrays: Mapping[str, np.ndarray], passes: int
+) -> Planner:
+    """Profile one network.
+
+    A backend that keeps stages apart measures them: bytes by its allocator, times by a clock. Elsewhere bytes are those
+    of the graph, and only times are measured.
+
+    Args:
+        subject, network: what is profiled.
+        executor: of the network.
+        arrays: its inputs.
+        passes: how often times are taken.
+    """
+    found = find_regions(network, subject.batch, crossing=subject.crossing)
+    stages = executor.measure_stages([link.values for link in links(found)], arrays, passes=passes)
+    if stages is None:
+        times = measured_regions(executor, arrays, samples=passes).times
+        found = find_regions(network, subject.batch, crossing=subject.crossing, times=times)
+        return Planner(network, subject.batch, found, executor.backend)
+    found = staged_regions(found, stages)
+    if subject.chain:
+        return ChainPlanner(network, subject.batch, found, executor.backend, tuple(stages))
+    return TreePlanner(network, subject.batch, found, executor.backend)

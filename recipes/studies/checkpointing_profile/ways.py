@@ -1,0 +1,217 @@
+"""Ways to spend memory and time on one network: plans for budgets, and what they are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from deep500.errors import BudgetError
+from deep500.networks import Network
+from deep500.transformations.recomputation import (
+    CheckpointingPlan,
+    NetworkRegions,
+    Placement,
+    PlannedRegion,
+    Recompute,
+    Region,
+    Stage,
+    everything,
+    greedy,
+    held,
+    keep_all,
+    locations,
+    per_instance,
+    plan_network,
+    simulate,
+    simulate_chain,
+)
+from deep500.transformations.recomputation.chain_of import as_plan, plan_chain
+from deep500.transformations.recomputation.chosen import equal_segments, leaves, named, plan_of
+from deep500.transformations.recomputation.rotor import ChainPlacement
+from deep500.transformations.recomputation.segments import every_stage, segmented
+from deep500.transformations.recomputation.staged import as_tree_plan, placed, plan_tree, segment_plan
+
+NONE, PLANNED, GREEDY, SEGMENTS, EVERY, EVERYTHING, TORCH = (
+    "none",
+    "planned",
+    "greedy",
+    "sqrt(n)",
+    "every",
+    "all",
+    "torch",
+)
+"""Families of ways, as legends have them."""
+FREE, SLIGHT = "greedy, no more than everything", "greedy, 10 % more"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way: its name in the tables, its family, its plan (None: no checkpoints), or why there is none."""
+
+    label: str
+    family: str
+    plan: CheckpointingPlan | None = None
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans on the tree of regions, whose bytes are counted in the graph.
+
+    Attributes:
+        network, batch: what is planned for.
+        found: its regions with their times.
+        backend: where these were measured, ``"none"`` if operations were counted.
+    """
+
+    network: Network
+    batch: int
+    found: NetworkRegions
+    backend: str = "none"
+
+    @property
+    def full(self) -> tuple[int, float]:
+        """Predicted peak and time without checkpoints."""
+        return held(self.found.step.network), self.found.root.step_time
+
+    def plan(self, budget: float | int) -> CheckpointingPlan:
+        """The plan with the least extra time; raises BudgetError."""
+        return plan_network(self.network, budget, self.batch, self.found.step.loss, self.found, self.backend)
+
+    def segments(self) -> CheckpointingPlan:
+        """About as many segments as regions in each, all but the last of them run again."""
+        return self._of(equal_segments(self.found), "segments")
+
+    def every(self) -> CheckpointingPlan:
+        """Every innermost region runs again by itself."""
+        return self._of(named(self.found, [region.name for region in leaves(self.found)]), "every region")
+
+    def everything(self) -> CheckpointingPlan:
+        """All candidates run again, nested ones as often as they are nested: where the profile starts."""
+        return self._of(named(self.found, list(locations(per_instance(self.found.root)))), "everything")
+
+    def guide(self, budget: int) -> CheckpointingPlan:
+        """What the greedy guide leaves checkpointed; raises BudgetError."""
+        placement = greedy(per_instance(self.found.root), budget)
+        return self._of(named(self.found, placement.checkpointed), "greedy")
+
+    def _of(self, regions: Sequence[PlannedRegion], method: str) -> CheckpointingPlan:
+        return plan_of(self.network, self.batch, self.found, regions, method, self.backend)
+
+
+@dataclass(frozen=True)
+class ChainPlanner(Planner):
+    """Plans on a chain whose stages, the innermost regions, were measured: bytes by the allocator, times by a clock."""
+
+    chain: tuple[Stage, ...] = ()
+
+    @property
+    def full(self) -> tuple[int, float]:
+        """Predicted peak and time without checkpoints."""
+        return simulate_chain(self.chain, keep_all(self.chain))[:2]
+
+    def plan(self, budget: float | int) -> CheckpointingPlan:
+        """The quickest plan for the chain; raises BudgetError."""
+        return plan_chain(self.network, self.batch, self.found, self.chain, budget, self.backend)
+
+    def segments(self) -> CheckpointingPlan:
+        """As :meth:`Planner.segments`."""
+        return self._placed(segmented(self.chain))
+
+    def every(self) -> CheckpointingPlan:
+        """As :meth:`Planner.every`."""
+        return self._placed(every_stage(self.chain))
+
+    def guide(self, budget: int) -> CheckpointingPlan:
+        """As :meth:`Planner.guide`, on the stages as regions beside each other."""
+        parts = tuple(_region(i, stage) for i, stage in enumerate(self.chain))
+        on = greedy(Region("network", (0,) * (len(parts) + 1), parts), budget).checkpointed
+        plan = tuple(Recompute(i, i, (keep,)) if str(i) in on else keep for i, keep in enumerate(keep_all(self.chain)))
+        return self._placed(ChainPlacement(plan, simulate_chain(self.chain, plan), "greedy"))
+
+    def _placed(self, placement: ChainPlacement) -> CheckpointingPlan:
+        return as_plan(self.network, self.batch, self.found, placement, placement.outcome.peak, self.backend)
+
+
+@dataclass(frozen=True)
+class TreePlanner(Planner):
+    """Plans on nested regions whose bytes and times were measured."""
+
+    @property
+    def full(self) -> tuple[int, float]:
+        """Predicted peak and time without checkpoints."""
+        return simulate(self.found.root, ())[:2]
+
+    def plan(self, budget: float | int) -> CheckpointingPlan:
+        """The plan with the least extra time; raises BudgetError."""
+        return plan_tree(self.network, self.batch, self.found, budget, self.backend)
+
+    def segments(self) -> CheckpointingPlan:
+        """As :meth:`Planner.segments`."""
+        return segment_plan(self.network, self.batch, self.found, self.backend)
+
+    def every(self) -> CheckpointingPlan:
+        """As :meth:`Planner.every`."""
+        return self._placed(placed(self.found, [region.name for region in leaves(self.found)], "every region"))
+
+    def everything(self) -> CheckpointingPlan:
+        """As :meth:`Planner.everything`."""
+        return self._placed(everything(per_instance(self.found.root)))
+
+    def guide(self, budget: int) -> CheckpointingPlan:
+        """As :meth:`Planner.guide`."""
+        return self._placed(greedy(per_instance(self.found.root), budget))
+
+    def _placed(self, placement: Placement) -> CheckpointingPlan:
+        return as_tree_plan(self.network, self.batch, self.found, placement, self.backend)
+
+
+def _region(number: int, stage: Stage) -> Region:
+    mode = stage.modes[0]
+    return Region(
+        str(number),
+        (mode.saved,),
+        snapshot=stage.output,
+        time=stage.forward,
+        backward_time=mode.backward,
+        advance=stage.overhead,
+        overhead=mode.backward_overhead,
+    )
+
+
+def ways_of(planner: Planner, budgets: Sequence[float], guided: Sequence[float], nested: bool) -> Iterator[Way]:
+    """No checkpoints, a plan for every budget, segments, every region, and the guide at some of the budgets.
+
+    Budgets that cannot be met say so, with the smallest that can. Where regions are nested also everything, and where
+    the guide leads from there without more memory, and with a tenth more.
+    """
+    yield Way("no checkpoints", NONE)
+    for budget in budgets:
+        yield planned(planner, budget, label_of(budget))
+    yield _way("sqrt(n) segments", SEGMENTS, planner.segments)
+    yield _way("every region", EVERY, planner.every)
+    for budget in guided:
+        yield _way(f"greedy, {100 * budget:g} %", GREEDY, partial(planner.guide, int(budget * planner.full[0])))
+    if nested:
+        start = planner.everything()
+        yield Way("everything", EVERYTHING, start)
+        yield _way(FREE, GREEDY, partial(planner.guide, start.predicted_peak))
+        yield _way(SLIGHT, GREEDY, partial(planner.guide, int(1.1 * start.predicted_peak)))
+
+
+def planned(planner: Planner, budget: float | int, label: str) -> Way:
+    """A plan of ours within a share of the peak, or within so many bytes."""
+    return _way(label, PLANNED, partial(planner.plan, budget))
+
+
+def label_of(budget: float) -> str:
+    """The name of the plan for a share of the peak."""
+    return f"planned, {100 * budget:g} %"
+
+
+def _way(label: str, family: str, make: Callable[[], CheckpointingPlan]) -> Way:
+    try:
+        return Way(label, family, make())
+    except BudgetError as error:
+        return Way(label, family, refused=str(error))

@@ -1,0 +1,1 @@
+"""DeepBench's operators in every backend."""

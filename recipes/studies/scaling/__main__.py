@@ -1,0 +1,240 @@
+"""Strong and weak scaling of a recipe over processes of this machine: time per step, speed-up, and what it costs in
+quality.
+
+python -m recipes.studies.scaling
+python -m recipes.studies.scaling --recipe digits_lenet --ranks 1,2,4 --schemes \
+    "ConsistentDecentralized,LocalSGD(every=4)"
+
+Strong scaling divides the recipe's batch among the ranks, weak scaling gives each rank one. The base of every speed-up
+is the same recipe without a scheme in one process, with its absolute time. Launches of all numbers of ranks take turns.
+The quality column is the accuracy of whole trainings on so many ranks (--seeds 0: none). Exit codes: 0, 1 if the
+accuracy falls by more than --tolerance against one rank, else as ``deep500 run``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from deep500.compare.processes import usable_cores
+from deep500.compare.subject import Setting, Subject
+from deep500.errors import Deep500Error, InputError
+from deep500.measure import Interval, median_interval, over_launches
+from deep500.measure.environment import describe
+from deep500.recipe.loader import find_recipe
+from deep500.results.ranks import Rank, Ranks
+from deep500.results.scaling import STRONG, WEAK, Base, Entry, Scaling
+from deep500.scaling.page import text, write_page
+from deep500.scaling.ranks_job import on_ranks
+from deep500.scaling.rig import Scheme, parse_schemes
+
+QUALITY = "test_accuracy"
+
+
+def options(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--recipe", default="digits_lenet", metavar="NAME", help="a file, or a name that 'deep500 list' shows")
+    add("--ranks", default="1,2,4", metavar="P,Q", help="numbers of processes (1,2,4)")
+    add("--schemes", default="ConsistentDecentralized", metavar="A,B(x=1)", help="how they communicate")
+    add("--mode", choices=[STRONG, WEAK, "both"], default="both", help="divide the recipe's batch, or one per rank")
+    add("--framework", metavar="NAME", help="the backend (the recipe's)")
+    add("--rounds", type=int, default=6, metavar="N", help="launches of every point; from 6 on intervals are over them")
+    add("--blocks", type=int, default=10, metavar="N", help="timed blocks of steps per launch (10)")
+    add("--seconds", type=float, default=0.3, metavar="S", help="of one block (0.3)")
+    add("--seeds", type=int, default=1, metavar="N", help="whole trainings per point, for the quality; 0: none")
+    add("--tolerance", type=float, default=1.0, metavar="POINTS", help="by how much the accuracy may fall (1.0)")
+    add("--sync", choices=["barrier", "window"], default="barrier", help="how steps timed rank by rank are begun")
+    add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
+    add("--dry-run", action="store_true", help="one short launch of 1 and of 2 ranks, strong scaling, no training")
+    chosen = parser.parse_args(words)
+    if chosen.dry_run:
+        chosen.ranks, chosen.mode, chosen.seeds = "1,2", STRONG, 0
+        chosen.rounds, chosen.blocks, chosen.seconds = 1, 2, 0.02
+    wrong = [f"--{name} {getattr(chosen, name)}" for name in ("rounds", "blocks") if getattr(chosen, name) < 1]
+    wrong += [f"--seeds {chosen.seeds}"] if chosen.seeds < 0 else []
+    counts = [word.strip() for word in chosen.ranks.split(",")]
+    wrong += [] if all(word.isdecimal() and int(word) for word in counts) else [f"--ranks {chosen.ranks}"]
+    if wrong:
+        parser.error(f"got {', '.join(wrong)}; expected whole numbers of at least 1 (--seeds: 0)")
+    chosen.ranks = sorted({1, *map(int, counts)})
+    return chosen
+
+
+def points(chosen: argparse.Namespace, batch: int) -> list[tuple[str, Scheme, int, int]]:
+    """Mode, scheme, ranks and global batch of everything to be measured; what a scheme or a batch cannot do is not."""
+    found = []
+    for mode in (STRONG, WEAK) if chosen.mode == "both" else (chosen.mode,):
+        for scheme in parse_schemes(chosen.schemes):
+            for ranks in chosen.ranks:
+                workers = len(scheme.workers(ranks))
+                whole = batch * workers if mode == WEAK else batch
+                if ranks >= scheme.kind.least_ranks and whole >= workers:
+                    found.append((mode, scheme, ranks, whole))
+    if not found:
+        raise InputError(f"got {chosen.schemes} on {chosen.ranks} ranks; expected more ranks, or another scheme")
+    return found
+
+
+def time_all(chosen: argparse.Namespace, todo: Sequence[tuple[str, Scheme, int, int]]) -> list[list[dict[str, Any]]]:
+    """Launch every point once per round; answers by point."""
+    setting = {"recipe": str(find_recipe(chosen.recipe)), "overrides": []}
+    job = {
+        "do": "steps",
+        "setting": setting,
+        "framework": chosen.framework,
+        "blocks": chosen.blocks,
+        "block_seconds": chosen.seconds,
+        "sync": chosen.sync,
+    }
+    answers: list[list[dict[str, Any]]] = [[] for _ in todo]
+    rng = np.random.default_rng(0)
+    turns = [int(n) for _ in range(chosen.rounds) for n in rng.permutation(len(todo))]
+    with tqdm(turns, file=sys.stderr, disable=None, unit="launch") as bar:
+        for number in bar:
+            _, scheme, ranks, whole = todo[number]
+            bar.set_description(f"{scheme} {ranks}")
+            more = {} if answers[number] else {"timed": 5 * chosen.blocks}
+            answers[number].append(on_ranks(ranks, {**job, **more, "scheme": str(scheme), "global_batch": whole}))
+    return answers
+
+
+def combined(launches: Sequence[Sequence[float]]) -> Interval:
+    """The median over launches, or within them where there are too few."""
+    one = over_launches([np.array(times) for times in launches]).estimate
+    return Interval(one.value, one.low, one.high, one.n, one.level)
+
+
+def serial_times(answers: Sequence[dict[str, Any]]) -> Interval:
+    """Blocks of the steps without a scheme that took turns with those of one rank."""
+    return combined(
+        [np.array(one["compute"]).reshape(-1, one["steps_per_block"]).mean(axis=1).tolist() for one in answers]
+    )
+
+
+def quality(chosen: argparse.Namespace, scheme: Scheme, ranks: int, whole: int) -> tuple[float | None, float | None]:
+    """Median accuracy of whole trainings on so many ranks, and the low end of its interval over seeds."""
+    if not chosen.seeds:
+        return None, None
+    arguments = [f"scheme_kwargs.{name}={value!r}" for name, value in scheme.arguments.items()]
+    words = [
+        "run",
+        chosen.recipe,
+        f"batch_size={whole}",
+        f"scheme={scheme.kind.__name__}",
+        *arguments,
+        "--open",
+        "--ranks",
+        str(ranks),
+        "--repeat",
+        str(chosen.seeds),
+        "--json",
+    ]
+    words += ["--framework", chosen.framework] if chosen.framework else []
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "deep500", *words, "--out", folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1) or not done.stdout.strip():
+        raise InputError(f"got exit code {done.returncode} of deep500 {' '.join(words)}: {done.stderr[-500:]}")
+    metrics = json.loads(done.stdout)["metrics"]
+    values = next(one["values"] for one in metrics if one["name"] == QUALITY)
+    found = median_interval(values)
+    return found.median, found.low
+
+
+def tables(chosen: argparse.Namespace, subject: Subject) -> list[Scaling]:
+    """Measure everything; one table per mode."""
+    todo = points(chosen, int(subject.plan.values["batch_size"]))
+    if not any(ranks == 1 for _, _, ranks, _ in todo):
+        raise InputError(f"got {chosen.schemes}, none of which runs on one rank; expected one that does, for the base")
+    answers = time_all(chosen, todo)
+    ones = [one for (_, _, ranks, _), group in zip(todo, answers, strict=True) if ranks == 1 for one in group]
+    batch = int(subject.plan.values["batch_size"])
+    base = Base(
+        f"serial: one process without a scheme, batch {batch}, {subject.framework}",
+        "serial-best",
+        batch,
+        serial_times(ones),
+    )
+    found = []
+    for mode in dict.fromkeys(mode for mode, *_ in todo):
+        entries = []
+        for (of, scheme, ranks, whole), group in zip(todo, answers, strict=True):
+            if of == mode:
+                seconds = combined([one["seconds"] for one in group])
+                entries.append(
+                    Entry(ranks, whole, str(scheme), seconds, "measured", *quality(chosen, scheme, ranks, whole))
+                )
+        found.append(Scaling(base, tuple(entries), f"{QUALITY} (%)" if chosen.seeds else None))
+        folder = chosen.out / "scaling" / find_recipe(chosen.recipe).stem / mode
+        folder.mkdir(parents=True, exist_ok=True)
+        found[-1].write(folder)
+        last = max((n for n, (of, *_) in enumerate(todo) if of == mode), key=lambda n: todo[n][2])
+        rank_table(answers[last][0]["ranks"]).write(folder)
+    return found
+
+
+def rank_table(answer: dict[str, Any]) -> Ranks:
+    """The ranks of one launch."""
+    each = zip(answer["seconds"], answer["offsets"], answer["errors"], answer["waiting"], answer["sent"], strict=True)
+    ranks = tuple(
+        Rank(number, median_interval(seconds), offset, error, waiting, sent)
+        for number, (seconds, offset, error, waiting, sent) in enumerate(each)
+    )
+    return Ranks(ranks, answer["sync"], answer["summary"], answer["imbalance"], answer["rank_p"])
+
+
+def fallen(found: Sequence[Scaling], tolerance: float) -> list[str]:
+    """Points whose accuracy is lower than on one rank by more than the tolerance."""
+    worse = []
+    for table in found:
+        ones = {entry.scheme: entry.quality for entry in table.entries if entry.ranks == 1}
+        for entry in table.entries:
+            one = ones.get(entry.scheme)
+            if one is not None and entry.quality is not None and entry.quality < one - tolerance:
+                worse.append(f"{table.mode}, {entry.scheme} on {entry.ranks} ranks: {entry.quality:.4g}, was {one:.4g}")
+    return worse
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure, print and write tables and page; returns the exit code."""
+    chosen = options(words)
+    try:
+        subject = Subject.of(Setting(str(find_recipe(chosen.recipe))), chosen.framework)
+        found = tables(chosen, subject)
+    except Deep500Error as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    cores = usable_cores()
+    about = [f"{describe()['cpu']}, {cores} cores"]
+    if max(chosen.ranks) > cores:
+        about.append(f"more than {cores} ranks share cores: their times are no statement about a cluster")
+    for table in found:
+        print(text(table), end="\n\n")
+    worse = fallen(found, chosen.tolerance)
+    about += [f"accuracy falls: {one}" for one in worse]
+    print("\n".join(about))
+    recipe = find_recipe(chosen.recipe).stem
+    print(
+        write_page(
+            chosen.out / "scaling" / recipe / "scaling.html",
+            f"{recipe}: measured scaling",
+            about,
+            [(table, {}) for table in found],
+        )
+    )
+    return int(bool(worse))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,200 @@
+"""``deep500 optimize``: files in and out, bytes, exit codes, one-line errors."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from deep500 import cli
+from deep500.networks import Network
+from deep500.transformations.substitutions.command import _Bar
+from deep500.transformations.substitutions.rule_file import write
+from tests.conftest import load_backend
+from tests.test_cli import error_line
+from tests.transformations.substitutions.samples import assert_same, branches, images, saved
+from tests.transformations.substitutions.test_optimize_inputs import WRONG
+
+FORMULA = ["--no-measure", "--backend", "reference"]
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    branches("N").to_onnx("model.onnx")
+    return "model.onnx"
+
+
+def optimize(*words: str) -> int:
+    return cli.main(["optimize", *words])
+
+
+def test_a_file_in_and_a_file_out(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert optimize(model, "-o", "out.onnx", *FORMULA) == 0
+    captured = capsys.readouterr()
+    assert "7 -> 5 operators for reference" in captured.out and "measured: not measured" in captured.out
+    assert "checked: outputs within" in captured.out and captured.out.endswith("out.onnx\n")
+    assert captured.err == "", "no progress bar where nobody looks"
+    onnx.checker.check_model(onnx.load("out.onnx"), full_check=True)
+    assert len(Network.from_onnx("out.onnx").nodes) == 5
+    for size in (1, 5):
+        assert_same(branches("N"), Network.from_onnx("out.onnx"), 1e-6, N=size)
+
+
+def test_two_runs_and_a_replay_write_the_same_bytes(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert optimize(model, "-o", "one.onnx", "--history", "one.json", *FORMULA) == 0
+    assert optimize(model, "-o", "two.onnx", "--history", "two.json", *FORMULA) == 0
+    assert optimize(model, "-o", "three.onnx", "--replay", "one.json") == 0
+    assert "7 -> 5 operators, as one.json says" in capsys.readouterr().out
+    one, two, three = (Path(f"{name}.onnx").read_bytes() for name in ("one", "two", "three"))
+    assert one == two == three != Path(model).read_bytes()
+    assert Path("one.json").read_bytes() == Path("two.json").read_bytes()
+
+
+def test_a_measured_result_replays_to_its_bytes(model: str) -> None:
+    load_backend("onnxruntime")
+    words = [
+        model,
+        "-o",
+        "out.onnx",
+        "--history",
+        "out.json",
+        "--budget",
+        "2",
+        "--size",
+        "N=4",
+        "--database",
+        "costs.sqlite",
+    ]
+    assert optimize(*words) == 0 and Path("costs.sqlite").is_file()
+    assert optimize(model, "-o", "again.onnx", "--replay", "out.json") == 0
+    assert Path("again.onnx").read_bytes() == Path("out.onnx").read_bytes()
+
+
+def test_options_reach_the_search(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert optimize(model, "-o", "out.onnx", "--budget", "0", *FORMULA) == 0
+    assert "the budget is 0: nothing was searched" in capsys.readouterr().out
+    assert saved(Network.from_onnx("out.onnx")) == Path(model).read_bytes()
+    assert optimize(model, "-o", "out.onnx", "--training", *FORMULA) == 0
+    assert Network.from_onnx("out.onnx").trainable() == ["w0", "w1", "w2"]
+    images().to_onnx("images.onnx")
+    assert optimize("images.onnx", "-o", "out.onnx", "--history", "h.json", "--search", "saturation", *FORMULA) == 0
+    assert json.loads(Path("h.json").read_text())["saturated"]
+    assert optimize(model, "-o", "out.onnx", "--history", "h.json", "--size", "N=10", *FORMULA) == 0
+    assert json.loads(Path("h.json").read_text())["sizes"] == {"N": 11}, "the next number that divides no size"
+
+
+def test_the_input_may_be_the_output(model: str) -> None:
+    assert optimize(model, "-o", model, *FORMULA) == 0
+    assert len(Network.from_onnx(model).nodes) == 5
+
+
+ERRORS = [  # words after the model, exit code, what the error says
+    (["-o", "out.onnx", "--budget", "-1"], 2, "got budget -1.0"),
+    (["-o", "out.onnx", "--budget", "nan"], 2, "got budget nan"),
+    (["-o", "out.onnx", "--budget", "soon"], 2, "soon"),
+    (["-o", "out.onnx", "--alpha", "0"], 2, "got alpha 0.0"),
+    (["-o", "out.onnx", "--search", "magic"], 2, "magic"),
+    (["-o", "out.onnx", "--size", "N"], 2, "got --size 'N'; expected NAME=N"),
+    (["-o", "out.onnx", "--size", "N=0"], 2, "got --size 'N=0'"),
+    (["-o", "out.onnx", "--size", "M=3"], 2, "symbolic sizes, which are N"),
+    (["-o", "out.onnx", "--backend", "pytroch"], 3, "did you mean 'pytorch'"),
+    (["-o", "out.onnx", "--rules", "nowhere.jsonl"], 3, "got no file nowhere.jsonl"),
+    (["-o", "out.onnx", "--replay", "nowhere.json"], 3, "nowhere.json"),
+    (["-o", "out.onnx", "--replay", "a.json", "--history", "b.json"], 2, "got --replay and --history"),
+    (["-o", "nowhere/out.onnx"], 2, "a folder that exists"),
+    (["-o", "."], 2, "the name of a file"),
+    (["-o", "out.onnx", "--history", "nowhere/h.json"], 2, "nowhere/h.json"),
+    (["-o", "out.onnx", "--custom-op", "nowhere.py"], 2, "nowhere.py"),
+    ([], 2, "-o"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "message"), ERRORS, ids=[" ".join(one[0]) for one in ERRORS])
+def test_exit_codes(words: list[str], code: int, message: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert optimize(model, *words, "--no-measure") == code
+    assert message in error_line(capsys)
+    assert not Path("out.onnx").exists()
+
+
+def test_files_that_are_no_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text.onnx").write_text("no model")
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    for name in ("text.onnx", "empty.onnx", "absent.onnx"):
+        assert optimize(str(tmp_path / name), "-o", str(tmp_path / "out.onnx"), *FORMULA) == 2
+        assert name in error_line(capsys) or name == "empty.onnx"
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_nothing_is_written_when_the_check_fails(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A rule that is wrong and claims a proof."""
+    write([WRONG], "rules.jsonl")
+    Path("out.onnx").write_text("what was there before")
+    assert optimize(model, "-o", "out.onnx", "--history", "h.json", "--rules", "rules.jsonl", *FORMULA) == 2
+    assert "keep the original and report this" in error_line(capsys)
+    assert Path("out.onnx").read_text() == "what was there before" and not Path("h.json").exists()
+
+
+def test_a_history_of_another_model_is_refused(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert optimize(model, "-o", "out.onnx", "--history", "h.json", *FORMULA) == 0
+    images().to_onnx("images.onnx")
+    capsys.readouterr()
+    assert optimize("images.onnx", "-o", "other.onnx", "--replay", "h.json") == 2
+    assert "optimize the network anew" in error_line(capsys) and not Path("other.onnx").exists()
+
+
+def test_a_model_with_the_users_own_operator(model: str, tmp_path: Path) -> None:
+    (tmp_path / "halve.py").write_text(
+        "import deep500 as d5\n\n\n"
+        "@d5.register_op('TestHalve')\n"
+        "class Halve(d5.CustomPythonOp):\n"
+        "    def forward(self, inputs):\n"
+        "        return inputs[0] / 2\n"
+    )
+    network = branches()
+    network.add_node("TestHalve", ["y"], ["z"], domain="deep500")
+    network.add_output("z")
+    network.to_onnx("custom.onnx")
+    words = ["optimize", "custom.onnx", "-o", "out.onnx", "--custom-op", "halve.py", *FORMULA]
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-m", "deep500", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+    )
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    kinds = [node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node]
+    assert kinds.count("MatMul") == 1 and kinds.count("TestHalve") == 1
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "quiet", "shown"), [(_Terminal, False, True), (_Terminal, True, False), (io.StringIO, False, False)]
+)
+def test_the_bar_is_for_terminals(stream: Any, quiet: bool, shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", stream())
+    with _Bar(10.0, quiet) as bar:
+        bar.tell(4.0, 1e-3, 2e-3)
+        bar.bar.refresh()
+        bar.tell(99.0, 1e-3, 2e-3)
+    text = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert ("4 of 10 s, predicted 2 -> 1 ms" in text) == shown and (text == "") != shown
+    for seconds in (0.0, float("inf")):
+        with _Bar(seconds, quiet) as bar:
+            bar.tell(1.0, 1.0, 1.0)
+    assert ("search: 1 s, predicted 1e+03" in sys.stderr.getvalue()) == shown  # type: ignore[attr-defined]

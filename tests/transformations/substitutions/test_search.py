@@ -1,0 +1,263 @@
+"""Moves, backtracking, equality saturation and exact extraction, on graphs small enough to know the answer."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from deep500.errors import NetworkError
+from deep500.networks import create
+from deep500.transformations.substitutions.cost import Analytic
+from deep500.transformations.substitutions.graph.importing import import_network
+from deep500.transformations.substitutions.graph.store import Graph, Store, Value
+from deep500.transformations.substitutions.match import Matcher
+from deep500.transformations.substitutions.pattern_rules import PatternRule
+from deep500.transformations.substitutions.search.backtracking import Backtracking
+from deep500.transformations.substitutions.search.classes import Classes
+from deep500.transformations.substitutions.search.extraction import build, extract
+from deep500.transformations.substitutions.search.groups import groups
+from deep500.transformations.substitutions.search.moves import Step, replay
+from deep500.transformations.substitutions.search.saturating import Saturation
+
+SHARED = PatternRule(
+    ("(matmul x y)", "(matmul x z)"),
+    ("(split 0 1 p (matmul x (concat 1 p y z)))", "(split 1 1 p (matmul x (concat 1 p y z)))"),
+    ("p = size y 1",),
+)
+FACTOR = PatternRule(("(add (matmul x z) (matmul y z))",), ("(matmul (add x y) z)",))
+ACTIVE = PatternRule(
+    ("(unary f (split 0 a p x))", "(unary f (split 1 a p x))"),
+    ("(split 0 a p (unary f x))", "(split 1 a p (unary f x))"),
+)
+
+
+def products(count: int) -> Graph:
+    """Several products of one input, each with its own activation."""
+    store, generator = Store(), np.random.default_rng(0)
+    x = store.input("x", (1, 8), "float32")
+    outputs = []
+    for n in range(count):
+        w = store.constant(generator.standard_normal((8, 8)).astype("float32"))
+        outputs += store.add(("relu", "tanh")[n % 2], store.add("matmul", x, w)[0])
+    return Graph(store, tuple(outputs))
+
+
+def sum_of_products() -> Graph:
+    """Two products of one matrix, added."""
+    store = Store()
+    x, y = (store.input(name, (2, 3), "float32") for name in "xy")
+    w = store.input("w", (3, 3), "float32")
+    return Graph(store, store.add("add", store.add("matmul", x, w)[0], store.add("matmul", y, w)[0]))
+
+
+def kinds(graph: Graph) -> list[str]:
+    return sorted(graph.store.nodes[n].op for n in graph.nodes() if not graph.store.nodes[n].constant)
+
+
+class ByKind:
+    """Prices that a test can do in its head: each splits costs 3, each other operator 1."""
+
+    def __init__(self, **prices: float) -> None:
+        self.prices = {"split": 3.0, "input": 0.0, **prices}
+
+    def total(self, graph: Graph) -> float:
+        return sum(self.prices.get(kind, 1.0) for kind in kinds(graph))
+
+    def unit(self, graph: Graph, unit: object) -> float:
+        return self.prices.get(unit.kind, 1.0)  # type: ignore[attr-defined]
+
+
+# -- backtracking -----------------------------------------------------------------------------------------------------
+def test_a_sum_of_products_is_factored() -> None:
+    graph = sum_of_products()
+    found = Backtracking(Matcher([FACTOR]), ByKind()).run(graph)
+    assert kinds(found.best[0].graph) == ["add", "input", "input", "input", "matmul"]
+    assert found.best[0].cost == 2.0 and found.first.cost == 3.0 and not found.timed_out
+    assert [step.rule for step in found.best[0].history] == [Matcher([FACTOR]).ways[0].name]
+
+
+def test_merging_all_pays_where_merging_two_does_not() -> None:
+    """A chain of splits is one operator: pairs cost a split each and lose, eight products become one and win."""
+
+    class Chained(ByKind):
+        def total(self, graph: Graph) -> float:
+            count = kinds(graph).count("split")
+            return super().total(graph) - 3.0 * max(0, count - 1)
+
+    pairs = Chained()
+    graph = products(2)
+    assert Backtracking(Matcher([SHARED]), pairs).run(graph).best[0].cost == pairs.total(graph)
+    graph = products(8)
+    found = Backtracking(Matcher([SHARED]), pairs, alpha=1.0).run(graph)
+    assert kinds(found.best[0].graph).count("matmul") == 1
+    assert found.best[0].cost == 8 + 1 + 3 < pairs.total(graph)
+
+
+def test_like_is_merged_with_like_so_that_readers_merge_too() -> None:
+    found = Backtracking(Matcher([SHARED, ACTIVE]), ByKind(split=0.1)).run(products(8))
+    best = kinds(found.best[0].graph)
+    assert (best.count("matmul"), best.count("relu"), best.count("tanh")) == (1, 1, 1)
+
+
+def test_a_history_replays_in_another_store() -> None:
+    matcher = Matcher([SHARED, ACTIVE])
+    found = Backtracking(matcher, ByKind(split=0.1)).run(products(6))
+    history = found.best[0].history
+    again = replay(products(6), history, matcher)
+    digests = [[graph.store.digests[one.node] for one in graph.outputs] for graph in (again, found.best[0].graph)]
+    assert digests[0] == digests[1] and len(history) >= 5
+    with pytest.raises(NetworkError, match="step 0 of 1"):
+        replay(products(6), [Step(history[0].rule, ("nowhere",))], matcher)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_history_replays_whatever_numbers_the_operands_have(swapped: bool) -> None:
+    """The two products of a sum look alike; which is the first must not depend on which was made first."""
+
+    def graph(turned: bool) -> Graph:
+        store = Store()
+        x, y, w = (store.input(name, (3, 3), "float32") for name in "xyw")
+        made = {n: store.add("matmul", (x, y)[n], w)[0] for n in ((1, 0) if turned else (0, 1))}
+        return Graph(store, store.add("relu", store.add("add", made[0], made[1])[0]))
+
+    matcher = Matcher([FACTOR])
+    found = Backtracking(matcher, ByKind()).run(graph(False)).best[0]
+    assert len(found.history) == 1
+    again = replay(graph(swapped), found.history, matcher)
+    digests = [one.store.digests[one.outputs[0].node] for one in (again, found.graph)]
+    assert digests[0] == digests[1]
+
+
+def test_no_time_gives_the_first_state() -> None:
+    graph = products(8)
+    found = Backtracking(Matcher([SHARED]), ByKind(split=0.1), budget=0.0).run(graph)
+    assert found.timed_out and found.best[0].graph.outputs == graph.outputs
+
+
+def test_symbolic_sizes_are_never_cut() -> None:
+    """Rows may be merged where their number is fixed, and not where a number only stands for it."""
+    rows = PatternRule(
+        ("(matmul x z)", "(matmul y z)"),
+        ("(split 0 0 p (matmul (concat 0 p x y) z))", "(split 1 0 p (matmul (concat 0 p x y) z))"),
+        ("p = size x 0",),
+    )
+    store = Store()
+    x, y, w = (
+        store.input("x", (7, 3), "float32"),
+        store.input("y", (7, 3), "float32"),
+        store.input("w", (3, 3), "float32"),
+    )
+    graph = Graph(store, (*store.add("matmul", x, w), *store.add("matmul", y, w)))
+    cheap = ByKind(split=0.1, concat=0.1)
+    assert kinds(Backtracking(Matcher([rows]), cheap).run(graph).best[0].graph).count("matmul") == 1
+    assert kinds(Backtracking(Matcher([rows]), cheap, fixed=(7,)).run(graph).best[0].graph).count("matmul") == 2
+
+
+def test_two_runs_find_the_same() -> None:
+    found = [Backtracking(Matcher([SHARED, FACTOR, ACTIVE]), Analytic("pytorch")).run(products(7)) for _ in range(2)]
+    assert found[0].best[0].history == found[1].best[0].history and found[0].priced == found[1].priced > 0
+
+
+def test_groups_share_a_value() -> None:
+    graph = products(4)
+    found = groups(list(Matcher([SHARED]).matches(graph)))
+    assert {graph.store.node(group.value).op for group in found} >= {"input"}
+    for group, members in found.items():
+        assert len(members) > 1 and all(group.holds(one) for one in members)
+
+
+# -- saturation -------------------------------------------------------------------------------------------------------
+def test_saturation_finds_what_backtracking_finds_and_replays() -> None:
+    graph = sum_of_products()
+    matcher = Matcher([FACTOR])
+    found = Saturation(matcher, ByKind()).run(graph)
+    assert found.best[0].cost == 2.0
+    saturated = found.best[0].saturated
+    assert saturated is not None
+    again = Saturation.repeat(graph, matcher, saturated)
+    assert again.outputs == found.best[0].graph.outputs
+
+
+def test_saturation_matches_through_classes() -> None:
+    """relu(x) + relu(y) factors only after another rule made both into products of one matrix."""
+    hidden = PatternRule(('(transpose "1,0" (matmul x y))',), ('(matmul (transpose "1,0" y) (transpose "1,0" x))',))
+    store = Store()
+    w = store.input("w", (3, 3), "float32")
+    x, y = (store.input(name, (3, 3), "float32") for name in "xy")
+    turn = lambda value: store.add("transpose", value, perm=(1, 0))[0]  # noqa: E731
+    (left,), (right,) = store.add("matmul", x, w), store.add("matmul", y, w)
+    (total,) = store.add("add", turn(left), turn(right))
+    swapped = PatternRule(("(add (matmul z x) (matmul z y))",), ("(matmul z (add x y))",))
+    prices = ByKind(transpose=0.1)
+    found = Saturation(Matcher([hidden, swapped]), prices).run(Graph(store, (total,)))
+    assert kinds(found.best[0].graph).count("matmul") == 1
+
+
+def random_classes(seed: int) -> tuple[Classes, list[Value], dict[int, float]]:
+    """A few nodes, some of them declared equal: a puzzle for the extraction."""
+    generator, store = np.random.default_rng(seed), Store()
+    values = [store.input(name, (2, 2), "float32") for name in "xy"]
+    for _ in range(9):
+        op = ("add", "mul", "relu", "tanh")[generator.integers(4)]
+        chosen = [values[n] for n in generator.integers(len(values), size=2 if op in ("add", "mul") else 1)]
+        values += store.add(op, *chosen)
+    classes = Classes(store, values)
+    for _ in range(4):
+        one, other = (values[n] for n in generator.integers(2, len(values), size=2))
+        classes.union(one, other)
+    classes.close()
+    prices = {n: float(generator.integers(1, 9)) if store.nodes[n].inputs else 0.0 for n in classes.nodes}
+    return classes, values[-2:], prices
+
+
+def brute_force(classes: Classes, outputs: list[Value], prices: dict[int, float]) -> float:
+    """The cheapest selection, by trying every choice of one member per class."""
+    roots = [root for root in classes.roots() if len(classes.members(root)) > 1]
+    best = float("inf")
+    for members in itertools.product(*(classes.members(root) for root in roots)):
+        choice = dict(zip(roots, members, strict=True))
+        used: set[int] = set()
+
+        def walk(
+            root: Value, path: tuple[Value, ...], choice: dict[Value, Value] = choice, used: set[int] = used
+        ) -> bool:
+            if root in path:
+                return False
+            member = choice.get(root, root)
+            used.add(member.node)
+            return all(walk(classes.find(one), (*path, root)) for one in classes.store.nodes[member.node].inputs)
+
+        if all(walk(classes.find(one), ()) for one in outputs):
+            best = min(best, sum(prices[n] for n in used))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_extraction_is_what_brute_force_finds(seed: int) -> None:
+    classes, outputs, prices = random_classes(seed)
+    found = extract(classes, outputs, prices.__getitem__)
+    assert found.cost == pytest.approx(brute_force(classes, outputs, prices), abs=1e-6) and found.gap == 0.0
+    graph = build(classes, tuple(outputs), found.choice)
+    assert sum(prices.get(n, 0.0) for n in graph.nodes()) <= found.cost + 1e-6, "what is built is what was paid for"
+
+
+def test_congruence_closes_over_several_levels() -> None:
+    store = Store()
+    x, y = store.input("x", (2,), "float32"), store.input("y", (2,), "float32")
+    ends = []
+    for value in (x, y):
+        (one,) = store.add("relu", value)
+        ends += store.add("tanh", one)
+    classes = Classes(store, ends)
+    assert classes.find(ends[0]) != classes.find(ends[1])
+    classes.union(x, y)
+    classes.close()
+    assert classes.find(ends[0]) == classes.find(ends[1]) and classes.members(ends[1])[0] == classes.find(ends[0])
+
+
+def test_whole_networks_can_be_searched_by_formula() -> None:
+    imported = import_network(create("nasrnn", hidden=8))
+    found = Backtracking(Matcher([SHARED]), Analytic("reference"), budget=60.0).run(imported.graph)
+    assert found.best[0].cost < 0.95 * found.first.cost
