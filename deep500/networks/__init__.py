@@ -2,11 +2,11 @@
 
 from deep500.networks.dtype import to_dtype
 from deep500.networks.emit import Emitter
-from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck, gradient_name
+from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck
 from deep500.networks.execution.modes import training_network
 from deep500.networks.gradients.autodiff import gradient_names, with_gradient
 from deep500.networks.gradients.rules import GradContext, gradient_rule
-from deep500.networks.losses import LOSSES, add_loss
+from deep500.networks.losses import LOSSES, add_loss, gradient_name
 from deep500.networks.network import Network, Parameter
 from deep500.networks.node import Node
 from deep500.networks.replacing import replace_operator

@@ -1,4 +1,4 @@
-"""Put a loss on top of a network: recipes name it, training differentiates it."""
+"""A loss on top of a network, which recipes name and training differentiates, and the names of its gradients."""
 
 from __future__ import annotations
 
@@ -37,3 +37,18 @@ def add_loss(
         network.add_node("ReduceMean", [square], [loss], name=loss, keepdims=0)
     network.add_output(loss)
     return network
+
+
+def find_loss(network: Network, loss: str) -> str:
+    """The loss's name if the network has such a value, else NetworkError with the cure."""
+    if not network.has_value(loss):
+        raise NetworkError(
+            f"got loss {loss!r}; expected a value of the network: {nearest(loss, network.outputs)} "
+            "Add one with deep500.networks.add_loss(network)"
+        )
+    return loss
+
+
+def gradient_name(parameter: str) -> str:
+    """Name under which a run leaves the gradient of a parameter: ``"conv1.weight" -> "conv1.weight.grad"``."""
+    return f"{parameter}.grad"

@@ -172,6 +172,29 @@ def captures(graph: onnx.GraphProto) -> list[str]:
     return list(found)
 
 
+def rename_captures(value: Any, rename: Any) -> Any:
+    """A sub-graph whose captured names follow the renaming; other attributes as they are."""
+    if not isinstance(value, onnx.GraphProto):
+        return value
+    graph = onnx.GraphProto()
+    graph.CopyFrom(value)
+    names = {n: rename(n) for n in captures(value)}
+    _rename_in(graph, names)
+    return graph
+
+
+def _rename_in(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    own = {v.name for v in graph.input} | {o for n in graph.node for o in n.output}
+    inner = {old: new for old, new in names.items() if old not in own}
+    for proto in graph.node:
+        proto.input[:] = [inner.get(n, n) for n in proto.input]
+        for attribute in proto.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _rename_in(attribute.g, inner)
+    for value in graph.output:
+        value.name = inner.get(value.name, value.name)
+
+
 def decode(value: Any) -> Any:
     """An attribute value as ONNX stores it, in Python's terms: str, tuple, array for bytes, list, TensorProto."""
     if isinstance(value, bytes):

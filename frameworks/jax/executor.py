@@ -20,8 +20,9 @@ from deep500.frameworks.jax.compiler import TARGET, PureFunction, pure_function
 from deep500.frameworks.jax.dtypes import DTYPES, place
 from deep500.frameworks.jax.functions import Compiled
 from deep500.frameworks.jax.memory import step_memory
-from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, find_loss, gradient_name
+from deep500.networks.execution.executor import BoundNetwork, GraphExecutor
 from deep500.networks.execution.program import Program, from_network
+from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network, Parameter
 
 

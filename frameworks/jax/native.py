@@ -20,8 +20,8 @@ from deep500.frameworks.jax.compiler import PureFunction
 from deep500.frameworks.jax.dtypes import enable_x64
 from deep500.frameworks.jax.executor import Executor, JaxNetwork
 from deep500.frameworks.jax.functions import Compiled
-from deep500.networks.execution.executor import find_loss, gradient_name
 from deep500.networks.execution.program import Program
+from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network, Parameter
 from deep500.tensors import TensorDescriptor
 

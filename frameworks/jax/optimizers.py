@@ -17,7 +17,8 @@ import numpy as np
 import optax
 
 from deep500.errors import InputError, nearest
-from deep500.networks.execution.executor import GraphExecutor, gradient_name
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.networks.losses import gradient_name
 from deep500.training.optimizers.base import Optimizer
 
 Tree: TypeAlias = dict[str, Any]

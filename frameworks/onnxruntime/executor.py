@@ -24,7 +24,8 @@ from deep500.frameworks.onnxruntime.compiler import check_outputs
 from deep500.frameworks.onnxruntime.program import Program
 from deep500.frameworks.onnxruntime.segments import Segments, make_program
 from deep500.frameworks.onnxruntime.session import options
-from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss
+from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck
+from deep500.networks.losses import find_loss
 from deep500.networks.network import Network
 from deep500.transformations.recomputation.planning import executed_step
 

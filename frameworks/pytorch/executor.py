@@ -20,8 +20,9 @@ from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array
 from deep500.frameworks.pytorch.failures import failure
 from deep500.frameworks.pytorch.memory import footprint, settle
-from deep500.networks.execution.executor import GraphExecutor, InputCheck, find_loss, gradient_name
+from deep500.networks.execution.executor import GraphExecutor, InputCheck
 from deep500.networks.execution.program import from_network
+from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network, Parameter
 from deep500.transformations.recomputation.chain import Stage
 

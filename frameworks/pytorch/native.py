@@ -83,7 +83,7 @@ class NativeNetwork(TorchNetwork):
 
     def gradient(self, loss: str = "loss") -> list[tuple[str, str]]:
         """Every trainable parameter and the name of its gradient."""
-        from deep500.networks.execution.executor import find_loss, gradient_name
+        from deep500.networks.losses import find_loss, gradient_name
 
         find_loss(self, loss)
         return [(name, gradient_name(name)) for name in self.trainable()]

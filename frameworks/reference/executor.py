@@ -15,7 +15,8 @@ from deep500.errors import InputError, NetworkError, nearest
 from deep500.frameworks.reference.compiler import Plan
 from deep500.frameworks.reference.meter import HeldBytes, node_times
 from deep500.frameworks.reference.operators.table import Random
-from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck, find_loss
+from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck
+from deep500.networks.losses import find_loss
 from deep500.networks.network import Network
 from deep500.transformations.recomputation.planning import executed_step
 

@@ -16,9 +16,10 @@ from deep500.frameworks.tensorflow.layout import kernels
 from deep500.frameworks.tensorflow.memory import step_memory
 from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.execution.executor import GraphExecutor, InputCheck, find_loss, gradient_name
+from deep500.networks.execution.executor import GraphExecutor, InputCheck
 from deep500.networks.execution.grouping import planned, sources
 from deep500.networks.execution.program import Program, from_network
+from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network, Parameter
 
 

@@ -15,7 +15,8 @@ from deep500.frameworks.tensorflow.bound import TensorFlowNetwork
 from deep500.frameworks.tensorflow.dtypes import from_array, to_array
 from deep500.frameworks.tensorflow.executor import Compiled, Executor
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.execution.executor import InputCheck, find_loss, gradient_name
+from deep500.networks.execution.executor import InputCheck
+from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network, Parameter
 from deep500.tensors import TensorDescriptor
 

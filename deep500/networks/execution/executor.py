@@ -23,23 +23,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from deep500.devices import Device, to_device
-from deep500.errors import InputError, NetworkError, PlanError, UnsupportedOperator, nearest
+from deep500.errors import InputError, PlanError, UnsupportedOperator, nearest
 from deep500.events import SILENT, Events
+from deep500.networks.gradients.gradient_nodes import replace_gradient_nodes
 from deep500.networks.network import Network
 from deep500.tensors import TensorDescriptor, numpy_dtype
-
-
-def gradient_name(parameter: str) -> str:
-    """Name under which a run leaves the gradient of a parameter: ``"conv1.weight" -> "conv1.weight.grad"``."""
-    return f"{parameter}.grad"
 
 
 class BoundNetwork(Network):
     """A network whose parameters live in an executor; made by backends from a plain network, which stays as it is."""
 
     def __init__(self, network: Network) -> None:
-        from deep500.networks.gradients.gradient_nodes import replace_gradient_nodes
-
         twin = replace_gradient_nodes(network).copy()  # backends have no kernel for ONNX's Gradient
         super().__init__(twin.name)
         self.__dict__.update(twin.__dict__)
@@ -345,13 +339,3 @@ class InputCheck:
 
 def _array_dtype(dtype: str | None) -> str | None:
     return None if dtype is None or "(" in dtype else numpy_dtype(dtype).name
-
-
-def find_loss(network: Network, loss: str) -> str:
-    """The loss's name if the network has such a value, else NetworkError with the cure."""
-    if not network.has_value(loss):
-        raise NetworkError(
-            f"got loss {loss!r}; expected a value of the network: {nearest(loss, network.outputs)} "
-            "Add one with deep500.networks.add_loss(network)"
-        )
-    return loss

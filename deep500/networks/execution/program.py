@@ -19,7 +19,7 @@ from onnx import inliner, version_converter
 from deep500.errors import NetworkError, UnsupportedOperator, nearest
 from deep500.networks.custom import is_custom, missing_plugins, unregistered
 from deep500.networks.network import Network
-from deep500.networks.node import OPSET, Node, captures, decode, find_schema
+from deep500.networks.node import OPSET, Node, captures, decode, find_schema, rename_captures
 from deep500.networks.onnx.protos import UNKNOWN, node_proto, type_proto, value_info
 from deep500.tensors import TensorDescriptor
 
@@ -220,29 +220,6 @@ def _renamed(node: Node, rename: Any) -> Node:
         outputs=tuple(rename(v) for v in node.outputs),
         attributes={k: rename_captures(v, rename) for k, v in node.attributes.items()},
     )
-
-
-def rename_captures(value: Any, rename: Any) -> Any:
-    """A sub-graph whose captured names follow the renaming; other attributes as they are."""
-    if not isinstance(value, onnx.GraphProto):
-        return value
-    graph = onnx.GraphProto()
-    graph.CopyFrom(value)
-    names = {n: rename(n) for n in captures(value)}
-    _rename_in(graph, names)
-    return graph
-
-
-def _rename_in(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    own = {v.name for v in graph.input} | {o for n in graph.node for o in n.output}
-    inner = {old: new for old, new in names.items() if old not in own}
-    for proto in graph.node:
-        proto.input[:] = [inner.get(n, n) for n in proto.input]
-        for attribute in proto.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                _rename_in(attribute.g, inner)
-    for value in graph.output:
-        value.name = inner.get(value.name, value.name)
 
 
 def needed(nodes: Iterable[Node], outputs: Iterable[str]) -> set[str]:

@@ -23,10 +23,10 @@ import numpy as np
 from deep500.errors import NetworkError, UnsupportedOperator, nearest
 from deep500.networks.custom import is_custom
 from deep500.networks.emit import Emitter
-from deep500.networks.execution.executor import find_loss, gradient_name
 from deep500.networks.gradients.rules import RULES, ZERO, GradContext
 from deep500.networks.gradients.rules.custom import find_rule, why_not
 from deep500.networks.gradients.rules.expansion import expand_nodes
+from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.networks.rewrite import extend_outputs
@@ -42,7 +42,7 @@ def with_gradient(network: Network, loss: str = "loss", wrt: Iterable[str] | Non
         wrt: parameters, inputs or inner values; every trainable parameter that the loss depends on if None.
 
     Returns:
-        the copy; the gradient of ``name`` is its output ``executor.gradient_name(name)``. What is in ``wrt`` but has no
+        the copy; the gradient of ``name`` is its output ``gradient_name(name)``. What is in ``wrt`` but has no
         influence on the loss has a gradient of zeros.
 
     Raises:

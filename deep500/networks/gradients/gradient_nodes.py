@@ -7,8 +7,8 @@ ONNX also allows to evaluate the gradient at other values, which would need a se
 from __future__ import annotations
 
 from deep500.errors import UnsupportedOperator
-from deep500.networks.execution.executor import gradient_name
 from deep500.networks.gradients.autodiff import with_gradient
+from deep500.networks.losses import gradient_name
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.networks.rewrite import supersede

@@ -10,7 +10,8 @@ import numpy as np
 
 from deep500.errors import Deep500Error, PlanError
 from deep500.networks.dtype import to_dtype
-from deep500.networks.execution.executor import GraphExecutor, gradient_name
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.networks.losses import gradient_name
 from deep500.networks.network import Network
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, structure_hash
 

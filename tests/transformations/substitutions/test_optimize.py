@@ -19,8 +19,8 @@ from deep500.measure.comparison import Comparison
 from deep500.measure.statistics import Interval, median_interval, paired_ratio
 from deep500.networks import Network, add_loss, create
 from deep500.networks.dtype import to_dtype
-from deep500.networks.execution.executor import gradient_name
 from deep500.networks.execution.inputs import make_inputs
+from deep500.networks.losses import gradient_name
 from deep500.transformations.substitutions import History, Optimized, optimize
 from deep500.transformations.substitutions.cost import Analytic, Remeasured
 from deep500.transformations.substitutions.cost.database import Database

@@ -9,10 +9,9 @@ import onnx
 from onnx import helper, inliner
 
 from deep500.networks.emit import Emitter
-from deep500.networks.execution.program import rename_captures
 from deep500.networks.gradients.rules.recurrent import UNROLLERS
 from deep500.networks.network import Network
-from deep500.networks.node import OPSET, Node, decode, find_schema
+from deep500.networks.node import OPSET, Node, decode, find_schema, rename_captures
 from deep500.networks.onnx.protos import node_proto, value_info
 from deep500.networks.rewrite import supersede
 from deep500.tensors import TensorDescriptor

@@ -15,8 +15,8 @@ import onnx
 
 from deep500.errors import NetworkError
 from deep500.networks.dtype import to_dtype
-from deep500.networks.execution.executor import gradient_name
 from deep500.networks.execution.inputs import make_inputs
+from deep500.networks.losses import gradient_name
 from deep500.networks.network import Network
 from deep500.registry import load_backend
 from deep500.transformations.substitutions.graph.importing import Imported, import_network
