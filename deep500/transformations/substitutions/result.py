@@ -103,7 +103,8 @@ class History:
             return cls(**found)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
             raise DataError(
-                f"got {path} ({problem!r}); expected a history that 'deep500 optimize --history' wrote: name that file"
+                f"got {path} ({problem!r}); expected a history that 'deep500 optimize --history' wrote: name that file, "
+                "or write one of an older layout anew"
             ) from problem
 
 

@@ -223,5 +223,5 @@ def test_files_that_hold_no_rules_are_one_clear_error(tmp_path: Path) -> None:
 
 def test_new_specifications_say_how_to_write_the_file_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_file, "specification_hash", lambda: "f" * 16)
-    with pytest.raises(DataError, match=r"python -m deep500\.networks\.substitutions\.library"):
+    with pytest.raises(DataError, match=r"python -m deep500\.transformations\.workshop\.library"):
         read()

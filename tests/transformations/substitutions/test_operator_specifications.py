@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +11,12 @@ import pytest
 from onnx import TensorProto, checker, helper
 from onnx.reference import ReferenceEvaluator
 
+from deep500.transformations.substitutions import rule_file, specification
 from deep500.transformations.substitutions.arithmetic import PRIMES, Prime, Real
 from deep500.transformations.substitutions.specification import (
     OPSET,
     ShapeMismatch,
+    meaning,
     operator,
     operators,
     specification_hash,
@@ -193,5 +197,49 @@ def test_merged_groups_convolve_to_the_same() -> None:
     np.testing.assert_array_equal(same, image)
 
 
-def test_hash_is_stable_and_sees_every_specification() -> None:
-    assert specification_hash() == specification_hash() and len(specification_hash()) == 16
+ROOM = Path(specification.__file__).parent
+SOURCES = [ROOM / "arithmetic.py", *(ROOM / "operators" / f"{name}.py" for name in specification.MODULES)]
+RELAID = [
+    ("from deep500", "# moved\nfrom deep500"),
+    ("import Operator, ", "import NetworkError, Operator, "),
+    ('"""Matrix', '"""Better said: matrix'),
+    ('helper.make_node("MatMul", inputs, outputs)', "helper.make_node(\n    'MatMul',\n    inputs, (outputs))"),
+    (") -> tuple[Shape, ...]:", "):"),
+]
+CHANGED = [
+    ("numbers.matmul(*inputs)", "numbers.matmul(*inputs[::-1])"),
+    ("left[:-2] == right[:-2]", "left[:-2] != right[:-2]"),
+    (">= 2", ">= 3"),
+    ('"MatMul"', '"Gemm"'),
+    ('Operator("matmul", 2', 'Operator("matmul", 3'),
+    ("_evaluate, _onnx)", "_evaluate, _onnx, commutative=True)"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), RELAID)
+def test_layout_comments_docstrings_annotations_and_imports_have_no_meaning(old: str, new: str) -> None:
+    source = (ROOM / "operators" / "matrix.py").read_text()
+    assert old in source and meaning(source.replace(old, new)) == meaning(source)
+
+
+@pytest.mark.parametrize(("old", "new"), CHANGED)
+def test_formulas_shape_rules_and_onnx_forms_have_meaning(old: str, new: str) -> None:
+    source = (ROOM / "operators" / "matrix.py").read_text()
+    assert old in source and meaning(source.replace(old, new)) != meaning(source)
+
+
+@pytest.mark.parametrize("changed", SOURCES, ids=lambda path: path.stem)
+def test_hash_sees_every_specification(changed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Path.read_text
+
+    def planted(path: Path, *args: Any, **kwargs: Any) -> str:
+        return read(path, *args, **kwargs) + "\nplanted = 1\n" * (path == changed)
+
+    before = specification_hash.__wrapped__()
+    monkeypatch.setattr(Path, "read_text", planted)
+    assert len(before) == 16 and specification_hash.__wrapped__() != before
+
+
+def test_shipped_rules_hold_under_the_specifications_of_today() -> None:
+    lines = rule_file.SHIPPED.read_text().splitlines()
+    assert {json.loads(line)["specification"] for line in lines} == {specification_hash()}
