@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from deep500.errors import NetworkError, nearest
+from deep500.errors import NetworkError
 from deep500.networks.node import Node
-from deep500.networks.onnx.protos import node_proto, type_proto
-from deep500.networks.structure import Structure
+from deep500.networks.protos import node_proto, type_proto
 from deep500.tensors import Dim, TensorDescriptor, dtype_to_onnx
 
 
@@ -25,43 +24,6 @@ def check_name(name: Any, what: str) -> None:
         raise NetworkError(f"got {name!r} as {what} name; expected text that UTF-8 can hold: rename it") from error
 
 
-def check_new_value(network: Structure, name: Any, outermost: bool = False) -> None:
-    """The name must be usable and not yet be a value's, nor (``outermost``: inputs, parameters) a sub-graph's."""
-    check_name(name, "a value's")
-    if network.has_value(name) or (outermost and name in network._inner):
-        raise NetworkError(
-            f"got {name!r} twice as a value's name; expected a new one: rename it or use fresh_name({name!r})"
-        )
-
-
-def check_new_node(network: Structure, node: Node) -> None:
-    """The node's name and outputs must be new, its inputs must exist."""
-    check_name(node.name, "a node's")
-    if node.name in network._nodes:
-        raise NetworkError(f"got {node.name!r} as a node's name, which is taken; expected a new one: rename it")
-    if len(set(node.writes)) != len(node.writes):
-        raise NetworkError(f"node {node.name!r}: got outputs {node.outputs}; expected different names: rename one")
-    for value in node.writes:
-        check_new_value(network, value)
-    check_reads(network, node)
-
-
-def check_reads(network: Structure, node: Node) -> None:
-    """Everything that the node reads must exist, and its sub-graphs must not hide it."""
-    for value in node.reads:
-        if not network.has_value(value):
-            raise NetworkError(
-                f"node {node.name!r} reads {value!r}, which nothing produces ({nearest(value, network.values())}); "
-                "add its producer first or declare it with add_input()"
-            )
-    hidden = next((v for v in node.defines if network.has_value(v)), None)
-    if hidden is not None:
-        raise NetworkError(
-            f"node {node.name!r}: got a sub-graph that defines {hidden!r}, which the network has; expected new names: "
-            "rename it in the sub-graph"
-        )
-
-
 def check_storable(node: Node) -> None:
     """The node must fit into ONNX's message: attribute values of types and sizes that ONNX has."""
     try:
@@ -71,14 +33,6 @@ def check_storable(node: Node) -> None:
             f"node {node.name!r}: got an attribute that ONNX cannot hold ({error}); expected numbers, "
             "strings, arrays, graphs or lists of them: convert it"
         ) from error
-
-
-def check_unread(network: Structure, value: str) -> None:
-    """Nobody may read the value, the network's outputs included."""
-    if readers := network._readers(value):
-        raise NetworkError(
-            f"{value!r}: got a removal while {', '.join(readers)} read it; expected no reader: remove those first"
-        )
 
 
 def as_shape(name: str, shape: Sequence[Dim] | None) -> tuple[Dim, ...] | None:

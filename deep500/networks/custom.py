@@ -14,11 +14,10 @@ import numpy as np
 
 from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOperator, nearest
 from deep500.networks.node import Node, from_proto
+from deep500.networks.protos import UNKNOWN
 from deep500.operators.base import CustomOp
 from deep500.operators.registry import DOMAIN, find_operator, is_registered, operator_names
 from deep500.tensors import TensorDescriptor
-
-UNKNOWN = TensorDescriptor(None, None)
 
 
 def is_custom(node: Node) -> bool:

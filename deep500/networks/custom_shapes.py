@@ -18,7 +18,7 @@ import onnx
 from deep500.errors import Deep500Error, UnsupportedOperator
 from deep500.networks.custom import named, operator_of
 from deep500.networks.node import Node, from_proto
-from deep500.networks.onnx.protos import UNKNOWN, descriptor_of, type_proto
+from deep500.networks.protos import UNKNOWN, descriptor_of, type_proto
 from deep500.operators.registry import DOMAIN, is_registered
 from deep500.tensors import TensorDescriptor
 

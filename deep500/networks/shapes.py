@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -18,8 +17,10 @@ from deep500.errors import Deep500Error
 from deep500.networks.custom import is_custom
 from deep500.networks.custom_shapes import infer_shapes
 from deep500.networks.node import RANDOM, Node
-from deep500.networks.onnx.protos import (
+from deep500.networks.protos import (
     UNKNOWN,
+    ReadableNetwork,
+    ReadableParameter,
     descriptor_of,
     graph_proto,
     model_proto,
@@ -29,9 +30,6 @@ from deep500.networks.onnx.protos import (
 )
 from deep500.operators.registry import is_registered
 from deep500.tensors import Dim, Shape, TensorDescriptor
-
-if TYPE_CHECKING:
-    from deep500.networks.structure import Parameter, Structure
 
 _SMALL = 256  # arrays up to this many elements may be operands that decide about shapes
 _ROUNDS = 6
@@ -43,30 +41,37 @@ Descriptors = dict[str, TensorDescriptor]
 Constants = dict[str, np.ndarray]
 
 
-def infer_descriptors(network: Structure) -> Descriptors:
+def infer_descriptors(network: ReadableNetwork, declared: Mapping[str, TensorDescriptor]) -> Descriptors:
     """Descriptors of all values; what cannot be inferred is None in its dtype, its shape or single sizes.
 
-    Custom operators are asked (:mod:`deep500.networks.custom_shapes`); where one cannot tell or its plugin is missing,
-    and for operators of other domains, declarations from the file that the network came from help.
+    Custom operators infer their own (:mod:`deep500.networks.custom_shapes`).
+
+    Args:
+        network: whose values are described.
+        declared: what the file that the network came from says of values. It counts where a custom operator cannot
+            tell or its plugin is missing, and for operators of other domains.
 
     Raises:
         NetworkError: a custom operator refuses its inputs or attributes; names the node.
     """
-    skeleton = graph_proto(network, {}, _decides_shapes)
-    found = _infer(network, skeleton, {}, {})
-    if all(_is_complete(found[v]) for v in network.values() if network.producer(v)):
-        return found
+    inference = _Inference(network, declared)
+    symbolic = inference.run({}, {})
+    if all(_is_complete(symbolic[v]) for v in network.values() if network.producer(v)):
+        return symbolic
     symbols = sorted({s for d in network.inputs.values() for s in d.shape or () if isinstance(s, str)})
     if not symbols:
-        return _resolve(network, skeleton, {})
+        return inference.resolve({})
     if len(symbols) > len(_PRIMES):
-        return found
+        return symbolic
+    # Two numbers per symbol tell a size that follows it from one that merely equals it once. Different primes for all,
+    # so that a product or a sum of sizes is hardly mistaken for a symbol.
     bindings: list[dict[str, int]] = [{s: _PRIMES[i][which] for i, s in enumerate(symbols)} for which in (0, 1)]
-    small, large = (_resolve(network, skeleton, binding) for binding in bindings)
-    return {name: _agree(found[name], small[name], large[name], *bindings) for name in found}
+    small, large = (inference.resolve(binding) for binding in bindings)
+    return {name: _agree(symbolic[name], small[name], large[name], *bindings) for name in symbolic}
 
 
-def _decides_shapes(name: str, parameter: Parameter) -> bool:
+def _decides_shapes(name: str, parameter: ReadableParameter) -> bool:
+    """Whether a parameter's values may be sizes, axes or indices; of weights the dimensions are enough."""
     return parameter.value.size <= _SMALL and (not parameter.trainable or parameter.value.dtype.kind in "iub")
 
 
@@ -74,56 +79,73 @@ def _is_complete(descriptor: TensorDescriptor) -> bool:
     return descriptor.dtype is not None and descriptor.shape is not None and None not in descriptor.shape
 
 
-def _resolve(network: Structure, skeleton: onnx.GraphProto, binding: Mapping[str, int]) -> Descriptors:
-    """Infer with numbers for symbols, folding what decides about shapes, until nothing new is learned."""
-    constants: Constants = {
-        n: p.value for n, p in network.parameters.items() if not p.trainable and _decides_shapes(n, p)
-    }
-    given = len(constants)
-    found = _infer(network, skeleton, binding, {})
-    for _ in range(_ROUNDS):
-        before = len(constants)
-        _fold(network, found, constants)
-        if len(constants) == before:
-            break
-        found = _infer(network, skeleton, binding, dict(list(constants.items())[given:]))
-        if all(map(_is_complete, found.values())):
-            break
-    return found
+class _Inference:
+    """Runs of ONNX's inference over one network, each with other numbers for its symbols."""
 
+    def __init__(self, network: ReadableNetwork, declared: Mapping[str, TensorDescriptor]) -> None:
+        self.network = network
+        self.declared = declared
+        self.skeleton = graph_proto(network, {}, _decides_shapes)
 
-def _infer(network: Structure, skeleton: onnx.GraphProto, binding: Mapping[str, int], folded: Constants) -> Descriptors:
-    """One run of ONNX's inference; ``folded`` values enter as constants, so that their nodes are left out."""
-    graph = onnx.GraphProto()
-    graph.CopyFrom(skeleton)
-    if folded:
-        kept = [n for n in graph.node if not all(o in folded for o in n.output if o)]
-        del graph.node[:]
-        graph.node.extend(kept)
-        graph.initializer.extend(tensor_proto(value, name) for name, value in folded.items())
-    for value in graph.input:
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param in binding:
-                dim.dim_value = binding[dim.dim_param]
-    del graph.output[:]  # their declarations say nothing that inference does not
-    declared = {n: _bind(d, binding) for n, d in network._known.items() if n not in folded and network.producer(n)}
-    foreign = {n for n in declared if _is_foreign(network.producer(n))}
-    graph.value_info.extend(value_info(n, declared[n]) for n in sorted(foreign))
-    try:
-        model = infer_shapes(model_proto(graph), declared, bool(binding))
-        inferred = {v.name: _plain(descriptor_of(v.type), network) for v in model.graph.value_info}
-    except Deep500Error:  # from a custom operator
-        raise
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError):
-        inferred = {}
-    result = {n: _bind(d, binding) for n, d in network.inputs.items()}
-    result |= {n: TensorDescriptor(_dtype_of(p.value), p.value.shape) for n, p in network.parameters.items()}
-    for name in network.values()[len(result) :]:
-        if name in folded:
-            result[name] = TensorDescriptor(_dtype_of(folded[name]), folded[name].shape)
-        else:
-            result[name] = _merge(inferred.get(name, UNKNOWN), declared.get(name, UNKNOWN))
-    return result
+    def resolve(self, binding: Mapping[str, int]) -> Descriptors:
+        """Infer with numbers for symbols, folding what decides about shapes, until nothing new is learned.
+
+        A shape that another operator computes (Shape, Gather, Concat, then Reshape) needs rounds: the inference gives
+        the sizes that Shape reads, folding makes them the values that the next run reads.
+        """
+        constants: Constants = {
+            n: p.value for n, p in self.network.parameters.items() if not p.trainable and _decides_shapes(n, p)
+        }
+        given = len(constants)
+        descriptors = self.run(binding, {})
+        for _ in range(_ROUNDS):
+            before = len(constants)
+            _fold(self.network, descriptors, constants)
+            if len(constants) == before:
+                break
+            descriptors = self.run(binding, dict(list(constants.items())[given:]))
+            if all(map(_is_complete, descriptors.values())):
+                break
+        return descriptors
+
+    def run(self, binding: Mapping[str, int], folded: Constants) -> Descriptors:
+        """One run of ONNX's inference; ``folded`` values enter as constants, so that their nodes are left out."""
+        network = self.network
+        declared = {n: _bind(d, binding) for n, d in self.declared.items() if n not in folded and network.producer(n)}
+        graph = self._graph(binding, folded)
+        foreign = sorted(n for n in declared if _is_foreign(network.producer(n)))
+        graph.value_info.extend(value_info(n, declared[n]) for n in foreign)
+        try:
+            model = infer_shapes(model_proto(graph), declared, bool(binding))
+            inferred = {v.name: _plain(descriptor_of(v.type), network) for v in model.graph.value_info}
+        except Deep500Error:  # from a custom operator
+            raise
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError):
+            inferred = {}
+        result = {n: _bind(d, binding) for n, d in network.inputs.items()}
+        result |= {n: TensorDescriptor(_dtype_of(p.value), p.value.shape) for n, p in network.parameters.items()}
+        for name in network.values()[len(result) :]:
+            if name in folded:
+                result[name] = TensorDescriptor(_dtype_of(folded[name]), folded[name].shape)
+            else:
+                result[name] = _merge(inferred.get(name, UNKNOWN), declared.get(name, UNKNOWN))
+        return result
+
+    def _graph(self, binding: Mapping[str, int], folded: Constants) -> onnx.GraphProto:
+        """The network's message with numbers for symbols and ``folded`` values in place of their nodes."""
+        graph = onnx.GraphProto()
+        graph.CopyFrom(self.skeleton)
+        if folded:
+            kept = [n for n in graph.node if not all(o in folded for o in n.output if o)]
+            del graph.node[:]
+            graph.node.extend(kept)
+            graph.initializer.extend(tensor_proto(value, name) for name, value in folded.items())
+        for value in graph.input:
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param in binding:
+                    dim.dim_value = binding[dim.dim_param]
+        del graph.output[:]  # their declarations say nothing that inference does not
+        return graph
 
 
 def _dtype_of(value: np.ndarray) -> str:
@@ -131,7 +153,7 @@ def _dtype_of(value: np.ndarray) -> str:
 
 
 def _is_foreign(node: Node | None) -> bool:
-    """Whether nobody but the file's declarations can tell the node's outputs before the run."""
+    """Whether only the file's declarations can tell the node's outputs before the run."""
     return node is not None and node.domain != "" and not (is_custom(node) and is_registered(node.op_type))
 
 
@@ -141,7 +163,7 @@ def _bind(descriptor: TensorDescriptor, binding: Mapping[str, int]) -> TensorDes
     return replace(descriptor, shape=tuple(binding.get(d, d) if isinstance(d, str) else d for d in descriptor.shape))
 
 
-def _plain(descriptor: TensorDescriptor, network: Structure) -> TensorDescriptor:
+def _plain(descriptor: TensorDescriptor, network: ReadableNetwork) -> TensorDescriptor:
     """Without the symbols that inference invents."""
     if descriptor.shape is None:
         return descriptor
@@ -160,18 +182,18 @@ def _merge(first: TensorDescriptor, second: TensorDescriptor) -> TensorDescripto
     return TensorDescriptor(first.dtype or second.dtype, shape)
 
 
-def _fold(network: Structure, found: Descriptors, constants: Constants) -> None:
+def _fold(network: ReadableNetwork, descriptors: Descriptors, constants: Constants) -> None:
     """Add the values of nodes that depend on nothing but constants and static shapes, if they are small."""
     for node in network.nodes:
         outputs = node.writes
         if node.domain or node.op_type in _DRAWS or all(v in constants for v in outputs):
             continue
-        if node.op_type == "Shape" and found[node.inputs[0]].is_static:
-            shape = found[node.inputs[0]].shape
+        if node.op_type == "Shape" and descriptors[node.inputs[0]].is_static:
+            shape = descriptors[node.inputs[0]].shape
             constants[outputs[0]] = np.array(shape, np.int64)[node.attribute("start", 0) : node.attribute("end")]
-        elif node.op_type == "Size" and (size := found[node.inputs[0]].size) is not None:
+        elif node.op_type == "Size" and (size := descriptors[node.inputs[0]].size) is not None:
             constants[outputs[0]] = np.array(size, np.int64)
-        elif all(v in constants for v in node.reads) and all(_is_small(found[v]) for v in outputs):
+        elif all(v in constants for v in node.reads) and all(_is_small(descriptors[v]) for v in outputs):
             constants.update(_evaluate(node, constants))
 
 

@@ -40,7 +40,7 @@ from deep500.networks.execution.program import expand
 from deep500.networks.gradients.rules.recurrent import UNROLLERS
 from deep500.networks.network import Network
 from deep500.networks.node import Node
-from deep500.networks.onnx.protos import UNKNOWN, graph_proto, node_proto, tensor_proto, value_info
+from deep500.networks.protos import UNKNOWN, graph_proto, node_proto, tensor_proto, value_info
 from deep500.networks.rewrite import supersede
 from deep500.tensors import TensorDescriptor
 

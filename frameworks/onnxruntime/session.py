@@ -19,7 +19,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOperator, nearest
 from deep500.networks.node import OPSET, Node, from_proto
-from deep500.networks.onnx.protos import domains_of, ir_version_for
+from deep500.networks.protos import domains_of, ir_version_for
 
 OLDEST = 21
 """The oldest opset that is tried."""

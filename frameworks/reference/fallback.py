@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 from deep500.networks.node import Node, find_schema
-from deep500.networks.onnx.protos import model_proto, node_proto, value_info
+from deep500.networks.protos import model_proto, node_proto, value_info
 from deep500.tensors import TensorDescriptor
 
 _DOMAINS = {

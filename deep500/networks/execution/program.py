@@ -20,7 +20,7 @@ from deep500.errors import NetworkError, UnsupportedOperator, nearest
 from deep500.networks.custom import is_custom, missing_plugins, unregistered
 from deep500.networks.network import Network
 from deep500.networks.node import OPSET, Node, captures, decode, find_schema, rename_captures
-from deep500.networks.onnx.protos import UNKNOWN, node_proto, type_proto, value_info
+from deep500.networks.protos import UNKNOWN, node_proto, type_proto, value_info
 from deep500.tensors import TensorDescriptor
 
 Descriptors = Mapping[str, TensorDescriptor]

@@ -8,20 +8,18 @@ protobuf.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import version_converter
 
 from deep500.errors import NetworkError
 from deep500.networks.node import OPSET
-from deep500.networks.onnx.protos import graph_proto, ir_version_for, model_proto, node_proto
+from deep500.networks.protos import graph_proto, ir_version_for, model_proto
 
 if TYPE_CHECKING:
     from deep500.networks.network import Network
@@ -30,13 +28,6 @@ CONSTANTS_KEY = "deep500.constants"
 """Key of the model's metadata that lists the parameters that are not trainable."""
 UNRANKED_KEY = "deep500.unranked"
 """Key of the model's metadata that lists inputs and outputs whose rank is unknown (ONNX insists on a shape)."""
-
-
-def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Network:
-    """Read an ONNX model as a network at :data:`deep500.networks.node.OPSET`; see :mod:`deep500.networks.onnx.load`."""
-    from deep500.networks.onnx.load import load as read
-
-    return read(model)
 
 
 def dump(network: Network, path: str | os.PathLike[str] | None = None, opset: int | None = None) -> onnx.ModelProto:
@@ -75,33 +66,6 @@ def dump(network: Network, path: str | os.PathLike[str] | None = None, opset: in
     if path is not None:
         _write(model.SerializeToString(), Path(path))
     return model
-
-
-def content_hash(network: Network) -> str:
-    """SHA-256, in hexadecimal, over operators, attributes, names, parameters, inputs and outputs.
-
-    The network's own name does not count, nor the order in which nodes and parameters were added.
-
-    Example:
-        >>> from deep500.networks import Network
-        >>> content_hash(Network("a")) == content_hash(Network("b"))
-        True
-    """
-    digest = hashlib.sha256()
-    digest.update(repr([(n, d.dtype, d.shape) for n, d in network.inputs.items()]).encode())
-    digest.update(repr(network.outputs).encode())
-    for name, parameter in sorted(network.parameters.items()):
-        value = parameter.value
-        digest.update(repr((name, str(value.dtype), value.shape, parameter.trainable)).encode())
-        digest.update(repr(value.tolist()).encode() if value.dtype == object else _buffer(value))
-    for node in sorted(network.nodes, key=lambda node: node.name):
-        digest.update(node_proto(node).SerializeToString(deterministic=True))
-    return digest.hexdigest()
-
-
-def _buffer(array: np.ndarray) -> memoryview:
-    """The array's bytes in C order, without a copy where possible; also for dtypes that NumPy itself does not know."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def give_ranks(graph: onnx.GraphProto) -> list[str]:

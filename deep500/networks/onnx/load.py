@@ -23,7 +23,7 @@ from deep500.networks.node import OPSET, from_proto
 from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, give_ranks
 from deep500.networks.onnx.normalise import Arrays, densify, normalise, trainable_names
 from deep500.networks.onnx.old_scan import scan_over_batch, scans
-from deep500.networks.onnx.protos import UNKNOWN, descriptor_of, tensor_proto, value_info
+from deep500.networks.protos import UNKNOWN, descriptor_of, tensor_proto, value_info
 from deep500.tensors import TensorDescriptor
 
 _SMALL = 1024  # arrays up to this many elements stay in the model while it is converted: they may be operands

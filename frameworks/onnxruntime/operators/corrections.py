@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from deep500.frameworks.onnxruntime.operators.table import Body, Descriptors, expansion
 from deep500.networks.node import Node
-from deep500.networks.onnx.protos import UNKNOWN
+from deep500.networks.protos import UNKNOWN
 from deep500.tensors import dtype_to_onnx
 
 Test = Callable[[Node, Descriptors], bool]

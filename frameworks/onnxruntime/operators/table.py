@@ -10,7 +10,7 @@ import numpy as np
 from deep500.networks.emit import Emitter
 from deep500.networks.network import Network
 from deep500.networks.node import Node
-from deep500.networks.onnx.protos import UNKNOWN
+from deep500.networks.protos import UNKNOWN
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
 Descriptors: TypeAlias = Mapping[str, TensorDescriptor]

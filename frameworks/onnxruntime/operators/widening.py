@@ -8,7 +8,7 @@ import onnx
 from deep500.frameworks.onnxruntime.operators.table import Body, Descriptors
 from deep500.networks.network import Network
 from deep500.networks.node import Node, find_schema
-from deep500.networks.onnx.protos import UNKNOWN
+from deep500.networks.protos import UNKNOWN
 from deep500.tensors import dtype_to_onnx
 
 WIDER = {

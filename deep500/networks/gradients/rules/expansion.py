@@ -12,7 +12,7 @@ from deep500.networks.emit import Emitter
 from deep500.networks.gradients.rules.recurrent import UNROLLERS
 from deep500.networks.network import Network
 from deep500.networks.node import OPSET, Node, decode, find_schema, rename_captures
-from deep500.networks.onnx.protos import node_proto, value_info
+from deep500.networks.protos import node_proto, value_info
 from deep500.networks.rewrite import supersede
 from deep500.tensors import TensorDescriptor
 

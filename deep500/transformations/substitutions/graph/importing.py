@@ -16,7 +16,7 @@ import numpy as np
 from deep500.errors import NetworkError
 from deep500.networks.network import Network
 from deep500.networks.node import Node
-from deep500.networks.onnx.protos import node_proto
+from deep500.networks.protos import node_proto
 from deep500.tensors import TensorDescriptor
 from deep500.transformations.substitutions.graph.forms import FORMS
 from deep500.transformations.substitutions.graph.store import Graph, Store, Value

@@ -1,9 +1,9 @@
-"""From networks to ONNX's messages: types, attributes, nodes and whole graphs (``onnx_io`` writes them to files)."""
+"""ONNX's protobuf messages for types, attributes, nodes and graphs; :mod:`deep500.networks.onnx` has the files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -13,11 +13,40 @@ from deep500.errors import NetworkError
 from deep500.networks.node import OPSET, Node, find_schema
 from deep500.tensors import TensorDescriptor, dtype_from_onnx, dtype_to_onnx
 
-if TYPE_CHECKING:
-    from deep500.networks.structure import Parameter, Structure
-
 UNKNOWN = TensorDescriptor(None, None)
 """Descriptor of a value of which nothing is known."""
+
+
+class ReadableParameter(Protocol):
+    """What is read of a :class:`~deep500.networks.network.Parameter`."""
+
+    @property
+    def value(self) -> np.ndarray: ...
+    @property
+    def trainable(self) -> bool: ...
+
+
+class ReadableNetwork(Protocol):
+    """What messages, shape inference and hashes read of a :class:`~deep500.networks.network.Network`.
+
+    A network asks for all three, so they cannot import it: they lie below.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def inputs(self) -> Mapping[str, TensorDescriptor]: ...
+    @property
+    def outputs(self) -> Sequence[str]: ...
+    @property
+    def nodes(self) -> Sequence[Node]: ...
+    @property
+    def parameters(self) -> Mapping[str, ReadableParameter]: ...
+    def values(self) -> list[str]:
+        """Names of all values: inputs, parameters, then node outputs."""
+
+    def producer(self, value: str) -> Node | None:
+        """The node that writes a value, None for inputs and parameters."""
 
 
 def _bytes(value: str | bytes) -> bytes:
@@ -168,16 +197,16 @@ def value_info(name: str, descriptor: TensorDescriptor) -> onnx.ValueInfoProto:
 
 
 def graph_proto(
-    network: Structure,
+    network: ReadableNetwork,
     descriptors: Mapping[str, TensorDescriptor],
-    holds_data: Callable[[str, Parameter], bool] = lambda name, parameter: True,
+    holds_data: Callable[[str, ReadableParameter], bool] = lambda name, parameter: True,
 ) -> onnx.GraphProto:
     """The network as a GraphProto.
 
     Args:
         network: is not changed.
         descriptors: dtypes and shapes to declare; unknown ones are left out except where ONNX wants an entry.
-        holds_data: parameters for which it says False are declared as inputs, with dtype and shape and no data.
+        holds_data: parameters for which it returns False are declared as inputs, with dtype and shape and no data.
     """
     graph = onnx.GraphProto(name=network.name or "network")
     graph.input.extend(value_info(n, d) for n, d in network.inputs.items())
@@ -197,13 +226,13 @@ def graph_proto(
 
 def domains_of(nodes: Iterable[onnx.NodeProto]) -> set[str]:
     """Domains of nodes, those inside their sub-graphs included."""
-    found = set()
+    domains = set()
     for node in nodes:
-        found.add("" if node.domain == "ai.onnx" else node.domain)
+        domains.add("" if node.domain == "ai.onnx" else node.domain)
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
-                found |= domains_of(graph.node)
-    return found
+                domains |= domains_of(graph.node)
+    return domains
 
 
 def model_proto(graph: onnx.GraphProto) -> onnx.ModelProto:
