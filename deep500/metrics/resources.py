@@ -44,7 +44,7 @@ class PeakMemory(ObservingMetric):
             self._meter = UsageMeter().__enter__()
             self._why = "this kernel does not let a process reset its peak"
         elif self.where == "framework":
-            run.executor.peak_memory(reset=True)
+            _framework_peak(run.executor, reset=True)
             self._why = f"{run.executor.backend} does not count its memory on {run.executor.device}"
         else:
             self._gpu, self._why = find_gpu(run.executor.device)
@@ -60,7 +60,7 @@ class PeakMemory(ObservingMetric):
             self._meter.__exit__()
             self._peak, self._meter = self._meter.usage.peak_bytes, None
         elif self.where == "framework":
-            self._peak = run.executor.peak_memory()
+            self._peak = _framework_peak(run.executor)
         self._gpu = None
 
     def measure(self, statistics: Any) -> float | None:
@@ -69,6 +69,12 @@ class PeakMemory(ObservingMetric):
             return None
         self.reason = self._why if self._peak is None else ""
         return None if self._peak is None else float(self._peak)
+
+
+def _framework_peak(executor: Any, reset: bool = False) -> int | None:
+    """What an executor counts (``deep500.networks.execution.capabilities.CountsPeakMemory``), None where none is."""
+    count = getattr(executor, "peak_memory", None)  # by name: metrics lie below networks
+    return None if count is None else count(reset=reset)
 
 
 class CPUUtilisation(ObservingMetric):

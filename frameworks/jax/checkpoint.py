@@ -24,9 +24,9 @@ from deep500.frameworks.jax.operators.table import is_known
 from deep500.networks.execution.grouping import Group
 
 if TYPE_CHECKING:
-    from deep500.frameworks.jax.compiler import Context
+    from deep500.frameworks.jax.compiler import RunContext
 
-Inside = Callable[[dict[str, Any], "Context"], None]
+Inside = Callable[[dict[str, Any], "RunContext"], None]
 """Runs a region's nodes on an environment, which it extends."""
 Tree = Any
 
@@ -38,7 +38,9 @@ class _Names(frozenset[str]):
 jax.tree_util.register_static(_Names)
 
 
-def run_group(group: Group, env: dict[str, Any], context: Context, inside: Inside, parameters: frozenset[str]) -> None:
+def run_group(
+    group: Group, env: dict[str, Any], context: RunContext, inside: Inside, parameters: frozenset[str]
+) -> None:
     """Run a region, so that what it computes is computed again when its gradient is wanted, and extend ``env``.
 
     Args:
@@ -69,7 +71,7 @@ class _Region:
     """One run of a region: a function with a gradient of its own, and what is known once it was traced."""
 
     def __init__(
-        self, group: Group, env: Mapping[str, Any], context: Context, inside: Inside, parameters: frozenset[str]
+        self, group: Group, env: Mapping[str, Any], context: RunContext, inside: Inside, parameters: frozenset[str]
     ) -> None:
         self.group, self.context, self.inside = group, context, inside
         self.given = {name: env[name] for name in group.reads if is_known(env[name])}

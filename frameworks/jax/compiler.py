@@ -20,9 +20,10 @@ from deep500.frameworks.jax.checkpoint import run_group
 from deep500.frameworks.jax.custom import call_node
 from deep500.frameworks.jax.dtypes import DTYPES
 from deep500.frameworks.jax.operators import OPS
-from deep500.frameworks.jax.operators.table import DependsOnData, Entry, is_known
+from deep500.frameworks.jax.operators.table import DependsOnData, JaxEntry, is_known
 from deep500.networks.custom import is_custom
 from deep500.networks.execution.grouping import Group, Item
+from deep500.networks.execution.operator_table import used_outputs
 from deep500.networks.execution.program import Program, Target, constant_value, from_graph, needed
 from deep500.networks.network import Network
 from deep500.networks.node import Node, captures
@@ -35,7 +36,7 @@ PureFunction = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
 
 @dataclass
-class Context:
+class RunContext:
     """What operators may ask of a run: the mode, random keys, the state and what becomes of it.
 
     ``mode_of`` is the node that is running; ``follows`` tells whether it belongs to the network itself (and so follows
@@ -64,10 +65,10 @@ class Context:
         return jax.random.fold_in(self.key, self.draws)
 
 
-class Body:
+class BodyFunction:
     """The body of an If, Loop or Scan: called with its inputs, it runs where its node runs."""
 
-    def __init__(self, graph: onnx.GraphProto, env: Mapping[str, Any], context: Context) -> None:
+    def __init__(self, graph: onnx.GraphProto, env: Mapping[str, Any], context: RunContext) -> None:
         self.program = from_graph(graph, TARGET)
         self.own = [v.name for v in graph.input]
         self.captured = {name: env[name] for name in captures(graph)}
@@ -99,7 +100,7 @@ def pure_function(
     def function(
         parameters: Mapping[str, Any], state: Mapping[str, Any], inputs: Mapping[str, Any], key: Any, never: Any = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        context = Context(training, key, state, never=never)
+        context = RunContext(training, key, state, never=never)
         found = run(program, {**parameters, **state, **inputs, **constants}, context, items)
         return dict(zip(program.outputs, found, strict=True)), context.updates
 
@@ -107,7 +108,7 @@ def pure_function(
 
 
 def run(
-    program: Program, values: Mapping[str, Any], context: Context, items: Sequence[Item] | None = None
+    program: Program, values: Mapping[str, Any], context: RunContext, items: Sequence[Item] | None = None
 ) -> list[Any]:
     """Run a program's nodes (as ``items``, if given) on these values and return its outputs in order."""
     env: dict[str, Any] = {**program.constants, **values}
@@ -120,12 +121,12 @@ def run(
     return [env[name] for name in program.outputs]
 
 
-def _walk(program: Program, items: Sequence[Item], env: dict[str, Any], context: Context, read: set[str]) -> None:
+def _walk(program: Program, items: Sequence[Item], env: dict[str, Any], context: RunContext, read: set[str]) -> None:
     """Run nodes and groups of them, in order."""
     for item in items:
         if isinstance(item, Group):
 
-            def inside(env: dict[str, Any], context: Context, items: Sequence[Item] = item.items) -> None:
+            def inside(env: dict[str, Any], context: RunContext, items: Sequence[Item] = item.items) -> None:
                 _walk(program, items, env, context, read)
 
             run_group(item, env, context, inside, frozenset(program.attributes))
@@ -138,7 +139,7 @@ def _walk(program: Program, items: Sequence[Item], env: dict[str, Any], context:
             env.update(_call(item, env, context, read))
 
 
-def _custom(node: Node, env: Mapping[str, Any], context: Context, program: Program) -> dict[str, Any]:
+def _custom(node: Node, env: Mapping[str, Any], context: RunContext, program: Program) -> dict[str, Any]:
     """One custom node's results by name, those of its first run if it is in a region that runs again."""
     given = [env.get(name) for name in node.inputs]
     found = call_node(node, given, program.descriptors, context.kept.get(node.name))
@@ -147,7 +148,7 @@ def _custom(node: Node, env: Mapping[str, Any], context: Context, program: Progr
     return {name: value for name, value in zip(node.outputs, found, strict=False) if name}
 
 
-def _call(node: Node, env: Mapping[str, Any], context: Context, read: set[str]) -> dict[str, Any]:
+def _call(node: Node, env: Mapping[str, Any], context: RunContext, read: set[str]) -> dict[str, Any]:
     """One node's results by name."""
     entry = OPS[node.domain, node.op_type]
     args = [env[name] if name else None for name in node.inputs]
@@ -171,23 +172,19 @@ def _call(node: Node, env: Mapping[str, Any], context: Context, read: set[str]) 
 
 
 def _apply(
-    entry: Entry, node: Node, args: Sequence[Any], env: Mapping[str, Any], context: Context, read: set[str]
+    entry: JaxEntry, node: Node, args: Sequence[Any], env: Mapping[str, Any], context: RunContext, read: set[str]
 ) -> tuple[Any, bool]:
     """Call the table's function; also whether it returned several results."""
     kwargs = {
-        k: Body(v, env, context) if isinstance(v, onnx.GraphProto) else v
+        k: BodyFunction(v, env, context) if isinstance(v, onnx.GraphProto) else v
         for k, v in node.all_attributes().items()
         if k in entry.attributes
     }
-    used = tuple(name in read for name in node.outputs)
-    while len(used) > 1 and not used[-1]:
-        used = used[:-1]
-    if entry.outputs:
-        kwargs["outputs"] = used
-    if entry.context:
-        kwargs["context"] = context
+    used = used_outputs(node, read)
+    offered = {"outputs": used, "context": context}
+    kwargs.update({name: offered[name] for name in entry.extras})
     several = entry.many or len(used) > 1
-    if entry.host or entry.context or not all(map(is_known, args)):
+    if entry.host or "context" in entry.extras or not all(map(is_known, args)):
         return entry.function(*args, **kwargs), several
     with jax.ensure_compile_time_eval():
         results = entry.function(*args, **kwargs)

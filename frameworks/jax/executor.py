@@ -227,7 +227,7 @@ class Executor(GraphExecutor):
         return None if peak is None or (before is not None and peak <= before) else int(peak)
 
     def step_memory(self, inputs: Mapping[str, Any], loss: str = "loss") -> int | None:
-        """See the base class: what XLA plans to reserve, so no step runs (:mod:`deep500.frameworks.jax.memory`)."""
+        """See ``CountsStepMemory``: what XLA plans to reserve, no step runs (:mod:`deep500.frameworks.jax.memory`)."""
         return step_memory(self, inputs, loss)
 
     # -- what the network asks ----------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array, torc
 from deep500.frameworks.pytorch.operators import OPS
 from deep500.frameworks.pytorch.operators.movement import to_device
 from deep500.networks.custom import is_custom
+from deep500.networks.execution.operator_table import used_outputs
 from deep500.networks.execution.program import Program, Target, constant_value, from_graph, needed
 from deep500.networks.node import Node, captures
 from deep500.tensors import TensorDescriptor
@@ -136,7 +137,7 @@ def _free(base: str, taken: set[str]) -> str:
     return candidate
 
 
-class Call:
+class LoweredNode:
     """One node while it is compiled, as a lowering sees it."""
 
     def __init__(self, writer: _Writer, node: Node) -> None:
@@ -166,7 +167,7 @@ class Call:
         return self.writer.graph.call_function(function, args, kwargs)
 
 
-Lowering = Callable[[Call], "fx.Node | None"]
+Lowering = Callable[[LoweredNode], "fx.Node | None"]
 
 
 class _Writer:
@@ -201,7 +202,7 @@ class _Writer:
             else:
                 lowering = LOWERINGS.get((node.domain, node.op_type))
                 plain = self.device.type == "cpu" or not self.host.intersection(node.reads)
-                result = lowering(Call(self, node)) if lowering is not None and plain else None
+                result = lowering(LoweredNode(self, node)) if lowering is not None and plain else None
                 if result is not None:
                     self.env[node.outputs[0]] = result
                 else:
@@ -271,10 +272,8 @@ class _Writer:
             for i, name in enumerate(node.inputs)
         ]
         kwargs = {k: self._attribute(v) for k, v in node.all_attributes().items() if k in entry.attributes}
-        used = tuple(name in self.read for name in node.outputs)
-        while used and not used[-1] and len(used) > 1:
-            used = used[:-1]
-        if entry.outputs:
+        used = used_outputs(node, self.read)
+        if "outputs" in entry.extras:
             kwargs["outputs"] = used
         args, narrow = self._widen(node, args)
         result = self.graph.call_function(entry.function, tuple(args), kwargs)
@@ -349,4 +348,4 @@ class _Writer:
         return wide, narrow
 
 
-__all__ = ["TARGET", "Call", "Lowering", "NetworkModule", "attribute_names", "compile_program"]
+__all__ = ["TARGET", "LoweredNode", "Lowering", "NetworkModule", "attribute_names", "compile_program"]

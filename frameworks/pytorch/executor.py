@@ -331,8 +331,8 @@ class Executor(GraphExecutor):
         if self.torch_device.type == "cuda":
             torch.cuda.synchronize(self.torch_device)
 
-    def watch_gradients(self, callback: Callable[[str, Any], None] | None) -> bool:
-        """Report gradients of the parameters that can have one, by hooks on them (see the base class)."""
+    def watch_gradients(self, callback: Callable[[str, Any], None] | None) -> None:
+        """Report gradients of the parameters that can have one, by hooks on them (see ``WatchesGradients``)."""
         for handle in self._hooks:
             handle.remove()
         self._watcher, self._hooks = callback, []
@@ -342,7 +342,6 @@ class Executor(GraphExecutor):
                 for name, tensor in self.tensors.items()
                 if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad
             ]
-        return True
 
     def peak_memory(self, reset: bool = False) -> int | None:
         """Largest sum of tensors on the GPU since the last reset, in bytes; None on the processor."""
@@ -354,7 +353,7 @@ class Executor(GraphExecutor):
         return int(peak)
 
     def step_memory(self, inputs: Mapping[str, Any], loss: str = "loss") -> int:
-        """By the allocator's own events, also on the processor (see the base class)."""
+        """By the allocator's own events, also on the processor (see ``CountsStepMemory``)."""
         self._results = {}
         for parameter in self._trainable:
             parameter.grad = None
@@ -364,7 +363,7 @@ class Executor(GraphExecutor):
     def measure_stages(
         self, stages: Sequence[Collection[str]], inputs: Mapping[str, Any], loss: str = "loss", passes: int = 5
     ) -> list[Stage]:
-        """Bytes of every stage by the allocator, and the least of so many times (see the base class)."""
+        """Bytes of every stage by the allocator, and the least time of ``passes`` (see ``MeasuresStages``)."""
         from deep500.frameworks.pytorch.stages import measure
 
         self.refresh()

@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 
-from deep500.frameworks.pytorch.compiler import Call, Lowering
+from deep500.frameworks.pytorch.compiler import LoweredNode, Lowering
 from deep500.frameworks.pytorch.dtypes import from_array
 from deep500.frameworks.pytorch.operators import normalization, windows
 
 
-def _window(call: Call) -> tuple[Any, Any, Any] | None:
+def _window(lowered: LoweredNode) -> tuple[Any, Any, Any] | None:
     """Stride, padding and dilation as torch's functions take them, None if they need preparation at run time."""
-    attributes, rank = call.attributes, call.rank(0)
+    attributes, rank = lowered.attributes, lowered.rank(0)
     if rank is None or not 3 <= rank <= 5 or attributes.get("auto_pad", "NOTSET") != "NOTSET":
         return None
     spatial = rank - 2
@@ -30,142 +30,155 @@ def _window(call: Call) -> tuple[Any, Any, Any] | None:
     return tuple(attributes.get("strides") or ones), pads[:spatial], tuple(attributes.get("dilations") or ones)
 
 
-def conv(call: Call) -> fx.Node | None:
+def conv(lowered: LoweredNode) -> fx.Node | None:
     """One ``conv1d``, ``conv2d`` or ``conv3d``."""
-    window, rank = _window(call), call.rank(0)
+    window, rank = _window(lowered), lowered.rank(0)
     if window is None or rank is None or len(window[0]) != rank - 2:
         return None
-    return call.emit(
-        windows.CONV[rank - 2], call.input(0), call.input(1), call.input(2), *window, call.attributes.get("group", 1)
+    return lowered.emit(
+        windows.CONV[rank - 2],
+        lowered.input(0),
+        lowered.input(1),
+        lowered.input(2),
+        *window,
+        lowered.attributes.get("group", 1),
     )
 
 
-def max_pool(call: Call) -> fx.Node | None:
+def max_pool(lowered: LoweredNode) -> fx.Node | None:
     """One ``max_pool``, unless indices, ceil mode or wide padding ask for more."""
-    window, rank, kernel = _window(call), call.rank(0), tuple(call.attributes["kernel_shape"])
-    floating = (call.descriptor(0).dtype or "").startswith("float")
-    if window is None or rank is None or len(call.node.outputs) > 1 or call.attributes.get("ceil_mode") or not floating:
+    window, rank, kernel = _window(lowered), lowered.rank(0), tuple(lowered.attributes["kernel_shape"])
+    floating = (lowered.descriptor(0).dtype or "").startswith("float")
+    if (
+        window is None
+        or rank is None
+        or len(lowered.node.outputs) > 1
+        or lowered.attributes.get("ceil_mode")
+        or not floating
+    ):
         return None
     if any(2 * p > k for p, k in zip(window[1], kernel, strict=True)):
         return None
-    return call.emit(windows.MAX_POOL[rank - 2], call.input(0), kernel, *window)
+    return lowered.emit(windows.MAX_POOL[rank - 2], lowered.input(0), kernel, *window)
 
 
-def gemm(call: Call) -> fx.Node | None:
+def gemm(lowered: LoweredNode) -> fx.Node | None:
     """``linear`` for a dense layer, ``addmm`` where the weights lie the other way."""
-    attributes = call.attributes
+    attributes = lowered.attributes
     if attributes["alpha"] != 1 or attributes["beta"] != 1 or attributes["transA"]:
         return None
-    if len(call.node.inputs) == 3 and (call.rank(2) != 1 or 1 in (call.descriptor(2).shape or ())):
+    if len(lowered.node.inputs) == 3 and (lowered.rank(2) != 1 or 1 in (lowered.descriptor(2).shape or ())):
         return None
-    if not (call.descriptor(0).dtype or "").startswith("float"):
+    if not (lowered.descriptor(0).dtype or "").startswith("float"):
         return None
     if attributes["transB"]:
-        return call.emit(F.linear, call.input(0), call.input(1), call.input(2))
-    if call.input(2) is None:
-        return call.emit(torch.mm, call.input(0), call.input(1))
-    return call.emit(torch.addmm, call.input(2), call.input(0), call.input(1))
+        return lowered.emit(F.linear, lowered.input(0), lowered.input(1), lowered.input(2))
+    if lowered.input(2) is None:
+        return lowered.emit(torch.mm, lowered.input(0), lowered.input(1))
+    return lowered.emit(torch.addmm, lowered.input(2), lowered.input(0), lowered.input(1))
 
 
-def matmul(call: Call) -> fx.Node | None:
+def matmul(lowered: LoweredNode) -> fx.Node | None:
     """``matmul``."""
-    return call.emit(torch.matmul, call.input(0), call.input(1))
+    return lowered.emit(torch.matmul, lowered.input(0), lowered.input(1))
 
 
-def concat(call: Call) -> fx.Node | None:
+def concat(lowered: LoweredNode) -> fx.Node | None:
     """``cat``."""
-    values = [call.input(position) for position in range(len(call.node.inputs))]
-    return call.emit(torch.cat, values, call.attributes["axis"])
+    values = [lowered.input(position) for position in range(len(lowered.node.inputs))]
+    return lowered.emit(torch.cat, values, lowered.attributes["axis"])
 
 
-def split(call: Call) -> fx.Node | None:
+def split(lowered: LoweredNode) -> fx.Node | None:
     """``split_with_sizes`` where they are known and every part is read."""
-    sizes = call.constant(1)
-    if sizes is None or len(sizes) < 2 or any(name not in call.writer.read for name in call.node.outputs):
+    sizes = lowered.constant(1)
+    if sizes is None or len(sizes) < 2 or any(name not in lowered.writer.read for name in lowered.node.outputs):
         return None
-    whole = call.emit(torch.split_with_sizes, call.input(0), sizes.tolist(), call.attributes["axis"])
-    for position, name in enumerate(call.node.outputs[1:], 1):
-        call.writer.env[name] = call.emit(operator.getitem, whole, position)
-    return call.emit(operator.getitem, whole, 0)
+    whole = lowered.emit(torch.split_with_sizes, lowered.input(0), sizes.tolist(), lowered.attributes["axis"])
+    for position, name in enumerate(lowered.node.outputs[1:], 1):
+        lowered.writer.env[name] = lowered.emit(operator.getitem, whole, position)
+    return lowered.emit(operator.getitem, whole, 0)
 
 
-def flatten(call: Call) -> fx.Node | None:
+def flatten(lowered: LoweredNode) -> fx.Node | None:
     """``flatten(x, 1)``."""
-    rank = call.rank(0)
-    if rank is None or rank < 2 or call.attributes["axis"] != 1:
+    rank = lowered.rank(0)
+    if rank is None or rank < 2 or lowered.attributes["axis"] != 1:
         return None
-    return call.emit(torch.flatten, call.input(0), 1)
+    return lowered.emit(torch.flatten, lowered.input(0), 1)
 
 
-def reshape(call: Call) -> fx.Node | None:
+def reshape(lowered: LoweredNode) -> fx.Node | None:
     """``reshape`` to constant sizes."""
-    shape = call.constant(1)
-    if shape is None or (0 in shape and not call.attributes["allowzero"]):
+    shape = lowered.constant(1)
+    if shape is None or (0 in shape and not lowered.attributes["allowzero"]):
         return None
-    return call.emit(torch.reshape, call.input(0), tuple(shape.tolist()))
+    return lowered.emit(torch.reshape, lowered.input(0), tuple(shape.tolist()))
 
 
-def batch_norm(call: Call) -> fx.Node | None:
+def batch_norm(lowered: LoweredNode) -> fx.Node | None:
     """Running statistics that the module owns follow the mode; those that are computed follow ONNX to the letter."""
-    node, program = call.node, call.writer.program
+    node, program = lowered.node, lowered.writer.program
     owned = all(
-        name in program.attributes and not isinstance(call.writer.tensors[name], torch.nn.Parameter)
+        name in program.attributes and not isinstance(lowered.writer.tensors[name], torch.nn.Parameter)
         for name in node.inputs[3:5]
     )
-    if call.attributes["training_mode"] or not owned:
+    if lowered.attributes["training_mode"] or not owned:
         return None
-    if len({call.descriptor(i).dtype for i in range(5)}) != 1:
+    if len({lowered.descriptor(i).dtype for i in range(5)}) != 1:
         return None
-    args = [call.input(i) for i in range(5)]
-    momentum = 1 - float(call.attributes["momentum"])
-    return call.emit(normalization.batch_norm, *args, call.writer.training(), momentum, call.attributes["epsilon"])
+    args = [lowered.input(i) for i in range(5)]
+    momentum = 1 - float(lowered.attributes["momentum"])
+    return lowered.emit(
+        normalization.batch_norm, *args, lowered.writer.training(), momentum, lowered.attributes["epsilon"]
+    )
 
 
-def dropout(call: Call) -> fx.Node | None:
+def dropout(lowered: LoweredNode) -> fx.Node | None:
     """Without an input ``training_mode`` it follows the mode."""
-    if len(call.node.inputs) > 2 and call.node.inputs[2]:
+    if len(lowered.node.inputs) > 2 and lowered.node.inputs[2]:
         return None
-    ratio = call.constant(1)
-    rate = call.input(1) if ratio is None else float(ratio)
+    ratio = lowered.constant(1)
+    rate = lowered.input(1) if ratio is None else float(ratio)
     rate = 0.5 if rate is None else rate
-    outputs = tuple(name in call.writer.read for name in call.node.outputs)
-    seed = call.attributes.get("seed")
+    outputs = tuple(name in lowered.writer.read for name in lowered.node.outputs)
+    seed = lowered.attributes.get("seed")
     if not any(outputs[1:]) and seed is None and isinstance(rate, float):
-        return call.emit(F.dropout, call.input(0), rate, call.writer.training())
+        return lowered.emit(F.dropout, lowered.input(0), rate, lowered.writer.training())
     from deep500.frameworks.pytorch.operators.elementwise import dropout as general
 
-    both = call.emit(general, call.input(0), rate, call.writer.training(), seed=seed, outputs=(True, True))
+    both = lowered.emit(general, lowered.input(0), rate, lowered.writer.training(), seed=seed, outputs=(True, True))
     if any(outputs[1:]):
-        call.writer.env[call.node.outputs[1]] = call.emit(_item, both, 1)
-    return call.emit(_item, both, 0)
+        lowered.writer.env[lowered.node.outputs[1]] = lowered.emit(_item, both, 1)
+    return lowered.emit(_item, both, 0)
 
 
 def _item(values: Any, index: int) -> Any:
     return values[index]
 
 
-def constant_of_shape(call: Call) -> fx.Node | None:
+def constant_of_shape(lowered: LoweredNode) -> fx.Node | None:
     """``full`` with a Python number."""
-    shape, value = call.constant(0), call.attributes.get("value")
+    shape, value = lowered.constant(0), lowered.attributes.get("value")
     fill = torch.zeros(1) if value is None else from_array(value)
     if shape is None:
         return None
-    device = str(call.writer.device)
-    return call.emit(torch.full, tuple(shape.tolist()), fill.reshape(-1)[0].item(), dtype=fill.dtype, device=device)
+    device = str(lowered.writer.device)
+    return lowered.emit(torch.full, tuple(shape.tolist()), fill.reshape(-1)[0].item(), dtype=fill.dtype, device=device)
 
 
-def layer_norm(call: Call) -> fx.Node | None:
+def layer_norm(lowered: LoweredNode) -> fx.Node | None:
     """``layer_norm`` over sizes that are known."""
-    shape, axis = call.descriptor(0).shape, call.attributes["axis"]
-    used = [name for name in call.node.outputs[1:] if name in call.writer.read]
+    shape, axis = lowered.descriptor(0).shape, lowered.attributes["axis"]
+    used = [name for name in lowered.node.outputs[1:] if name in lowered.writer.read]
     if used or shape is None or not all(isinstance(n, int) for n in shape[axis:]):
         return None
-    if call.descriptor(1).shape != shape[axis:] or (
-        call.input(2) is not None and call.descriptor(2).shape != shape[axis:]
+    if lowered.descriptor(1).shape != shape[axis:] or (
+        lowered.input(2) is not None and lowered.descriptor(2).shape != shape[axis:]
     ):
         return None
-    return call.emit(
-        F.layer_norm, call.input(0), shape[axis:], call.input(1), call.input(2), call.attributes["epsilon"]
+    return lowered.emit(
+        F.layer_norm, lowered.input(0), shape[axis:], lowered.input(1), lowered.input(2), lowered.attributes["epsilon"]
     )
 
 

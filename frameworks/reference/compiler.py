@@ -146,13 +146,13 @@ def _bind_all(nodes: Sequence[Node], random: Random, known: Mapping[str, TensorD
         )
     kernels: list[Callable[..., Any]] = []
     for node in nodes:
-        kernel = find(node)
+        entry = find(node)
         if is_custom(node):
             kernels.append(CustomCall(node, known))
-        elif kernel is None:
+        elif entry is None:
             kernels.append(fallback.make_kernel(node))
         else:
-            kernels.append(bind(kernel, node, random, partial(Body, random=random)))
+            kernels.append(bind(entry, node, random, partial(BodyPlan, random=random)))
     return kernels
 
 
@@ -174,7 +174,7 @@ class _Graph(NamedTuple):
     nodes: tuple[Node, ...]
 
 
-class Body:
+class BodyPlan:
     """The compiled body of an If, Loop or Scan; what it captures comes with every call."""
 
     def __init__(self, graph: onnx.GraphProto, random: Random) -> None:

@@ -135,7 +135,7 @@ class Executor(GraphExecutor):
         return dict(bound.results)
 
     def step_memory(self, inputs: Mapping[str, Any], loss: str = "loss") -> int:
-        """See :meth:`GraphExecutor.step_memory`: by the arrays themselves, after each kernel; views do not count again.
+        """See :class:`CountsStepMemory`: by the arrays themselves, after each kernel; views do not count again.
 
         What a kernel needs inside, such as the columns of a convolution, is not counted; ``tracemalloc`` sees that too.
         """
@@ -144,7 +144,7 @@ class Executor(GraphExecutor):
         return held.peak
 
     def node_times(self, network: Network, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float]:
-        """See :meth:`GraphExecutor.node_times`: of each kernel in a run of all of them."""
+        """See :class:`TimesNodes`: of each kernel in a run of all of them."""
         return node_times(Plan(network, network.outputs, Random(0)), _arrays(inputs), samples)
 
     def reseed(self, seed: int) -> None:

@@ -19,11 +19,13 @@ from deep500.frameworks.tensorflow.checkpoint import Record, Replay, draw, run_g
 from deep500.frameworks.tensorflow.custom import call_node
 from deep500.frameworks.tensorflow.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.tensorflow.layout import Last, align, last_axis, to_last
-from deep500.frameworks.tensorflow.operators import OPS, Entry, NeedsValue
+from deep500.frameworks.tensorflow.operators import OPS, NeedsValue
+from deep500.frameworks.tensorflow.operators.table import TensorFlowEntry
 from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.custom import is_custom
 from deep500.networks.execution.grouping import Group, Item
+from deep500.networks.execution.operator_table import used_outputs
 from deep500.networks.execution.program import Program, Target, constant_value, from_graph, needed
 from deep500.networks.node import Node, captures
 from deep500.operators.failures import find_failure
@@ -45,7 +47,7 @@ class Randomness:
         self.generator.reset_from_seed(seed)
 
 
-class Call:
+class NodeContext:
     """One node while it is run, as an operator's function may ask to see it."""
 
     def __init__(self, walk: Walk, node: Node) -> None:
@@ -251,12 +253,12 @@ class Walk:
     def call(self, node: Node) -> None:
         """Run a node and keep its results."""
         entry = OPS[node.domain, node.op_type]
-        used = tuple(name in self.read for name in node.outputs)
-        while used and not used[-1] and len(used) > 1:
-            used = used[:-1]
+        used = used_outputs(node, self.read)
         attributes = node.all_attributes()
         kwargs: dict[str, Any] = {k: v for k, v in attributes.items() if k in entry.attributes}
-        kwargs.update({"outputs": used} if entry.outputs else {}, **({"call": Call(self, node)} if entry.call else {}))
+        if entry.extras:
+            offered = {"outputs": used, "context": NodeContext(self, node)}
+            kwargs.update({name: offered[name] for name in entry.extras})
         fold = self._folds(node, entry)
         try:
             if fold:
@@ -278,17 +280,23 @@ class Walk:
             else:
                 self.values[name] = Last(result) if wrap and (i == 0 or wrap == "all") else result
 
-    def _folds(self, node: Node, entry: Entry) -> bool:
+    def _folds(self, node: Node, entry: TensorFlowEntry) -> bool:
         """Whether a node can be computed while tracing; not where it wants another layout than constants have."""
-        if not self.tracing or entry.call or not node.inputs or node.graphs or entry.layout in ("last", "conv"):
+        if (
+            not self.tracing
+            or "context" in entry.extras
+            or not node.inputs
+            or node.graphs
+            or entry.layout in ("last", "conv")
+        ):
             return False
         return all(not name or self.constant(name, self._is_shape(name)) is not None for name in node.inputs)
 
-    def _constants(self, node: Node, entry: Entry) -> list[Any]:
+    def _constants(self, node: Node, entry: TensorFlowEntry) -> list[Any]:
         known = [self.constant(name) if name else None for name in node.inputs]
         return [k if k is None else k.tolist() if i in entry.static else from_array(k) for i, k in enumerate(known)]
 
-    def _apply(self, node: Node, entry: Entry, kwargs: dict[str, Any]) -> tuple[Any, str]:
+    def _apply(self, node: Node, entry: TensorFlowEntry, kwargs: dict[str, Any]) -> tuple[Any, str]:
         """The results, and which of them have their channels last: "", "first" or "all"."""
         if entry.layout in ("last", "conv"):
             x = self.last(node.inputs[0])
@@ -315,7 +323,7 @@ class Walk:
         constant = self.constant(name) if static and name not in self.values else None
         return self.first(name) if constant is None else constant.tolist()
 
-    def _aligned(self, node: Node, entry: Entry) -> tuple[list[Any], int] | None:
+    def _aligned(self, node: Node, entry: TensorFlowEntry) -> tuple[list[Any], int] | None:
         """All inputs with channels last, if one has them so and the others can follow."""
         whole = [name for i, name in enumerate(node.inputs) if name and i not in entry.static]
         ranks = [v.rank for v in map(self.value, whole) if isinstance(v, Last)]

@@ -355,7 +355,7 @@ class Executor(GraphExecutor):
         return int(peak)
 
     def step_memory(self, inputs: Mapping[str, Any], loss: str = "loss") -> int | None:
-        """See the base class; None on processors, of whose tensors TensorFlow counts the large ones only.
+        """See ``CountsStepMemory``; None on processors, of whose tensors TensorFlow counts the large ones only.
 
         Those are what :func:`deep500.frameworks.tensorflow.memory.step_memory` tells. Two steps run.
         """

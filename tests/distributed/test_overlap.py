@@ -15,6 +15,7 @@ from deep500.distributed import ConsistentDecentralized, Serial, Threads
 from deep500.distributed.schemes.overlap import GradientMean
 from deep500.errors import InputError
 from deep500.networks import Network, add_loss
+from deep500.networks.execution.capabilities import watch_gradients
 from tests.conftest import load_backend
 from tests.distributed import overlap_cases, ranks, torchrun
 
@@ -101,7 +102,7 @@ def test_the_watcher_gets_every_gradient_once_also_after_an_edit() -> None:
     executor = module.from_model(overlap_cases.network(), "cpu")
     seen: dict[str, list[np.ndarray]] = {}
     to_numpy = executor.network.to_numpy
-    assert executor.watch_gradients(lambda name, one: seen.setdefault(name, []).append(to_numpy(one).copy()))
+    executor.watch_gradients(lambda name, gradient: seen.setdefault(name, []).append(to_numpy(gradient).copy()))
     inputs = {"input": np.ones((2, 6), np.float32), "label": np.array([0, 2])}
     for edited in (False, True):
         if edited:
@@ -115,7 +116,7 @@ def test_the_watcher_gets_every_gradient_once_also_after_an_edit() -> None:
         for name, gradient in pairs:
             (got,) = seen[name]
             np.testing.assert_array_equal(got, to_numpy(executor.network.fetch_tensors([gradient])[0]))
-    assert executor.watch_gradients(None)
+    executor.watch_gradients(None)
     seen.clear()
     executor.inference_and_backprop(inputs)
     assert not seen
@@ -171,7 +172,7 @@ def test_a_rank_without_samples_takes_tensors_of_the_framework_too(scheme: str) 
 
 def test_the_reference_cannot_tell() -> None:
     executor = load_backend("reference").from_model(overlap_cases.network())
-    assert executor.watch_gradients(lambda name, gradient: None) is False
+    assert watch_gradients(executor, lambda name, gradient: None) is False
 
 
 def test_two_gradients_in_one_step_are_refused() -> None:

@@ -17,6 +17,7 @@ from deep500.devices import DeviceWarning, GPUDevice
 from deep500.errors import InputError, MissingDevice, NetworkError, UnsupportedOperator
 from deep500.events import HOOKS, Event, Events
 from deep500.networks import GraphExecutor, Network, add_loss, gradient_name
+from deep500.networks.execution import capabilities
 from tests.tolerances import as_numpy, assert_close
 
 EXPORTS = (
@@ -32,6 +33,14 @@ EXPORTS = (
     "AdaGradOptimizer",
     "RMSPropOptimizer",
 )
+
+CAPABILITIES = {  # beyond running a network, by backend
+    "reference": {"CountsStepMemory", "TimesNodes"},
+    "pytorch": {"CountsPeakMemory", "CountsStepMemory", "MeasuresStages", "WatchesGradients"},
+    "tensorflow": {"CountsPeakMemory", "CountsStepMemory"},
+    "jax": {"CountsPeakMemory", "CountsStepMemory"},
+    "onnxruntime": set(),
+}
 
 
 def small(dtype: str = "float64", rate: float = 0.0) -> Network:
@@ -391,3 +400,23 @@ def test_executors_publish_where_they_are(executor: Any) -> None:
     apart = ["before_forward", "after_forward", "before_backward", "after_backward"]
     assert seen in (together, apart)
     executor.synchronize()
+
+
+# -- capabilities -----------------------------------------------------------------------------------------------------
+def test_what_an_executor_can_do_beyond_running_is_what_its_methods_say(backend_name: str, executor: Any) -> None:
+    known = ("CountsPeakMemory", "CountsStepMemory", "MeasuresStages", "TimesNodes", "WatchesGradients")
+    got = {name for name in known if isinstance(executor, getattr(capabilities, name))}
+    assert got == CAPABILITIES[backend_name]
+
+
+def test_what_an_executor_lacks_is_not_measured(executor: Any) -> None:
+    asked = {
+        "CountsStepMemory": capabilities.step_memory(executor, batch()),
+        "TimesNodes": capabilities.node_times(executor, executor.network, batch(), samples=1),
+        "WatchesGradients": capabilities.watch_gradients(executor, None) or None,
+    }
+    for name, answer in asked.items():
+        assert answer is None or isinstance(executor, getattr(capabilities, name)), name
+    assert asked["TimesNodes"] is None or min(asked["TimesNodes"].values()) > 0
+    if not isinstance(executor, capabilities.MeasuresStages):
+        assert capabilities.measure_stages(executor, [], batch()) is None

@@ -112,9 +112,9 @@ def run(op_type: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
     """One node, without a network around it."""
     names = tuple("" if v is None else f"x{i}" for i, v in enumerate(inputs))
     node = Node(op_type, names, tuple(f"y{i}" for i in range(outputs)), "node", "", attributes)
-    function = find(node)
-    assert function is not None, f"{op_type} has no kernel of its own"
-    result = bind(function, node, Random(0), lambda graph: graph)(*map(read_only, inputs))
+    entry = find(node)
+    assert entry is not None, f"{op_type} has no kernel of its own"
+    result = bind(entry, node, Random(0), lambda graph: graph)(*map(read_only, inputs))
     return (
         [np.asarray(r) for r in result] if outputs > 1 else np.asarray(result[0] if type(result) is tuple else result)
     )

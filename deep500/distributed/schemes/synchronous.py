@@ -11,6 +11,7 @@ from deep500.distributed.buckets import BUCKET_BYTES, Buckets
 from deep500.distributed.communicator import Communicator
 from deep500.distributed.optimizer import DistributedOptimizer
 from deep500.distributed.schemes.overlap import GradientMean
+from deep500.networks.execution.capabilities import watch_gradients
 from deep500.training.optimizers.base import Optimizer
 
 
@@ -52,7 +53,7 @@ class ConsistentDecentralized(DistributedOptimizer):
         if len(mean.buckets.all) == 1:  # it is full with the last gradient: watching would only cost
             return super().step(inputs)
         if not self._watching:
-            self.overlap = self._watching = self.executor.watch_gradients(self._ready)
+            self.overlap = self._watching = watch_gradients(self.executor, self._ready)
         mean.begin(self.samples)
         try:
             return super().step(inputs)

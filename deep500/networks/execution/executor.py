@@ -17,7 +17,7 @@ Requirements of the seam, for whoever writes a backend:
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -118,6 +118,9 @@ class Recomputation(Protocol):
 
 class GraphExecutor(abc.ABC):
     """A network compiled for a device. Every backend's ``Executor`` derives from it.
+
+    What only some executors can do (count memory, time nodes, report gradients early) is in
+    :mod:`deep500.networks.execution.capabilities`.
 
     Attributes:
         network: the :class:`BoundNetwork`.
@@ -220,65 +223,6 @@ class GraphExecutor(abc.ABC):
     @abc.abstractmethod
     def synchronize(self) -> None:
         """Wait until the device has finished what was asked of it."""
-
-    def watch_gradients(self, callback: Callable[[str, Any], None] | None) -> bool:
-        """Call ``callback(parameter, gradient)`` in every later backward pass, as soon as a gradient is complete.
-
-        The gradient is a tensor of the framework, to be read only. Parameters that the loss does not reach are not
-        reported. There is one watcher at a time; None ends it. A backend may call from a thread of its own.
-
-        Returns:
-            whether this backend can tell; False means that nothing will be called.
-        """
-        return False
-
-    def peak_memory(self, reset: bool = False) -> int | None:
-        """Most bytes that the framework's allocator had handed out on the device since the last reset.
-
-        None where the framework does not count (on processors none does); backends that do override it.
-        """
-        return None
-
-    def step_memory(self, inputs: Mapping[str, Any], loss: str = "loss") -> int | None:
-        """Most bytes of tensors that one training step holds at once, beyond those held before; runs such a step.
-
-        Gradients of parameters count, as they are made anew in every step; inputs and parameters do not. Running
-        statistics are updated and random numbers drawn as in any step.
-
-        Returns:
-            bytes by the allocator's own count, exactly; None where it does not tell (not measured).
-        """
-        return None
-
-    def node_times(self, network: Network, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float] | None:
-        """Seconds that each node of a network takes on this backend, the least of ``samples`` runs after a first.
-
-        Args:
-            network: any, such as a training step of the executor's own; parameters are the network's.
-            inputs: arrays or tensors by input name.
-            samples: runs.
-
-        Returns:
-            seconds by the first value that a node writes; None where the backend runs nodes together and cannot tell.
-        """
-        return None
-
-    def measure_stages(
-        self, stages: Sequence[Collection[str]], inputs: Mapping[str, Any], loss: str = "loss", passes: int = 5
-    ) -> Sequence[Any] | None:
-        """Time and bytes of running, recording and reversing each stage of a network that is a chain of them.
-
-        Args:
-            stages: for each the values that its nodes write, in order; together they hold the whole forward pass.
-            inputs: of a training step.
-            loss: the scalar that is differentiated.
-            passes: how often times are taken.
-
-        Returns:
-            a :class:`deep500.transformations.recomputation.Stage` for each; None where the backend does not keep
-            stages apart.
-        """
-        return None
 
 
 class InputCheck:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,21 +18,13 @@ from onnx import inliner, version_converter
 
 from deep500.errors import NetworkError, UnsupportedOperator, nearest
 from deep500.networks.custom import is_custom, missing_plugins, unregistered
+from deep500.networks.execution.operator_table import OperatorEntry
 from deep500.networks.network import Network
 from deep500.networks.node import OPSET, Node, captures, decode, find_schema, rename_captures
 from deep500.networks.protos import UNKNOWN, node_proto, type_proto, value_info
 from deep500.tensors import TensorDescriptor
 
 Descriptors = Mapping[str, TensorDescriptor]
-
-
-class OperatorEntry(Protocol):
-    """What a backend's table says of an operator: the attributes it understands, how many inputs (None: any number)."""
-
-    @property
-    def attributes(self) -> frozenset[str]: ...
-    @property
-    def arity(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -135,17 +127,13 @@ def trouble(node: Node, target: Target) -> str | None:
     where = f"{node.name!r} ({node.domain + '.' if node.domain else ''}{node.op_type})"
     if entry is None:
         return where
-    for name, value in node.attributes.items():
-        if isinstance(value, onnx.GraphProto):
-            try:
-                from_graph(value, target)
-            except UnsupportedOperator as error:
-                return f"{where}: {error}"
-        elif name not in entry.attributes and value != _default(node, name):
-            return f"{where} with {name}={value!r}"
-    if entry.arity is not None and any(node.inputs[entry.arity :]):
-        return f"{where} with input {entry.arity}"
-    return None
+    for graph in node.graphs:
+        try:
+            from_graph(graph, target)
+        except UnsupportedOperator as error:
+            return f"{where}: {error}"
+    refused = entry.refuses(node)
+    return None if refused is None else f"{where} with {refused}"
 
 
 def rare_dtype(node: Node, descriptors: Descriptors, target: Target) -> str | None:
@@ -155,10 +143,6 @@ def rare_dtype(node: Node, descriptors: Descriptors, target: Target) -> str | No
         if kind not in target.dtypes and kind != "undefined":
             return f"{node.name!r} ({node.op_type} of {kind})"
     return None
-
-
-def _default(node: Node, name: str) -> Any:
-    return replace(node, attributes={}).attribute(name)
 
 
 def expand(node: Node, descriptors: Descriptors) -> list[Node] | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deep500.errors import PlanError
+from deep500.networks.execution.capabilities import measure_stages
 from deep500.networks.execution.executor import GraphExecutor, InputCheck
 from deep500.networks.network import Network
 from deep500.operators.registry import DOMAIN
@@ -134,7 +135,7 @@ class _Subject:
         parts = links(self.counted)
         if self.executor is None or self.inputs is None or len(parts) < 2:
             return None
-        return self.executor.measure_stages([part.values for part in parts], self.inputs, self.loss, SAMPLES)
+        return measure_stages(self.executor, [part.values for part in parts], self.inputs, self.loss, SAMPLES)
 
     def regions(self) -> NetworkRegions:
         """The regions, with times where they can be measured."""

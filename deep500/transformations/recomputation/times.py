@@ -1,9 +1,9 @@
 """Measured times of a training step's nodes on a backend, for planners.
 
-A backend that tells nodes apart (:meth:`deep500.networks.GraphExecutor.node_times`) is asked for them. Of another one
-each innermost region is run as a network of its own, once per static location, through the executor's public methods;
-what a call costs by itself is subtracted. The time of a region is divided among its nodes, and what the whole step
-takes beyond the forward pass among the backward ones, by counted operations.
+A backend that tells nodes apart (:class:`~deep500.networks.execution.capabilities.TimesNodes`) is asked for them. Of
+another one each innermost region is run as a network of its own, once per static location, through the executor's
+public methods; what a call costs by itself is subtracted. The time of a region is divided among its nodes, and what the
+whole step takes beyond the forward pass among the backward ones, by counted operations.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import PlanError
+from deep500.networks.execution.capabilities import node_times
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.networks.node import Node
@@ -58,7 +59,7 @@ def measured_regions(
     batch = batch_of(network, inputs)
     counted = find_regions(network, batch, loss)
     step = counted.step
-    times = executor.node_times(step.network, inputs, samples)
+    times = node_times(executor, step.network, inputs, samples)
     if times is None:
         times = _Probes(executor, network, counted, inputs, samples).times()
     return replace(find_regions(network, batch, loss, times=times), backend=executor.backend)

@@ -10,6 +10,7 @@ import numpy as np
 
 from deep500.errors import Deep500Error, PlanError
 from deep500.networks.dtype import to_dtype
+from deep500.networks.execution.capabilities import step_memory
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.losses import gradient_name
 from deep500.networks.network import Network
@@ -112,7 +113,7 @@ class _Steps:
         executor.set_checkpointing(plan)
         executor.reseed(0)
         executor.inference_and_backprop(self.inputs, self.loss)  # compiles, and draws once
-        peak = executor.step_memory(self.inputs, self.loss)
+        peak = step_memory(executor, self.inputs, self.loss)
         if peak is None:
             executor.inference_and_backprop(self.inputs, self.loss)
         network = executor.network

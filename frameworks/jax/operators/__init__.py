@@ -15,11 +15,11 @@ from deep500.frameworks.jax.operators import (
     signals,
     windows,
 )
-from deep500.frameworks.jax.operators.table import OPS, Entry, op
+from deep500.frameworks.jax.operators.table import OPS, op
 
 # fmt: off
 __all__ = [
-    "OPS", "Entry", "attention", "control", "elementwise", "imaging", "movement", "normalization", "op", "quantization",
+    "OPS", "attention", "control", "elementwise", "imaging", "movement", "normalization", "op", "quantization",
     "random", "recurrent", "reductions", "sequences", "signals", "windows",
 ]
 # fmt: on

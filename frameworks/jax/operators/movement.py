@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.frameworks.jax.dtypes import onnx_dtype
-from deep500.frameworks.jax.operators.table import Array, enter_all, ints, is_known, op, positive, scalar, wrapped, xp
+from deep500.frameworks.jax.operators.table import Array, enter_all, ints, is_known, op, scalar, wrapped, xp
+from deep500.networks.execution.operator_table import positive
 
 LARGE = 65536
 """Arrays of more elements are made by JAX, not written into the code."""

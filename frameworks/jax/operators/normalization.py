@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deep500.frameworks.jax.operators.table import Array, op, positive
+from deep500.frameworks.jax.operators.table import Array, op
+from deep500.networks.execution.operator_table import positive
 
 
 def _per_channel(x: Array, rank: int) -> Array:

@@ -9,8 +9,9 @@ import numpy as np
 
 from deep500.frameworks.jax.dtypes import onnx_dtype
 from deep500.frameworks.jax.operators.elementwise import convert
-from deep500.frameworks.jax.operators.table import Array, op, positive
+from deep500.frameworks.jax.operators.table import Array, op
 from deep500.frameworks.jax.operators.windows import conv
+from deep500.networks.execution.operator_table import positive
 
 
 def _along(scale: Array, x: Array, axis: int, block: int) -> Array:

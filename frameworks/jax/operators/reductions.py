@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.frameworks.jax.dtypes import is_float
-from deep500.frameworks.jax.operators.table import Array, ints, op, positive, scalar, xp
+from deep500.frameworks.jax.operators.table import Array, ints, op, scalar, xp
+from deep500.networks.execution.operator_table import positive
 
 Reduction = Callable[[Array, tuple[int, ...], bool], Array]
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from deep500.frameworks.jax.operators.table import Array, ints, op, positive, scalar, xp
+from deep500.frameworks.jax.operators.table import Array, ints, op, scalar, xp
+from deep500.networks.execution.operator_table import positive
 
 
 @op("SequenceConstruct", host=True)

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deep500.frameworks.jax.operators.table import Array, op, positive, scalar
+from deep500.frameworks.jax.operators.table import Array, op, scalar
+from deep500.networks.execution.operator_table import positive
 
 
 def _complex(x: Array) -> Array:

@@ -1,28 +1,28 @@
 """The table from ONNX operators to functions on JAX arrays, and what those functions share.
 
-An entry is a function ``f(*inputs, **attributes)``: inputs as arrays (None where an optional one is absent), attributes
-as Python values with the schema's defaults filled in. It runs while JAX traces the network. Values that do not depend
-on traced data are NumPy arrays; ``static`` names the positions of inputs that must be such (shapes, axes, bounds).
-Functions marked ``host`` compute NumPy arrays from NumPy arrays (they ask :func:`xp` for the library to use); the
-others are evaluated by JAX at trace time when all their inputs are known.
+Functions get arrays, and attributes as Python values with the schema's defaults filled in, while JAX traces a network.
+Values that do not depend on traced data are NumPy arrays; inputs that must be such (shapes, axes, bounds) are
+``static``. Functions marked ``host`` compute NumPy arrays from NumPy arrays (they ask :func:`xp` for the library to
+use); the others are evaluated by JAX at trace time when all their inputs are known. A parameter called ``outputs``
+receives a tuple of booleans: which outputs are read, unread ones at the end left off; one called ``context`` the run's
+:class:`deep500.frameworks.jax.compiler.RunContext`.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from deep500.errors import UnsupportedOperator
+from deep500.networks.execution.operator_table import OperatorEntry, OperatorTable
 
 Array: TypeAlias = Any
 """A traced or concrete JAX array, or a NumPy array that is known at trace time."""
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class DependsOnData(UnsupportedOperator):
@@ -39,58 +39,16 @@ class DependsOnData(UnsupportedOperator):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A function, the attributes it takes, the inputs it wants as NumPy arrays, whether it asks which outputs count,
-    returns a tuple even for one output, asks for the context, computes with NumPy what is known, may be evaluated at
-    trace time, and how many inputs it takes (None: any number)."""
+class JaxEntry(OperatorEntry):
+    """An entry; ``host`` functions compute NumPy arrays from NumPy arrays, others are evaluated by JAX."""
 
-    function: Callable[..., Any]
-    attributes: frozenset[str] = frozenset()
-    static: tuple[int, ...] = ()
-    outputs: bool = False
-    many: bool = False
-    context: bool = False
     host: bool = False
-    arity: int | None = None
 
 
-OPS: dict[tuple[str, str], Entry] = {}
+OPS = OperatorTable(JaxEntry, extras=("outputs", "context"))
 """All operators by (domain, operator type)."""
 
-_OFFERED = frozenset({"outputs", "context"})
-
-
-def op(
-    *names: str, static: Sequence[int] = (), many: bool = False, host: bool = False, domain: str = ""
-) -> Callable[[Function], Function]:
-    """Enter a function under operator names. Its keyword-only parameters are the attributes that it understands; one
-    called ``outputs`` receives a tuple of booleans: which outputs are read, unread ones at the end left off; one called
-    ``context`` receives the run's :class:`deep500.frameworks.jax.compiler.Context`."""
-
-    def enter(function: Function) -> Function:
-        parameters = list(inspect.signature(function).parameters.values())
-        keywords = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
-        variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
-        arity = None if variadic else len(parameters) - len(keywords)
-        entry = Entry(
-            function,
-            frozenset(keywords - _OFFERED),
-            tuple(static),
-            "outputs" in keywords,
-            many,
-            "context" in keywords,
-            host,
-            arity,
-        )
-        OPS.update({(domain, name): entry for name in names})
-        return function
-
-    return enter
-
-
-def enter_all(functions: Mapping[str, Callable[..., Any]], host: bool = False) -> None:
-    """Enter functions without attributes, JAX's own for instance."""
-    OPS.update({("", name): Entry(function, host=host) for name, function in functions.items()})
+op, enter_all = OPS.op, OPS.enter_all
 
 
 def is_known(value: Any) -> bool:
@@ -115,11 +73,6 @@ def scalar(value: Any, default: Any = None) -> Any:
     if value is None or not np.size(value):
         return default
     return np.ravel(value)[0].item()
-
-
-def positive(axis: int, rank: int) -> int:
-    """An axis counted from the front."""
-    return axis + rank if axis < 0 else axis
 
 
 def wrapped(indices: Array, size: int) -> Array:

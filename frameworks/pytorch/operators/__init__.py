@@ -15,11 +15,11 @@ from deep500.frameworks.pytorch.operators import (
     training,
     windows,
 )
-from deep500.frameworks.pytorch.operators.table import OPS, Entry, op
+from deep500.frameworks.pytorch.operators.table import OPS, op
 
 # fmt: off
 __all__ = [
-    "OPS", "Entry", "attention", "control", "elementwise", "imaging", "movement", "normalization", "op", "quantization",
+    "OPS", "attention", "control", "elementwise", "imaging", "movement", "normalization", "op", "quantization",
     "recurrent", "reductions", "sequences", "signals", "training", "windows",
 ]
 # fmt: on

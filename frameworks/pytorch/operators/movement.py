@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from deep500.frameworks.pytorch.dtypes import from_array, onnx_dtype
-from deep500.frameworks.pytorch.operators.table import enter_all, ints, op, positive, scalar, wrapped
+from deep500.frameworks.pytorch.operators.table import enter_all, ints, op, scalar, wrapped
+from deep500.networks.execution.operator_table import positive
 
 Tensor = torch.Tensor
 

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from deep500.frameworks.pytorch.operators.table import op, positive
+from deep500.frameworks.pytorch.operators.table import op
+from deep500.networks.execution.operator_table import positive
 
 Tensor = torch.Tensor
 

@@ -8,8 +8,9 @@ import torch
 
 from deep500.frameworks.pytorch.dtypes import onnx_dtype
 from deep500.frameworks.pytorch.operators.elementwise import convert
-from deep500.frameworks.pytorch.operators.table import op, positive
+from deep500.frameworks.pytorch.operators.table import op
 from deep500.frameworks.pytorch.operators.windows import conv
+from deep500.networks.execution.operator_table import positive
 
 Tensor = torch.Tensor
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from deep500.frameworks.pytorch.operators.table import ints, op, positive, scalar
+from deep500.frameworks.pytorch.operators.table import ints, op, scalar
+from deep500.networks.execution.operator_table import positive
 
 Tensor = torch.Tensor
 Reduction = Callable[[Tensor, tuple[int, ...], bool], Tensor]

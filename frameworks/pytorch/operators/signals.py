@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from deep500.frameworks.pytorch.operators.table import op, positive, scalar
+from deep500.frameworks.pytorch.operators.table import op, scalar
+from deep500.networks.execution.operator_table import positive
 
 Tensor = torch.Tensor
 

@@ -10,11 +10,11 @@ from deep500.frameworks.reference.operators import (
     sequences,
     windows,
 )
-from deep500.frameworks.reference.operators.table import OPS, Entry, Random, bind, find, op
+from deep500.frameworks.reference.operators.table import OPS, Random, bind, find, op
 
 # fmt: off
 __all__ = [
-    "OPS", "Entry", "Random", "bind", "control", "elementwise", "find", "movement", "normalization", "op", "recurrent",
+    "OPS", "Random", "bind", "control", "elementwise", "find", "movement", "normalization", "op", "recurrent",
     "reductions", "sequences", "windows",
 ]
 # fmt: on

@@ -1,26 +1,26 @@
 """The table from ONNX operators to functions on arrays.
 
-An entry is a function ``f(*inputs, *, attributes)``: inputs as arrays (None where an optional one is absent),
-attributes as Python values with the schema's defaults filled in, one array or a tuple of them as result. It must not
-write into its inputs, and its result may share their memory. What is not in the table, or not for this node, goes to
-:mod:`deep500.frameworks.reference.fallback`.
+Functions get arrays, and attributes as Python values with the schema's defaults filled in, and return one array or a
+tuple of them. They must not write into their inputs, and their results may share the inputs' memory. A parameter called
+``outputs`` receives the number of outputs of the node, ``random`` the executor's :class:`Random`, and ``captured`` the
+names of the values that sub-graphs capture, which come as arguments after the inputs. What is not in the table, or not
+for this node, goes to :mod:`deep500.frameworks.reference.fallback`.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 
+from deep500.networks.execution.operator_table import OperatorEntry, OperatorTable
 from deep500.networks.node import Node
 
 Kernel: TypeAlias = Callable[..., Any]
-Function = TypeVar("Function", bound=Kernel)
 
 
 class Random:
@@ -35,55 +35,34 @@ class Random:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A function, and for which nodes it holds (all if ``when`` is None)."""
+class ReferenceEntry(OperatorEntry):
+    """An entry, and for which nodes it holds (all if ``when`` is None)."""
 
-    function: Kernel
     when: Callable[[Node], bool] | None = None
 
 
-OPS: dict[tuple[str, str], Entry] = {}
+OPS = OperatorTable(ReferenceEntry, extras=("outputs", "random", "captured"))
 """All operators by (domain, operator type)."""
 
-
-def op(*names: str, when: Callable[[Node], bool] | None = None, domain: str = "") -> Callable[[Function], Function]:
-    """Enter a function under operator names.
-
-    Its keyword-only parameters are the attributes that it understands; besides, one called ``outputs`` receives the
-    number of outputs of the node, ``random`` the executor's :class:`Random`, and ``captured`` the names of the values
-    that sub-graphs capture, which come as arguments after the inputs.
-    """
-
-    def enter(function: Function) -> Function:
-        OPS.update({(domain, name): Entry(function, when) for name in names})
-        return function
-
-    return enter
+op, enter_all = OPS.op, OPS.enter_all
 
 
-def enter_all(functions: Mapping[str, Kernel]) -> None:
-    """Enter functions without attributes, NumPy's own for instance."""
-    OPS.update({("", name): Entry(function) for name, function in functions.items()})
-
-
-def find(node: Node) -> Kernel | None:
-    """The function for a node, None where the table has none."""
+def find(node: Node) -> ReferenceEntry | None:
+    """The entry for a node, None where the table has none."""
     entry = OPS.get((node.domain, node.op_type))
-    return None if entry is None or (entry.when is not None and not entry.when(node)) else entry.function
+    return None if entry is None or (entry.when is not None and not entry.when(node)) else entry
 
 
-def bind(function: Kernel, node: Node, random: Random, compile_body: Callable[[onnx.GraphProto], Any]) -> Kernel:
-    """A function of the table with the attributes of a node filled in, sub-graphs compiled."""
+def bind(entry: ReferenceEntry, node: Node, random: Random, compile_body: Callable[[onnx.GraphProto], Any]) -> Kernel:
+    """An entry's function with the attributes of a node filled in, sub-graphs compiled."""
     keywords = {
         name: compile_body(value) if isinstance(value, onnx.GraphProto) else value
         for name, value in node.all_attributes().items()
     }
-    if not isinstance(function, np.ufunc):
-        captured = node.reads[sum(map(bool, node.inputs)) :]
-        offered = {"outputs": len(node.outputs), "random": random, "captured": captured}
-        asked = inspect.signature(function).parameters
-        keywords.update({name: value for name, value in offered.items() if name in asked})
-    return partial(function, **keywords) if keywords else function
+    captured = node.reads[sum(map(bool, node.inputs)) :]
+    offered = {"outputs": len(node.outputs), "random": random, "captured": captured}
+    keywords.update({name: offered[name] for name in entry.extras})
+    return partial(entry.function, **keywords) if keywords else entry.function
 
 
 def ints(value: Any) -> tuple[int, ...] | None:

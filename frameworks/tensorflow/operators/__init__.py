@@ -15,6 +15,5 @@ from deep500.frameworks.tensorflow.operators import signals as signals
 from deep500.frameworks.tensorflow.operators import strings as strings
 from deep500.frameworks.tensorflow.operators import windows as windows
 from deep500.frameworks.tensorflow.operators.table import OPS as OPS
-from deep500.frameworks.tensorflow.operators.table import Entry as Entry
 from deep500.frameworks.tensorflow.operators.table import NeedsValue as NeedsValue
 from deep500.frameworks.tensorflow.operators.table import op as op

@@ -14,15 +14,15 @@ MOST_UNROLLED = 256
 
 
 @op("If", many=True)
-def if_(condition: Tensor, *, then_branch: Any, else_branch: Any, call: Any) -> Any:
-    return tuple(call.body(then_branch if scalar(condition) else else_branch)())
+def if_(condition: Tensor, *, then_branch: Any, else_branch: Any, context: Any) -> Any:
+    return tuple(context.body(then_branch if scalar(condition) else else_branch)())
 
 
 @op("Loop", many=True, static=(0,))
-def loop(count: Any, condition: Tensor | None, *initial: Any, body: Any, call: Any) -> Any:
+def loop(count: Any, condition: Tensor | None, *initial: Any, body: Any, context: Any) -> Any:
     """``for i in range(count) while condition``; what the body yields beyond its states is stacked."""
     states, limit, scans = list(initial), scalar(count), list[list[Any]]()
-    run, going = call.body(body), True if condition is None else bool(scalar(condition))
+    run, going = context.body(body), True if condition is None else bool(scalar(condition))
     while going and (limit is None or len(scans) < limit):
         if len(scans) == MOST_UNROLLED and not tf.executing_eagerly():
             raise NeedsValue
@@ -45,10 +45,10 @@ def scan(
     scan_input_directions: Any = None,
     scan_output_axes: Any = None,
     scan_output_directions: Any = None,
-    call: Any,
+    context: Any,
 ) -> Any:
     split = len(args) - num_scan_inputs
-    states, scanned, run = list(args[:split]), args[split:], call.body(body)
+    states, scanned, run = list(args[:split]), args[split:], context.body(body)
     axes, backward = scan_input_axes or (0,) * num_scan_inputs, scan_input_directions or (0,) * num_scan_inputs
     (length,) = static_sizes(scanned[0], axes[0])
     if length > MOST_UNROLLED and not tf.executing_eagerly():

@@ -278,12 +278,18 @@ def hardmax(x: Tensor, *, axis: int = -1) -> Tensor:
 # -- dropout ----------------------------------------------------------------------------------------------------------
 @op("Dropout", static=(1, 2), layout="any")
 def dropout(
-    x: Tensor, ratio: Any = None, training: Any = None, *, seed: int | None = None, outputs: tuple[bool, ...], call: Any
+    x: Tensor,
+    ratio: Any = None,
+    training: Any = None,
+    *,
+    seed: int | None = None,
+    outputs: tuple[bool, ...],
+    context: Any,
 ) -> Any:
     """Inverted dropout. It follows the executor's mode unless the node has an input ``training_mode``."""
     rate = scalar(ratio, 0.5)
-    if not (call.training if training is None else scalar(training)) or rate == 0:
+    if not (context.training if training is None else scalar(training)) or rate == 0:
         return x if len(outputs) == 1 else (x, tf.ones_like(x, dtype=tf.bool))
-    kept = call.uniform(tf.shape(x), seed) >= rate
+    kept = context.uniform(tf.shape(x), seed) >= rate
     y = tf.where(kept, x * number(1 / (1 - rate) if rate < 1 else 0.0, x), number(0, x))
     return y if len(outputs) == 1 else (y, kept)

@@ -7,18 +7,9 @@ from typing import Any
 import numpy as np
 
 from deep500.frameworks.tensorflow.dtypes import from_array, onnx_dtype
-from deep500.frameworks.tensorflow.operators.table import (
-    ints,
-    op,
-    positive,
-    product,
-    rank,
-    scalar,
-    sizes,
-    value_of,
-    wrapped,
-)
+from deep500.frameworks.tensorflow.operators.table import ints, op, product, rank, scalar, sizes, value_of, wrapped
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.execution.operator_table import positive
 
 Tensor = Any
 
@@ -83,9 +74,9 @@ def concat(*xs: Tensor, axis: int) -> Tensor:
 
 
 @op("Split", static=(1,), many=True)
-def split(x: Tensor, parts: Any = None, *, axis: int = 0, num_outputs: Any = None, call: Any) -> Any:
+def split(x: Tensor, parts: Any = None, *, axis: int = 0, num_outputs: Any = None, context: Any) -> Any:
     """Equal parts where no sizes are given; then the last may be smaller."""
-    axis, count = positive(axis, rank(x)), len(call.node.outputs)
+    axis, count = positive(axis, rank(x)), len(context.node.outputs)
     if parts is not None:
         return tf.split(x, ints(parts), axis)
     total = x.shape[axis]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from deep500.frameworks.tensorflow.operators.table import number, op, positive, product, rank, sizes
+from deep500.frameworks.tensorflow.operators.table import number, op, product, rank, sizes
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.execution.operator_table import positive
 
 Tensor = Any
 
@@ -22,14 +23,14 @@ def batch_norm(
     momentum: float = 0.9,
     training_mode: int = 0,
     outputs: tuple[bool, ...],
-    call: Any,
+    context: Any,
 ) -> Any:
     """Running statistics that are parameters follow the executor's mode: while training, the batch's statistics
     normalise and the running ones are updated, the variance unbiased. ``training_mode=1`` means what ONNX says."""
-    owned = call.variable(3), call.variable(4)
+    owned = context.variable(3), context.variable(4)
     if training_mode:
         return _by_the_letter(x, scale, bias, mean, variance, epsilon, momentum, outputs)
-    if not call.training or any(v is None for v in owned):
+    if not context.training or any(v is None for v in owned):
         return _affine(x, scale, bias, mean, variance, epsilon)
     if _fits_fused(x, scale, mean):
         y, new_mean, new_variance, *_ = tf.raw_ops.FusedBatchNormV3(
@@ -51,8 +52,8 @@ def batch_norm(
             old * number(momentum, old) + tf.cast(new, old.dtype) * number(1 - momentum, old)
             for old, new in ((mean, batch_mean), (variance, unbiased))
         )
-    call.assign(3, new_mean)
-    call.assign(4, new_variance)
+    context.assign(3, new_mean)
+    context.assign(4, new_variance)
     return y
 
 

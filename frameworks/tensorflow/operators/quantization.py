@@ -6,9 +6,10 @@ from typing import Any
 
 from deep500.frameworks.tensorflow.dtypes import onnx_dtype
 from deep500.frameworks.tensorflow.operators.elementwise import convert
-from deep500.frameworks.tensorflow.operators.table import op, positive, rank
+from deep500.frameworks.tensorflow.operators.table import op, rank
 from deep500.frameworks.tensorflow.operators.windows import conv, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.execution.operator_table import positive
 
 Tensor = Any
 LIMITS = {"int4": (-8, 7), "uint4": (0, 15)}

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from deep500.frameworks.tensorflow.operators.table import ints, number, op, positive, rank, scalar, sizes, value_of
+from deep500.frameworks.tensorflow.operators.table import ints, number, op, rank, scalar, sizes, value_of
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.execution.operator_table import positive
 
 Tensor = Any
 Reduction = Callable[[Tensor, list[int], bool], Tensor]

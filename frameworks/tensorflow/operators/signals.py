@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from deep500.frameworks.tensorflow.operators.table import op, positive, rank, scalar, static_sizes
+from deep500.frameworks.tensorflow.operators.table import op, rank, scalar, static_sizes
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.execution.operator_table import positive
 
 Tensor = Any
 

@@ -1,26 +1,26 @@
 """The table from ONNX operators to functions on TensorFlow tensors, and what those functions share.
 
-An entry is a function ``f(*inputs, **attributes)``: inputs as tensors (None where an optional one is absent),
-attributes as Python values with the schema's defaults filled in. ``static`` names the positions of inputs that the
-function wants as plain Python values (axes, bounds): what is known when the network is compiled arrives as a list or a
-number, what is computed at run time as a tensor; :func:`ints` and :func:`scalar` read both, and raise NeedsValue where
-a graph is being traced and the value is not known: then the network runs eagerly.
+Functions get tensors, and attributes as Python values with the schema's defaults filled in. Inputs that they want as
+plain Python values (``static``: axes, bounds) arrive as lists or numbers where they are known when the network is
+compiled, and as tensors where they are computed at run time; :func:`ints` and :func:`scalar` read both, and raise
+NeedsValue where a graph is being traced and the value is not known: then the network runs eagerly. A parameter called
+``outputs`` receives a tuple of booleans: which outputs are read, unread ones at the end left off; one called
+``context`` a :class:`deep500.frameworks.tensorflow.compiler.NodeContext`.
 
 ``layout`` says how a function gets on with channels that come last (see :mod:`deep500.frameworks.tensorflow.layout`).
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.execution.operator_table import OperatorEntry, OperatorTable
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Tensor = Any
 
 
@@ -29,51 +29,18 @@ class NeedsValue(Exception):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A function, the attributes it takes, the inputs it wants as Python values, whether it asks which outputs count
-    and for the ``Call``, whether it returns a tuple even for one output, how many inputs it takes (None: any number),
-    and its layout: "" (ONNX's), "any" (element by element), "axis" (any, its attribute ``axis`` follows), "last" (the
-    first input's channels), or "conv" (those, and the second input is a kernel [*size, inputs, outputs])."""
+class TensorFlowEntry(OperatorEntry):
+    """An entry, and its layout: "" (ONNX's), "any" (element by element), "axis" (any, its attribute ``axis`` follows),
+    "last" (the first input's channels), or "conv" (those, and the second input is a kernel [*size, inputs, outputs]).
+    """
 
-    function: Callable[..., Any]
-    attributes: frozenset[str] = frozenset()
-    static: tuple[int, ...] = ()
-    outputs: bool = False
-    call: bool = False
-    many: bool = False
-    arity: int | None = None
     layout: str = ""
 
 
-OPS: dict[tuple[str, str], Entry] = {}
+OPS = OperatorTable(TensorFlowEntry, extras=("outputs", "context"))
 """All operators by (domain, operator type)."""
 
-
-def op(
-    *names: str, static: Sequence[int] = (), many: bool = False, domain: str = "", layout: str = ""
-) -> Callable[[Function], Function]:
-    """Enter a function under operator names. Its keyword-only parameters are the attributes that it understands; one
-    called ``outputs`` receives a tuple of booleans: which outputs somebody reads, the unread ones at the end left off;
-    one called ``call`` receives what is known of the node and its run."""
-
-    def enter(function: Function) -> Function:
-        parameters = list(inspect.signature(function).parameters.values())
-        keywords = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
-        variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
-        arity = None if variadic else len(parameters) - len(keywords)
-        attributes = frozenset(keywords - {"outputs", "call"})
-        entry = Entry(
-            function, attributes, tuple(static), "outputs" in keywords, "call" in keywords, many, arity, layout
-        )
-        OPS.update({(domain, name): entry for name in names})
-        return function
-
-    return enter
-
-
-def enter_all(functions: Mapping[str, Callable[..., Any]], layout: str = "") -> None:
-    """Enter functions without attributes, TensorFlow's own for instance."""
-    OPS.update({("", name): Entry(function, layout=layout) for name, function in functions.items()})
+op, enter_all = OPS.op, OPS.enter_all
 
 
 def value_of(tensor: Tensor) -> np.ndarray:
@@ -136,11 +103,6 @@ def product(values: Sequence[Any]) -> Any:
     for value in values:
         total = total * value
     return total
-
-
-def positive(axis: int, rank: int) -> int:
-    """An axis counted from the front."""
-    return axis + rank if axis < 0 else axis
 
 
 def wrapped(indices: Tensor, size: Any) -> Tensor:

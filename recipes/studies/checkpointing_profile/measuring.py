@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from deep500.measure.statistics import Interval, median_interval, paired_ratio
+from deep500.networks.execution.capabilities import step_memory
 from deep500.networks.execution.executor import GraphExecutor
 
 
@@ -51,7 +52,7 @@ def runner_of(executor: GraphExecutor, arrays: Mapping[str, np.ndarray]) -> tupl
         executor.inference_and_backprop(fed)
         executor.synchronize()
 
-    return Runner(step, executor.step_memory(fed)), answer
+    return Runner(step, step_memory(executor, fed)), answer
 
 
 def equal(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from deep500.networks import Network
+from deep500.networks.execution.capabilities import measure_stages
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.transformations.recomputation import find_regions
 from deep500.transformations.recomputation.chain_of import links
@@ -31,7 +32,7 @@ def planner_for(
         passes: how often times are taken.
     """
     found = find_regions(network, subject.batch, crossing=subject.crossing)
-    stages = executor.measure_stages([link.values for link in links(found)], arrays, passes=passes)
+    stages = measure_stages(executor, [link.values for link in links(found)], arrays, passes=passes)
     if stages is None:
         times = measured_regions(executor, arrays, samples=passes).times
         found = find_regions(network, subject.batch, crossing=subject.crossing, times=times)

@@ -1,0 +1,114 @@
+"""What some executors can do beyond running a network: count memory, time nodes and stages, report gradients early.
+
+Each capability is a protocol of one method, which a backend's executor has or has not; nothing else declares it. The
+functions of this module ask an executor and return None (or False) where it lacks the capability: not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from deep500.networks.network import Network
+
+
+@runtime_checkable
+class WatchesGradients(Protocol):
+    """An executor that hands out gradients while its backward pass still runs."""
+
+    def watch_gradients(self, callback: Callable[[str, Any], None] | None) -> None:
+        """Call ``callback(parameter, gradient)`` in every later backward pass, as soon as a gradient is complete.
+
+        The gradient is a tensor of the framework, to be read only. Parameters that the loss does not reach are not
+        reported. There is one watcher at a time; None ends it. A backend may call from a thread of its own.
+        """
+
+
+@runtime_checkable
+class CountsPeakMemory(Protocol):
+    """An executor whose framework counts what its allocator hands out."""
+
+    def peak_memory(self, reset: bool = False) -> int | None:
+        """Most bytes that the framework's allocator had handed out on the device since the last reset.
+
+        None where the framework does not count (on processors none does).
+        """
+
+
+@runtime_checkable
+class CountsStepMemory(Protocol):
+    """An executor that tells what one training step holds."""
+
+    def step_memory(self, inputs: Mapping[str, Any], loss: str = "loss") -> int | None:
+        """Most bytes of tensors that one training step holds at once, beyond those held before; runs such a step.
+
+        Gradients of parameters count, as they are made anew in every step; inputs and parameters do not. Running
+        statistics are updated and random numbers drawn as in any step.
+
+        Returns:
+            bytes by the allocator's own count, exactly; None where it does not count on this device (not measured).
+        """
+
+
+@runtime_checkable
+class TimesNodes(Protocol):
+    """An executor that runs nodes one by one, and so can time them."""
+
+    def node_times(self, network: Network, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float]:
+        """Seconds that each node of a network takes on this backend, the least of ``samples`` runs after a first.
+
+        Args:
+            network: any, such as a training step of the executor's own; parameters are the network's.
+            inputs: arrays or tensors by input name.
+            samples: runs.
+
+        Returns:
+            seconds by the first value that a node writes.
+        """
+
+
+@runtime_checkable
+class MeasuresStages(Protocol):
+    """An executor that keeps the stages of a chain apart."""
+
+    def measure_stages(
+        self, stages: Sequence[Collection[str]], inputs: Mapping[str, Any], loss: str = "loss", passes: int = 5
+    ) -> Sequence[Any]:
+        """Time and bytes of running, recording and reversing each stage of a network that is a chain of them.
+
+        Args:
+            stages: for each the values that its nodes write, in order; together they hold the whole forward pass.
+            inputs: of a training step.
+            loss: the scalar that is differentiated.
+            passes: how often times are taken.
+
+        Returns:
+            a :class:`deep500.transformations.recomputation.Stage` for each.
+        """
+
+
+def watch_gradients(executor: Any, callback: Callable[[str, Any], None] | None) -> bool:
+    """See :meth:`WatchesGradients.watch_gradients`; False means that nothing will be called."""
+    if not isinstance(executor, WatchesGradients):
+        return False
+    executor.watch_gradients(callback)
+    return True
+
+
+def step_memory(executor: Any, inputs: Mapping[str, Any], loss: str = "loss") -> int | None:
+    """See :meth:`CountsStepMemory.step_memory`; None where it is not counted."""
+    return executor.step_memory(inputs, loss) if isinstance(executor, CountsStepMemory) else None
+
+
+def node_times(executor: Any, network: Network, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float] | None:
+    """See :meth:`TimesNodes.node_times`; None where the backend runs nodes together."""
+    return executor.node_times(network, inputs, samples) if isinstance(executor, TimesNodes) else None
+
+
+def measure_stages(
+    executor: Any, stages: Sequence[Collection[str]], inputs: Mapping[str, Any], loss: str = "loss", passes: int = 5
+) -> Sequence[Any] | None:
+    """See :meth:`MeasuresStages.measure_stages`; None where the backend does not keep stages apart."""
+    if not isinstance(executor, MeasuresStages):
+        return None
+    return executor.measure_stages(stages, inputs, loss, passes)

@@ -1,0 +1,110 @@
+"""The operator table that every backend fills: from (domain, operator type) to a short function on its tensors.
+
+A function is called with the node's inputs in order (None where an optional one is absent) and its attributes by name.
+The decorator :meth:`OperatorTable.op` reads the function's signature: positional parameters are inputs, keyword-only
+ones attributes, but for the few that the table passes besides (``extras``). So a function states in one place what it
+understands, and a node that wants more is refused when the network is built (:meth:`OperatorEntry.refuses`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+import onnx
+
+from deep500.networks.node import Node
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class OperatorEntry:
+    """What a table says of an operator; backends derive their own where they need to say more.
+
+    Attributes:
+        function: computes the outputs.
+        attributes: names of those that it understands.
+        extras: what it wants to be passed besides, of what the table offers.
+        static: positions of inputs that it wants as plain Python values or known arrays (axes, shapes, bounds).
+        many: whether it returns a tuple even for one output.
+        arity: how many inputs it takes, None for any number.
+    """
+
+    function: Callable[..., Any]
+    attributes: frozenset[str] = frozenset()
+    extras: frozenset[str] = frozenset()
+    static: tuple[int, ...] = ()
+    many: bool = False
+    arity: int | None = None
+
+    def refuses(self, node: Node) -> str | None:
+        """What the function does not understand of a node: an attribute away from its default, or a further input."""
+        for name, value in node.attributes.items():
+            known = name in self.attributes or isinstance(value, onnx.GraphProto)
+            if not known and value != replace(node, attributes={}).attribute(name):
+                return f"{name}={value!r}"
+        if self.arity is not None and any(node.inputs[self.arity :]):
+            return f"input {self.arity}"
+        return None
+
+
+Entry = TypeVar("Entry", bound=OperatorEntry)
+
+
+class OperatorTable(dict[tuple[str, str], Entry], Generic[Entry]):
+    """A backend's operators by (domain, operator type).
+
+    Args:
+        entry: the class of its entries.
+        extras: keyword-only parameters that are no attributes: what the backend can tell a function of the run.
+
+    Example:
+        >>> table = OperatorTable(OperatorEntry, extras=("outputs",))
+        >>> @table.op("TopK", static=[1])
+        ... def top_k(x, k, *, axis=-1, outputs):
+        ...     return x
+        >>> entry = table["", "TopK"]
+        >>> sorted(entry.attributes), sorted(entry.extras), entry.arity
+        (['axis'], ['outputs'], 2)
+    """
+
+    def __init__(self, entry: type[Entry], extras: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.entry, self.extras = entry, frozenset(extras)
+
+    def op(
+        self, *names: str, static: Sequence[int] = (), many: bool = False, domain: str = "", **traits: Any
+    ) -> Callable[[Function], Function]:
+        """Enter a function under operator names; ``traits`` are fields of the backend's own entries."""
+
+        def enter(function: Function) -> Function:
+            parameters = list(inspect.signature(function).parameters.values())
+            keywords = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+            variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
+            arity = None if variadic else len(parameters) - len(keywords)
+            attributes, extras = frozenset(keywords - self.extras), frozenset(keywords & self.extras)
+            entry = self.entry(function, attributes, extras, tuple(static), many, arity, **traits)
+            self.update({(domain, name): entry for name in names})
+            return function
+
+        return enter
+
+    def enter_all(self, functions: Mapping[str, Callable[..., Any]], **traits: Any) -> None:
+        """Enter functions without attributes, the framework's own for instance, whose signatures say little."""
+        self.update({("", name): self.entry(function, **traits) for name, function in functions.items()})
+
+
+def used_outputs(node: Node, read: Container[str]) -> tuple[bool, ...]:
+    """Which outputs of a node are among the values read; unread ones at the end are left off, but for the first."""
+    used = [name in read for name in node.outputs]
+    while len(used) > 1 and not used[-1]:
+        used.pop()
+    return tuple(used)
+
+
+def positive(axis: int, rank: int) -> int:
+    """An axis counted from the front."""
+    return axis + rank if axis < 0 else axis
