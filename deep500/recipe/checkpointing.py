@@ -15,9 +15,9 @@ from deep500.errors import BudgetError, Deep500Error, PlanError, RecipeError
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.results.checkpointing import CheckpointingRecord, Choice, record_of
-from deep500.transformations.recomputation.api import plan_checkpointing
 from deep500.transformations.recomputation.counting import held
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, load_plan, plan_from
+from deep500.transformations.recomputation.planning import plan_checkpointing
 from deep500.transformations.recomputation.regions import find_regions
 from deep500.transformations.recomputation.verify import Verification
 

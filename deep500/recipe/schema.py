@@ -13,7 +13,7 @@ from typing import Any
 
 from deep500.errors import PlanError, RecipeError, nearest
 from deep500.recipe.transformations import check_transformations
-from deep500.transformations.recomputation.failures import check_budget
+from deep500.transformations.recomputation.budgets import check_budget
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 
 

@@ -16,17 +16,11 @@ from deep500.errors import ResultsError
 from deep500.measure.statistics import Interval
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.ranks import from_entry, to_entry
-from deep500.transformations.recomputation import (
-    CheckpointingPlan,
-    NetworkRegions,
-    ProfileReport,
-    Region,
-    locations,
-    profile_report,
-    recomputing,
-)
-from deep500.transformations.recomputation.curve import MemoryCurve, memory_curve
-from deep500.transformations.recomputation.report import Line
+from deep500.transformations.recomputation import CheckpointingPlan, NetworkRegions
+from deep500.transformations.recomputation.counting import MemoryCurve, memory_curve
+from deep500.transformations.recomputation.profiler import Line, ProfileReport, profile_report
+from deep500.transformations.recomputation.region_tree import Region, locations
+from deep500.transformations.recomputation.rewriting import recomputing
 
 CHECKPOINTING, CHECKPOINTING_SCHEMA = "checkpointing.json", "deep500-checkpointing-1"
 PREDICTED, MEASURED = "predicted from the graph, node by node", "measured by the allocator"

@@ -12,8 +12,8 @@ from deep500.results.checkpointing import MEASURED as MEASURED_CURVES
 from deep500.results.checkpointing import CheckpointingRecord, Choice
 from deep500.results.figures import MOST_POINTS, Figure, unit_for
 from deep500.results.report_svg import Axis, Plot
-from deep500.transformations.recomputation.curve import MemoryCurve
-from deep500.transformations.recomputation.report import HEADINGS
+from deep500.transformations.recomputation.counting import MemoryCurve
+from deep500.transformations.recomputation.profiler import HEADINGS
 
 BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 WORK = ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP"))

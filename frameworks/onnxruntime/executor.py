@@ -27,7 +27,7 @@ from deep500.frameworks.onnxruntime.session import options
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck
 from deep500.networks.losses import find_loss
 from deep500.networks.network import Network
-from deep500.transformations.recomputation.planning import executed_step
+from deep500.transformations.recomputation.rewriting import executed_step
 
 
 def from_model(network: Network, device: Device | str | None = None, **choices: Any) -> Executor:

@@ -18,7 +18,7 @@ from deep500.frameworks.reference.operators.table import Random
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck
 from deep500.networks.losses import find_loss
 from deep500.networks.network import Network
-from deep500.transformations.recomputation.planning import executed_step
+from deep500.transformations.recomputation.rewriting import executed_step
 
 
 class ReferenceNetwork(BoundNetwork):

@@ -22,12 +22,13 @@ from deep500.errors import BudgetError
 from deep500.frameworks.reference.compiler import Plan
 from deep500.frameworks.reference.operators.table import Random
 from deep500.networks import add_loss, create
-from deep500.transformations.recomputation.baselines import greedy
-from deep500.transformations.recomputation.nested import optimal_placement
-from deep500.transformations.recomputation.planning import held, plan_network, planned_step
-from deep500.transformations.recomputation.rotor import optimal_chain
-from deep500.transformations.recomputation.segments import segmented
-from deep500.transformations.recomputation.sweep import simulate
+from deep500.transformations.recomputation.chain import optimal_chain
+from deep500.transformations.recomputation.counting import held
+from deep500.transformations.recomputation.placement import optimal_placement
+from deep500.transformations.recomputation.planning import plan_network
+from deep500.transformations.recomputation.region_tree import simulate
+from deep500.transformations.recomputation.rewriting import planned_step
+from deep500.transformations.workshop.recomputation.baselines import greedy, segmented
 from tests.transformations.recomputation.chains import random_chain, unit_chain
 from tests.transformations.recomputation.test_recompute import inputs_of, run
 from tests.transformations.recomputation.trees import best_by_trying, mismatches, random_tree

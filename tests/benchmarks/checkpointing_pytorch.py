@@ -19,24 +19,22 @@ import numpy as np
 import torch
 
 import deep500.frameworks.pytorch as d5fw
+from deep500.errors import BudgetError
 from deep500.frameworks.pytorch.memory import footprint
 from deep500.networks import add_loss, create
-from deep500.transformations.recomputation import (
-    BudgetError,
+from deep500.transformations.recomputation import CheckpointingPlan, Stage, find_regions
+from deep500.transformations.recomputation.chain import (
     ChainPlacement,
-    CheckpointingPlan,
-    Region,
-    Stage,
-    every_stage,
-    find_regions,
-    greedy,
+    as_plan,
     keep_all,
+    links,
     optimal_chain,
-    segmented,
+    plan_chain,
     simulate_chain,
     smallest_chain,
 )
-from deep500.transformations.recomputation.chain_of import as_plan, links, plan_chain
+from deep500.transformations.recomputation.region_tree import Region
+from deep500.transformations.workshop.recomputation.baselines import every_stage, greedy, segmented
 
 BATCH, ROUNDS = 8, 9
 BARS = {0.5: 1.15, 0.35: 1.20, 0.3: 1.30}

@@ -15,7 +15,7 @@ import pytest
 from deep500.networks import Network, add_loss, create
 from deep500.tensors import numpy_dtype
 from deep500.transformations.recomputation import plan_network, planned_step
-from deep500.transformations.recomputation.liveness import live_bytes
+from deep500.transformations.recomputation.training_step import live_bytes
 from tests.conftest import load_backend
 from tests.networks import custom_operators  # noqa: F401 - registers the operators
 from tests.tolerances import assert_close

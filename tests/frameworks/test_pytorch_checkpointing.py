@@ -17,18 +17,12 @@ import deep500.frameworks.pytorch as d5fw  # noqa: E402
 from deep500.errors import InputError, NetworkError, PlanError, UnsupportedOperator  # noqa: E402
 from deep500.frameworks.pytorch.memory import footprint  # noqa: E402
 from deep500.networks import Network, add_loss, create  # noqa: E402
+from deep500.networks.hashing import structure_hash  # noqa: E402
 from deep500.training.optimizers import MomentumOptimizer  # noqa: E402
-from deep500.transformations.recomputation import (  # noqa: E402
-    CheckpointingPlan,
-    PlannedRegion,
-    every_stage,
-    find_regions,
-    keep_all,
-    segmented,
-    simulate_chain,
-    structure_hash,
-)
-from deep500.transformations.recomputation.chain_of import as_plan, links, plan_chain  # noqa: E402
+from deep500.transformations.recomputation import CheckpointingPlan, find_regions  # noqa: E402
+from deep500.transformations.recomputation.chain import as_plan, keep_all, links, plan_chain, simulate_chain  # noqa: E402
+from deep500.transformations.recomputation.plan_file import PlannedRegion  # noqa: E402
+from deep500.transformations.workshop.recomputation.baselines import every_stage, segmented  # noqa: E402
 from tests.tolerances import assert_close  # noqa: E402
 from tests.transformations.recomputation.test_execution import everything_again  # noqa: E402
 from tests.transformations.recomputation.test_recompute import NETWORKS, inputs_of  # noqa: E402

@@ -20,10 +20,11 @@ from deep500.results.claims import derive
 from deep500.results.record import Record
 from deep500.results.report import render
 from deep500.results.report_checkpointing import choice_row, front_figure, memory_figure
-from deep500.transformations.recomputation import find_regions, held, locations, plan_network, planned_step, simulate
-from deep500.transformations.recomputation.chosen import named, plan_of
-from deep500.transformations.recomputation.curve import memory_curve
-from deep500.transformations.recomputation.report import HEADINGS
+from deep500.transformations.recomputation import find_regions, plan_network, planned_step
+from deep500.transformations.recomputation.counting import held, memory_curve
+from deep500.transformations.recomputation.profiler import HEADINGS
+from deep500.transformations.recomputation.region_tree import locations, simulate
+from deep500.transformations.workshop.recomputation.chosen_plans import named, plan_of
 from tests.results.report_cases import HOSTILE, finished
 from tests.results.test_report import check_accessible
 from tests.results.test_report_svg import read_back

@@ -11,7 +11,8 @@ import pytest
 
 from deep500.measure.statistics import Interval
 from deep500.results.checkpointing import MEASURED, CheckpointingRecord, Choice
-from deep500.transformations.recomputation import Region, find_regions, load_plan
+from deep500.transformations.recomputation import find_regions, load_plan
+from deep500.transformations.recomputation.region_tree import Region
 from recipes.studies.checkpointing_profile import __main__ as recipe
 from recipes.studies.checkpointing_profile import profiling
 from recipes.studies.checkpointing_profile.measuring import Runner, equal, time_in_turns

@@ -1,50 +1,20 @@
-"""Checkpointing: recompute what a budget of memory does not let us keep, where a profile says that it costs least."""
+"""Recomputation (activation checkpointing): values that a budget of memory does not let us keep are computed again.
 
-from deep500.errors import BudgetError as BudgetError
-from deep500.errors import PlanError as PlanError
-from deep500.transformations.recomputation.api import checkpointing_front as checkpointing_front
-from deep500.transformations.recomputation.api import plan_checkpointing as plan_checkpointing
-from deep500.transformations.recomputation.baselines import everything as everything
-from deep500.transformations.recomputation.baselines import greedy as greedy
-from deep500.transformations.recomputation.baselines import pareto as pareto
-from deep500.transformations.recomputation.chain import Keep as Keep
+A backward pass reads what the forward pass wrote. A plan names the regions of a network whose values are dropped and
+computed once more when they are needed; the recipe key is ``checkpointing=``, the word that users know.
+
+The face is what plans networks and runs plans; the rest is imported from its file.
+"""
+
 from deep500.transformations.recomputation.chain import Mode as Mode
-from deep500.transformations.recomputation.chain import Recompute as Recompute
 from deep500.transformations.recomputation.chain import Stage as Stage
-from deep500.transformations.recomputation.chain import simulate_chain as simulate_chain
-from deep500.transformations.recomputation.nested import Placement as Placement
-from deep500.transformations.recomputation.nested import optimal_placement as optimal_placement
-from deep500.transformations.recomputation.nested import smallest_placement as smallest_placement
+from deep500.transformations.recomputation.node_times import measured_regions as measured_regions
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan as CheckpointingPlan
-from deep500.transformations.recomputation.plan_file import PlannedRegion as PlannedRegion
 from deep500.transformations.recomputation.plan_file import load_plan as load_plan
-from deep500.transformations.recomputation.plan_file import structure_hash as structure_hash
-from deep500.transformations.recomputation.planning import held as held
+from deep500.transformations.recomputation.planning import checkpointing_front as checkpointing_front
+from deep500.transformations.recomputation.planning import plan_checkpointing as plan_checkpointing
 from deep500.transformations.recomputation.planning import plan_front as plan_front
 from deep500.transformations.recomputation.planning import plan_network as plan_network
-from deep500.transformations.recomputation.planning import planned_step as planned_step
-from deep500.transformations.recomputation.profiler import Profiler as Profiler
-from deep500.transformations.recomputation.profiler import Saving as Saving
-from deep500.transformations.recomputation.profiler import groups as groups
-from deep500.transformations.recomputation.profiler import profile as profile
-from deep500.transformations.recomputation.recompute import Recomputing as Recomputing
-from deep500.transformations.recomputation.recompute import recomputing as recomputing
 from deep500.transformations.recomputation.regions import NetworkRegions as NetworkRegions
 from deep500.transformations.recomputation.regions import find_regions as find_regions
-from deep500.transformations.recomputation.report import ProfileReport as ProfileReport
-from deep500.transformations.recomputation.report import profile_report as profile_report
-from deep500.transformations.recomputation.revolve import revolve as revolve
-from deep500.transformations.recomputation.revolve import revolve_steps as revolve_steps
-from deep500.transformations.recomputation.rotor import ChainPlacement as ChainPlacement
-from deep500.transformations.recomputation.rotor import keep_all as keep_all
-from deep500.transformations.recomputation.rotor import optimal_chain as optimal_chain
-from deep500.transformations.recomputation.rotor import smallest_chain as smallest_chain
-from deep500.transformations.recomputation.segments import every_stage as every_stage
-from deep500.transformations.recomputation.segments import segmented as segmented
-from deep500.transformations.recomputation.sweep import Event as Event
-from deep500.transformations.recomputation.sweep import Outcome as Outcome
-from deep500.transformations.recomputation.sweep import simulate as simulate
-from deep500.transformations.recomputation.times import measured_regions as measured_regions
-from deep500.transformations.recomputation.tree import Region as Region
-from deep500.transformations.recomputation.tree import locations as locations
-from deep500.transformations.recomputation.tree import per_instance as per_instance
+from deep500.transformations.recomputation.rewriting import planned_step as planned_step

@@ -1,4 +1,4 @@
-"""Placements counted value by value on the step that will run, and searched where the model of nested regions ends.
+"""Memory counted value by value on the step that will run: the peak of a placement, and the curve over one step.
 
 The model (:mod:`deep500.transformations.recomputation.regions`) bounds the bytes from above, by little. So its
 optimum within a budget is thinned while what is counted fits, and the smallest peak is searched among what is counted.
@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from deep500.errors import BudgetError
 from deep500.networks.network import Network
-from deep500.transformations.recomputation.failures import unreachable
-from deep500.transformations.recomputation.liveness import live_bytes, value_bytes
-from deep500.transformations.recomputation.nested import optimal_placement, smallest_placement
-from deep500.transformations.recomputation.recompute import ordering
+from deep500.transformations.recomputation.budgets import unreachable
+from deep500.transformations.recomputation.placement import optimal_placement, smallest_placement
+from deep500.transformations.recomputation.region_tree import locations, per_instance, simulate
 from deep500.transformations.recomputation.regions import NetworkRegions
-from deep500.transformations.recomputation.sweep import simulate
-from deep500.transformations.recomputation.tree import locations, per_instance
+from deep500.transformations.recomputation.rewriting import Recomputing, ordering
+from deep500.transformations.recomputation.training_step import live_bytes, value_bytes
 
 _ROUNDS = 12
 _TRIALS = 400  # counts in one search; each takes about 50 ms for 1,000 nodes
@@ -120,3 +120,53 @@ class Counter:
             if fewer.peak <= limit and fewer.extra < counted.extra:
                 counted = fewer
         return counted
+
+
+class MemoryCurve(NamedTuple):
+    """Bytes over the course of a step: ``held[i]`` from ``at[i]`` to ``at[i + 1]``.
+
+    Attributes:
+        at: one number more than ``held``, never falling, from 0 to the time of the step.
+        held: bytes.
+        turn: when the backward pass begins, None where that is not known.
+    """
+
+    at: tuple[float, ...]
+    held: tuple[int, ...]
+    turn: float | None = None
+
+    @property
+    def peak(self) -> int:
+        """Most bytes held."""
+        return max(self.held, default=0)
+
+
+def memory_curve(found: NetworkRegions, again: Recomputing | None = None) -> MemoryCurve:
+    """The predicted curve, for executors that run nodes in order and free every value after its last reader.
+
+    Args:
+        found: the regions of the network, whose times and time unit the curve has.
+        again: the step with a plan, see :func:`deep500.transformations.recomputation.planned_step`; None for that
+        without.
+
+    Example:
+        >>> from deep500.networks import add_loss, create
+        >>> from deep500.transformations.recomputation import find_regions, plan_network, planned_step
+        >>> network = add_loss(create("resnet", depth=8))
+        >>> found, plan = find_regions(network, batch=2), plan_network(network, 0.9, batch=2)
+        >>> without, planned = memory_curve(found), memory_curve(found, planned_step(network, plan)[1])
+        >>> planned.peak == plan.predicted_peak < without.peak, planned.at[-1] > without.at[-1]
+        (True, True)
+    """
+    step = found.step
+    network, repeated = (step.network, ()) if again is None else (again.network, again.repeated)
+    known, backward = {node.name for node in step.network.nodes}, {node.name for node in step.backward}
+    source = iter(repeated)  # duplicates stand in the network in the order in which they are listed
+    clock, turn, at = 0.0, None, [0.0]
+    for node in network.nodes:
+        original = node if node.name in known else next(source)
+        if turn is None and (node.name in backward or node.name not in known):
+            turn = clock
+        clock += found.times.get(original.writes[0], 0.0)  # running statistics: not timed, as every plan has them
+        at.append(clock)
+    return MemoryCurve(tuple(at), tuple(live_bytes(network.nodes, value_bytes(network), kept=network.outputs)), turn)

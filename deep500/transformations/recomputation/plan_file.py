@@ -19,8 +19,8 @@ from deep500.errors import PlanError
 from deep500.networks.execution.modes import training_network
 from deep500.networks.hashing import structure_hash as structure_hash
 from deep500.networks.network import Network
-from deep500.transformations.recomputation.nesting import outermost_first
-from deep500.transformations.recomputation.step import needed
+from deep500.transformations.recomputation.regions import outermost_first
+from deep500.transformations.recomputation.training_step import needed
 
 FORMAT = "deep500-checkpointing-plan"
 VERSION = 1

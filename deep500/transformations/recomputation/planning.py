@@ -1,26 +1,186 @@
-"""From a network and a budget to a plan: find regions, place checkpoints, count what the rewritten step holds.
+"""`plan_checkpointing`: from a network or an executor and a budget of memory to a plan, with one call.
 
-A plan's prediction is counted value by value on the network that will run.
+Find regions, measure them where there is an executor with inputs, place recomputations, count what the rewritten step
+holds. A plan's prediction is counted value by value on the network that will run, or rests on measured stages.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from deep500.errors import PlanError
-from deep500.networks.execution.executor import Recomputation
-from deep500.networks.execution.modes import training_network
+from deep500.networks.execution.capabilities import measure_stages
+from deep500.networks.execution.executor import GraphExecutor, InputCheck
+from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
+from deep500.operators.registry import DOMAIN
+from deep500.transformations.recomputation.budgets import budget_bytes, check_budget, check_points
+from deep500.transformations.recomputation.chain import Stage, chain_front, links, plan_chain
 from deep500.transformations.recomputation.counting import Counted, Counter
 from deep500.transformations.recomputation.counting import held as held
-from deep500.transformations.recomputation.failures import budget_bytes, check_budget, check_points
-from deep500.transformations.recomputation.plan_file import (
-    CheckpointingPlan,
-    PlannedRegion,
-    structure_hash,
-    undominated,
-)
-from deep500.transformations.recomputation.recompute import Recomputing, recomputing
+from deep500.transformations.recomputation.node_times import SAMPLES, batch_of, first_size, measured_regions
+from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion, undominated
 from deep500.transformations.recomputation.regions import NetworkRegions, find_regions
-from deep500.transformations.recomputation.step import Step, training_step
+from deep500.transformations.recomputation.training_step import check_batch
+
+Target = GraphExecutor | Network
+
+
+def plan_checkpointing(
+    target: Target,
+    budget: float | int = 0.5,
+    inputs: Mapping[str, Any] | None = None,
+    loss: str = "loss",
+    batch: int | None = None,
+    profile: NetworkRegions | None = None,
+) -> CheckpointingPlan:
+    """Choose what a training step computes again so that it fits a budget of memory, for the least extra time.
+
+    Hand the result to ``executor.set_checkpointing(plan)``, or keep it with ``plan.save(path)``.
+
+    Args:
+        target: an executor, on whose backend times are then measured if there are inputs; or a network.
+        budget: a share of the peak without checkpoints (float in (0, 1]), or bytes (int). Counted are all values that
+            nodes write, gradients of parameters included; inputs, parameters and what kernels need inside are not.
+            Where a backend measures stages of its own (PyTorch), bytes are those of its allocator.
+        inputs: a batch for training. Without it operations are counted in the place of times (``plan.time_unit``).
+        loss: the scalar that is differentiated.
+        batch: number of samples, where there are no inputs.
+        profile: what :func:`deep500.transformations.recomputation.measured_regions` found for the target, to plan for
+        several
+            budgets without measuring again.
+
+    Raises:
+        BudgetError: no plan fits; ``smallest`` and the message say which budget one fits.
+        PlanError: a budget of 0, below it or a share above 1; no batch size; a network in which nothing can run again;
+            a profile of another network, batch size or backend.
+        InputError: inputs that the network does not take.
+
+    Example:
+        >>> import deep500 as d5
+        >>> import deep500.frameworks.reference as d5ref
+        >>> executor = d5ref.from_model(d5.add_loss(d5.networks.create("resnet", depth=8)))
+        >>> plan = plan_checkpointing(executor, 0.8, batch=16)
+        >>> executor.set_checkpointing(plan)
+        >>> plan.predicted_peak <= plan.budget, plan.time_unit, plan.backend
+        (True, 'FLOP', 'none')
+        >>> plan_checkpointing(executor, 1000, batch=16)
+        Traceback (most recent call last):
+        deep500.errors.BudgetError: got a budget of 1000 bytes; expected at least ...
+    """
+    check_budget(budget)
+    subject = _Subject(target, inputs, loss, batch)
+    if profile is not None:
+        if not isinstance(profile, NetworkRegions):
+            raise PlanError(
+                f"got {type(profile).__name__} as a profile; expected what measured_regions returned: leave it out"
+            )
+        profile.check(subject.network, subject.batch, target.backend if isinstance(target, GraphExecutor) else None)
+        return plan_network(subject.network, budget, subject.batch, loss, profile)
+    chain = subject.stages()
+    if chain is not None:
+        return plan_chain(subject.network, subject.batch, subject.counted, chain, budget, subject.backend)
+    return plan_network(subject.network, budget, subject.batch, loss, subject.regions(), subject.backend)
+
+
+def checkpointing_front(
+    target: Target,
+    inputs: Mapping[str, Any] | None = None,
+    points: int = 9,
+    loss: str = "loss",
+    batch: int | None = None,
+) -> list[CheckpointingPlan]:
+    """Plans from the smallest peak to that without checkpoints, none of which another beats in memory and in time.
+
+    Args:
+        target, inputs, loss, batch: see :func:`plan_checkpointing`.
+        points: how many budgets are tried, at least 2.
+
+    Returns:
+        by rising ``predicted_peak`` and falling ``predicted_extra``.
+
+    Raises:
+        PlanError: see :func:`plan_checkpointing`.
+
+    Example:
+        >>> from deep500.networks import add_loss, create
+        >>> front = checkpointing_front(add_loss(create("resnet", depth=8)), batch=8, points=3)
+        >>> front[0].predicted_peak < front[-1].predicted_peak, front[-1].predicted_extra
+        (True, 0)
+    """
+    check_points(points)
+    subject = _Subject(target, inputs, loss, batch)
+    chain = subject.stages()
+    if chain is not None:
+        return chain_front(subject.network, subject.batch, subject.counted, chain, points, subject.backend)
+    return plan_front(subject.network, subject.batch, loss, points, subject.regions(), subject.backend)
+
+
+class _Subject:
+    """What is planned for: a network, its batch size, and where times are measured."""
+
+    def __init__(self, target: Target, inputs: Mapping[str, Any] | None, loss: str, batch: int | None) -> None:
+        if not isinstance(target, (GraphExecutor, Network)):
+            raise PlanError(
+                f"got {type(target).__name__} to plan for; expected an executor or a Network: make one with from_model"
+            )
+        self.executor = target if isinstance(target, GraphExecutor) and inputs is not None else None
+        self.network = target if isinstance(target, Network) else target.network.copy()
+        self.inputs, self.loss = inputs, loss
+        _check_visible(self.network)
+        self.batch = _batch(self.network, batch) if inputs is None else _batch_given(self.network, inputs)
+        if batch not in (None, self.batch):
+            raise PlanError(f"got batch={batch} and inputs of {self.batch} samples; expected the same: leave batch out")
+        self.backend = "none" if self.executor is None else self.executor.backend
+        self.counted = find_regions(self.network, self.batch, loss)
+
+    def stages(self) -> Sequence[Stage] | None:
+        """The innermost regions as measured stages, if the backend keeps them apart."""
+        parts = links(self.counted)
+        if self.executor is None or self.inputs is None or len(parts) < 2:
+            return None
+        return measure_stages(self.executor, [part.values for part in parts], self.inputs, self.loss, SAMPLES)
+
+    def regions(self) -> NetworkRegions:
+        """The regions, with times where they can be measured."""
+        if self.executor is None or self.inputs is None or len(self.counted.step.forward) < 2:
+            return self.counted
+        return measured_regions(self.executor, self.inputs, self.loss)
+
+
+def _check_visible(network: Network) -> None:
+    for node in network.nodes:
+        if node.domain.startswith(f"{DOMAIN}."):  # a backend's, around a module, function or session
+            raise PlanError(
+                f"got node {node.name!r} ({node.domain}.{node.op_type}), a model of its own whose operators cannot be "
+                "seen; expected a Network of operators: build it with deep500.networks and use from_model"
+            )
+
+
+def _batch_given(network: Network, inputs: Any) -> int:
+    if not isinstance(inputs, Mapping):
+        raise PlanError(f"got {type(inputs).__name__} for inputs; expected a batch for training: give arrays by name")
+    batch = batch_of(network, inputs)
+    InputCheck(network.inputs)(inputs)
+    return batch
+
+
+def _batch(network: Network, batch: int | None) -> int:
+    symbolic = any(isinstance(size, str) for d in network.inputs.values() for size in d.shape or ())
+    if batch is None and symbolic:
+        raise PlanError(
+            f"got no batch size for network {network.name!r}; expected one, for which the plan holds: give batch="
+        )
+    if batch is None:
+        return first_size(network)
+    check_batch(batch)
+    if not symbolic and batch != first_size(network):
+        raise PlanError(
+            f"got batch={batch} for network {network.name!r}, all of whose sizes are numbers; expected "
+            f"{first_size(network)}: leave batch out"
+        )
+    return int(batch)
 
 
 def plan_network(
@@ -129,43 +289,3 @@ def _as_plan(
         found.time_unit,
         counted.method,
     )
-
-
-def planned_step(network: Network, plan: Recomputation) -> tuple[Step, Recomputing]:
-    """The training step of a network, without and with the plan.
-
-    Raises:
-        PlanError: the plan was made for another network.
-
-    Example:
-        >>> from deep500.networks import add_loss, create
-        >>> net = add_loss(create("resnet", depth=8))
-        >>> step, again = planned_step(net, plan_network(net, 0.9, batch=2))
-        >>> again.network.outputs == step.network.outputs, len(again.repeated) > 0
-        (True, True)
-    """
-    plan.check(network, plan.batch)
-    step = training_step(network, plan.batch, plan.loss)
-    return step, recomputing(step, [region.values for region in plan.regions])
-
-
-def executed_step(network: Network, plan: Recomputation | None, loss: str = "loss") -> tuple[Network, dict[str, str]]:
-    """One step as a network, and the value that replaces each running statistic; the plan's step if there is one.
-
-    For backends that train by executing the emitted gradient.
-
-    Raises:
-        PlanError: the plan was made for another network.
-
-    Example:
-        >>> from deep500.networks import add_loss, create
-        >>> net = add_loss(create("mlp", shape=(4,), classes=3))
-        >>> step, updates = executed_step(net, None)
-        >>> "fc1.weight.grad" in step.values() or len(step.nodes) > len(net.nodes), updates
-        (True, {})
-    """
-    if plan is not None:
-        step, again = planned_step(network, plan)
-        return again.network, step.updates
-    training, updates = training_network(network)
-    return training.with_gradient(loss), updates

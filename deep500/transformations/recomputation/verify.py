@@ -12,9 +12,10 @@ from deep500.errors import Deep500Error, PlanError
 from deep500.networks.dtype import to_dtype
 from deep500.networks.execution.capabilities import step_memory
 from deep500.networks.execution.executor import GraphExecutor
+from deep500.networks.hashing import structure_hash
 from deep500.networks.losses import gradient_name
 from deep500.networks.network import Network
-from deep500.transformations.recomputation.plan_file import CheckpointingPlan, structure_hash
+from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 
 TOLERANCE = 1e-4
 """Largest difference, relative to the largest element, that is taken for rounding: a kernel on a GPU may add up in any
@@ -76,7 +77,7 @@ def verify_plan(
     Example:
         >>> import deep500.frameworks.reference as d5ref
         >>> from deep500.networks import add_loss, create
-        >>> from deep500.transformations.recomputation.api import plan_checkpointing
+        >>> from deep500.transformations.recomputation.planning import plan_checkpointing
         >>> executor = d5ref.from_model(add_loss(create("resnet", depth=8)))
         >>> batch = {"input": np.ones((4, 3, 32, 32), "float32"), "label": np.zeros(4, "int64")}
         >>> found = verify_plan(executor, plan_checkpointing(executor, 0.9, batch), batch)

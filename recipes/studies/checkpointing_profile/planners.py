@@ -10,9 +10,9 @@ from deep500.networks import Network
 from deep500.networks.execution.capabilities import measure_stages
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.transformations.recomputation import find_regions
-from deep500.transformations.recomputation.chain_of import links
-from deep500.transformations.recomputation.staged import staged_regions
-from deep500.transformations.recomputation.times import measured_regions
+from deep500.transformations.recomputation.chain import links
+from deep500.transformations.recomputation.node_times import measured_regions
+from deep500.transformations.workshop.recomputation.measured_trees import staged_regions
 from recipes.studies.checkpointing_profile.subjects import Subject
 from recipes.studies.checkpointing_profile.ways import ChainPlanner, Planner, TreePlanner
 

@@ -12,7 +12,7 @@ from deep500.networks.execution.executor import GraphExecutor
 from deep500.registry import load_backend
 from deep500.results.checkpointing import CheckpointingRecord, Choice, record_of
 from deep500.transformations.recomputation import CheckpointingPlan
-from deep500.transformations.recomputation.curve import MemoryCurve
+from deep500.transformations.recomputation.counting import MemoryCurve
 from recipes.studies.checkpointing_profile.measuring import Runner, Timed, equal, runner_of, time_in_turns
 from recipes.studies.checkpointing_profile.planners import planner_for
 from recipes.studies.checkpointing_profile.subjects import Subject

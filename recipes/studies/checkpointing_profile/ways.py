@@ -8,29 +8,22 @@ from functools import partial
 
 from deep500.errors import BudgetError
 from deep500.networks import Network
-from deep500.transformations.recomputation import (
-    CheckpointingPlan,
-    NetworkRegions,
-    Placement,
-    PlannedRegion,
+from deep500.transformations.recomputation import CheckpointingPlan, NetworkRegions, Stage, plan_network
+from deep500.transformations.recomputation.chain import (
+    ChainPlacement,
     Recompute,
-    Region,
-    Stage,
-    everything,
-    greedy,
-    held,
+    as_plan,
     keep_all,
-    locations,
-    per_instance,
-    plan_network,
-    simulate,
+    plan_chain,
     simulate_chain,
 )
-from deep500.transformations.recomputation.chain_of import as_plan, plan_chain
-from deep500.transformations.recomputation.chosen import equal_segments, leaves, named, plan_of
-from deep500.transformations.recomputation.rotor import ChainPlacement
-from deep500.transformations.recomputation.segments import every_stage, segmented
-from deep500.transformations.recomputation.staged import as_tree_plan, placed, plan_tree, segment_plan
+from deep500.transformations.recomputation.counting import held
+from deep500.transformations.recomputation.placement import Placement
+from deep500.transformations.recomputation.plan_file import PlannedRegion
+from deep500.transformations.recomputation.region_tree import Region, locations, per_instance, simulate
+from deep500.transformations.workshop.recomputation.baselines import every_stage, everything, greedy, segmented
+from deep500.transformations.workshop.recomputation.chosen_plans import equal_segments, leaves, named, plan_of
+from deep500.transformations.workshop.recomputation.measured_trees import as_tree_plan, placed, plan_tree, segment_plan
 
 NONE, PLANNED, GREEDY, SEGMENTS, EVERY, EVERYTHING, TORCH = (
     "none",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from deep500.transformations.recomputation.chain import ChainPlan, Keep, Mode, Recompute, Stage
-from deep500.transformations.recomputation.revolve import Action
+from deep500.transformations.workshop.recomputation.revolve import Action
 
 
 def random_chain(seed: int, stages: int, modes: int = 1) -> list[Stage]:

@@ -12,7 +12,7 @@ from deep500.errors import BudgetError, InputError, NetworkError, PlanError
 from deep500.frameworks.reference import Executor
 from deep500.networks import Network, add_loss, create
 from deep500.transformations.recomputation import checkpointing_front, find_regions
-from deep500.transformations.recomputation.times import least, measured_regions
+from deep500.transformations.recomputation.node_times import least, measured_regions
 from tests.conftest import load_backend
 from tests.transformations.recomputation.test_recompute import NETWORKS, inputs_of
 

@@ -7,10 +7,18 @@ import math
 import pytest
 
 from deep500.errors import BudgetError, PlanError
-from deep500.transformations.recomputation.chain import Keep, Mode, Recompute, Stage, simulate_chain
-from deep500.transformations.recomputation.revolve import revolve, revolve_steps
-from deep500.transformations.recomputation.rotor import keep_all, optimal_chain, smallest_chain
-from deep500.transformations.recomputation.segments import every_stage, segmented
+from deep500.transformations.recomputation.chain import (
+    Keep,
+    Mode,
+    Recompute,
+    Stage,
+    keep_all,
+    optimal_chain,
+    simulate_chain,
+    smallest_chain,
+)
+from deep500.transformations.workshop.recomputation.baselines import every_stage, segmented
+from deep500.transformations.workshop.recomputation.revolve import revolve, revolve_steps
 from tests.transformations.recomputation.chains import all_plans, random_chain, run, unit_chain
 
 UNIFORM = [(steps, slots) for slots in range(1, 9) for steps in range(slots + 1, 61)]

@@ -8,16 +8,17 @@ import pytest
 from deep500.errors import BudgetError, PlanError
 from deep500.frameworks.reference import Executor
 from deep500.networks import add_loss, create
-from deep500.transformations.recomputation import (
+from deep500.transformations.recomputation import find_regions, load_plan
+from deep500.transformations.recomputation.chain import (
     Keep,
     Recompute,
-    find_regions,
-    load_plan,
+    as_plan,
+    links,
     optimal_chain,
+    plan_chain,
     simulate_chain,
     smallest_chain,
 )
-from deep500.transformations.recomputation.chain_of import as_plan, links, plan_chain
 from tests.tolerances import assert_close
 from tests.transformations.recomputation.chains import random_chain
 from tests.transformations.recomputation.test_recompute import inputs_of

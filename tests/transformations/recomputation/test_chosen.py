@@ -9,8 +9,9 @@ from deep500.errors import PlanError
 from deep500.networks import add_loss, create
 from deep500.networks.execution.inputs import make_inputs
 from deep500.registry import load_backend
-from deep500.transformations.recomputation import find_regions, held, plan_network
-from deep500.transformations.recomputation.chosen import equal_segments, leaves, named, plan_of
+from deep500.transformations.recomputation import find_regions, plan_network
+from deep500.transformations.recomputation.counting import held
+from deep500.transformations.workshop.recomputation.chosen_plans import equal_segments, leaves, named, plan_of
 
 NETWORK = add_loss(create("mixed_resnet", width=4, blocks=(2, 2, 2, 2), shape=(3, 16, 16)))
 FOUND = find_regions(NETWORK, batch=16)

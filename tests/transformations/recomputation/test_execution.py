@@ -12,14 +12,10 @@ import pytest
 from deep500.errors import PlanError, UnsupportedOperator
 from deep500.frameworks.reference import Executor
 from deep500.networks import GraphExecutor, Network, add_loss, create
+from deep500.networks.hashing import structure_hash
 from deep500.training.optimizers import AdamOptimizer, MomentumOptimizer
-from deep500.transformations.recomputation import (
-    CheckpointingPlan,
-    PlannedRegion,
-    find_regions,
-    load_plan,
-    structure_hash,
-)
+from deep500.transformations.recomputation import CheckpointingPlan, find_regions, load_plan
+from deep500.transformations.recomputation.plan_file import PlannedRegion
 from tests.conftest import load_backend
 from tests.tolerances import assert_close
 from tests.transformations.recomputation.test_recompute import NETWORKS, inputs_of

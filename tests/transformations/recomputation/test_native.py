@@ -10,7 +10,8 @@ import pytest
 import deep500 as d5
 from deep500.errors import PlanError, UnsupportedOperator
 from deep500.networks import add_loss, create
-from deep500.transformations.recomputation import CheckpointingPlan, structure_hash
+from deep500.networks.hashing import structure_hash
+from deep500.transformations.recomputation import CheckpointingPlan
 from tests.conftest import load_backend
 
 GIVEN = {"input": np.ones((2, 4), "float32"), "label": np.zeros(2, "int64")}

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from deep500.errors import BudgetError, PlanError
-from deep500.transformations.recomputation.baselines import everything, greedy, pareto
-from deep500.transformations.recomputation.nested import optimal_placement, smallest_placement
-from deep500.transformations.recomputation.sweep import simulate
-from deep500.transformations.recomputation.tree import Region
+from deep500.transformations.recomputation.placement import optimal_placement, smallest_placement
+from deep500.transformations.recomputation.region_tree import Region, simulate
+from deep500.transformations.workshop.recomputation.baselines import everything, greedy, pareto
 from tests.transformations.recomputation.trees import best_by_trying, random_tree, subsets
 
 

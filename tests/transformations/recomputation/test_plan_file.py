@@ -11,7 +11,8 @@ import pytest
 
 from deep500.errors import PlanError
 from deep500.networks import Network, add_loss, create
-from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion, load_plan, structure_hash
+from deep500.networks.hashing import structure_hash
+from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion, load_plan
 
 
 def network(classes: int = 3) -> Network:

@@ -6,8 +6,7 @@ import pytest
 
 from deep500.errors import PlanError
 from deep500.transformations.recomputation.profiler import Profiler, profile
-from deep500.transformations.recomputation.sweep import Event, simulate
-from deep500.transformations.recomputation.tree import Region, locations
+from deep500.transformations.recomputation.region_tree import Event, Region, locations, simulate
 from tests.transformations.recomputation.trees import mismatches, random_tree
 
 DEEP = Region(

@@ -14,11 +14,12 @@ from deep500.frameworks.reference import Executor
 from deep500.frameworks.reference.compiler import Plan
 from deep500.frameworks.reference.operators.table import Random
 from deep500.networks import Network, add_loss, create
+from deep500.transformations.recomputation.counting import held
 from deep500.transformations.recomputation.plan_file import load_plan
-from deep500.transformations.recomputation.planning import held, plan_network, planned_step
-from deep500.transformations.recomputation.recompute import recomputing
+from deep500.transformations.recomputation.planning import plan_network
 from deep500.transformations.recomputation.regions import find_regions
-from deep500.transformations.recomputation.step import training_step
+from deep500.transformations.recomputation.rewriting import planned_step, recomputing
+from deep500.transformations.recomputation.training_step import training_step
 from tests.tolerances import assert_close
 from tests.transformations.recomputation.test_regions import dropout_network
 

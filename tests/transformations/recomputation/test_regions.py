@@ -7,10 +7,9 @@ import pytest
 
 from deep500.errors import PlanError
 from deep500.networks import Network, add_loss, create
-from deep500.transformations.recomputation.liveness import live_bytes, value_bytes, with_batch
+from deep500.transformations.recomputation.region_tree import locations, simulate
 from deep500.transformations.recomputation.regions import NetworkRegions, find_regions
-from deep500.transformations.recomputation.sweep import simulate
-from deep500.transformations.recomputation.tree import locations
+from deep500.transformations.recomputation.training_step import live_bytes, value_bytes, with_batch
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from deep500.transformations.recomputation.report import HEADINGS, profile_report
-from deep500.transformations.recomputation.sweep import simulate
-from deep500.transformations.recomputation.tree import locations
+from deep500.transformations.recomputation.profiler import HEADINGS, profile_report
+from deep500.transformations.recomputation.region_tree import locations, simulate
 from tests.transformations.recomputation.trees import random_tree
 
 

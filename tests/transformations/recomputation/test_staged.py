@@ -10,10 +10,17 @@ import pytest
 from deep500.errors import BudgetError, PlanError
 from deep500.networks import Network, add_loss, create
 from deep500.networks.execution.inputs import make_inputs
-from deep500.transformations.recomputation import CheckpointingPlan, Mode, NetworkRegions, Stage, find_regions, simulate
-from deep500.transformations.recomputation.chain_of import links
-from deep500.transformations.recomputation.chosen import leaves
-from deep500.transformations.recomputation.staged import as_tree_plan, placed, plan_tree, segment_plan, staged_regions
+from deep500.transformations.recomputation import CheckpointingPlan, Mode, NetworkRegions, Stage, find_regions
+from deep500.transformations.recomputation.chain import links
+from deep500.transformations.recomputation.region_tree import simulate
+from deep500.transformations.workshop.recomputation.chosen_plans import leaves
+from deep500.transformations.workshop.recomputation.measured_trees import (
+    as_tree_plan,
+    placed,
+    plan_tree,
+    segment_plan,
+    staged_regions,
+)
 from tests.conftest import load_backend
 
 BATCH = 16

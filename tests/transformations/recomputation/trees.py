@@ -7,8 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from deep500.transformations.recomputation.sweep import simulate
-from deep500.transformations.recomputation.tree import Region, locations
+from deep500.transformations.recomputation.region_tree import Region, locations, simulate
 
 
 def random_tree(seed: int, regions: int, *, places: int | None = None, transient: bool = False) -> Region:

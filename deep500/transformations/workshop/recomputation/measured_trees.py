@@ -12,15 +12,13 @@ from dataclasses import replace
 
 from deep500.errors import PlanError
 from deep500.networks.network import Network
+from deep500.transformations.recomputation.budgets import budget_bytes
 from deep500.transformations.recomputation.chain import Stage
-from deep500.transformations.recomputation.chosen import equal_segments, leaves, named, plan_of
-from deep500.transformations.recomputation.failures import budget_bytes
-from deep500.transformations.recomputation.nested import Placement, optimal_placement
+from deep500.transformations.recomputation.placement import Placement, optimal_placement
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
-from deep500.transformations.recomputation.regions import NetworkRegions
-from deep500.transformations.recomputation.segmenter import live_out
-from deep500.transformations.recomputation.sweep import Outcome, simulate
-from deep500.transformations.recomputation.tree import Region, per_instance
+from deep500.transformations.recomputation.region_tree import Outcome, Region, per_instance, simulate
+from deep500.transformations.recomputation.regions import NetworkRegions, live_out
+from deep500.transformations.workshop.recomputation.chosen_plans import equal_segments, leaves, named, plan_of
 
 
 def staged_regions(found: NetworkRegions, stages: Sequence[Stage]) -> NetworkRegions:

@@ -9,13 +9,14 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from math import isqrt
 
+from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
-from deep500.transformations.recomputation.failures import PlanError
-from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion, structure_hash
-from deep500.transformations.recomputation.planning import held
-from deep500.transformations.recomputation.recompute import recomputing
+from deep500.transformations.recomputation.budgets import PlanError
+from deep500.transformations.recomputation.counting import held
+from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion
+from deep500.transformations.recomputation.region_tree import Region
 from deep500.transformations.recomputation.regions import NetworkRegions
-from deep500.transformations.recomputation.tree import Region
+from deep500.transformations.recomputation.rewriting import recomputing
 
 
 def plan_of(

@@ -1,15 +1,19 @@
-"""Placements to compare with: everything checkpointed, the paper's greedy guide; and the front of memory and time."""
+"""Placements and plans to compare with: everything recomputed, the greedy guide, equal segments; and the front."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isqrt
 
 import numpy as np
 
 from deep500.errors import PlanError
-from deep500.transformations.recomputation.failures import budget_bytes, unreachable
-from deep500.transformations.recomputation.nested import Placement, optimal_placement, smallest_placement
+from deep500.transformations.recomputation.budgets import budget_bytes, unreachable
+from deep500.transformations.recomputation.chain import ChainPlacement, Keep, Recompute, Stage, keep_all, simulate_chain
+from deep500.transformations.recomputation.placement import Placement, optimal_placement, smallest_placement
 from deep500.transformations.recomputation.profiler import groups, profile
-from deep500.transformations.recomputation.sweep import simulate
-from deep500.transformations.recomputation.tree import Region, locations
+from deep500.transformations.recomputation.region_tree import Region, locations, simulate
 
 
 def everything(root: Region, *, snapshot_kept: bool = False) -> Placement:
@@ -33,7 +37,7 @@ def greedy(root: Region, budget: float | int, *, snapshot_kept: bool = False, re
     Args:
         root: the tree of regions.
         budget: bytes (int), or a share of the peak without checkpoints (float in (0, 1]).
-        snapshot_kept: see :func:`deep500.transformations.recomputation.sweep.simulate`.
+        snapshot_kept: see :func:`deep500.transformations.recomputation.region_tree.simulate`.
         reprofile: profile again after every decision instead of once.
 
     Raises:
@@ -77,7 +81,7 @@ def pareto(
     Args:
         root: the tree of regions.
         points: how many budgets, at least 2.
-        snapshot_kept: see :func:`deep500.transformations.recomputation.sweep.simulate`.
+        snapshot_kept: see :func:`deep500.transformations.recomputation.region_tree.simulate`.
         time_limit: seconds that the solver may take for each.
 
     Returns:
@@ -98,3 +102,43 @@ def pareto(
         if not found or placement.outcome.extra < found[-1].outcome.extra:
             found.append(placement)
     return found
+
+
+def segmented(chain: Sequence[Stage], segments: int | None = None) -> ChainPlacement:
+    """Equal segments, all but the last of them recomputed, as ``torch.utils.checkpoint_sequential`` cuts them.
+
+    Args:
+        chain: the stages.
+        segments: how many, 1 to the number of stages; the rounded square root of that if None.
+
+    Raises:
+        PlanError: there are not as many stages.
+
+    Example:
+        >>> from deep500.transformations.recomputation.chain import Mode
+        >>> chain = [Stage("s", output=4, modes=(Mode(1, 2, saved=10),), forward=1)] * 4
+        >>> segmented(chain).outcome
+        Outcome(peak=28, time=14, extra=2)
+    """
+    count = len(chain)
+    root = isqrt(count)
+    segments = (root + (count - root * root > root)) if segments is None else segments
+    if not 1 <= segments <= count:
+        raise PlanError(f"got {segments} segments; expected 1 to {count}, one stage each at least: ask for fewer")
+    kept, length = keep_all(chain), count // segments
+    starts = [i * length for i in range(segments)]
+    cuts = [Recompute(first, end - 1, kept[first:end]) for first, end in pairwise(starts)]
+    plan: tuple[Keep | Recompute, ...] = (*cuts, *kept[starts[-1] :])
+    return ChainPlacement(plan, simulate_chain(chain, plan), f"{segments} segments")
+
+
+def every_stage(chain: Sequence[Stage]) -> ChainPlacement:
+    """Every stage recomputed by itself: checkpoint everything.
+
+    Example:
+        >>> from deep500.transformations.recomputation.chain import Mode
+        >>> every_stage([Stage("s", output=4, modes=(Mode(1, 2, saved=10),), forward=1)] * 4).outcome
+        Outcome(peak=26, time=16, extra=4)
+    """
+    plan = tuple(Recompute(k, k, (keep,)) for k, keep in enumerate(keep_all(chain)))
+    return ChainPlacement(plan, simulate_chain(chain, plan), "every stage")

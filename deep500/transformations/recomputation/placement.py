@@ -21,9 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deep500.errors import PlanError
-from deep500.transformations.recomputation.failures import budget_bytes, unreachable
-from deep500.transformations.recomputation.sweep import Outcome, simulate
-from deep500.transformations.recomputation.tree import Region, locations
+from deep500.transformations.recomputation.budgets import budget_bytes, unreachable
+from deep500.transformations.recomputation.region_tree import Outcome, Region, locations, simulate
 
 _CUTS = 200  # plans that a solver's tolerance may let through before we give up
 
@@ -49,7 +48,7 @@ def optimal_placement(
     Args:
         root: the tree of regions.
         budget: bytes (int), or a share of the peak without checkpoints (float in (0, 1]).
-        snapshot_kept: see :func:`deep500.transformations.recomputation.sweep.simulate`.
+        snapshot_kept: see :func:`deep500.transformations.recomputation.region_tree.simulate`.
         gap: how far from the optimum, relatively, the solver may stop.
         time_limit: seconds that the solver may take; None for no limit.
 

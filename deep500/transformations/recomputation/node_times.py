@@ -20,10 +20,9 @@ from deep500.networks.execution.capabilities import node_times
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.networks.node import Node
-from deep500.transformations.recomputation.regions import NetworkRegions, find_regions
-from deep500.transformations.recomputation.segmenter import live_out
-from deep500.transformations.recomputation.step import Step
-from deep500.transformations.recomputation.tree import Region
+from deep500.transformations.recomputation.region_tree import Region
+from deep500.transformations.recomputation.regions import NetworkRegions, find_regions, live_out
+from deep500.transformations.recomputation.training_step import Step
 
 SAMPLES = 5
 """Samples whose least is taken."""

@@ -17,11 +17,12 @@ from itertools import count
 from typing import NamedTuple
 
 from deep500.errors import PlanError
+from deep500.networks.execution.executor import Recomputation
+from deep500.networks.execution.modes import training_network
 from deep500.networks.network import Network
 from deep500.networks.node import Node
-from deep500.transformations.recomputation.nesting import outermost_first
-from deep500.transformations.recomputation.purity import impurity
-from deep500.transformations.recomputation.step import Step
+from deep500.transformations.recomputation.regions import impurity, outermost_first
+from deep500.transformations.recomputation.training_step import Step, training_step
 
 Level = tuple[int, ...]
 """Indices of checkpointed regions, outermost first, whose run a value belongs to; () is the forward pass."""
@@ -51,7 +52,7 @@ def recomputing(step: Step, regions: Sequence[Collection[str]]) -> Recomputing:
 
     Example:
         >>> import numpy as np
-        >>> from deep500.transformations.recomputation.step import training_step
+        >>> from deep500.transformations.recomputation.training_step import training_step
         >>> net = Network(); net.add_input("x", (4,)); net.add_parameter("w", np.ones(4, "float32"))
         >>> net.add_node("Mul", ["x", "w"], ["a"]); net.add_node("Exp", ["a"], ["b"])
         >>> net.add_node("Tanh", ["b"], ["c"])
@@ -73,6 +74,46 @@ def recomputing(step: Step, regions: Sequence[Collection[str]]) -> Recomputing:
     return Recomputing(network, order.repeated)
 
 
+def planned_step(network: Network, plan: Recomputation) -> tuple[Step, Recomputing]:
+    """The training step of a network, without and with the plan.
+
+    Raises:
+        PlanError: the plan was made for another network.
+
+    Example:
+        >>> from deep500.networks import add_loss, create
+        >>> net = add_loss(create("resnet", depth=8))
+        >>> step, again = planned_step(net, plan_network(net, 0.9, batch=2))
+        >>> again.network.outputs == step.network.outputs, len(again.repeated) > 0
+        (True, True)
+    """
+    plan.check(network, plan.batch)
+    step = training_step(network, plan.batch, plan.loss)
+    return step, recomputing(step, [region.values for region in plan.regions])
+
+
+def executed_step(network: Network, plan: Recomputation | None, loss: str = "loss") -> tuple[Network, dict[str, str]]:
+    """One step as a network, and the value that replaces each running statistic; the plan's step if there is one.
+
+    For backends that train by executing the emitted gradient.
+
+    Raises:
+        PlanError: the plan was made for another network.
+
+    Example:
+        >>> from deep500.networks import add_loss, create
+        >>> net = add_loss(create("mlp", shape=(4,), classes=3))
+        >>> step, updates = executed_step(net, None)
+        >>> "fc1.weight.grad" in step.values() or len(step.nodes) > len(net.nodes), updates
+        (True, {})
+    """
+    if plan is not None:
+        step, again = planned_step(network, plan)
+        return again.network, step.updates
+    training, updates = training_network(network)
+    return training.with_gradient(loss), updates
+
+
 class Ordering(NamedTuple):
     """The nodes of a step in which regions run again, without a network around them.
 
@@ -92,7 +133,7 @@ def ordering(step: Step, regions: Sequence[Collection[str]]) -> Ordering:
 
     Example:
         >>> from deep500.networks import add_loss, create
-        >>> from deep500.transformations.recomputation.step import training_step
+        >>> from deep500.transformations.recomputation.training_step import training_step
         >>> step = training_step(add_loss(create("mlp")), 2)
         >>> len(ordering(step, []).nodes) == len(step.network.nodes)
         True
