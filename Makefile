@@ -1,6 +1,8 @@
 # Deep500. On a machine with nothing but Python >= 3.10 and make:
 #   make demo    train a network on real scanned digits with a benchmark recipe; prints the verdict and the report's path
+#   make check   lint, and the unit tests on the reference backend: before every commit
 #   make test    install everything the tests need, then run the whole suite
+#   make test-long    the same with the tests that only repeat, or take minutes: every night
 #   make conformance    judge every backend by ONNX's own suite; writes docs/conformance.md
 #   make lint    style, types and import rules        make docs   build docs/_build/html        make clean
 # Choose another interpreter with: make test PYTHON=python3.12
@@ -15,11 +17,16 @@ export OMP_NUM_THREADS      ?= 2
 export MKL_NUM_THREADS      ?= 2
 export OPENBLAS_NUM_THREADS ?= 2
 # A backend named here fails the tests where it is missing; unset, what is not installed is skipped with its reason.
-test: export DEEP500_TEST_BACKENDS ?= reference,pytorch,tensorflow,jax,onnxruntime
+test test-long: export DEEP500_TEST_BACKENDS ?= reference,pytorch,tensorflow,jax,onnxruntime
+check: export DEEP500_TEST_BACKENDS := reference
+test-long: export DEEP500_TEST_LONG := 1
+# Test files are shared out among this many processes.
+JOBS ?= 2
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 PYTEST_ARGS ?=
 CONFORMANCE_ARGS ?=
 
-.PHONY: help demo test conformance lint docs clean
+.PHONY: help demo check test test-long conformance lint docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -29,9 +36,12 @@ demo: $(VENV)/.demo-installed
 	-@$(BIN)/deep500 setup enzyme
 	$(BIN)/python recipes/digits_lenet.py
 
-test: $(VENV)/.test-installed
+check: lint
+	$(PYTEST) -q -m unit -r fE $(PYTEST_ARGS)
+
+test test-long: $(VENV)/.test-installed
 	$(BIN)/deep500 setup enzyme
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) --durations=20 $(PYTEST_ARGS)
 
 # One thread: the order of long sums, which a case of the suite turns on, is then the same everywhere.
 conformance: export OMP_NUM_THREADS := 1

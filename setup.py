@@ -63,6 +63,7 @@ EXTRAS = {
         "pytest>=8",
         "pytest-cov>=5",
         "pytest-randomly>=3.15",
+        "pytest-xdist>=3.6",
         "hypothesis>=6.100",
         "checkpoint-schedules>=1.0.4",  # an oracle of optimal schedules
         "build>=1.2",

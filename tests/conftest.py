@@ -2,14 +2,20 @@
 
 ``DEEP500_TEST_BACKENDS=reference,pytorch`` names the backends under test, and then a missing one is a failure. Without
 the variable every known backend is tested where its framework is installed, and skipped with the reason elsewhere.
+``DEEP500_TEST_LONG=1`` adds the tests marked ``long``. Kinds of tests (``unit``, ``process``, ...) are derived, see
+tests/kinds.py. Files may run in several processes at once (``pytest -n 2 --dist loadfile``); tests that start ranks,
+which wait for each other by spinning, do so one at a time.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import sys
 import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -17,8 +23,14 @@ from types import ModuleType
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
     os.environ[_variable] = "1"
 os.environ["MPLBACKEND"] = "Agg"
-_JAX_CACHE = tempfile.TemporaryDirectory(prefix="deep500-jax-")  # many tests compile the same few networks
-os.environ["JAX_COMPILATION_CACHE_DIR"] = _JAX_CACHE.name
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+if not _WORKER:  # made once, before workers start; they inherit its name
+    _SESSION = tempfile.TemporaryDirectory(prefix="deep500-tests-")
+    os.environ["DEEP500_TEST_SESSION"] = _SESSION.name
+SESSION = Path(os.environ["DEEP500_TEST_SESSION"])
+"""A folder for the length of the whole run, which all of its processes share."""
+# Many tests compile the same few networks. One cache per process: JAX does not write its files in one step.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(SESSION / f"jax-{_WORKER}")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
@@ -27,8 +39,13 @@ import numpy as np
 import pytest
 
 from deep500 import registry
+from tests import kinds, workshop
 
 _WANTED = [name.strip() for name in os.environ.get("DEEP500_TEST_BACKENDS", "").split(",") if name.strip()]
+_LONG = bool(os.environ.get("DEEP500_TEST_LONG"))
+HANG = 3600.0
+"""Seconds after which a process is taken to hang: a safeguard only, on the slowest machine no test comes near it."""
+_OF_ONE_BACKEND = re.compile(r"^pytestmark = pytest\.mark\.backend\((.*)\)$", re.MULTILINE)
 
 hypothesis.settings.register_profile("local", deadline=None, max_examples=50)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True, database=None)
@@ -60,6 +77,44 @@ def pytest_configure(config: pytest.Config) -> None:
     if unknown:
         known = ", ".join(registry.backend_names())
         raise pytest.UsageError(f"got DEEP500_TEST_BACKENDS with {', '.join(unknown)}; expected some of: {known}")
+    if _LONG and not _WORKER:
+        config.pluginmanager.register(workshop.Outcomes())
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out files whose backend is not under test: to import them would load its framework."""
+    if _WANTED and collection_path.suffix == ".py":
+        marked = _OF_ONE_BACKEND.search(collection_path.read_text(encoding="utf-8"))
+        if marked and not set(re.findall(r'"(\w+)"', marked[1])) <= set(_WANTED):
+            return True
+    return None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Add the markers that are derived."""
+    kinds.mark(item)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is for `make test-long`, and the workshop's tests while its sources are those that passed."""
+    skips = {} if _LONG else {"long": "only repeats, or takes long: DEEP500_TEST_LONG=1 (make test-long) runs it"}
+    passed = workshop.reason_to_skip()
+    if passed and not _LONG:
+        skips["workshop"] = passed
+    for item in items:
+        for kind, reason in skips.items():
+            if item.get_closest_marker(kind):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """One test with ranks at a time: two times four ranks that spin on two cores would stop each other."""
+    if not _WORKER or not (item.get_closest_marker("mpi") or "on_ranks" in getattr(item, "fixturenames", ())):
+        return (yield)
+    with (SESSION / "ranks.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return (yield)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
