@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import onnx
 
-from deep500.errors import Deep500Error, InputError, NetworkError
+from deep500.errors import Deep500Error, InputError
 from deep500.frameworks.jax.checkpoint import run_group
 from deep500.frameworks.jax.custom import call_node
 from deep500.frameworks.jax.dtypes import DTYPES
@@ -24,7 +24,9 @@ from deep500.frameworks.jax.operators.table import DependsOnData, JaxEntry, is_k
 from deep500.networks.custom import is_custom
 from deep500.networks.execution.grouping import Group, Item
 from deep500.networks.execution.operator_table import used_outputs
-from deep500.networks.execution.program import Program, Target, constant_value, from_graph, needed
+from deep500.networks.execution.program import Program, Target, constant_value, from_graph
+from deep500.networks.execution.refusals import unfit_operands
+from deep500.networks.execution.slicing import values_read
 from deep500.networks.network import Network
 from deep500.networks.node import Node, captures
 
@@ -112,7 +114,7 @@ def run(
 ) -> list[Any]:
     """Run a program's nodes (as ``items``, if given) on these values and return its outputs in order."""
     env: dict[str, Any] = {**program.constants, **values}
-    read = needed(program.nodes, program.outputs)
+    read = values_read(program.nodes, program.outputs)
     with np.errstate(all="ignore"):  # IEEE arithmetic, as on every device
         _walk(program, program.nodes if items is None else items, env, context, read)
     missing = [name for name in program.outputs if name not in env]
@@ -166,7 +168,7 @@ def _call(node: Node, env: Mapping[str, Any], context: RunContext, read: set[str
     except Deep500Error:
         raise
     except (ValueError, IndexError, TypeError, KeyError, ArithmeticError, AttributeError) as error:
-        raise _failure(node, args, error) from error
+        raise unfit_operands(node, args, error) from error
     names = node.outputs if several else node.outputs[:1]
     return {name: value for name, value in zip(names, results if several else (results,), strict=False) if name}
 
@@ -198,27 +200,6 @@ def _where(node: Node) -> str:
 def _traced(node: Node, env: Mapping[str, Any]) -> list[str]:
     """What a node reads, its sub-graphs included, that is not known."""
     return [name for name in dict.fromkeys(node.reads) if not is_known(env[name])]
-
-
-def _failure(node: Node, args: Sequence[Any], error: Exception) -> Deep500Error:
-    shapes = ", ".join(f"{a.dtype}{list(a.shape)}" if hasattr(a, "shape") else "-" for a in args)
-    kind = InputError if isinstance(error, IndexError) else NetworkError
-    return kind(
-        f"node {node.name!r} ({node.op_type}): got {shapes}; expected operands that fit: {error}. "
-        "Check the shapes and values of its inputs"
-    )
-
-
-def sources_of(program: Program, values: Sequence[str]) -> set[str]:
-    """The program's inputs and parameters that these values depend on."""
-    makers = {name: node for node in program.nodes for name in node.writes}
-    found, waiting = set[str](), list(values)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting.extend(makers[name].reads if name in makers else ())
-    return found & {*program.inputs, *program.attributes}
 
 
 def statistics_of(network: Network, nodes: Sequence[Node]) -> list[str]:

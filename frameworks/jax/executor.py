@@ -15,13 +15,13 @@ import jax
 import numpy as np
 
 from deep500.devices import Device, fall_back, to_device
-from deep500.errors import InputError, NetworkError, nearest
 from deep500.frameworks.jax.compiler import TARGET, PureFunction, pure_function
 from deep500.frameworks.jax.dtypes import DTYPES, place
 from deep500.frameworks.jax.functions import Compiled
 from deep500.frameworks.jax.memory import step_memory
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor
 from deep500.networks.execution.program import Program, from_network
+from deep500.networks.execution.refusals import unfit_parameter, unknown_parameter, unknown_value
 from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network, Parameter
 
@@ -239,23 +239,16 @@ class Executor(GraphExecutor):
             return self.gradients[parameter]
         if name in self.results:
             return self.results[name]
-        known = [*self.tensors, *map(gradient_name, self.gradients), *self.results]
-        raise NetworkError(
-            f"got {name!r}; expected a parameter, gradient or output of the last run ({nearest(name, known)}): "
-            "declare an inner value with add_output() first"
-        )
+        raise unknown_value(name, [*self.tensors, *map(gradient_name, self.gradients), *self.results])
 
     def set_tensor(self, name: str, value: Any, copy: bool) -> None:
         """Overwrite a parameter; functions into which its old value was written are compiled anew."""
         self.refresh()
         if name not in self.tensors:
-            raise NetworkError(f"got parameter {name!r}; expected one of the network's: {nearest(name, self.tensors)}")
+            raise unknown_parameter(name, self.tensors)
         old, new = self.tensors[name], value if hasattr(value, "dtype") else np.asarray(value)
         if new.dtype != old.dtype or new.shape != old.shape:
-            raise InputError(
-                f"parameter {name!r}: got {new.dtype}{list(new.shape)}; expected {old.dtype}{list(old.shape)}: convert "
-                "or reshape it"
-            )
+            raise unfit_parameter(name, new, old)
         holders = [key for key, c in self._compiled.items() if name in c.constants]
         if holders and not np.array_equal(np.asarray(old), np.asarray(new)):
             self.written.add(name)

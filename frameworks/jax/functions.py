@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deep500.errors import InputError, NetworkError
-from deep500.frameworks.jax.compiler import sources_of, statistics_of
+from deep500.errors import InputError
+from deep500.frameworks.jax.compiler import statistics_of
 from deep500.frameworks.jax.custom import finished
 from deep500.frameworks.jax.dtypes import as_argument, enable_x64, is_float
 from deep500.frameworks.jax.operators.table import DependsOnData
@@ -26,6 +26,8 @@ from deep500.networks.custom import every_node, is_custom
 from deep500.networks.execution.executor import InputCheck
 from deep500.networks.execution.grouping import planned
 from deep500.networks.execution.program import Program
+from deep500.networks.execution.refusals import loss_not_scalar, unreached_loss
+from deep500.networks.execution.slicing import sources
 
 if TYPE_CHECKING:
     from deep500.frameworks.jax.executor import Executor
@@ -69,7 +71,8 @@ class Compiled:
         self.check = InputCheck({n: network.inputs[n] for n in program.inputs}, list(network.inputs))
         if loss:
             self.check = InputCheck(dict(network.inputs), list(network.inputs))
-            self._refuse_unreached(loss)
+            if not network.gradient(loss):
+                raise unreached_loss(loss)
         self.items = planned(program, network, executor.checkpointing) if loss else None
         self.labels = _label_checks(program)
         self.deciding: set[str] = set()
@@ -81,13 +84,6 @@ class Compiled:
         if not is_float(value):
             return True
         return value.size <= SMALL and name not in executor.written
-
-    def _refuse_unreached(self, loss: str) -> None:
-        if not self.executor.network.gradient(loss):
-            raise NetworkError(
-                f"loss {loss!r}: got a value that no trainable parameter influences; expected one that does: "
-                "choose another"
-            )
 
     # -- calling ----------------------------------------------------------------------------------------------------
     def __call__(self, inputs: Mapping[str, Any]) -> Any:
@@ -122,12 +118,14 @@ class Compiled:
 
     def _decide(self, error: DependsOnData, inputs: Mapping[str, Any]) -> bool:
         """Make constants of the inputs behind a value that must be known; False if that is not possible."""
-        sources = sources_of(self.program, error.values) - set(self.constants) - self.deciding
-        if not sources:
+        program = self.program
+        movable = {*program.inputs, *program.attributes} - set(self.constants) - self.deciding
+        behind = sources(program.nodes, error.values) & movable
+        if not behind:
             return False
-        if any(n not in self.program.inputs or _elements(inputs[n]) > DECIDING for n in sources):
+        if any(n not in self.program.inputs or _elements(inputs[n]) > DECIDING for n in behind):
             return False
-        self.deciding |= sources
+        self.deciding |= behind
         self.variants.clear()
         return True
 
@@ -158,10 +156,7 @@ class Compiled:
             outputs, updates = forward(trained, others, state, inputs, draw)
             value = outputs[loss]
             if jnp.size(value) != 1 or not is_float(value):
-                raise NetworkError(
-                    f"loss {loss!r}: got {value.dtype}{list(value.shape)}; expected a floating scalar: reduce it, say "
-                    "by ReduceMean"
-                )
+                raise loss_not_scalar(loss, f"{value.dtype}{list(value.shape)}")
             return jnp.reshape(value, ()), (outputs, updates)
 
         return jax.value_and_grad(goal, has_aux=True) if loss else forward

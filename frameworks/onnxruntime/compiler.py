@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from deep500.errors import NetworkError, UnsupportedOperator, nearest
+from deep500.errors import UnsupportedOperator
 from deep500.frameworks.onnxruntime.operators import EXPANSIONS, is_wrong, widen
 from deep500.frameworks.onnxruntime.session import (
     BUILD_ERRORS,
@@ -37,6 +37,7 @@ from deep500.frameworks.onnxruntime.session import (
     strip,
 )
 from deep500.networks.execution.program import expand
+from deep500.networks.execution.slicing import needed_nodes, values_read
 from deep500.networks.gradients.rules.recurrent import UNROLLERS
 from deep500.networks.network import Network
 from deep500.networks.node import Node
@@ -121,15 +122,12 @@ def _unfit(work: Network, newest: int) -> dict[str, str]:
 
 def cut(network: Network, outputs: Sequence[str]) -> Network:
     """A network of only what the outputs depend on."""
-    wanted, nodes = set(outputs), []
-    for node in reversed(network.nodes):
-        if wanted.intersection(node.writes):
-            wanted.update(node.reads)
-            nodes.append(node)
+    nodes = needed_nodes(network.nodes, outputs)
+    wanted = values_read(nodes, outputs)
     work = Network(network.name)
     work.inputs = {n: d for n, d in network.inputs.items() if n in wanted}
     work._parameters = {n: p for n, p in network._parameters.items() if n in wanted}
-    for node in reversed(nodes):
+    for node in nodes:
         work._insert(node)
     work.outputs = list(outputs)
     work._known = {n: d for n, d in network._known.items() if n in work._producers}
@@ -296,12 +294,3 @@ def _unsupported(nodes: Sequence[tuple[Node, str]]) -> UnsupportedOperator:
         f"got {len(rows)} node(s) that backend 'onnxruntime' cannot run: {'; '.join(rows[:20])}; expected operators "
         "and dtypes that it has kernels for: try backend 'reference', or remove these nodes"
     )
-
-
-def check_outputs(network: Network, outputs: Sequence[str]) -> None:
-    """Raise NetworkError for a name that is no value of the network."""
-    for name in outputs:
-        if not network.has_value(name):
-            raise NetworkError(
-                f"got output {name!r}; expected a value of the network: {nearest(name, network.values())}"
-            )

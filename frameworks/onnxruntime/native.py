@@ -11,8 +11,8 @@ import onnxruntime as ort
 from deep500.devices import CPUDevice, GPUDevice
 from deep500.errors import NetworkError, UnsupportedOperator, nearest
 from deep500.frameworks.onnxruntime.dtypes import is_plain
-from deep500.frameworks.onnxruntime.executor import OrtNetwork
 from deep500.frameworks.onnxruntime.program import run_session
+from deep500.networks.execution.emitted_gradient import ArrayNetwork
 from deep500.networks.execution.executor import GraphExecutor, InputCheck
 from deep500.networks.network import Network
 from deep500.tensors import TensorDescriptor, dtype_from_onnx
@@ -48,7 +48,7 @@ def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
     )
 
 
-class NativeNetwork(OrtNetwork):
+class NativeNetwork(ArrayNetwork):
     """The network of a session: names and descriptors, but no operators and no parameters."""
 
     add_input = add_parameter = set_parameter = add_node = remove_node = replace = add_edge = remove_edge = _refuse

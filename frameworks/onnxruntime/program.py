@@ -12,11 +12,11 @@ import onnxruntime as ort
 from deep500.frameworks.onnxruntime.compiler import compile_session
 from deep500.frameworks.onnxruntime.dtypes import is_plain, to_array, to_value
 from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, run_error
+from deep500.networks.execution.slicing import needed_nodes, values_read
 from deep500.networks.network import Network, Parameter
-from deep500.networks.node import Node
 
 
-class Program:
+class SessionProgram:
     """Computes some values of a network.
 
     Attributes:
@@ -38,8 +38,8 @@ class Program:
         self.outputs = tuple(dict.fromkeys(outputs))
         self._parameters = live
         self._computed = [n for n in dict.fromkeys(outputs) if network.producer(n) is not None]
-        nodes = needed(network, self._computed)
-        used = {n for node in nodes for n in node.reads} | set(outputs)
+        nodes = needed_nodes(network.nodes, self._computed)
+        used = values_read(nodes, outputs)
         self.inputs = [n for n in network.inputs if n in used]
         self._variables = [n for n in dict.fromkeys(variables) if n in used]
         self.constants = {n for n in network._parameters if n in used} & set(live) - {*self._variables}
@@ -94,16 +94,6 @@ def run_session(
 
 def _as_array(value: Any) -> Any:
     return value if isinstance(value, (list, type(None))) else np.asarray(value)
-
-
-def needed(network: Network, outputs: Sequence[str]) -> list[Node]:
-    """The nodes on which these values depend, in order."""
-    wanted, nodes = set(outputs), []
-    for node in reversed(network.nodes):
-        if wanted.intersection(node.writes):
-            wanted.update(node.reads)
-            nodes.append(node)
-    return nodes[::-1]
 
 
 def _draws(node: Any) -> bool:

@@ -16,8 +16,9 @@ import numpy as np
 import onnxruntime as ort
 
 from deep500.errors import UnsupportedOperator
-from deep500.frameworks.onnxruntime.program import Program, needed
+from deep500.frameworks.onnxruntime.program import SessionProgram
 from deep500.networks.custom import CustomCall, check_plugins, every_node, is_custom, place_of
+from deep500.networks.execution.slicing import needed_nodes, values_read
 from deep500.networks.network import Network, Parameter
 from deep500.networks.node import Node
 from deep500.tensors import TensorDescriptor
@@ -34,7 +35,7 @@ class Step(NamedTuple):
 
 
 class Segments:
-    """Like :class:`~deep500.frameworks.onnxruntime.program.Program`, for a network with custom nodes.
+    """Like :class:`~deep500.frameworks.onnxruntime.program.SessionProgram`, for a network with custom nodes.
 
     Attributes:
         inputs, constants, is_random: as there.
@@ -52,12 +53,12 @@ class Segments:
         seed: int,
     ) -> None:
         self.outputs = tuple(dict.fromkeys(outputs))
-        nodes = needed(network, self.outputs)
+        nodes = needed_nodes(network.nodes, self.outputs)
         _check(nodes)
-        used = {n for node in nodes for n in node.reads} | set(outputs)
+        used = values_read(nodes, outputs)
         self.inputs = [n for n in network.inputs if n in used]
         self._parameters = {n: live.get(n, p) for n, p in network._parameters.items() if n in used}
-        self.programs: list[Program] = []
+        self.programs: list[SessionProgram] = []
         descriptors = network.descriptors()
         steps: list[tuple[Callable[[Values], Values], set[str]]] = []
         in_order = settings.execution_order == ort.ExecutionOrder.PRIORITY_BASED
@@ -69,7 +70,7 @@ class Segments:
                 continue
             made = [n for node in group for n in node.writes if n in read_later]
             work = _network(network, group, made, descriptors)
-            program = Program(work, made, variables, live, settings, providers, seed)
+            program = SessionProgram(work, made, variables, live, settings, providers, seed)
             self.programs.append(program)
             steps.append((program.run, reads))
         self.steps = _with_ends(steps, self.outputs)
@@ -95,10 +96,10 @@ def make_program(
     settings: ort.SessionOptions,
     providers: Sequence[Any],
     seed: int,
-) -> Program | Segments:
+) -> SessionProgram | Segments:
     """One session if it can be, else several with the custom operators between them."""
-    custom = any(is_custom(node) for node in every_node(needed(network, outputs)))
-    kind = Segments if custom else Program
+    custom = any(is_custom(node) for node in every_node(needed_nodes(network.nodes, outputs)))
+    kind = Segments if custom else SessionProgram
     return kind(network, outputs, variables, live, settings, providers, seed)
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from deep500.errors import InputError
 from deep500.frameworks.pytorch.dtypes import from_array, to_array
 from deep500.networks.execution.executor import BoundNetwork
+from deep500.networks.execution.refusals import unfit_parameter
 from deep500.networks.network import Network
 
 if TYPE_CHECKING:
@@ -40,10 +40,7 @@ class TorchNetwork(BoundNetwork):
         old = self._executor.tensor(name)
         new = value.detach() if isinstance(value, torch.Tensor) else from_array(value)
         if new.dtype != old.dtype or new.shape != old.shape:
-            raise InputError(
-                f"parameter {name!r}: got {new.dtype} {tuple(new.shape)}; expected {old.dtype} {tuple(old.shape)}: "
-                "convert or reshape it"
-            )
+            raise unfit_parameter(name, new, old)
         with torch.no_grad():
             if self._executor.is_constant(name) and torch.equal(old, new.to(old.device)):
                 return

@@ -23,7 +23,8 @@ from deep500.frameworks.pytorch.operators import OPS
 from deep500.frameworks.pytorch.operators.movement import to_device
 from deep500.networks.custom import is_custom
 from deep500.networks.execution.operator_table import used_outputs
-from deep500.networks.execution.program import Program, Target, constant_value, from_graph, needed
+from deep500.networks.execution.program import Program, Target, constant_value, from_graph
+from deep500.networks.execution.slicing import values_read
 from deep500.networks.node import Node, captures
 from deep500.tensors import TensorDescriptor
 
@@ -183,7 +184,7 @@ class _Writer:
         self.consulted: set[str] = set()  # parameters whose values may stand in the code
         self.folded: dict[str, np.ndarray] = dict(program.constants)
         self.taken = {*dir(fx.GraphModule), "training", "graph", *program.attributes.values()}
-        self.read = needed(program.nodes, program.outputs)
+        self.read = values_read(program.nodes, program.outputs)
 
     def write(self) -> None:
         """Write inputs, nodes and outputs."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from deep500.devices import Device, fall_back, to_device
-from deep500.errors import InputError, NetworkError, UnsupportedOperator, nearest
+from deep500.errors import InputError, UnsupportedOperator, nearest
 from deep500.frameworks.pytorch.bound import Gradient, TorchNetwork
 from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute_names, compile_program
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array
@@ -22,6 +22,7 @@ from deep500.frameworks.pytorch.failures import failure
 from deep500.frameworks.pytorch.memory import footprint, settle
 from deep500.networks.execution.executor import GraphExecutor, InputCheck
 from deep500.networks.execution.program import from_network
+from deep500.networks.execution.refusals import loss_not_scalar, unknown_parameter, unknown_value, unreached_loss
 from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network, Parameter
 from deep500.transformations.recomputation.chain import Stage
@@ -256,7 +257,7 @@ class Executor(GraphExecutor):
         found = dict(zip(outputs, results if isinstance(results, tuple) else (results,), strict=True))
         goal = found[loss]
         if goal.requires_grad is False or goal.numel() != 1:
-            self._refuse_loss(loss, goal)
+            raise unreached_loss(loss) if goal.numel() == 1 else loss_not_scalar(loss, f"shape {tuple(goal.shape)}")
         if events.before_backward:
             events.emit(events.before_backward, self)
         try:
@@ -278,16 +279,6 @@ class Executor(GraphExecutor):
                 raise ours from error
             raise
 
-    @staticmethod
-    def _refuse_loss(loss: str, value: torch.Tensor) -> None:
-        if value.numel() != 1:
-            raise NetworkError(
-                f"loss {loss!r}: got shape {tuple(value.shape)}; expected a scalar: reduce it, say by ReduceMean"
-            )
-        raise NetworkError(
-            f"loss {loss!r}: got a value that no trainable parameter influences; expected one that does: choose another"
-        )
-
     def _tensor(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             if value is None or isinstance(value, list):  # optional values and sequences
@@ -300,17 +291,13 @@ class Executor(GraphExecutor):
         """The live tensor of a parameter; raises NetworkError with the nearest name."""
         self.refresh()
         if name not in self.tensors:
-            raise NetworkError(f"got parameter {name!r}; expected one of the network's: {nearest(name, self.tensors)}")
+            raise unknown_parameter(name, self.tensors)
         return self.tensors[name]
 
     def result(self, name: str) -> torch.Tensor:
         """An output of the last run."""
         if name not in self._results:
-            known = [*self.tensors, *self.gradients, *self._results]
-            raise NetworkError(
-                f"got {name!r}; expected a parameter, gradient or output of the last run ({nearest(name, known)}): "
-                "declare an inner value with add_output() first"
-            )
+            raise unknown_value(name, [*self.tensors, *self.gradients, *self._results])
         return self._results[name]
 
     def is_constant(self, name: str) -> bool:

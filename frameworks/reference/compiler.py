@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
-from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOperator
+from deep500.errors import Deep500Error, UnsupportedOperator
 from deep500.frameworks.reference import fallback
 from deep500.frameworks.reference.operators import Random, bind, find
 from deep500.networks.custom import CustomCall, check_plugins, is_custom
+from deep500.networks.execution.refusals import unfit_operands
+from deep500.networks.execution.slicing import needed_nodes, values_read
 from deep500.networks.network import Network, Parameter
 from deep500.networks.node import Node, captures, from_proto
 from deep500.tensors import TensorDescriptor
@@ -50,8 +52,8 @@ class Plan:
         live: Mapping[str, Parameter] | None = None,
     ) -> None:
         """Compile; parameters that ``live`` has are taken from there instead of from the network."""
-        nodes = needed_nodes(network, outputs)
-        used = {name for node in nodes for name in node.reads} | set(outputs)
+        nodes = needed_nodes(network.nodes, outputs)
+        used = values_read(nodes, outputs)
         self.inputs = [name for name in network.inputs if name in used]
         self.parameters = {name: (live or {}).get(name, p) for name, p in network.parameters.items() if name in used}
         self.outputs = tuple(outputs)
@@ -83,7 +85,8 @@ class Plan:
         """
         values: list[Any] = [None] * len(self.slots)
         for name in self.inputs:
-            values[self.slots[name]] = inputs[name]
+            value = inputs[name]
+            values[self.slots[name]] = value if type(value) is np.ndarray else _as_value(value)
         for name, parameter in self.parameters.items():
             values[self.slots[name]] = parameter.value
         step = None
@@ -106,33 +109,12 @@ class Plan:
         except (ValueError, IndexError, TypeError, KeyError, ArithmeticError, AttributeError, RuntimeError) as error:
             if step is None:
                 raise
-            raise _failure(step, values, error) from error
+            raise unfit_operands(step.node, [values[slot] for slot in step.reads], error) from error
         return {name: values[self.slots[name]] for name in self.outputs}
 
 
 def _as_value(result: Any) -> Any:
     return result if result is None or isinstance(result, (list, dict)) else np.asarray(result)
-
-
-def _failure(step: Step, values: Sequence[Any], error: Exception) -> Deep500Error:
-    shapes = ", ".join(
-        f"{v.dtype}{list(v.shape)}" if isinstance(v, np.ndarray) else "-" for v in (values[slot] for slot in step.reads)
-    )
-    kind = InputError if isinstance(error, IndexError) else NetworkError
-    return kind(
-        f"node {step.node.name!r} ({step.node.op_type}): got {shapes}; expected operands that fit: {error}. "
-        "Check the shapes and values of its inputs"
-    )
-
-
-def needed_nodes(network: Network | _Graph, outputs: Iterable[str]) -> list[Node]:
-    """The nodes on which these values depend, in order."""
-    wanted, chosen = set(outputs), []
-    for node in reversed(network.nodes):
-        if wanted.intersection(node.writes):
-            wanted.update(node.reads)
-            chosen.append(node)
-    return chosen[::-1]
 
 
 def _bind_all(nodes: Sequence[Node], random: Random, known: Mapping[str, TensorDescriptor]) -> list[Callable[..., Any]]:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deep500.errors import InputError
 from deep500.frameworks.tensorflow.dtypes import from_array, to_array
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.execution.executor import BoundNetwork
+from deep500.networks.execution.refusals import unfit_parameter
 from deep500.networks.network import Network
+from deep500.tensors import TensorDescriptor
 
 if TYPE_CHECKING:
     from deep500.frameworks.tensorflow.executor import Executor
@@ -34,15 +35,10 @@ class TensorFlowNetwork(BoundNetwork):
         """Overwrite a parameter (see the base class)."""
         executor = self._executor
         variable = executor.variable(name)
-        expected = executor.shape(name)
-        shape, dtype = (
-            tuple(np.shape(value)),
-            value.dtype.name if hasattr(value, "dtype") else np.asarray(value).dtype.name,
-        )
-        if dtype != _name(variable) or shape != expected:
-            raise InputError(
-                f"parameter {name!r}: got {dtype} {shape}; expected {_name(variable)} {expected}: convert or reshape it"
-            )
+        dtype = value.dtype.name if hasattr(value, "dtype") else np.asarray(value).dtype.name
+        new, old = TensorDescriptor(dtype, np.shape(value)), TensorDescriptor(_name(variable), executor.shape(name))
+        if new != old:
+            raise unfit_parameter(name, new, old)
         variable.assign(executor.held(name, value if isinstance(value, tf.Tensor) else from_array(value)))
         executor.forget_constant(name)
 

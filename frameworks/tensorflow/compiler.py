@@ -26,7 +26,8 @@ from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.custom import is_custom
 from deep500.networks.execution.grouping import Group, Item
 from deep500.networks.execution.operator_table import used_outputs
-from deep500.networks.execution.program import Program, Target, constant_value, from_graph, needed
+from deep500.networks.execution.program import Program, Target, constant_value, from_graph
+from deep500.networks.execution.slicing import values_read
 from deep500.networks.node import Node, captures
 from deep500.operators.failures import find_failure
 
@@ -123,7 +124,7 @@ class Walk:
         self.known: dict[str, np.ndarray] = dict(program.constants)
         self.values: dict[str, Any] = {}
         self.turned: dict[str, Any] = {}  # values with channels last, of those that came with channels first
-        self.read = needed(program.nodes, program.outputs)
+        self.read = values_read(program.nodes, program.outputs)
         self.record: Record | None = None
         self.replay: Replay | None = None
         self.reached = reached

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deep500.devices import Device, fall_back, to_device
-from deep500.errors import Deep500Error, NetworkError, nearest
+from deep500.errors import Deep500Error
 from deep500.frameworks.tensorflow.bound import TensorFlowNetwork
 from deep500.frameworks.tensorflow.compiler import TARGET, NeedsValue, Randomness, Walk, failure
 from deep500.frameworks.tensorflow.dtypes import DTYPES, from_array, tf_dtype
@@ -17,8 +17,10 @@ from deep500.frameworks.tensorflow.memory import step_memory
 from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.execution.executor import GraphExecutor, InputCheck
-from deep500.networks.execution.grouping import planned, sources
+from deep500.networks.execution.grouping import planned
 from deep500.networks.execution.program import Program, from_network
+from deep500.networks.execution.refusals import loss_not_scalar, unknown_parameter, unknown_value, unreached_loss
+from deep500.networks.execution.slicing import sources
 from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network, Parameter
 
@@ -170,12 +172,8 @@ class Executor(GraphExecutor):
     def training(self, program: Program, loss: str, names: Sequence[str]) -> Callable[..., tuple[list[Any], list[Any]]]:
         """A program in training mode: its outputs and the gradients of the loss."""
         if not names:
-            raise NetworkError(
-                f"loss {loss!r}: got a value that no trainable parameter influences; expected one that does: "
-                "choose another"
-            )
-
-        items, reached = planned(program, self.network, self.checkpointing), sources(program.nodes, loss)
+            raise unreached_loss(loss)
+        items, reached = planned(program, self.network, self.checkpointing), frozenset(sources(program.nodes, [loss]))
 
         def run(*inputs: Any) -> tuple[list[Any], list[Any]]:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -184,10 +182,7 @@ class Executor(GraphExecutor):
                 results = self._walk(program, True, watched, reached).run(inputs, items)
                 goal = results[program.outputs.index(loss)]
                 if goal.shape.num_elements() != 1:
-                    raise NetworkError(
-                        f"loss {loss!r}: got shape {tuple(goal.shape)}; expected a scalar: "
-                        "reduce it, for instance by ReduceMean"
-                    )
+                    raise loss_not_scalar(loss, f"shape {tuple(goal.shape)}")
             gradients = tape.gradient(goal, list(watched.values()), unconnected_gradients="zero")
             return results, [tf.convert_to_tensor(g) for g in gradients]  # gathers have sparse ones
 
@@ -294,9 +289,7 @@ class Executor(GraphExecutor):
         """The variable of a parameter; raises NetworkError with the nearest name."""
         self.refresh()
         if name not in self.variables:
-            raise NetworkError(
-                f"got parameter {name!r}; expected one of the network's: {nearest(name, self.variables)}"
-            )
+            raise unknown_parameter(name, self.variables)
         return self.variables[name]
 
     def parameter(self, name: str) -> Any:
@@ -325,10 +318,7 @@ class Executor(GraphExecutor):
             gradient = self._gradients.get(owner)
             return self.shown(owner, tf.zeros_like(self.variables[owner]) if gradient is None else gradient)
         known = [*self.variables, *map(gradient_name, self.network.trainable()), *self._results]
-        raise NetworkError(
-            f"got {name!r}; expected a parameter, a gradient or an output of the last run ({nearest(name, known)}): "
-            "declare an inner value with add_output() first"
-        )
+        raise unknown_value(name, known)
 
     def forget_constant(self, name: str) -> None:
         """A parameter was written: if its value stands in a graph, trace again."""

@@ -59,7 +59,7 @@ def main(words: list[str] | None = None) -> None:
     turns = parser.parse_args(words).turns
     for name, (make, batch) in SUBJECTS.items():
         net = make()
-        plan = Executor(net)._training("loss").plan
+        plan = Executor(net)._training("loss").program
         (plain, timed, counted), nodes = compare(plan, inputs_of(net, batch), turns)
         ratio, bytes_too = (paired_ratio(way, plain) for way in (timed, counted))
         print(

@@ -85,7 +85,7 @@ def test_sessions_lie_between_the_operators() -> None:
     executor = ort().from_model(replace_operator(plain, "Relu", "TestLeakyRelu", "deep500"))
     program = compiled(executor)
     assert len(program.programs) == 5 and len(program.steps) == 9
-    assert type(compiled(ort().from_model(plain))).__name__ == "Program", "ordinary networks are one session as before"
+    assert type(compiled(ort().from_model(plain))).__name__ == "SessionProgram", "ordinary networks are one session"
 
 
 def test_nothing_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,22 +116,6 @@ def flatten(items: Iterable[Item]) -> list[Node]:
     return [node for item in items for node in ([item] if isinstance(item, Node) else item.nodes)]
 
 
-def sources(nodes: Sequence[Node], value: str) -> frozenset[str]:
-    """All values on which one depends, itself included.
-
-    Example:
-        >>> net = Network(); net.add_input("x", (4,)); net.add_node("Exp", ["x"], ["a"])
-        >>> net.add_node("Tanh", ["x"], ["b"]); net.add_node("Abs", ["a"], ["c"])
-        >>> sorted(sources(net.nodes, "c"))
-        ['a', 'c', 'x']
-    """
-    found = {value}
-    for node in reversed(nodes):
-        if not found.isdisjoint(node.writes):
-            found.update(node.reads)
-    return frozenset(found)
-
-
 def _origin(name: str, origins: set[str]) -> str:
     """The network's node that a program's node was made of: a function's body is named after its node."""
     while name not in origins and "/" in name:

@@ -8,7 +8,7 @@ that names every offending node.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,9 +16,10 @@ import numpy as np
 import onnx
 from onnx import inliner, version_converter
 
-from deep500.errors import NetworkError, UnsupportedOperator, nearest
+from deep500.errors import UnsupportedOperator
 from deep500.networks.custom import is_custom, missing_plugins, unregistered
 from deep500.networks.execution.operator_table import OperatorEntry
+from deep500.networks.execution.slicing import check_outputs, needed_nodes, values_read
 from deep500.networks.network import Network
 from deep500.networks.node import OPSET, Node, captures, decode, find_schema, rename_captures
 from deep500.networks.protos import UNKNOWN, node_proto, type_proto, value_info
@@ -60,19 +61,12 @@ def from_network(
     network: Network, outputs: Sequence[str], target: Target, attributes: Mapping[str, str], all_inputs: bool = False
 ) -> Program:
     """The part of a network that the outputs depend on; ``attributes`` maps its parameters to module attributes."""
-    for name in outputs:
-        if not network.has_value(name):
-            raise NetworkError(
-                f"got output {name!r}; expected a value of the network: {nearest(name, network.values())}"
-            )
-    wanted, nodes = set(outputs), []
-    for node in reversed(network.nodes):
-        if wanted.intersection(node.writes):
-            nodes.append(node)
-            wanted.update(node.reads)
+    check_outputs(network, outputs)
+    nodes = needed_nodes(network.nodes, outputs)
+    wanted = values_read(nodes, outputs)
     inputs = [name for name in network.inputs if all_inputs or name in wanted]
     used = {name: attributes[name] for name in attributes if name in wanted}
-    program = Program(inputs, list(outputs), nodes[::-1], attributes=used, descriptors=dict(network.descriptors()))
+    program = Program(inputs, list(outputs), nodes, attributes=used, descriptors=dict(network.descriptors()))
     return supported(program, target)
 
 
@@ -204,11 +198,6 @@ def _renamed(node: Node, rename: Any) -> Node:
         outputs=tuple(rename(v) for v in node.outputs),
         attributes={k: rename_captures(v, rename) for k, v in node.attributes.items()},
     )
-
-
-def needed(nodes: Iterable[Node], outputs: Iterable[str]) -> set[str]:
-    """Values that somebody reads."""
-    return {*outputs, *(value for node in nodes for value in node.reads)}
 
 
 def constant_value(node: Node) -> np.ndarray:

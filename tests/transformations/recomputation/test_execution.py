@@ -75,7 +75,7 @@ def test_training_under_a_plan_is_the_same_to_the_bit(
 
 
 def _repeated(executor: Executor) -> int:
-    return sum(step.node.name.startswith("again/") for step in executor._training("loss").plan.steps)
+    return sum(step.node.name.startswith("again/") for step in executor._training("loss").program.steps)
 
 
 def test_a_plan_is_held_to_its_network_batch_and_loss() -> None:

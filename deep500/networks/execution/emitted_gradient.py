@@ -1,0 +1,187 @@
+"""Executors of backends without automatic differentiation: they train by running the gradient that networks emit.
+
+A training step is a network like any other (:func:`deep500.networks.execution.modes.training_network`, then
+``with_gradient``; or what a checkpointing plan makes of it), whose outputs are those of the network, the gradients and
+the new running statistics. A backend supplies programs: what it compiles a network to.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from deep500.devices import Device
+from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck
+from deep500.networks.execution.refusals import unfit_parameter, unknown_value, unreached_loss
+from deep500.networks.execution.slicing import check_outputs
+from deep500.networks.losses import find_loss
+from deep500.networks.network import Network
+
+
+class ArrayNetwork(BoundNetwork):
+    """A network whose parameters are the live arrays, which compiled programs read in place."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network)
+        self.results: dict[str, Any] = {}  # outputs of the last run
+        self.gradients: dict[str, Any] = {}  # gradients of the last training run
+        self.written: set[str] = set()  # parameters overwritten since the executor last looked
+
+    def fetch_tensors(self, names: Sequence[str]) -> list[Any]:
+        """See :meth:`BoundNetwork.fetch_tensors`; parameters are the arrays themselves, not copies."""
+        return [self._fetch(name) for name in names]
+
+    def _fetch(self, name: str) -> Any:
+        if name in self._parameters:
+            return self._parameters[name].value
+        for values in (self.gradients, self.results):
+            if name in values:
+                return values[name]
+        raise unknown_value(name, [*self._parameters, *self.gradients, *self.results])
+
+    def feed_tensor(self, name: str, value: Any) -> None:
+        """See :meth:`BoundNetwork.feed_tensor`."""
+        self.assign_tensor(name, np.array(value))
+
+    def assign_tensor(self, name: str, value: Any) -> None:
+        """See :meth:`BoundNetwork.assign_tensor`: takes an array over."""
+        old, new = self._parameter(name).value, value if isinstance(value, np.ndarray) else np.array(value)
+        if new.shape != old.shape or new.dtype != old.dtype:
+            raise unfit_parameter(name, new, old)
+        self._parameters[name].value = new
+        self.written.add(name)
+
+    def _sync(self) -> None:
+        """Nothing to do: the parameters are the live arrays."""
+
+
+class ArrayProgram(Protocol):
+    """Some values of a network, compiled.
+
+    Attributes:
+        inputs: names of the network's inputs that they depend on.
+    """
+
+    inputs: list[str]
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The values by name."""
+
+
+class TrainingStep(NamedTuple):
+    """A compiled training step.
+
+    Attributes:
+        program: computes outputs, gradients and running statistics.
+        run: of the program.
+        check: of the inputs.
+        returned, gradients: names of what the step leaves behind.
+        updates: for each running statistic the value that replaces it.
+    """
+
+    program: Any
+    run: Callable[[Mapping[str, Any]], dict[str, Any]]
+    check: InputCheck
+    returned: list[str]
+    gradients: list[str]
+    updates: dict[str, str]
+
+
+class EmittedGradientExecutor(GraphExecutor):
+    """Runs programs: for inference one per selection of outputs, for training one per loss."""
+
+    network: ArrayNetwork
+
+    def __init__(self, device: Device | str | None, network: Network) -> None:
+        super().__init__(device)
+        self.network = ArrayNetwork(network)
+        self._version = -1
+        self._inferences: dict[tuple[str, ...], tuple[Any, InputCheck]] = {}
+        self._trainings: dict[str, TrainingStep] = {}
+
+    # -- what a backend supplies ------------------------------------------------------------------------------------
+    @abc.abstractmethod
+    def _step(self, loss: str) -> tuple[Network, dict[str, str]]:
+        """A training step as a network, the plan's if there is one, and what replaces each running statistic."""
+
+    @abc.abstractmethod
+    def _inference_program(self, outputs: tuple[str, ...]) -> ArrayProgram:
+        """Compile the part of the network that these outputs need."""
+
+    @abc.abstractmethod
+    def _training_program(self, step: Network, outputs: Sequence[str], statistics: Sequence[str]) -> ArrayProgram:
+        """Compile a training step; ``statistics`` are the parameters that it replaces beside the trainable ones."""
+
+    # -- running ----------------------------------------------------------------------------------------------------
+    def inference(self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+        """See :meth:`GraphExecutor.inference`."""
+        program, check = self._inference(tuple(self.network.outputs if outputs is None else outputs))
+        check(inputs)
+        events = self.events
+        if events.before_forward:
+            events.emit(events.before_forward, self)
+        results = program.run(inputs)
+        self.network.results = results
+        if events.after_forward:
+            events.emit(events.after_forward, self)
+        return dict(results)
+
+    def inference_and_backprop(self, inputs: Mapping[str, Any], loss: str = "loss") -> dict[str, Any]:
+        """See :meth:`GraphExecutor.inference_and_backprop`: one program computes all that a step leaves behind."""
+        self._check_planned(inputs, loss)
+        training, bound, events = self._training(loss), self.network, self.events
+        training.check(inputs)
+        if events.before_forward_backward:
+            events.emit(events.before_forward_backward, self)
+        bound.gradients, bound.results = {}, {}  # so that two steps' are never held at once
+        results = training.run(inputs)
+        bound.gradients = {name: results[name] for name in training.gradients}
+        bound.results = {name: results[name] for name in training.returned}
+        for parameter, value in training.updates.items():
+            bound.assign_tensor(parameter, results[value])
+        if events.after_forward_backward:
+            events.emit(events.after_forward_backward, self)
+        return dict(bound.results)
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: a run returns when it is done."""
+
+    # -- compiling --------------------------------------------------------------------------------------------------
+    def _refresh(self) -> None:
+        """Drop programs of a network that was edited since."""
+        if self._version != self.network.version:
+            self._inferences, self._trainings, self._version = {}, {}, self.network.version
+            self.network.written.clear()
+
+    def _inference(self, outputs: tuple[str, ...]) -> tuple[ArrayProgram, InputCheck]:
+        self._refresh()
+        if outputs not in self._inferences:
+            check_outputs(self.network, outputs)
+            program = self._inference_program(outputs)
+            self._inferences[outputs] = program, self._check(program.inputs)
+        return self._inferences[outputs]
+
+    def _training(self, loss: str) -> TrainingStep:
+        self._refresh()
+        if loss not in self._trainings:
+            find_loss(self.network, loss)
+            step, updates = self._step(loss)
+            gradients = [gradient for _, gradient in self.network.gradient(loss)]
+            if not gradients:
+                raise unreached_loss(loss)
+            returned = list(dict.fromkeys([*self.network.outputs, loss]))
+            wanted = list(dict.fromkeys([*returned, *gradients, *updates.values()]))
+            program = self._training_program(step, wanted, list(updates))
+            check = self._check(list(self.network.inputs))
+            self._trainings[loss] = TrainingStep(program, program.run, check, returned, gradients, updates)
+        return self._trainings[loss]
+
+    def _forget_training(self) -> None:
+        self._trainings.clear()
+
+    def _check(self, names: Sequence[str]) -> InputCheck:
+        inputs = self.network.inputs
+        return InputCheck({name: inputs[name] for name in names}, also_known=list(inputs))
