@@ -18,13 +18,21 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from deep500.transformations.substitutions.saturation import saturate
-from deep500.transformations.substitutions.specification import ShapeMismatch
-from deep500.transformations.substitutions.terms import SYMBOLS, Expression, Sizes, Term, Variable, make, term_type
-from deep500.transformations.workshop import experiments
-from deep500.transformations.workshop.menu import conv_parameters, size
-from deep500.transformations.workshop.patterns import rule_rewrites
-from deep500.transformations.workshop.rules import Rule, write
+from deep500.transformations.substitutions.operators.specification import ShapeMismatch
+from deep500.transformations.workshop.substitutions import experiments
+from deep500.transformations.workshop.substitutions.menu import conv_parameters, size
+from deep500.transformations.workshop.substitutions.rewrites import rule_rewrites
+from deep500.transformations.workshop.substitutions.rules import Rule, write
+from deep500.transformations.workshop.substitutions.saturation import saturate
+from deep500.transformations.workshop.substitutions.terms import (
+    SYMBOLS,
+    Expression,
+    Sizes,
+    Term,
+    Variable,
+    make,
+    term_type,
+)
 
 KINDS = "xxxwwwiiiaaadddeeegs"  # of the peer's variables 1 to 20
 CONSTANT_SHAPES = {

@@ -14,7 +14,7 @@ import pytest
 import deep500 as d5
 from deep500.networks import Network
 from deep500.registry import load_backend
-from deep500.transformations.substitutions.rule_file import read
+from deep500.transformations.substitutions.rules.rule_file import read
 from recipes.studies.graph_substitutions import __main__ as recipe
 from recipes.studies.graph_substitutions import attention, grouping, networks, rules, timing
 from recipes.studies.graph_substitutions.published import LAYOUT, SEARCH, V100

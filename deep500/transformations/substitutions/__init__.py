@@ -6,8 +6,8 @@ expressions in finite fields; ``axioms`` and ``prove`` decide which of them hold
 ``cost`` prices it, ``search`` rewrites it.
 """
 
+from deep500.transformations.substitutions.equivalence import NotEquivalent as NotEquivalent
 from deep500.transformations.substitutions.optimize import optimize_network as optimize_network
 from deep500.transformations.substitutions.optimize import replay_history as replay_history
 from deep500.transformations.substitutions.result import History as History
 from deep500.transformations.substitutions.result import Optimized as Optimized
-from deep500.transformations.substitutions.search.equivalence import NotEquivalent as NotEquivalent

@@ -13,14 +13,14 @@ from deep500.errors import InputError
 from deep500.networks.network import Network
 from deep500.registry import backend_names, load_backend
 from deep500.transformations.substitutions.cost import Analytic, Cost, Measured, OutOfTime, Remeasured, remeasure
+from deep500.transformations.substitutions.equivalence import check_equivalent
 from deep500.transformations.substitutions.graph.importing import Imported, import_network
 from deep500.transformations.substitutions.graph.store import Graph
 from deep500.transformations.substitutions.graph.writing import export_network
-from deep500.transformations.substitutions.match import Matcher
 from deep500.transformations.substitutions.result import History, Optimized
-from deep500.transformations.substitutions.rule_file import SHIPPED, read
+from deep500.transformations.substitutions.rules.matching import Matcher
+from deep500.transformations.substitutions.rules.rule_file import SHIPPED, read
 from deep500.transformations.substitutions.search.backtracking import Backtracking, Found, State
-from deep500.transformations.substitutions.search.equivalence import check_equivalent
 from deep500.transformations.substitutions.search.moves import replay
 from deep500.transformations.substitutions.search.saturating import Saturation
 

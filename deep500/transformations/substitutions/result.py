@@ -11,11 +11,11 @@ from deep500.errors import DataError, InputError
 from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
 from deep500.transformations.substitutions.cost import Remeasured
+from deep500.transformations.substitutions.equivalence import Equivalence
 from deep500.transformations.substitutions.graph.importing import Imported
+from deep500.transformations.substitutions.operators.specification import specification_hash
 from deep500.transformations.substitutions.search.backtracking import State
-from deep500.transformations.substitutions.search.equivalence import Equivalence
 from deep500.transformations.substitutions.search.moves import Saturated, Step
-from deep500.transformations.substitutions.specification import specification_hash
 
 FORMAT = "deep500-substitutions"
 
@@ -103,8 +103,8 @@ class History:
             return cls(**found)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
             raise DataError(
-                f"got {path} ({problem!r}); expected a history that 'deep500 optimize --history' wrote: name that file, "
-                "or write one of an older layout anew"
+                f"got {path} ({problem!r}); expected a history that 'deep500 optimize --history' wrote: name that "
+                "file, or write one of an older layout anew"
             ) from problem
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import deep500 as d5
 from deep500.networks import Network, create
-from deep500.transformations.substitutions.pattern_rules import PatternRule
-from deep500.transformations.substitutions.rule_file import SHIPPED, read, write
-from deep500.transformations.workshop.experiments import table
+from deep500.transformations.substitutions.rules.rule_file import SHIPPED, PatternRule, read, write
+from deep500.transformations.workshop.substitutions.experiments import table
 from recipes.studies.graph_substitutions.networks import NOT_MEASURED, ORIGINAL, WRONG, cell, line
 from recipes.studies.graph_substitutions.published import LAYOUT
 from recipes.studies.graph_substitutions.settings import Settings

@@ -12,7 +12,7 @@ import deep500 as d5
 from deep500.measure.comparison import FASTER, MARGIN
 from deep500.measure.statistics import paired_ratio
 from deep500.networks import Network
-from deep500.transformations.workshop.experiments import table
+from deep500.transformations.workshop.substitutions.experiments import table
 from recipes.studies.graph_substitutions.networks import OURS, WRONG, cell, line
 from recipes.studies.graph_substitutions.published import GROUPS
 from recipes.studies.graph_substitutions.settings import Settings

@@ -12,7 +12,7 @@ import deep500 as d5
 from deep500.measure.comparison import FASTER, SLOWER
 from deep500.measure.statistics import Interval, median_interval
 from deep500.networks import Network
-from deep500.transformations.workshop.experiments import table
+from deep500.transformations.workshop.substitutions.experiments import table
 from recipes.studies.graph_substitutions.published import SEARCH, V100
 from recipes.studies.graph_substitutions.settings import Settings
 from recipes.studies.graph_substitutions.subjects import SEVEN, SUBJECTS

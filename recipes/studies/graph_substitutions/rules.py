@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from deep500.transformations.workshop.experiments import (
+from deep500.transformations.workshop.substitutions.experiments import (
     Generation,
     Validated,
     Verification,

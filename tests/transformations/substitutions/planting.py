@@ -6,22 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from deep500.transformations.substitutions.arithmetic import Real
-from deep500.transformations.substitutions.conditions import Bindings, order, read_line, solve
 from deep500.transformations.substitutions.graph.store import CONSTANT, Graph, Store, Value
-from deep500.transformations.substitutions.match import Way
+from deep500.transformations.substitutions.operators.arithmetic import Real
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
-from deep500.transformations.substitutions.specification import ShapeMismatch, operator
-from deep500.transformations.substitutions.targets import builder
-from deep500.transformations.substitutions.validate import (
-    CHOICES,
-    RANKED,
-    Pattern,
-    arguments,
-    literal,
-    operand_ranks,
-    parse,
-)
+from deep500.transformations.substitutions.operators.specification import ShapeMismatch, operator
+from deep500.transformations.substitutions.rules.building import builder
+from deep500.transformations.substitutions.rules.conditions import Bindings, order, read_line, solve
+from deep500.transformations.substitutions.rules.matching import Way
+from deep500.transformations.substitutions.rules.patterns import Pattern, arguments, literal, parse
+from deep500.transformations.workshop.substitutions.validation import CHOICES, RANKED, operand_ranks
 
 KERNELS = ((3, 3), (1, 1), (1, 3), (3, 1))
 

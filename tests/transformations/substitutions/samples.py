@@ -11,7 +11,7 @@ from deep500.networks import Network
 from deep500.networks.execution.inputs import make_inputs
 from deep500.registry import load_backend
 from deep500.transformations.substitutions import Optimized
-from deep500.transformations.substitutions.search.equivalence import relative_error
+from deep500.transformations.substitutions.equivalence import relative_error
 
 
 def branches(batch: int | str = 4, count: int = 3, width: int = 16, dtype: str = "float32") -> Network:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deep500.transformations.substitutions.arithmetic import Prime
-from deep500.transformations.substitutions.axioms import ONE, Axiom, axioms
-from deep500.transformations.substitutions.encoding import pack
-from deep500.transformations.substitutions.validate import Sides, compare, directions, parse, validate
-from deep500.transformations.workshop.combinations import Legal, Space, configurations
-from deep500.transformations.workshop.exhaustive import exhaust
+from deep500.transformations.substitutions.rules.patterns import parse
+from deep500.transformations.workshop.substitutions.axioms import ONE, Axiom, axioms
+from deep500.transformations.workshop.substitutions.combinations import Legal, Space, configurations
+from deep500.transformations.workshop.substitutions.encoding import pack
+from deep500.transformations.workshop.substitutions.exhaustive import exhaust
+from deep500.transformations.workshop.substitutions.prime_fields import Prime
+from deep500.transformations.workshop.substitutions.validation import Sides, compare, directions, validate
 
 CONV, SAME = 'conv "3,3" "1,1" "1,1,1,1" "1,1"', '"3,3" "1,1" "1,1,1,1"'
 # fmt: off

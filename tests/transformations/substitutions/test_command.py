@@ -16,7 +16,7 @@ import pytest
 from deep500 import cli
 from deep500.networks import Network
 from deep500.transformations.substitutions.command import _Bar
-from deep500.transformations.substitutions.rule_file import write
+from deep500.transformations.substitutions.rules.rule_file import write
 from tests.conftest import load_backend
 from tests.test_cli import error_line
 from tests.transformations.substitutions.samples import assert_same, branches, images, saved

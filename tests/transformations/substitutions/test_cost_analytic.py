@@ -21,7 +21,7 @@ from deep500.transformations.substitutions.cost.analytic import (
 )
 from deep500.transformations.substitutions.graph.store import Graph, Store, Value
 from deep500.transformations.substitutions.graph.units import Unit, Units
-from deep500.transformations.substitutions.specification import operators
+from deep500.transformations.substitutions.operators.specification import operators
 
 N, C, H, M, K = 2, 6, 9, 10, 3  # batch, channels, height and width, output channels, kernel
 WINDOW = {"kernel": (K, K), "strides": (1, 1), "pads": (1, 1, 1, 1)}

@@ -10,8 +10,24 @@ import numpy as np
 import pytest
 
 from deep500.errors import DataError
-from deep500.transformations.substitutions.arithmetic import PRIMES, Prime, Real
-from deep500.transformations.substitutions.terms import (
+from deep500.transformations.substitutions.operators.arithmetic import Real
+from deep500.transformations.workshop.substitutions import rules as rules_module
+from deep500.transformations.workshop.substitutions.candidates import Candidates
+from deep500.transformations.workshop.substitutions.enumerate import Enumeration
+from deep500.transformations.workshop.substitutions.instances import general
+from deep500.transformations.workshop.substitutions.menu import conv_parameters
+from deep500.transformations.workshop.substitutions.prime_fields import PRIMES, Prime
+from deep500.transformations.workshop.substitutions.refute import counterexample, instantiate
+from deep500.transformations.workshop.substitutions.rules import (
+    Rule,
+    canonical,
+    from_line,
+    read,
+    to_line,
+    write,
+    write_times,
+)
+from deep500.transformations.workshop.substitutions.terms import (
     KINDS,
     SYMBOLS,
     Sizes,
@@ -22,13 +38,6 @@ from deep500.transformations.substitutions.terms import (
     subterms,
     variables,
 )
-from deep500.transformations.workshop import rules as rules_module
-from deep500.transformations.workshop.candidates import Candidates
-from deep500.transformations.workshop.enumerate import Enumeration
-from deep500.transformations.workshop.instances import general
-from deep500.transformations.workshop.menu import conv_parameters
-from deep500.transformations.workshop.refute import counterexample, instantiate
-from deep500.transformations.workshop.rules import Rule, canonical, from_line, read, to_line, write, write_times
 
 X, Y, W, V = Variable("x", 1), Variable("x", 2), Variable("w", 1), Variable("w", 2)
 SMALL = {"x": 2, "w": 2, "i": 2, "a": 2, "s": 1}

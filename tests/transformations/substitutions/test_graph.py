@@ -15,11 +15,10 @@ from deep500.networks.dtype import to_dtype
 from deep500.networks.execution.inputs import make_inputs
 from deep500.registry import load_backend
 from deep500.transformations.substitutions.graph.importing import import_network, stand_ins
-from deep500.transformations.substitutions.graph.simplify import parts
-from deep500.transformations.substitutions.graph.store import CycleError, Graph, Store, Value
+from deep500.transformations.substitutions.graph.store import CycleError, Graph, Store, Value, parts
 from deep500.transformations.substitutions.graph.units import Units, ordered
 from deep500.transformations.substitutions.graph.writing import constant_array, export_network, unit_network
-from deep500.transformations.substitutions.specification import ShapeMismatch
+from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 
 # fmt: off
 SMALL = {

@@ -10,13 +10,14 @@ import pytest
 from onnx import checker
 
 from deep500.errors import MissingBackend
-from deep500.transformations.substitutions.arithmetic import Real
-from deep500.transformations.substitutions.axioms import Axiom, axioms
-from deep500.transformations.substitutions.specification import ShapeMismatch, operator
-from deep500.transformations.substitutions.validate import Sides, parse
-from deep500.transformations.workshop import kernels, lowering
-from deep500.transformations.workshop.kernels import Magnitude, check_kernels
-from deep500.transformations.workshop.lowering import cases, lower
+from deep500.transformations.substitutions.operators.arithmetic import Real
+from deep500.transformations.substitutions.operators.specification import ShapeMismatch, operator
+from deep500.transformations.substitutions.rules.patterns import parse
+from deep500.transformations.workshop.substitutions import kernels, lowering
+from deep500.transformations.workshop.substitutions.axioms import Axiom, axioms
+from deep500.transformations.workshop.substitutions.kernels import Magnitude, check_kernels
+from deep500.transformations.workshop.substitutions.lowering import cases, lower
+from deep500.transformations.workshop.substitutions.validation import Sides
 
 SAME = '"3,3" "1,1" "1,1,1,1"'
 EXCLUDED = Axiom(

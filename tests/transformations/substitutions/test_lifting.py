@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from deep500.errors import DataError
-from deep500.transformations.substitutions import rule_file
-from deep500.transformations.substitutions.pattern_rules import PatternRule, canonical
-from deep500.transformations.substitutions.rule_file import SHIPPED, from_line, read, to_line, write
-from deep500.transformations.substitutions.terms import SYMBOLS, Expression, Sizes, Variable, make
-from deep500.transformations.workshop.library import THEMES, generated, holds, joined
-from deep500.transformations.workshop.lift import Form, lift
-from deep500.transformations.workshop.menu import conv_parameters
-from deep500.transformations.workshop.pattern_proofs import independent, proved
-from deep500.transformations.workshop.rules import Rule
+from deep500.transformations.substitutions.rules import rule_file
+from deep500.transformations.substitutions.rules.patterns import canonical
+from deep500.transformations.substitutions.rules.rule_file import SHIPPED, PatternRule, from_line, read, to_line, write
+from deep500.transformations.workshop.substitutions.library import THEMES, generated, holds, joined
+from deep500.transformations.workshop.substitutions.lift import Form, lift
+from deep500.transformations.workshop.substitutions.menu import conv_parameters
+from deep500.transformations.workshop.substitutions.pattern_proofs import independent, proved
+from deep500.transformations.workshop.substitutions.rules import Rule
+from deep500.transformations.workshop.substitutions.terms import SYMBOLS, Expression, Sizes, Variable, make
 
 W, V, U = (Variable("w", n) for n in (1, 2, 3))
 X, Y = (Variable("x", n) for n in (1, 2))
@@ -223,5 +223,5 @@ def test_files_that_hold_no_rules_are_one_clear_error(tmp_path: Path) -> None:
 
 def test_new_specifications_say_how_to_write_the_file_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_file, "specification_hash", lambda: "f" * 16)
-    with pytest.raises(DataError, match=r"python -m deep500\.transformations\.workshop\.library"):
+    with pytest.raises(DataError, match=r"python -m deep500\.transformations\.workshop\.substitutions\.library"):
         read()

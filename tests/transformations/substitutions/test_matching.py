@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from deep500.transformations.substitutions.graph.store import CycleError, Graph, Store, Value
-from deep500.transformations.substitutions.match import Match, Matcher
-from deep500.transformations.substitutions.pattern_rules import PatternRule
-from deep500.transformations.substitutions.programs import is_constant
-from deep500.transformations.substitutions.rule_file import read
-from deep500.transformations.substitutions.specification import ShapeMismatch
+from deep500.transformations.substitutions.operators.specification import ShapeMismatch
+from deep500.transformations.substitutions.rules.matching import Match, Matcher, is_constant
+from deep500.transformations.substitutions.rules.rule_file import PatternRule, read
 from tests.transformations.substitutions.planting import Planter
 
 GRAPHS = 1000

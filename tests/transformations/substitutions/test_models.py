@@ -17,10 +17,9 @@ from deep500.networks import Network, create
 from deep500.networks.dtype import to_dtype
 from deep500.networks.execution.inputs import make_inputs
 from deep500.registry import load_backend
-from deep500.transformations.substitutions.graph.forms import FORMS
-from deep500.transformations.substitutions.graph.importing import import_network
+from deep500.transformations.substitutions.equivalence import relative_error
+from deep500.transformations.substitutions.graph.importing import FORMS, import_network
 from deep500.transformations.substitutions.graph.writing import export_network
-from deep500.transformations.substitutions.search.equivalence import relative_error
 from tests.conformance import ledger
 from tests.conformance.suite import Suite
 from tests.networks.test_zoo import SMALL

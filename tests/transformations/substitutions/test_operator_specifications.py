@@ -11,9 +11,9 @@ import pytest
 from onnx import TensorProto, checker, helper
 from onnx.reference import ReferenceEvaluator
 
-from deep500.transformations.substitutions import rule_file, specification
-from deep500.transformations.substitutions.arithmetic import PRIMES, Prime, Real
-from deep500.transformations.substitutions.specification import (
+from deep500.transformations.substitutions.operators import specification
+from deep500.transformations.substitutions.operators.arithmetic import Real
+from deep500.transformations.substitutions.operators.specification import (
     OPSET,
     ShapeMismatch,
     meaning,
@@ -21,6 +21,8 @@ from deep500.transformations.substitutions.specification import (
     operators,
     specification_hash,
 )
+from deep500.transformations.substitutions.rules import rule_file
+from deep500.transformations.workshop.substitutions.prime_fields import PRIMES, Prime
 
 CONV = {"strides": (1, 1), "dilations": (1, 1), "groups": 1}
 # fmt: off
@@ -198,7 +200,7 @@ def test_merged_groups_convolve_to_the_same() -> None:
 
 
 ROOM = Path(specification.__file__).parent
-SOURCES = [ROOM / "arithmetic.py", *(ROOM / "operators" / f"{name}.py" for name in specification.MODULES)]
+SOURCES = [ROOM / f"{name}.py" for name in ("arithmetic", *specification.MODULES)]
 RELAID = [
     ("from deep500", "# moved\nfrom deep500"),
     ("import Operator, ", "import NetworkError, Operator, "),
@@ -218,13 +220,13 @@ CHANGED = [
 
 @pytest.mark.parametrize(("old", "new"), RELAID)
 def test_layout_comments_docstrings_annotations_and_imports_have_no_meaning(old: str, new: str) -> None:
-    source = (ROOM / "operators" / "matrix.py").read_text()
+    source = (ROOM / "matrix.py").read_text()
     assert old in source and meaning(source.replace(old, new)) == meaning(source)
 
 
 @pytest.mark.parametrize(("old", "new"), CHANGED)
 def test_formulas_shape_rules_and_onnx_forms_have_meaning(old: str, new: str) -> None:
-    source = (ROOM / "operators" / "matrix.py").read_text()
+    source = (ROOM / "matrix.py").read_text()
     assert old in source and meaning(source.replace(old, new)) != meaning(source)
 
 

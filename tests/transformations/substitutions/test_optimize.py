@@ -24,8 +24,8 @@ from deep500.networks.losses import gradient_name
 from deep500.transformations.substitutions import History, Optimized, optimize
 from deep500.transformations.substitutions.cost import Analytic, Remeasured
 from deep500.transformations.substitutions.cost.database import Database
+from deep500.transformations.substitutions.equivalence import TOLERANCE, relative_error
 from deep500.transformations.substitutions.optimize import NOISE, ORIGINAL
-from deep500.transformations.substitutions.search.equivalence import TOLERANCE, relative_error
 from tests.conftest import load_backend
 from tests.transformations.substitutions.samples import assert_same, branches, images, optimized, run, saved
 

@@ -20,12 +20,12 @@ from deep500.errors import CacheError, DataError, Deep500Error, InputError, Miss
 from deep500.networks import Network, create
 from deep500.networks.dtype import to_dtype
 from deep500.transformations.substitutions import History, NotEquivalent
+from deep500.transformations.substitutions.equivalence import relative_error
 from deep500.transformations.substitutions.graph.importing import import_network
-from deep500.transformations.substitutions.match import Matcher
-from deep500.transformations.substitutions.pattern_rules import PatternRule, canonical
-from deep500.transformations.substitutions.rule_file import SHIPPED, to_line, write
+from deep500.transformations.substitutions.rules.matching import Matcher
+from deep500.transformations.substitutions.rules.patterns import canonical
+from deep500.transformations.substitutions.rules.rule_file import SHIPPED, PatternRule, to_line, write
 from deep500.transformations.substitutions.search import backtracking
-from deep500.transformations.substitutions.search.equivalence import relative_error
 from deep500.transformations.substitutions.search.moves import apply
 from tests.frameworks.compiled import softsign
 from tests.networks import custom_operators  # noqa: F401 (registers operators)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from deep500.transformations.substitutions.axioms import axioms
-from deep500.transformations.substitutions.saturation import direction, rewrites, saturate
-from deep500.transformations.substitutions.terms import SYMBOLS, Expression, Sizes, Variable, make
-from deep500.transformations.workshop.generate import generate, minimal
-from deep500.transformations.workshop.menu import conv_parameters
-from deep500.transformations.workshop.patterns import rule_rewrites
-from deep500.transformations.workshop.prove import implied, prove
-from deep500.transformations.workshop.rules import Rule
+from deep500.transformations.workshop.substitutions.axioms import axioms
+from deep500.transformations.workshop.substitutions.generate import generate, minimal
+from deep500.transformations.workshop.substitutions.menu import conv_parameters
+from deep500.transformations.workshop.substitutions.prove import implied, prove
+from deep500.transformations.workshop.substitutions.rewrites import rule_rewrites
+from deep500.transformations.workshop.substitutions.rules import Rule
+from deep500.transformations.workshop.substitutions.saturation import direction, rewrites, saturate
+from deep500.transformations.workshop.substitutions.terms import SYMBOLS, Expression, Sizes, Variable, make
 
 pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")
 X, Y = (Variable("x", n) for n in (1, 2))

@@ -12,8 +12,8 @@ from deep500.networks import create
 from deep500.transformations.substitutions.cost import Analytic
 from deep500.transformations.substitutions.graph.importing import import_network
 from deep500.transformations.substitutions.graph.store import Graph, Store, Value
-from deep500.transformations.substitutions.match import Matcher
-from deep500.transformations.substitutions.pattern_rules import PatternRule
+from deep500.transformations.substitutions.rules.matching import Matcher
+from deep500.transformations.substitutions.rules.rule_file import PatternRule
 from deep500.transformations.substitutions.search.backtracking import Backtracking
 from deep500.transformations.substitutions.search.classes import Classes
 from deep500.transformations.substitutions.search.extraction import build, extract

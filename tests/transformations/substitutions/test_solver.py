@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from deep500.errors import MissingEngine
-from deep500.transformations.substitutions.axioms import Axiom, axioms
-from deep500.transformations.substitutions.terms import SYMBOLS, Expression, Sizes, Variable, make
-from deep500.transformations.workshop import solver as solver_module
-from deep500.transformations.workshop.candidates import Candidates
-from deep500.transformations.workshop.enumerate import Enumeration
-from deep500.transformations.workshop.menu import conv_parameters
-from deep500.transformations.workshop.prove import attempts, prove
-from deep500.transformations.workshop.rules import Rule
-from deep500.transformations.workshop.solver import Solver
+from deep500.transformations.workshop.substitutions import solver as solver_module
+from deep500.transformations.workshop.substitutions.axioms import Axiom, axioms
+from deep500.transformations.workshop.substitutions.candidates import Candidates
+from deep500.transformations.workshop.substitutions.enumerate import Enumeration
+from deep500.transformations.workshop.substitutions.menu import conv_parameters
+from deep500.transformations.workshop.substitutions.prove import attempts, prove
+from deep500.transformations.workshop.substitutions.rules import Rule
+from deep500.transformations.workshop.substitutions.solver import Solver
+from deep500.transformations.workshop.substitutions.terms import SYMBOLS, Expression, Sizes, Variable, make
 
 pytest.importorskip("z3", reason="an extra: pip install 'deep500[substitutions]'")
 X, Y = (Variable("x", n) for n in (1, 2))

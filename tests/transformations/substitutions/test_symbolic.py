@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deep500.transformations.substitutions.arithmetic import Real
-from deep500.transformations.substitutions.axioms import Axiom, axioms
-from deep500.transformations.substitutions.specification import operator
-from deep500.transformations.workshop.combinations import Space
-from deep500.transformations.workshop.symbolic import Symbolic, prove_small
+from deep500.transformations.substitutions.operators.arithmetic import Real
+from deep500.transformations.substitutions.operators.specification import operator
+from deep500.transformations.workshop.substitutions.axioms import Axiom, axioms
+from deep500.transformations.workshop.substitutions.combinations import Space
+from deep500.transformations.workshop.substitutions.symbolic import Symbolic, prove_small
 
 z3 = pytest.importorskip("z3", reason="an extra: pip install 'deep500[substitutions]'")
 CONV, SAME = 'conv "3,3" "1,1" "1,1,1,1" "1,1"', '"3,3" "1,1" "1,1,1,1"'

@@ -10,11 +10,11 @@ from onnx import NodeProto, helper, numpy_helper
 
 from deep500.networks.network import Network
 from deep500.networks.node import Node
-from deep500.transformations.substitutions.arithmetic import Real
 from deep500.transformations.substitutions.graph.importing import Imported
 from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Graph, Store, Value
 from deep500.transformations.substitutions.graph.units import Unit, Units, ordered
-from deep500.transformations.substitutions.specification import operator
+from deep500.transformations.substitutions.operators.arithmetic import Real
+from deep500.transformations.substitutions.operators.specification import operator
 
 Array = np.ndarray[Any, Any]
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
-from deep500.transformations.substitutions.arithmetic import Arithmetic, Array
-from deep500.transformations.substitutions.specification import Operator, Parameters, Shape, register, require
+from deep500.transformations.substitutions.operators.arithmetic import Arithmetic, Array
+from deep500.transformations.substitutions.operators.specification import Operator, Parameters, Shape, register, require
 
 
 def _ones(shape: Shape) -> Array:

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from onnx import NodeProto, helper, numpy_helper
 
-from deep500.transformations.substitutions.arithmetic import Arithmetic, Array
+from deep500.transformations.substitutions.operators.arithmetic import Arithmetic, Array
 from deep500.transformations.substitutions.operators.layout import integers
-from deep500.transformations.substitutions.specification import Operator, Parameters, Shape, register, require
+from deep500.transformations.substitutions.operators.specification import Operator, Parameters, Shape, register, require
 
 
 def out_size(size: int, kernel: int, before: int, after: int, stride: int, dilation: int = 1) -> int:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from onnx import NodeProto, helper
 
-from deep500.transformations.substitutions.arithmetic import Arithmetic, Array
-from deep500.transformations.substitutions.specification import Operator, Parameters, Shape, register, require
+from deep500.transformations.substitutions.operators.arithmetic import Arithmetic, Array
+from deep500.transformations.substitutions.operators.specification import Operator, Parameters, Shape, register, require
 
 ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "gelu": "Gelu"}
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
-from deep500.transformations.substitutions.arithmetic import Arithmetic, Array
-from deep500.transformations.substitutions.specification import Operator, Parameters, Shape, register, require
+from deep500.transformations.substitutions.operators.arithmetic import Arithmetic, Array
+from deep500.transformations.substitutions.operators.specification import Operator, Parameters, Shape, register, require
 
 
 def integers(name: str, values: Sequence[int]) -> NodeProto:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from onnx import NodeProto, helper
 
-from deep500.transformations.substitutions.arithmetic import Arithmetic, Array
-from deep500.transformations.substitutions.specification import Operator, Parameters, Shape, register, require
+from deep500.transformations.substitutions.operators.arithmetic import Arithmetic, Array
+from deep500.transformations.substitutions.operators.specification import Operator, Parameters, Shape, register, require
 
 
 def _shape(shapes: Sequence[Shape], parameters: Parameters) -> tuple[Shape, ...]:

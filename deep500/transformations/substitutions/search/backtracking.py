@@ -22,10 +22,10 @@ from typing import Any, Protocol
 from deep500.transformations.substitutions.cost.model import OutOfTime
 from deep500.transformations.substitutions.graph.store import Graph, Value
 from deep500.transformations.substitutions.graph.units import Unit
+from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.search.groups import Group, follow, groups
-from deep500.transformations.substitutions.search.local import Surroundings
 from deep500.transformations.substitutions.search.moves import Match, Matcher, Saturated, Step, apply, place
-from deep500.transformations.substitutions.specification import ShapeMismatch
+from deep500.transformations.substitutions.search.surroundings import Surroundings
 
 Move = Match | Group
 WIDTH = 100  # successors of one state that are kept

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from deep500.errors import NetworkError
 from deep500.transformations.substitutions.graph.store import Graph, Store, Value
-from deep500.transformations.substitutions.specification import ShapeMismatch
+from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 
 
 class Step(NamedTuple):

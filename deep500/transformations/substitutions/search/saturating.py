@@ -13,16 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from deep500.errors import NetworkError
-from deep500.transformations.substitutions.conditions import Bindings
 from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Graph, Node, Value
 from deep500.transformations.substitutions.graph.units import Unit
-from deep500.transformations.substitutions.match import Matcher, chosen, joined
-from deep500.transformations.substitutions.programs import Kinds, Program, holds
+from deep500.transformations.substitutions.operators.specification import ShapeMismatch
+from deep500.transformations.substitutions.rules.conditions import Bindings
+from deep500.transformations.substitutions.rules.matching import CompiledPattern, Kinds, Matcher, chosen, holds, joined
 from deep500.transformations.substitutions.search.backtracking import Found, State
 from deep500.transformations.substitutions.search.classes import Classes
 from deep500.transformations.substitutions.search.extraction import build, extract
 from deep500.transformations.substitutions.search.moves import Match, Saturated, cuts_symbol, name
-from deep500.transformations.substitutions.specification import ShapeMismatch
 
 ROUNDS = 3
 LIMIT = 4000  # nodes: what the solver of the extraction masters in seconds
@@ -180,7 +179,7 @@ class _Growth:
 
     def _matches(self) -> Iterator[Match]:
         pairs: dict[int, tuple[list[Any], list[Any]]] = {}
-        roots: dict[str, list[tuple[int, int, Program]]] = {}
+        roots: dict[str, list[tuple[int, int, CompiledPattern]]] = {}
         for position, way in enumerate(self.matcher.ways):
             for output, programs in enumerate(way.programs):
                 for program in programs:
@@ -195,7 +194,12 @@ class _Growth:
             yield from joined(self.matcher.ways[position], self.graph.store, sides, None, None)
 
     def _of(
-        self, number: int, position: int, output: int, program: Program, pairs: dict[int, tuple[list[Any], list[Any]]]
+        self,
+        number: int,
+        position: int,
+        output: int,
+        program: CompiledPattern,
+        pairs: dict[int, tuple[list[Any], list[Any]]],
     ) -> Iterator[Match]:
         way, root = self.matcher.ways[position], Value(number, program.checks[0].output)
         for found in self._run(program, [root] * program.registers, {}, 0):
@@ -204,7 +208,7 @@ class _Growth:
             else:
                 yield from chosen(way, self.graph.store, (root,), found, None)
 
-    def _run(self, program: Program, registers: list[Value], found: Bindings, line: int) -> Iterator[Bindings]:
+    def _run(self, program: CompiledPattern, registers: list[Value], found: Bindings, line: int) -> Iterator[Bindings]:
         """Bindings under which the rest of a program holds, each register being any member of its class."""
         if line == len(program.checks):
             yield dict(found)

@@ -1,0 +1,102 @@
+"""Building the other side of a match: a compiled pattern that makes nodes of a store out of bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from deep500.transformations.substitutions.graph.store import Store, Value
+from deep500.transformations.substitutions.operators.specification import require
+from deep500.transformations.substitutions.rules.conditions import Bindings, Line, Step, order, read_line
+from deep500.transformations.substitutions.rules.patterns import CONSTANTS, Pattern, arguments, literal, names
+
+Builder = Callable[[Store, Bindings, str], Value]
+SIBLINGS = ("add", "mul")  # operators whose operands have one shape: a constant takes the other's
+
+
+def unbound(pattern: Pattern, known: set[str]) -> set[str]:
+    """Names that building a pattern needs beyond ``known``, which gains what building binds: cuts and shapes."""
+    if isinstance(pattern, str):
+        return set() if pattern in known else {pattern}
+    kinds, given, inputs = arguments(pattern)
+    missing: set[str] = set()
+    for one in _siblings_last(pattern[0], inputs):
+        if _takes_shape(pattern[0], inputs, one):
+            known.add(arguments(one)[1][0])
+        missing |= unbound(one, known)
+    if pattern[0] == "concat":
+        known.add(given[1])
+    return missing | {
+        word for word, kind in zip(given, kinds, strict=True) if literal(word, kind) is None and word not in known
+    }
+
+
+def determined(
+    source: Sequence[Pattern], target: Sequence[Pattern], where: Iterable[str]
+) -> tuple[list[Step], list[Line]] | None:
+    """(steps to take before building, lines to check after it) if one side determines the other, else None.
+
+    Example:
+        >>> from deep500.transformations.substitutions.rules.patterns import parse
+        >>> twice, x = [parse("(transpose t (transpose t x))")], ["x"]
+        >>> determined(twice, x, ()), determined(x, twice, ())
+        (([], []), None)
+    """
+    if any(isinstance(one, str) or one[0] in CONSTANTS for one in source):
+        return None  # matches everywhere
+    steps, late, known = order([read_line(line) for line in where], set().union(*map(names, source)))
+    missing = [unbound(one, known) for one in target]
+    return None if any(missing) or order(late, known)[1] else (steps, late)
+
+
+def _is_constant(pattern: Pattern) -> bool:
+    return isinstance(pattern, list) and pattern[0] in CONSTANTS
+
+
+def _siblings_last(op: str, inputs: list[Pattern]) -> list[Pattern]:
+    return sorted(inputs, key=_is_constant) if op in SIBLINGS else inputs
+
+
+def _takes_shape(op: str, inputs: list[Pattern], one: Pattern) -> bool:
+    return op in SIBLINGS and _is_constant(one) and not all(map(_is_constant, inputs))
+
+
+def builder(pattern: Pattern) -> Builder:
+    """A function (store, bindings, dtype) -> value, which raises `ShapeMismatch` where the pattern does not fit."""
+    if isinstance(pattern, str):
+        return lambda store, bindings, dtype: bindings[pattern]
+    op, (kinds, given, inputs) = pattern[0], arguments(pattern)
+    if op in CONSTANTS:
+        name = given[0]
+        return lambda store, bindings, dtype: store.add(op, shape=bindings[name], dtype=dtype)[0]
+    ordered = _siblings_last(op, inputs)
+    parts = [(builder(one), arguments(one)[1][0] if _takes_shape(op, inputs, one) else None) for one in ordered]
+    places = [ordered.index(one) for one in inputs]
+    fixed = {kind: literal(word, kind) for word, kind in zip(given, kinds, strict=True)}
+    free = [(kind, word) for word, kind in zip(given, kinds, strict=True) if fixed[kind] is None]
+
+    def build(store: Store, bindings: Bindings, dtype: str) -> Value:
+        made: list[Value] = []
+        for part, shaped in parts:
+            if shaped is not None:
+                bindings.setdefault(shaped, store.shape(made[0]))
+            made.append(part(store, bindings, dtype))
+        values = [made[place] for place in places]
+        if op == "concat":
+            _bind_cut(store, values[0], given, fixed, bindings)
+        known = {**fixed, **{kind: bindings[word] for kind, word in free}}
+        if op == "concat":
+            known.pop("cut")
+        if op == "matmul":  # an axis in a pattern is one of a matrix
+            require(len(store.shape(values[0])) == 2, "matmul in a rule", store.shape(values[0]), "matrices")
+        output = known.pop("output", 0)
+        return store.add(known.pop("function", op), *values, **known)[output]
+
+    return build
+
+
+def _bind_cut(store: Store, first: Value, given: list[str], fixed: dict[str, Any], bindings: Bindings) -> None:
+    axis = fixed["axis"] if fixed["axis"] is not None else bindings[given[0]]
+    shape = store.shape(first)
+    require(axis < len(shape), "concat", shape, f"an axis {axis}")
+    require(bindings.setdefault(given[1], shape[axis]) == shape[axis], "concat", shape, f"a cut at {given[1]}")

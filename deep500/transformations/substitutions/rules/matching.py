@@ -1,0 +1,481 @@
+"""Where rules apply: patterns compiled to straight lines of checks, indexed by their first operators, tried on graphs.
+
+A pattern whose sums and products may be read in two orders is compiled once per order, so no check needs a second try.
+Those that may match at a node are found by its operator and the operators of what it reads. Rules of two outputs join
+the matches of both patterns by the values they share.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from deep500.transformations.substitutions.graph.store import CONSTANT, Graph, Store, Value
+from deep500.transformations.substitutions.operators.arithmetic import Real
+from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
+from deep500.transformations.substitutions.operators.specification import ShapeMismatch, operator, require
+from deep500.transformations.substitutions.rules.building import Builder, builder, determined
+from deep500.transformations.substitutions.rules.conditions import Bindings, Line, Step, order, solve
+from deep500.transformations.substitutions.rules.patterns import (
+    CONSTANTS,
+    Pattern,
+    arguments,
+    flips,
+    literal,
+    names,
+    orders,
+    parse,
+    words,
+)
+from deep500.transformations.substitutions.rules.rule_file import PatternRule
+
+Key = tuple[str | None, ...]
+FLOATS = ("float16", "float32", "float64", "bfloat16")
+
+
+# -- one pattern on one node -------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Check:
+    """One operator of a program: what the value in a register must be, and what it gives.
+
+    Attributes:
+        register: of the value.
+        op: ``"unary"`` for any activation; a constant's name for one recognised by value.
+        output: of a split.
+        fixed: parameters with their values.
+        names: (parameter, name) to bind or compare.
+        inputs: registers or names that the operands go to.
+        cut: the name of a concatenation's cut, and its axis or the axis' name.
+    """
+
+    register: int
+    op: str
+    output: int
+    fixed: tuple[tuple[str, Any], ...]
+    names: tuple[tuple[str, str], ...]
+    inputs: tuple[int | str, ...]
+    cut: tuple[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class CompiledPattern:
+    """One pattern, its sums and products in one order."""
+
+    key: Key
+    checks: tuple[Check, ...]
+    registers: int
+
+
+def compiled(pattern: Pattern) -> CompiledPattern:
+    """Compile a pattern whose operands are in a given order.
+
+    Example:
+        >>> from deep500.transformations.substitutions.rules.patterns import parse
+        >>> compiled(parse("(add (matmul x y) z)")).key
+        ('add', 'matmul', None)
+    """
+    checks: list[Check] = []
+    todo, registers = [(pattern, 0)], 1
+    while todo:
+        one, register = todo.pop(0)
+        kinds, given, inputs = arguments(one)
+        targets: list[int | str] = []
+        for part in inputs:
+            if isinstance(part, str):
+                targets.append(part)
+            else:
+                todo.append((part, registers))
+                targets.append(registers)
+                registers += 1
+        values = {kind: literal(word, kind) for word, kind in zip(given, kinds, strict=True)}
+        cut = None
+        if one[0] == "concat":
+            del values["cut"]
+            cut = (given[1], given[0] if values["axis"] is None else values["axis"])
+        output = values.pop("output", None) or 0
+        fixed = tuple((kind, value) for kind, value in values.items() if value is not None)
+        words = dict(zip(kinds, given, strict=True))
+        free = tuple((kind, words[kind]) for kind, value in values.items() if value is None)
+        checks.append(Check(register, one[0], output, fixed, free, tuple(targets), cut))
+    kinds_of = tuple(None if isinstance(one, str) else one[0] for one in arguments(pattern)[2])
+    return CompiledPattern((pattern[0], *kinds_of), tuple(checks), registers)
+
+
+class Kinds:
+    """What the nodes of a store count as: an operator's name, ``"unary"``, and the constants they equal."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._known: dict[int, tuple[str | None, ...]] = {}
+
+    def of(self, number: int) -> tuple[str | None, ...]:
+        """All names by which a pattern may ask for a node; None, which stands for any, first."""
+        found = self._known.get(number)
+        if found is None:
+            found = self._known[number] = self._find(number)
+        return found
+
+    def _find(self, number: int) -> tuple[str | None, ...]:
+        node = self.store.nodes[number]
+        if node.op in ACTIVATIONS:
+            return None, "unary"
+        if node.op == CONSTANT:
+            array = self.store.arrays[number]
+            return (None, *(op for op in CONSTANTS if is_constant(op, array)))
+        return None, node.op
+
+
+def is_constant(op: str, array: np.ndarray[Any, Any]) -> bool:
+    """Whether an array is the constant ``op`` of its shape.
+
+    Example:
+        >>> is_constant("identity", np.eye(3)), is_constant("ones", np.eye(3))
+        (True, False)
+    """
+    if array.dtype.kind != "f" or array.size == 0:
+        return False
+    corner, middle = float(array.flat[0]), float(array.flat[array.size // 2])
+    if op in ("ones", "identity") and corner != 1.0:
+        return False
+    if op in ("pool_kernel", "identity_kernel") and (array.ndim != 4 or (op == "pool_kernel" and corner != middle)):
+        return False
+    try:
+        (wanted,) = operator(op).evaluate(Real(), [], {"shape": array.shape})
+    except ShapeMismatch:
+        return False
+    return bool(np.array_equal(wanted[0].astype(array.dtype), array))
+
+
+def run(program: CompiledPattern, store: Store, kinds: Kinds, root: Value) -> Bindings | None:
+    """The bindings under which a program's pattern is ``root``; None if it is not."""
+    registers, found = [root] * program.registers, dict[str, Any]()
+    for check in program.checks:
+        if not holds(check, store, kinds, registers[check.register], found, registers):
+            return None
+    return found
+
+
+def holds(
+    check: Check,
+    store: Store,
+    kinds: Kinds,
+    value: Value,
+    found: Bindings,
+    registers: list[Value],
+    find: Callable[[Value], Value] = lambda value: value,
+) -> bool:
+    """Whether a value is what a check asks for; binds names, and sets the registers of what it reads.
+
+    Args:
+        check: one line of a program.
+        store: where the value is.
+        kinds: of the store's nodes.
+        value: in the check's register.
+        found: what names stand for so far; is added to.
+        registers: are set.
+        find: what stands for a value where names are compared: itself, or the first of those equal to it.
+    """
+    node = store.nodes[value.node]
+    if check.op not in kinds.of(value.node) or value.output != check.output:
+        return False
+    if check.op in CONSTANTS:
+        return bool(found.setdefault(check.names[0][1], node.shapes[0]) == node.shapes[0])
+    if check.op == "matmul" and len(node.shapes[0]) != 2:
+        return False  # an axis in a pattern is one of a matrix
+    given = dict(node.parameters)
+    if check.op == "unary":
+        given["function"] = node.op
+    for kind, wanted in check.fixed:
+        if given[kind] != wanted:
+            return False
+    for kind, name in check.names:
+        if found.setdefault(name, given[kind]) != given[kind]:
+            return False
+    for target, operand in zip(check.inputs, node.inputs, strict=True):
+        if isinstance(target, int):
+            registers[target] = operand
+        elif found.setdefault(target, find(operand)) != find(operand):
+            return False
+    if check.cut:
+        name, axis = check.cut
+        size = store.shape(node.inputs[0])[found[axis] if isinstance(axis, str) else axis]
+        return bool(found.setdefault(name, size) == size)
+    return True
+
+
+# -- rules on graphs ---------------------------------------------------------------------------------------------------
+Index = dict[Key, list[tuple[int, int, CompiledPattern]]]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A rule in one direction, compiled.
+
+    Attributes:
+        rule: the rule.
+        reverse: from right to left.
+        programs: of every output of the source side.
+        shared: names that the patterns of two outputs share.
+        symmetric: whether both patterns are one but for names, so that each pair is met twice.
+        steps: conditions and definitions, and (``late``) those that are known once the target is built.
+        targets: one builder per output.
+        tensors, chosen: names of tensors, and of parameters that `conditions.solve` chooses.
+    """
+
+    rule: PatternRule
+    reverse: bool
+    programs: tuple[tuple[CompiledPattern, ...], ...]
+    shared: tuple[str, ...]
+    symmetric: bool
+    steps: list[Step]
+    late: list[Line]
+    targets: tuple[Builder, ...]
+    tensors: tuple[str, ...]
+    chosen: tuple[str, ...]
+
+    @property
+    def common(self) -> tuple[int, ...]:
+        """Positions in ``tensors`` of those that every output of the source side is made from."""
+        single = len(self.programs) == 1
+        return tuple(n for n, tensor in enumerate(self.tensors) if single or tensor in self.shared)
+
+    @property
+    def growth(self) -> int:
+        """Operators of the target beyond those of the source, constants not counted."""
+        sides = (self.rule.right, self.rule.left) if self.reverse else (self.rule.left, self.rule.right)
+        source, target = (_operators(side) for side in sides)
+        return target - source
+
+    @property
+    def name(self) -> str:
+        """The rule's id and its direction: ``>`` from left to right."""
+        return f"{self.rule.id}{'<' if self.reverse else '>'}"
+
+
+def _operators(patterns: Sequence[str]) -> int:
+    """Applications in patterns, equal ones once and both outputs of a split as one."""
+    found: set[str] = set()
+
+    def walk(pattern: Pattern) -> None:
+        if isinstance(pattern, list):
+            if pattern[0] not in CONSTANTS:
+                found.add(repr(["split", *pattern[2:]] if pattern[0] == "split" else pattern))
+            for one in pattern[1:]:
+                walk(one)
+
+    for text in patterns:
+        walk(parse(text))
+    return len(found)
+
+
+@functools.cache
+def ways(rule: PatternRule) -> tuple[Way, ...]:
+    """The directions in which one side of a rule determines the other."""
+    sides = [[parse(text) for text in side] for side in (rule.left, rule.right)]
+    found = (_way(rule, reverse, sides[reverse], sides[not reverse]) for reverse in (False, True))
+    return tuple(one for one in found if one is not None)
+
+
+def _way(rule: PatternRule, reverse: bool, source: list[Pattern], target: list[Pattern]) -> Way | None:
+    lines = determined(source, target, rule.where)
+    if lines is None:
+        return None
+    each = [names(one) for one in source]
+    each_order = [flips(one) for one in source] if len(source) > 1 else [orders(source[0], target[0], rule.where)]
+    programs = tuple(tuple(map(compiled, one)) for one in each_order)
+    shared = tuple(sorted(set.intersection(*each))) if len(each) == 2 else ()
+    symmetric = len(source) == 2 and _shape(source, shared) == _shape(source[::-1], shared)
+    tensors = dict.fromkeys(word for pattern in source for word, kind in words(pattern) if kind is None)
+    chosen = tuple(name for step in lines[0] if len(step.defines) > 1 for name in step.defines)
+    targets = tuple(builder(one) for one in target)
+    return Way(rule, reverse, programs, shared, symmetric, *lines, targets, tuple(tensors), chosen)
+
+
+def _shape(patterns: Sequence[Pattern], shared: Collection[str]) -> str:
+    """Patterns with the names that are not shared numbered by first use."""
+    numbers: dict[str, int] = {}
+
+    def word(one: Pattern) -> Any:
+        if isinstance(one, list):
+            return [one[0], *map(word, one[1:])]
+        own = one in own_names and one not in shared
+        return numbers.setdefault(one, len(numbers)) if own else one
+
+    own_names = set().union(*(names(one) for one in patterns))
+    return repr([word(one) for one in patterns])
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A place where a rule applies.
+
+    Attributes:
+        way: the rule and its direction.
+        store: where the sites are.
+        sites: values that it replaces, one per output of the rule.
+        bindings: names of the rule -> values and parameters.
+    """
+
+    way: Way = field(repr=False)
+    store: Store = field(repr=False)
+    sites: tuple[Value, ...]
+    bindings: Bindings
+
+    @property
+    def rule(self) -> str:
+        """The rule's id, its direction, and the value of every name that was chosen and not found."""
+        chosen = [f"{name}={self.bindings[name]}" for name in self.way.chosen]
+        return " ".join([self.way.name, *chosen])
+
+    @property
+    def bound(self) -> tuple[Value, ...]:
+        """The values that the rule's variables stand for, in the order of the variables."""
+        return tuple(self.bindings[name] for name in self.way.tensors)
+
+    @property
+    def shared(self) -> tuple[int, ...]:
+        """Positions in ``bound`` of the variables that every output of the rule is made from."""
+        return self.way.common
+
+    def build(self) -> dict[Value, Value]:
+        """Make the other side in the store: site -> its replacement.
+
+        Raises:
+            ShapeMismatch: it does not fit here.
+        """
+        store, bindings = self.store, dict(self.bindings)
+        dtype = store.dtype(self.sites[0])
+        made = [target(store, bindings, dtype) for target in self.way.targets]
+        steps = order(self.way.late, bindings)[0]
+        require(next(solve(steps, bindings, store.shape), None) is not None, self.rule, self.bindings, "its conditions")
+        for old, new in zip(self.sites, made, strict=True):
+            require(store.shape(old) == store.shape(new), self.rule, store.shape(new), f"{store.shape(old)}")
+        return dict(zip(self.sites, made, strict=True))
+
+
+class Matcher:
+    """All ways of some rules, indexed.
+
+    Attributes:
+        ways: the directions of all rules.
+        index: (operator of a root, operators of what it reads) -> (position in ``ways``, output, program).
+        paired: the same, of rules of two outputs only.
+
+    Example:
+        >>> store = Store()
+        >>> x = store.input("x", (2, 3), "float32")
+        >>> y, = store.add("transpose", store.add("relu", x)[0], perm=(1, 0))
+        >>> rule = PatternRule(("(transpose t (unary f x))",), ("(unary f (transpose t x))",))
+        >>> match, = Matcher([rule]).matches(Graph(store, (y,)))
+        >>> store.node(match.build()[y]).op
+        'relu'
+    """
+
+    def __init__(self, rules: Iterable[PatternRule], growth: int | None = None) -> None:
+        every = (way for rule in rules for way in ways(rule))
+        self.ways = [way for way in every if growth is None or way.growth <= growth]
+        self.index: Index = {}
+        self.paired: Index = {}  # of rules of two outputs only
+        self.single: dict[str, Index] = {}  # of every way by its name
+        for number, way in enumerate(self.ways):
+            own = self.single.setdefault(way.name, {})
+            for output, programs in enumerate(way.programs):
+                for program in programs:
+                    for index in (own, self.index, self.paired)[: len(way.programs) + 1]:
+                        index.setdefault(program.key, []).append((number, output, program))
+        self._kinds = Kinds(Store())
+
+    def matches(self, graph: Graph, only: str | None = None, touched: Collection[int] | None = None) -> Iterator[Match]:
+        """All places where a rule applies.
+
+        Args:
+            graph: where to look.
+            only: what `Match.rule` must be; None: anything.
+            touched: nodes of which a match must contain or read one, as its root or up to three nodes below; None:
+                all matches.
+        """
+        store = graph.store
+        if self._kinds.store is not store:
+            self._kinds = Kinds(store)
+        kinds = self._kinds
+        pairs: dict[int, tuple[list[Any], list[Any]]] = {}
+        numbers = graph.nodes()
+        near = None if touched is None else _near(store, numbers, touched)
+        whole = self.index if only is None else self.single.get(only.split(" ")[0], {})
+        for number in numbers:
+            far = near is not None and number not in near
+            for position, output, program in self._programs(store, kinds, number, self.paired if far else whole):
+                way = self.ways[position]
+                root = Value(number, program.checks[0].output)
+                found = run(program, store, kinds, root)
+                if found is None:
+                    continue
+                if len(way.programs) == 2:
+                    pairs.setdefault(position, ([], []))[output].append((root, found))
+                else:
+                    yield from chosen(way, store, (root,), found, only)
+        for position, sides in pairs.items():
+            yield from joined(self.ways[position], store, sides, near, only)
+
+    def _programs(
+        self, store: Store, kinds: Kinds, number: int, index: Index
+    ) -> Iterator[tuple[int, int, CompiledPattern]]:
+        """Programs of an index that may match at a node."""
+        node = store.nodes[number]
+        if node.dtypes[0] not in FLOATS:
+            return
+        for op in kinds.of(number)[1:]:
+            for key in itertools.product((op,), *(kinds.of(one.node) for one in node.inputs)):
+                yield from index.get(key, ())
+
+
+def _near(store: Store, numbers: Sequence[int], touched: Collection[int], depth: int = 3) -> set[int]:
+    """Nodes that are touched, or read within ``depth`` nodes what is."""
+    found = {number: 0 for number in numbers if number in touched}
+    for number in numbers:
+        below = [found[one.node] + 1 for one in store.nodes[number].inputs if one.node in found]
+        if number not in found and below and min(below) <= depth:
+            found[number] = min(below)
+    return set(found)
+
+
+def chosen(way: Way, store: Store, sites: tuple[Value, ...], found: Bindings, only: str | None) -> Iterator[Match]:
+    """A match for every way to meet the conditions."""
+    for bindings in solve(way.steps, found, store.shape):
+        match = Match(way, store, sites, bindings)
+        if only is None or match.rule == only:
+            yield match
+
+
+def joined(
+    way: Way, store: Store, sides: tuple[list[Any], list[Any]], near: set[int] | None, only: str | None
+) -> Iterator[Match]:
+    """Matches of a rule of two outputs: pairs that agree on the names both patterns use.
+
+    Where they use none, or only a constant vector (half of a network may have the same), any two places would do; of
+    these only such count whose first operands come from one node, as the parts of one split do.
+    """
+
+    def weak(value: Any) -> bool:
+        constant = isinstance(value, Value) and store.node(value).constant
+        return not isinstance(value, Value) or (constant and len(store.shape(value)) < 2)
+
+    def common(root: Value, found: Bindings) -> tuple[Any, ...]:
+        shared = tuple(found[name] for name in way.shared)
+        return (*shared, store.node(root).inputs[0].node) if all(map(weak, shared)) else shared
+
+    index: dict[tuple[Any, ...], list[tuple[Value, Bindings]]] = {}
+    for root, found in sides[1]:
+        index.setdefault(common(root, found), []).append((root, found))
+    for root, found in sides[0]:
+        for other, more in index.get(common(root, found), ()):
+            if root == other or (way.symmetric and only is None and other < root):
+                continue
+            if near is not None and root.node not in near and other.node not in near:
+                continue
+            yield from chosen(way, store, (root, other), {**found, **more}, only)

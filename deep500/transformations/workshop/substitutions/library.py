@@ -1,0 +1,215 @@
+"""The rules that the package ships: generated, proved, lifted, tried once more, and written to a file.
+
+Generation runs on several small languages, or *themes*: one language with all operators and kinds of variables would
+be too large. To write the file anew, after an operator's specification or an axiom has changed:
+
+    python -m deep500.transformations.workshop.substitutions.library
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from deep500.transformations.substitutions.operators.specification import ShapeMismatch
+from deep500.transformations.substitutions.rules.patterns import parse
+from deep500.transformations.substitutions.rules.rule_file import SHIPPED, PatternRule, write
+from deep500.transformations.workshop.substitutions.axioms import Axiom, equations
+from deep500.transformations.workshop.substitutions.candidates import Candidates
+from deep500.transformations.workshop.substitutions.enumerate import COUNTS, Enumeration
+from deep500.transformations.workshop.substitutions.generate import minimal
+from deep500.transformations.workshop.substitutions.lift import lift
+from deep500.transformations.workshop.substitutions.menu import CORE, Menu, size
+from deep500.transformations.workshop.substitutions.pattern_proofs import independent
+from deep500.transformations.workshop.substitutions.prime_fields import PRIMES, Prime
+from deep500.transformations.workshop.substitutions.prove import prove
+from deep500.transformations.workshop.substitutions.rules import Rule
+from deep500.transformations.workshop.substitutions.terms import Term, Variable, make, term_type, variables
+from deep500.transformations.workshop.substitutions.validation import Draw, Sides
+
+ELEMENTWISE = frozenset({"relu", "add", "mul", "scale", "bias", "gain"})
+CUTTING = frozenset({"concat", "split"})
+
+
+@dataclass(frozen=True)
+class Theme:
+    """One small language.
+
+    Attributes:
+        name: for people.
+        counts: variables of each kind.
+        menu: operators.
+        whole: keep what follows from smaller rules, because the way there may cost more than it ends with.
+    """
+
+    name: str
+    counts: dict[str, int]
+    menu: Menu = CORE
+    whole: bool = False
+
+
+MATRICES = Menu(ELEMENTWISE | CUTTING | {"matmul", "transpose"})
+IMAGES = Menu(ELEMENTWISE | CUTTING | {"conv", "avgpool", "maxpool"})
+# fmt: off
+THEMES = (
+    Theme("published", COUNTS),
+    Theme("vectors of matrices", {"x": 1, "w": 2, "u": 2, "s": 1}, MATRICES),
+    Theme("vectors of images", {"a": 2, "v": 2, "s": 1}, IMAGES),
+    Theme(
+        "kernels of one point",
+        {"a": 2, "o": 2},
+        Menu(
+            frozenset({"conv", "enlarge", "add", "concat"}),
+            ((3, 3), (1, 1)),
+            (("identity_kernel", ("c", "c", 3, 3)), ("identity_kernel", ("c", "c", 1, 1)),
+             ("identity_kernel", ("c", 1, 3, 3))),
+        ),
+        whole=True,
+    ),
+    Theme("halves of columns", {"y": 1, "w": 2, "u": 2, "s": 1}, MATRICES),
+    Theme("halves of rows", {"r": 1, "w": 2, "s": 1}, MATRICES),
+    Theme("halves of channels", {"j": 1, "a": 2, "v": 2}, IMAGES),
+    Theme("halves of a batch", {"l": 1, "a": 2, "v": 1}, IMAGES),
+    Theme("two images", {"i": 2, "g": 2}, Menu(frozenset({"conv", "concat", "add"}))),
+    Theme("halves of channels, grouped", {"j": 1, "g": 2}, Menu(CUTTING | {"conv"})),
+    Theme("groups", {"m": 1, "f": 2, "s": 1}, Menu(frozenset({"conv", "merge_groups", "add", "scale", "relu"}))),
+)
+# fmt: on
+DEPTH = 3
+TRIALS, LEGAL = 6000, 200  # of the last trial of every rule: at most so many choices of sizes, until so many fit
+
+
+@dataclass(frozen=True)
+class Library:
+    """What making the rules gave.
+
+    Attributes:
+        counts: theme -> stage -> number of rules left.
+        rules: proved pattern rules, none a single step of another.
+        failed: generated rules of which no general form is proved, and pattern rules that the last trial found wrong.
+    """
+
+    counts: dict[str, dict[str, int]]
+    rules: list[PatternRule]
+    failed: list[Rule | PatternRule]
+
+
+def generated(theme: Theme, seed: int = 0) -> tuple[list[Rule], dict[str, int]]:
+    """Proved rules of a theme, those of two outputs last, and counts.
+
+    Raises:
+        MissingEngine: egglog is not installed.
+    """
+    found = Candidates(Enumeration(DEPTH, seed, theme.counts, theme.menu))
+    single, double = (
+        [rule for rule in prove(rules, seed) if rule.verdict == "proved"] for rules in (found.rules, found.multiple)
+    )
+    kept = single if theme.whole else minimal(single)
+    more = [rule for rule in prove(joined(single), seed) if rule.verdict == "proved"]
+    rules = {rule.id: rule for rule in (*kept, *double, *more)}
+    counts = {"candidates": len(found.rules) + len(found.multiple), "proved": len(single) + len(double)}
+    return list(rules.values()), {**counts, "kept": len(rules)}
+
+
+def joined(rules: Sequence[Rule]) -> list[Rule]:
+    """Rules of two outputs: where one side concatenates two terms that share a variable, they are parts of the other.
+
+    Example:
+        >>> from deep500.transformations.workshop.substitutions.terms import Variable, make
+        >>> w, v, u = (Variable("w", n) for n in (1, 2, 3))
+        >>> both = make("concat", make("matmul", w, v), make("matmul", w, u), axis=1)
+        >>> merged = make("matmul", w, make("concat", v, u, axis=1))
+        >>> [len(rule.source) for rule in joined([Rule((both,), (merged,))])]
+        [2]
+    """
+    found = []
+    for rule in rules:
+        for (whole,), (other,) in ((rule.source, rule.target), (rule.target, rule.source)):
+            if isinstance(whole, Variable) or whole.op != "concat" or isinstance(other, Variable):
+                continue
+            left, right = whole.inputs
+            axis = dict(whole.parameters)["axis"]
+            merges = isinstance(left, Term) and isinstance(right, Term) and left != right and other.op != "concat"
+            if merges and set(variables(left)) & set(variables(right)):
+                cut = size(tuple(shape[axis] for shape in term_type(left)))
+                parts = tuple(make("split", other, output=n, axis=axis, cut=cut) for n in (0, 1))
+                found.append(Rule((left, right), parts))
+    return found
+
+
+def library(seed: int = 0, themes: Sequence[Theme] = THEMES, said: Callable[[str], None] | None = None) -> Library:
+    """Generate, prove and lift the rules of all themes.
+
+    Args:
+        seed: of generation; the rules do not depend on it.
+        themes: languages.
+        said: called with a line after every theme.
+
+    Raises:
+        MissingEngine: egglog is not installed.
+    """
+    counts: dict[str, dict[str, int]] = {}
+    rules: dict[str, PatternRule] = {}
+    failed: list[Rule | PatternRule] = []
+    for theme in themes:
+        found, counts[theme.name] = generated(theme, seed)
+        lifted = lift(found)
+        rules.update({rule.id: rule for rule in lifted.rules})
+        failed += lifted.failed
+        counts[theme.name]["lifted"] = len(lifted.rules)
+        if said:
+            said(f"{theme.name}: {', '.join(f'{name} {count}' for name, count in counts[theme.name].items())}")
+    kept = independent(list(rules.values()))
+    wrong = [rule for rule in kept if not holds(rule, seed)]
+    return Library(counts, [rule for rule in kept if rule not in wrong], [*failed, *wrong])
+
+
+def holds(rule: PatternRule, seed: int = 0) -> bool:
+    """Whether every output was equal, modulo primes, for some random sizes for which both sides fit, and for all such.
+
+    Example:
+        >>> holds(PatternRule(("(matmul x y)",), ("(matmul y x)",)))
+        False
+    """
+    return all(_holds(axiom, np.random.default_rng(seed)) for axiom in equations(rule))
+
+
+def _holds(axiom: Axiom, generator: np.random.Generator) -> bool:
+    fitting = 0
+    for trial in range(TRIALS):
+        draw, numbers = Draw(axiom, generator), Prime(PRIMES[trial % len(PRIMES)])
+        values = {
+            name: generator.integers(0, numbers.prime, (1, *shape)).astype(np.float64)
+            for name, shape in draw.shapes.items()
+        }
+        sides = Sides(values, draw.parameters, numbers)
+        try:
+            left, right = (sides.evaluate(parse(text)) for text in (axiom.left, axiom.right))
+            fits = sides.conditions(axiom.where)
+        except (ShapeMismatch, IndexError):
+            continue
+        if fits and not np.array_equal(left, right):
+            return False
+        fitting += fits
+        if fitting == LEGAL:
+            break
+    return fitting > 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the shipped file, or the one named by the first argument."""
+    parser = argparse.ArgumentParser(description="generate, prove and lift rules; write the file of those that hold")
+    parser.add_argument("file", nargs="?", type=Path, default=SHIPPED, help="the one that Deep500 comes with")
+    target = parser.parse_args(arguments).file
+    made = library(said=tqdm.write)
+    write(made.rules, target)
+    tqdm.write(f"{len(made.rules)} rules, written to {target.name}; {len(made.failed)} left out")
+
+
+if __name__ == "__main__":
+    main()

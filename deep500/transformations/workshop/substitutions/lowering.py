@@ -1,0 +1,123 @@
+"""Both sides of an axiom as one network, by the ONNX forms of the operators: what backends run of a pattern."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from deep500.networks.network import Network
+from deep500.transformations.substitutions.operators.arithmetic import Array, Real
+from deep500.transformations.substitutions.operators.specification import Shape, ShapeMismatch, operator
+from deep500.transformations.substitutions.rules.patterns import parse
+from deep500.transformations.workshop.substitutions.axioms import Axiom
+from deep500.transformations.workshop.substitutions.validation import Draw, Sides, directions
+
+
+@dataclass(frozen=True)
+class Case:
+    """One axiom with sizes for which it applies.
+
+    Attributes:
+        axiom: the axiom.
+        left, right: its sides in the direction that applies.
+        inputs: variable -> float64 values.
+        parameters: values of the parameters that are given, not found from sizes.
+    """
+
+    axiom: Axiom
+    left: str
+    right: str
+    inputs: dict[str, Array]
+    parameters: dict[str, Any]
+
+    def evaluate(self, sides: Sides) -> tuple[Any, Any]:
+        """Both sides, with the cuts and groups that the conditions define."""
+        left = sides.evaluate(parse(self.left))
+        sides.conditions(self.axiom.where)
+        return left, sides.evaluate(parse(self.right))
+
+
+def cases(axiom: Axiom, count: int, seed: int = 0, trials: int = 50_000) -> list[Case]:
+    """Random sizes, and normally distributed values, for which a side of the axiom fits together.
+
+    Raises:
+        ShapeMismatch: fewer than ``count`` of all ``trials`` do.
+    """
+    generator = np.random.default_rng(seed)
+    found: list[Case] = []
+    for _ in range(trials):
+        draw = Draw(axiom, generator)
+        values = {name: generator.normal(size=shape) for name, shape in draw.shapes.items()}
+        for left, right in directions(axiom):
+            case = Case(axiom, left, right, values, draw.parameters)
+            if len(found) < count and _applies(case):
+                found.append(case)
+        if len(found) == count:
+            return found
+    raise ShapeMismatch(f"{axiom.name}: got {len(found)} cases that fit in {trials}; expected {count}; draw more")
+
+
+def _applies(case: Case) -> bool:
+    sides = Sides({name: value[None] for name, value in case.inputs.items()}, case.parameters, Real())
+    try:
+        sides.evaluate(parse(case.left))
+    except (ShapeMismatch, IndexError):
+        return False
+    return sides.conditions(case.axiom.where)
+
+
+@dataclass(frozen=True)
+class _Wire:
+    """A value of the network under construction; ``shape`` with the batch axis that evaluators expect."""
+
+    name: str
+    shape: Shape
+
+
+class _Writer(Sides):
+    """Writes the operators of a pattern into a network instead of evaluating them."""
+
+    def __init__(self, network: Network, case: Case, wires: Mapping[str, _Wire], dtype: str, names: Iterator[str]):
+        super().__init__(wires, case.parameters, Real())
+        self.network, self.dtype, self.names = network, dtype, names
+
+    def apply(self, op: str, inputs: Sequence[Any], known: Mapping[str, Any], output: int) -> Any:
+        shapes = [one.shape[1:] for one in inputs]
+        outputs = [next(self.names) for _ in range(operator(op).outputs)]
+        found = operator(op).infer(shapes, known)
+        given = {**known, "dtype": self.dtype}
+        for node in operator(op).onnx([one.name for one in inputs], outputs, given, shapes):
+            attributes = {one.name: _plain(helper.get_attribute_value(one)) for one in node.attribute}
+            self.network.add_node(node.op_type, list(node.input), list(node.output), **attributes)
+        return _Wire(outputs[output], (1, *found[output]))
+
+
+def _plain(value: Any) -> Any:
+    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
+
+
+def lower(chosen: Sequence[Case], dtype: str = "float32") -> Network:
+    """One network with the inputs ``c0_x``, ... and the outputs ``c0_left``, ``c0_right`` of every case.
+
+    Example:
+        >>> from deep500.transformations.workshop.substitutions.axioms import axioms
+        >>> network = lower(cases(axioms()[0], 1))
+        >>> [node.op_type for node in network.nodes][:3], list(network.outputs)
+        (['MatMul', 'MatMul', 'Add'], ['c0_left', 'c0_right'])
+    """
+    network, names = Network("axioms"), (f"v{n}" for n in itertools.count())
+    for number, case in enumerate(chosen):
+        wires = {}
+        for name, value in case.inputs.items():
+            wires[name] = _Wire(f"c{number}_{name}", (1, *value.shape))
+            network.add_input(wires[name].name, value.shape, dtype)
+        both = case.evaluate(_Writer(network, case, wires, dtype, names))
+        for side, wire in zip(("left", "right"), both, strict=True):
+            network.add_node("Identity", [wire.name], [f"c{number}_{side}"])
+            network.add_output(f"c{number}_{side}")
+    return network

@@ -1,0 +1,170 @@
+"""Which operators generation tries on operands of given types, and with which parameters."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from deep500.transformations.substitutions.operators.specification import ShapeMismatch
+from deep500.transformations.workshop.substitutions.terms import ENVIRONMENTS, SYMBOLS, Sizes, Type, infer
+
+WINDOW = {"kernel": (3, 3), "strides": (1, 1), "pads": (1, 1, 1, 1)}  # a 3 x 3 window that keeps the image's size
+CONSTANTS: tuple[tuple[str, tuple[str | int, ...]], ...] = (
+    ("pool_kernel", ("c", 1, 3, 3)),
+    ("identity_kernel", ("c", "c", 3, 3)),
+    ("identity_kernel", ("c", 1, 3, 3)),
+    ("identity", ("k", "k")),
+    ("ones", ("b", "c", "h", "v")),
+)
+
+
+class Call(NamedTuple):
+    """An operator with its parameters, one of its outputs and that output's type."""
+
+    op: str
+    parameters: tuple[tuple[str, Any], ...]
+    output: int
+    type: Type
+
+
+def _calls(op: str, types: tuple[Type, ...], **parameters: Any) -> list[Call]:
+    ordered = tuple(sorted(parameters.items()))
+    try:
+        found = infer(op, types, ordered)
+    except ShapeMismatch:
+        return []
+    return [Call(op, ordered, output, one) for output, one in enumerate(found)]
+
+
+def conv_parameters(kernel: tuple[int, ...], groups: Any) -> dict[str, Any]:
+    """Parameters of a convolution with stride 1 that keeps the image's size, for an odd kernel."""
+    rows, columns = kernel[0] // 2, kernel[1] // 2
+    pads = (rows, columns, rows, columns)
+    return {"kernel": kernel, "strides": (1, 1), "pads": pads, "dilations": (1, 1), "groups": groups}
+
+
+def size(values: tuple[int, ...]) -> Any:
+    """A size as a parameter: a plain number where it is the same in all environments."""
+    return values[0] if len(set(values)) == 1 else Sizes(values)
+
+
+@functools.cache
+def _sums(names: tuple[str, ...]) -> frozenset[tuple[int, ...]]:
+    """Sums of up to three of some sizes: what is left of a concatenation after its first part."""
+    vectors = [SYMBOLS.get(name, (1,) * ENVIRONMENTS) for name in names]
+    chosen = (c for count in (1, 2, 3) for c in itertools.combinations_with_replacement(vectors, count))
+    return frozenset(tuple(map(sum, zip(*one, strict=True))) for one in chosen)
+
+
+def cuts(type_: Type, axis: int) -> list[Any]:
+    """Where an axis can be split: a symbol that leaves a sum of symbols in every environment.
+
+    Example:
+        >>> cuts(((4, 3), (10, 2)), 0)  # 2n rows
+        [(2, 5)]
+    """
+    length = tuple(shape[axis] for shape in type_)
+    rank = len(type_[0])
+    names = ("c", "k") if rank == 1 else ("n", "k") if rank == 2 else (("b", "c"), ("c", "1"))[axis]
+    vectors = [SYMBOLS.get(name, (1,) * ENVIRONMENTS) for name in names]
+    rests = [(one, tuple(a - b for a, b in zip(length, one, strict=True))) for one in vectors]
+    return [size(one) for one, rest in rests if rest in _sums(names)]
+
+
+@dataclass(frozen=True)
+class Menu:
+    """What an enumeration tries.
+
+    Attributes:
+        operators: names of operators; only those in the cases below are ever tried.
+        kernels: kernel sizes of convolutions; all but the first are enlarged to it.
+        constants: (operator, shape in symbols), each counted as one operator.
+        factor: by which `merge_groups` merges.
+    """
+
+    operators: frozenset[str]
+    kernels: tuple[tuple[int, int], ...] = ((3, 3), (1, 3), (3, 1))
+    constants: tuple[tuple[str, tuple[str | int, ...]], ...] = ()
+    factor: int = 2
+
+    def _calls(self, op: str, types: tuple[Type, ...], **parameters: Any) -> list[Call]:
+        return _calls(op, types, **parameters) if op in self.operators else []
+
+    @functools.cache  # noqa: B019 - menus live as long as the program
+    def unary(self, type_: Type) -> list[Call]:
+        """Calls with one operand."""
+        rank, types = len(type_[0]), (type_,)
+        found: list[Call] = []
+        if rank == 0:
+            return found
+        found += self._calls("relu", types)
+        if rank == 2:
+            found += self._calls("transpose", types, perm=(1, 0))
+        if rank == 4:
+            found += self._calls("avgpool", types, **WINDOW, count_padding=True)
+            found += self._calls("maxpool", types, **WINDOW)
+            for kernel in self.kernels[1:]:
+                found += self._calls("enlarge", types, source=kernel, target=self.kernels[0])
+            outputs = {shape[0] for shape in type_}
+            if len(outputs) == 1 and (groups := outputs.pop()) % self.factor == 0:
+                found += self._calls("merge_groups", types, groups=groups, factor=self.factor)
+        for axis in range(min(2, rank)):
+            for cut in cuts(type_, axis):
+                found += self._calls("split", types, axis=axis, cut=cut)
+        return found
+
+    @functools.cache  # noqa: B019
+    def binary(self, left: Type, right: Type) -> list[Call]:
+        """Calls with two operands, in this order."""
+        types, rank = (left, right), len(left[0])
+        found: list[Call] = []
+        if rank == 0:
+            return found
+        if len(right[0]) == 0:
+            return self._calls("scale", types)
+        if rank > len(right[0]) == 1:
+            return [one for op in ("bias", "gain") for axis in (0, 1) for one in self._calls(op, types, axis=axis)]
+        if rank != len(right[0]):
+            return found
+        found += self._calls("add", types) + self._calls("mul", types)
+        for axis in range(min(2, rank)):
+            found += self._calls("concat", types, axis=axis)
+        if rank == 2:
+            return found + self._calls("matmul", types)
+        kernels = {shape[2:] for shape in right}
+        if rank == 4 and len(kernels) == 1 and (kernel := kernels.pop()) in self.kernels:
+            groups = tuple(a[1] // b[1] for a, b in zip(left, right, strict=True))
+            if min(groups) > 0:
+                found += self._calls("conv", types, **conv_parameters(kernel, size(groups)))
+        return found
+
+    def leaves(self) -> list[Call]:
+        """The constants, each counted as one operator."""
+        found: list[Call] = []
+        for op, shape in self.constants:
+            sizes = tuple(Sizes(SYMBOLS[one]) if isinstance(one, str) else one for one in shape)
+            found += _calls(op, (), shape=sizes)
+        return found
+
+
+CORE = Menu(
+    frozenset(
+        {
+            "relu",
+            "transpose",
+            "avgpool",
+            "maxpool",
+            "enlarge",
+            "split",
+            "scale",
+            "add",
+            "mul",
+            "concat",
+            "matmul",
+            "conv",
+        }
+    ),
+    constants=CONSTANTS,
+)
