@@ -58,7 +58,7 @@ def check_plugins(nodes: Iterable[Node]) -> None:
 
 
 def missing_plugins(nodes: Sequence[Node]) -> str:
-    """What to say of custom nodes without a plugin."""
+    """The error message for custom nodes without a plugin."""
     listed = ", ".join(f"{node.op_type!r} in node {node.name!r}" for node in nodes[:20])
     known = nearest(nodes[0].op_type, operator_names())
     return (
@@ -125,7 +125,7 @@ class CustomCall:
             raise InputError(f"{place_of(node)}: {error}") from error
         except Deep500Error as error:
             raise named(node, error) from error
-        except Exception as error:  # whatever the operator's author did not think of
+        except Exception as error:  # any error of the operator's own code
             shapes = ", ".join(f"{x.dtype}{list(x.shape)}" for x in given)
             raise NetworkError(
                 f"{place_of(node)}: got {type(error).__name__} ({error}) from its operator for {shapes}; expected "

@@ -1,8 +1,9 @@
-"""ONNX's shape inference with custom operators in it: for the length of one run they are given schemas that ask them.
+"""ONNX's shape inference for networks that hold custom operators, whose types and shapes the operators infer.
 
-A schema that stayed would change what ONNX's checker and this package's ``find_schema`` say of domain ``deep500``; so
-one enters for one run, under a lock, for the operators of the network at hand. Each node carries its number
-as an attribute, by which the schema's function finds it again.
+ONNX calls a function of an operator's schema, and custom operators have none. A schema that stayed registered would
+change the answers of ONNX's checker and of this package's ``find_schema`` for domain ``deep500``; so schemas are
+registered for one run, under a lock, for the operators of the network at hand. ONNX does not tell the function which
+node it is called for: each node carries its number as an attribute.
 """
 
 from __future__ import annotations
@@ -24,30 +25,34 @@ from deep500.tensors import TensorDescriptor
 
 _NUMBER = "deep500_number"
 _lock = threading.RLock()
-_runs: list[_Run] = []  # the innermost run is the last: an operator may build networks while it is asked
+_runs: list[_Run] = []  # the innermost run is the last: an operator may build networks while it infers its shapes
 
 
 @dataclass
 class _Run:
-    """One run of the inference: its nodes by number, what a file declared, and what went wrong."""
+    """One run of the inference: its nodes by number, what a file declared, and the first error of an operator."""
 
     nodes: Sequence[Node]
     declared: Mapping[str, TensorDescriptor]
-    guessed: bool  # numbers stand in place of symbols: that an operator refuses them proves nothing
+    guessed: bool  # numbers stand in place of symbols: an operator that refuses them may accept others
     error: Deep500Error | None = field(default=None)
 
     def answer(self, context: Any) -> None:
-        """Tell ONNX the types of one node's outputs, as far as they are known."""
+        """Set the types of one node's outputs in ONNX's context, as far as they are known."""
         node = self.nodes[context.get_attribute(_NUMBER).i]
         given = [context.get_input_type(i) for i in range(context.get_num_inputs())]
-        found = self._ask(node, [UNKNOWN if one is None else descriptor_of(one) for one in given])
+        inferred = self._infer(node, [UNKNOWN if proto is None else descriptor_of(proto) for proto in given])
         for i, name in enumerate(node.outputs):
-            described = found[i] if i < len(found) else self.declared.get(name, UNKNOWN)
+            described = inferred[i] if i < len(inferred) else self.declared.get(name, UNKNOWN)
             if described.dtype is not None:
                 context.set_output_type(i, type_proto(described))
 
-    def _ask(self, node: Node, inputs: Sequence[TensorDescriptor]) -> list[TensorDescriptor]:
-        if any(one.dtype is None for one in inputs):
+    def _infer(self, node: Node, inputs: Sequence[TensorDescriptor]) -> list[TensorDescriptor]:
+        """What the operator infers of a node's outputs, nothing if it cannot.
+
+        The first refusal is kept in ``error`` until the run is over, rather than raised through ONNX's C++ code.
+        """
+        if any(described.dtype is None for described in inputs):
             return []
         try:
             operator = operator_of(node, dict(zip(node.inputs, inputs, strict=True)))
@@ -68,8 +73,8 @@ def infer_shapes(model: onnx.ModelProto, declared: Mapping[str, TensorDescriptor
 
     Args:
         model: its custom nodes are given an attribute more.
-        declared: what is said of outputs of custom nodes whose operator cannot tell.
-        guessed: sizes are made up, so an operator's refusal is no error.
+        declared: descriptors of outputs that count where a custom operator cannot tell.
+        guessed: sizes are made up, so an operator that refuses them is no error.
 
     Raises:
         Deep500Error: a custom operator refuses a node's inputs or attributes; names the node.
@@ -86,7 +91,7 @@ def infer_shapes(model: onnx.ModelProto, declared: Mapping[str, TensorDescriptor
 
 
 def _numbered(graph: onnx.GraphProto, first: int) -> Iterator[Node]:
-    """The custom nodes that can be asked, sub-graphs included; each is given its number in this order."""
+    """The custom nodes with a plugin, sub-graphs included; each is given its number in this order."""
     for proto in graph.node:
         for attribute in proto.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
@@ -116,7 +121,7 @@ def _schemas(run: _Run, op_types: set[str]) -> Iterator[None]:
 
 
 def _schema(name: str) -> onnx.defs.OpSchema:
-    """Any number of inputs and outputs of any types, and the function that asks the operator."""
+    """A schema with any number of inputs and outputs of any types, whose inference is the operator's."""
     formal, variadic = onnx.defs.OpSchema.FormalParameter, onnx.defs.OpSchema.FormalParameterOption.Variadic
     schema = onnx.defs.OpSchema(
         name,

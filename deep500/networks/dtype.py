@@ -1,4 +1,4 @@
-"""`to_dtype`: the twin of a network in another floating-point precision, float64 above all, for tests of meaning."""
+"""`to_dtype`: a copy of a network in another floating-point precision, such as float64 for tests of correctness."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def to_dtype(network: Network, dtype: str, source: str = "float32") -> Network:
         >>> to_dtype(create("mlp"), "float64").descriptors()["output"].dtype
         'float64'
     """
-    twin = network.copy()
-    fixed = {name for node in twin.nodes for name in _fixed_inputs(node, dtype)}
-    for name, parameter in twin._parameters.items():
+    copy = network.copy()
+    fixed = {name for node in copy.nodes for name in _fixed_inputs(node, dtype)}
+    for name, parameter in copy._parameters.items():
         if str(parameter.value.dtype) == source and name not in fixed:
-            twin._parameters[name] = replace(parameter, value=parameter.value.astype(np.dtype(dtype)))
-    for name, described in twin.inputs.items():
+            copy._parameters[name] = replace(parameter, value=parameter.value.astype(np.dtype(dtype)))
+    for name, described in copy.inputs.items():
         if described.dtype == source and name not in fixed:
-            twin.inputs[name] = TensorDescriptor(dtype, described.shape)
-    for name, node in twin._nodes.items():
+            copy.inputs[name] = TensorDescriptor(dtype, described.shape)
+    for name, node in copy._nodes.items():
         changed = {key: _convert(key, value, dtype, source) for key, value in node.attributes.items()}
-        twin._nodes[name] = replace(node, attributes=changed)
-    twin._known = {n: replace(d, dtype=dtype) if d.dtype == source else d for n, d in twin._known.items()}
-    twin._touch()
-    return twin
+        copy._nodes[name] = replace(node, attributes=changed)
+    copy._known = {n: replace(d, dtype=dtype) if d.dtype == source else d for n, d in copy._known.items()}
+    copy._touch()
+    return copy
 
 
 def _fixed_inputs(node: Node, dtype: str) -> list[str]:

@@ -87,8 +87,6 @@ _MOVES = (
     "GatherND", "Identity", "OneHot", "Pad", "Range", "Reshape", "ScatterElements", "ScatterND", "Shape", "Size",
     "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
 )
-# fmt: on
-# fmt: off
 _ONE_PER_OUTPUT = (
     "Abs", "Add", "And", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf", "Exp", "Floor", "Greater", "GreaterOrEqual",
     "LeakyRelu", "Less", "LessOrEqual", "Log", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu",
@@ -151,7 +149,8 @@ class FlopCount:
     Attributes:
         known: operations of the nodes that could be counted.
         operators: the same by operator, largest first; what only moves data is left out.
-        unknown: nodes that could not, as ``name (operator)``: no formula, or a shape that is only known at run time.
+        unknown: nodes that could not be counted, as ``name (operator)``: they have no formula, or a shape that is only
+            known at run time.
     """
 
     known: int
@@ -181,18 +180,18 @@ def flop_count(network: Network, batch: int = 1, loss: str | None = None) -> Flo
     Example:
         >>> from deep500.networks import add_loss, create
         >>> net = add_loss(create("mlp"))
-        >>> one, step = flop_count(net), flop_count(net, loss="loss")
-        >>> list(one.operators)[0], 2 < step.total / one.total < 3
+        >>> forward, step = flop_count(net), flop_count(net, loss="loss")
+        >>> list(forward.operators)[0], 2 < step.total / forward.total < 3
         ('Gemm', True)
     """
-    whole = network if loss is None else network.with_gradient(loss)
-    counts = count_flops(whole, batch)
+    counted = network if loss is None else network.with_gradient(loss)
+    counts = count_flops(counted, batch)
     operators: dict[str, int] = {}
-    for node in whole.nodes:
+    for node in counted.nodes:
         count = counts[node.name]
         if count:
             operators[node.op_type] = operators.get(node.op_type, 0) + count
-    unknown = tuple(f"{node.name} ({node.op_type})" for node in whole.nodes if counts[node.name] is None)
+    unknown = tuple(f"{node.name} ({node.op_type})" for node in counted.nodes if counts[node.name] is None)
     ordered = dict(sorted(operators.items(), key=lambda pair: -pair[1]))
     return FlopCount(sum(operators.values()), ordered, unknown)
 
@@ -233,10 +232,10 @@ def count_flops(network: Network, batch: int = 1) -> dict[str, int | None]:
 
 def _concrete(network: Network, batch: int) -> Network:
     """A copy in which every symbolic size of an input is ``batch``, so that more shapes can be inferred."""
-    twin = network.copy()
+    copy = network.copy()
     for name, descriptor in network.inputs.items():
         if descriptor.shape is not None and not descriptor.is_static:
             shape = tuple(batch if isinstance(size, str) else size for size in descriptor.shape)
-            twin.inputs[name] = replace(descriptor, shape=shape)
-    twin._touch()
-    return twin
+            copy.inputs[name] = replace(descriptor, shape=shape)
+    copy._touch()
+    return copy

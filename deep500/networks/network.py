@@ -324,12 +324,12 @@ class Network:
     def copy(self) -> Network:
         """A network of its own with the same content (a plain one, also of a bound network)."""
         self._sync()
-        twin = Network(self.name)
-        twin.inputs, twin.outputs = dict(self.inputs), list(self.outputs)
-        twin._parameters = {n: replace(p, value=p.value.copy()) for n, p in self._parameters.items()}
-        twin._nodes, twin._producers = dict(self._nodes), dict(self._producers)
-        twin._known, twin._inner, twin._numbers = dict(self._known), set(self._inner), dict(self._numbers)
-        return twin
+        copy = Network(self.name)
+        copy.inputs, copy.outputs = dict(self.inputs), list(self.outputs)
+        copy._parameters = {n: replace(p, value=p.value.copy()) for n, p in self._parameters.items()}
+        copy._nodes, copy._producers = dict(self._nodes), dict(self._producers)
+        copy._known, copy._inner, copy._numbers = dict(self._known), set(self._inner), dict(self._numbers)
+        return copy
 
     def content_hash(self) -> str:
         """SHA-256 over operators, attributes, names, parameters, inputs and outputs (not over the network's name)."""

@@ -88,7 +88,7 @@ class Node:
 
     @property
     def is_random(self) -> bool:
-        """Whether the node itself draws random numbers (see :data:`RANDOM`); its sub-graphs are not asked."""
+        """Whether the node itself draws random numbers (see :data:`RANDOM`); its sub-graphs do not count."""
         return not self.domain and self.op_type in RANDOM
 
     def attribute(self, name: str, default: Any = None) -> Any:
@@ -127,14 +127,15 @@ class Node:
         return f"{', '.join(self.outputs)} = {kind}({', '.join(self.inputs)})  # {self.name}"
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return one.dtype == other.dtype and np.array_equal(one, other)
-    return type(one) is type(other) and bool(one == other)
+def _same(left: Any, right: Any) -> bool:
+    """Whether two attribute values are equal, in type too."""
+    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        return left.dtype == right.dtype and np.array_equal(left, right)
+    return type(left) is type(right) and bool(left == right)
 
 
 def _freeze(value: Any) -> Any:
-    """A value that later changes of the caller's do not reach: lists become tuples, arrays and graphs are copied."""
+    """A value that the caller cannot change any more: lists become tuples, arrays and graphs are copied."""
     if isinstance(value, list):
         return tuple(value)
     if isinstance(value, np.ndarray) and value.flags.writeable:
@@ -161,15 +162,15 @@ def defined(graph: onnx.GraphProto) -> list[str]:
 def captures(graph: onnx.GraphProto) -> list[str]:
     """Names that a sub-graph reads from the graph around it, in order of first use."""
     known = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    found: dict[str, None] = {}
+    captured: dict[str, None] = {}
     for node in graph.node:
         inner = [n for a in node.attribute if a.type == onnx.AttributeProto.GRAPH for n in captures(a.g)]
         for name in (*node.input, *inner):
             if name and name not in known:
-                found[name] = None
+                captured[name] = None
         known.update(node.output)
-    found.update({v.name: None for v in graph.output if v.name not in known})
-    return list(found)
+    captured.update({v.name: None for v in graph.output if v.name not in known})
+    return list(captured)
 
 
 def rename_captures(value: Any, rename: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`replace_operator`: a network with one operator in the place of another, everywhere or where one says."""
+"""`replace_operator`: a network with one operator in the place of another, in all nodes or in chosen ones."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def replace_operator(
 
     Args:
         network: stays as it is.
-        old: the operator that goes, of domain ``old_domain``.
-        new: the operator that comes, of domain ``domain`` (``"deep500"`` for custom operators).
+        old: the operator to replace, of domain ``old_domain``.
+        new: the operator that takes its place, of domain ``domain`` (``"deep500"`` for custom operators).
         inputs: how many of the old node's inputs the new one takes, the first ones; all if None. (Clip has three, an
             activation that takes its place one.)
         where: chooses among the nodes of ``old``; all if None.
@@ -43,16 +43,16 @@ def replace_operator(
         >>> [node.op_type for node in network.nodes if node.name.startswith("relu")]
         ['LeakyRelu', 'LeakyRelu', 'LeakyRelu', 'LeakyRelu']
     """
-    twin = network.copy()
+    copy = network.copy()
     candidates = [n for n in network.nodes if (n.domain, n.op_type) == (old_domain, old)]
     chosen = [node for node in candidates if where is None or where(node)]
     if not chosen:
         known = {f"{n.domain}.{n.op_type}" if n.domain else n.op_type for n in network.nodes}
         what = f"{old_domain}.{old}" if old_domain else old
-        found = f"{len(candidates)} node(s) of it, all left out by where" if candidates else nearest(what, known)
-        raise NetworkError(f"got operator {what!r} to replace; expected one that the network has ({found}): name it")
+        hint = f"{len(candidates)} node(s) of it, all left out by where" if candidates else nearest(what, known)
+        raise NetworkError(f"got operator {what!r} to replace; expected one that the network has ({hint}): name it")
     for node in chosen:
-        twin.replace(node.name, new, node.inputs[:inputs], domain, **attributes)
-    check_plugins(twin.node(node.name) for node in chosen)
-    twin.descriptors()  # asks custom operators whether the inputs suit them
-    return twin
+        copy.replace(node.name, new, node.inputs[:inputs], domain, **attributes)
+    check_plugins(copy.node(node.name) for node in chosen)
+    copy.descriptors()  # custom operators refuse inputs that do not suit them
+    return copy

@@ -19,7 +19,7 @@ def supersede(network: Network, replacements: Mapping[str, Mapping[str, str]]) -
     Args:
         network: is edited.
         replacements: for each node to remove, ``{its output: the value that takes over}``; the value must be written
-            by a node, and every output of the removed node that somebody reads must be in it.
+            by a node, and every output of the removed node that is read must be in it.
 
     Raises:
         NetworkError: an output that is still read is not taken over, or a cycle would arise.
@@ -55,7 +55,7 @@ def supersede(network: Network, replacements: Mapping[str, Mapping[str, str]]) -
 
 
 def extend_outputs(network: Network, wanted: Mapping[str, int]) -> None:
-    """Give nodes (by name) at least so many outputs, the missing ones under fresh names."""
+    """Give nodes (by name) at least this number of outputs, the missing ones under fresh names."""
     nodes = {node.name: node for node in network.nodes}
     for name, count in wanted.items():
         node = nodes[name]

@@ -1,4 +1,4 @@
-"""A network as a table for people: what ``print(network)`` shows."""
+"""A network as a table to read: what ``print(network)`` shows."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def summary(network: Network) -> str:
             )
         )
     trainable = _count(network, network.trainable())
-    other = _count(network, network.parameters) - trainable
+    fixed = _count(network, network.parameters) - trainable
     return "\n".join(
         [
             f"network {network.name!r}",
             *(f"  input   {name}: {descriptor}" for name, descriptor in network.inputs.items()),
             *(f"  output  {name}: {descriptors[name]}" for name in network.outputs),
             *_table(rows),
-            f"{len(network.nodes)} nodes, {trainable:,} trainable parameters, {other:,} others; "
+            f"{len(network.nodes)} nodes, {trainable:,} trainable parameters, {fixed:,} others; "
             f"FLOPs per sample: {_flops(flops.values())}",
         ]
     )

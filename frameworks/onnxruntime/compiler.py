@@ -38,7 +38,7 @@ from deep500.frameworks.onnxruntime.session import (
 )
 from deep500.networks.execution.program import expand
 from deep500.networks.execution.slicing import needed_nodes, values_read
-from deep500.networks.gradients.rules.recurrent import UNROLLERS
+from deep500.networks.gradients.unrolling import UNROLLERS
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.networks.protos import UNKNOWN, graph_proto, node_proto, tensor_proto, value_info

@@ -12,7 +12,7 @@ from deep500.errors import NetworkError, UnsupportedOperator
 from deep500.networks import Network
 from deep500.networks.gradients.autodiff import with_gradient
 from deep500.networks.gradients.rules import RULES, ZERO
-from deep500.networks.gradients.rules.recurrent import UNROLLERS
+from deep500.networks.gradients.unrolling import UNROLLERS
 from deep500.networks.node import find_schema
 from tests.conformance.suite import Suite, operator_of
 

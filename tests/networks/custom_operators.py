@@ -59,9 +59,9 @@ class Pick(d5.CustomPythonOp):
 
     def backward(self, grads, fwd_inputs, fwd_outputs):
         assert grads[1].dtype == np.int64 and not grads[1].any()
-        found = np.zeros_like(fwd_inputs[0])
-        np.add.at(found, fwd_inputs[1], grads[0])
-        return [found, None]
+        gradient = np.zeros_like(fwd_inputs[0])
+        np.add.at(gradient, fwd_inputs[1], grads[0])
+        return [gradient, None]
 
 
 @d5.register_op("TestOpaque")
@@ -111,7 +111,7 @@ class Pole(d5.CustomPythonOp):
 
 @d5.register_op("TestBroken")
 class Broken(d5.CustomPythonOp):
-    """Raises an error of nobody's."""
+    """Raises an error that is not of this package."""
 
     def __init__(self) -> None:
         super().__init__(None, [TensorDescriptor(None, None)])

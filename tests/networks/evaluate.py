@@ -12,5 +12,5 @@ from deep500.networks.network import Network
 
 def evaluate(network: Network, feeds: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[np.ndarray]:
     """Values of a network in the given order, whether or not they are declared outputs."""
-    found = Executor(network).inference(feeds, list(outputs))
-    return [np.asarray(found[name]) for name in outputs]
+    results = Executor(network).inference(feeds, list(outputs))
+    return [np.asarray(results[name]) for name in outputs]

@@ -346,9 +346,9 @@ def test_dropout_drops_the_same_gradients() -> None:
 def test_gradient_cases_of_onnx(case: str) -> None:
     from onnx.backend.test.case.model import collect_testcases
 
-    found = next(c for c in collect_testcases() if c.name == case)
-    net = Network.from_onnx(found.model)
-    inputs, want = found.data_sets[0]
+    test_case = next(c for c in collect_testcases() if c.name == case)
+    net = Network.from_onnx(test_case.model)
+    inputs, want = test_case.data_sets[0]
     got = evaluate(net, dict(zip(net.inputs, map(np.asarray, inputs), strict=True)), net.outputs)
     for ours, theirs in zip(got, want, strict=True):
         assert_close(ours, theirs, "forward")

@@ -51,8 +51,8 @@ def chain(*op_types: str, shape: tuple = ("N", 4), dtype: str = "float64", **att
 
 def gradients(net: Network, wrt: list[str], feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     names = [f"{name}.grad" for name in wrt]
-    found = d5fw.from_model(net.with_gradient("loss", wrt)).inference(feeds, names)
-    return [found[name] for name in names]
+    results = d5fw.from_model(net.with_gradient("loss", wrt)).inference(feeds, names)
+    return [results[name] for name in names]
 
 
 # -- dtypes and shapes ------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def test_sizes_made_up_for_symbols_prove_nothing() -> None:
 def test_schemas_are_there_for_the_inference_only(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def infer(self, inputs):  # while it is asked, an operator may build and look at networks of its own
+    def infer(self, inputs):  # an operator may build and look at networks of its own in here
         find_schema.cache_clear()
         _operators.cache_clear()
         seen.append((onnx.defs.has("TestOpaque", "deep500"), find_schema("TestOpaque", "deep500")))
@@ -119,8 +119,8 @@ def test_threads_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(custom_operators.LeakyRelu, "infer", slowly(answers["TestLeakyRelu"]))
     monkeypatch.setattr(custom_operators.Opaque, "infer", slowly(answers["TestOpaque"]))
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda name: chain(*[name] * 9).descriptors()["v8"].shape, answers))
-    assert found == list(answers.values())
+        shapes = list(pool.map(lambda name: chain(*[name] * 9).descriptors()["v8"].shape, answers))
+    assert shapes == list(answers.values())
 
 
 def test_inside_a_sub_graph() -> None:
@@ -257,8 +257,8 @@ def test_replace_operator() -> None:
     assert_close(got, want)
     back = replace_operator(custom, "TestLeakyRelu", "Relu", old_domain="deep500")
     assert back == plain
-    one = replace_operator(plain, "Relu", "Tanh", where=lambda node: node.name == relus[1])
-    assert [n.name for n in one.nodes if n.op_type == "Tanh"] == relus[1:2]
+    replaced = replace_operator(plain, "Relu", "Tanh", where=lambda node: node.name == relus[1])
+    assert [n.name for n in replaced.nodes if n.op_type == "Tanh"] == relus[1:2]
     clip = chain("Relu")
     clip.add_parameter("low", np.array(0.0), trainable=False)
     clip.replace("n0", "Clip", ["x", "low"])

@@ -40,9 +40,9 @@ def test_products_are_those_that_pytorch_counts(name: str, arguments: dict[str, 
     network = add_loss(create(name, **arguments))
     executor, rng = d5fw.from_model(network), np.random.default_rng(0)
     inputs = {
-        key: rng.integers(0, 10, size).astype("int64") if "int" in str(one.dtype) else rng.random(size, np.float32)
-        for key, one in network.inputs.items()
-        for size in [tuple(2 if isinstance(s, str) else s for s in one.shape or ())]
+        key: rng.integers(0, 10, size).astype("int64") if "int" in str(d.dtype) else rng.random(size, np.float32)
+        for key, d in network.inputs.items()
+        for size in [tuple(2 if isinstance(s, str) else s for s in d.shape or ())]
     }
     with FlopCounterMode(display=False) as forward:
         executor.inference(inputs)
@@ -78,9 +78,9 @@ def test_what_is_unknown_is_named_and_leaves_no_total() -> None:
     net.add_node("Relu", "x", "a", name="known")
     net.add_node("Foo", "a", "b", domain="mine", name="own")
     net.add_output("a")
-    found = net.flops(batch=4)
-    assert found.unknown == ("own (Foo)",) and found.total is None
-    assert found.known == 12 and found.operators == {"Relu": 12}
+    count = net.flops(batch=4)
+    assert count.unknown == ("own (Foo)",) and count.total is None
+    assert count.known == 12 and count.operators == {"Relu": 12}
 
 
 def test_moving_data_is_nothing_even_where_shapes_are_unknown() -> None:

@@ -48,21 +48,21 @@ def build(case: Case, symbolic: bool) -> tuple[Network, dict[str, np.ndarray], l
 
 
 def check_against_differences(net: Network, feeds: dict[str, np.ndarray], wrt: list[str], name: str) -> None:
-    """The gradient's components along random directions are what central differences say."""
+    """The gradient's components along random directions equal central differences."""
     gradient = net.with_gradient("loss", wrt)
     mistyped = any(node.op_type == "GroupNormalization" for node in net.nodes)  # onnx takes its float64 for float32
     onnx.checker.check_model(gradient.to_onnx(), full_check=not mistyped)
-    found = dict(zip(wrt, evaluate(gradient, feeds, [f"{w}.grad" for w in wrt]), strict=True))
+    gradients = dict(zip(wrt, evaluate(gradient, feeds, [f"{w}.grad" for w in wrt]), strict=True))
     rng, moved = np.random.default_rng(2), False
     for target in wrt:
-        assert found[target].shape == feeds[target].shape
+        assert gradients[target].shape == feeds[target].shape
         for _ in range(2):
             direction = rng.normal(size=feeds[target].shape)
             ends = [
                 evaluate(net, {**feeds, target: feeds[target] + s * STEP * direction}, ["loss"])[0] for s in (1, -1)
             ]
             want = (ends[0] - ends[1]) / (2 * STEP)
-            got = np.sum(found[target] * direction)
+            got = np.sum(gradients[target] * direction)
             assert_close(got, np.asarray(want), "finite_difference", f"{name} with respect to {target}")
             moved = moved or abs(float(want)) > 1e-3
     assert moved, f"{name}: the loss does not depend on {wrt}, so nothing was tested"

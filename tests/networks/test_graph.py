@@ -17,7 +17,7 @@ from deep500.tensors import TensorDescriptor
 
 
 def perceptron() -> Network:
-    """``y = Relu(x @ w + b)``, and a node ``spare`` that nobody reads."""
+    """``y = Relu(x @ w + b)``, and a node ``spare`` that is unread."""
     net = Network("perceptron")
     net.add_input("x", ("N", 3))
     net.add_parameter("w", np.arange(6, dtype="float32").reshape(3, 2))
@@ -212,7 +212,7 @@ def test_replace_keeps_name_outputs_and_place() -> None:
     np.testing.assert_allclose(run(net, X)[0], 0.5 * np.expm1(1 - X @ np.arange(6).reshape(3, 2)), rtol=1e-6)
 
 
-def test_replace_drops_outputs_that_nobody_reads() -> None:
+def test_replace_drops_unread_outputs() -> None:
     net = perceptron()
     net.add_input("image", (1, 1, 4, 4))
     net.add_node("MaxPool", "image", ["pooled", "where"], name="pool", kernel_shape=[2, 2])
@@ -290,10 +290,10 @@ def test_adding_copies_the_callers_arrays() -> None:
 
 
 def test_equality_is_by_content() -> None:
-    one, other = perceptron(), perceptron()
-    other.name = "another name"
-    assert one == other and one.content_hash() == other.content_hash()
-    assert one != "network"
+    first, second = perceptron(), perceptron()
+    second.name = "another name"
+    assert first == second and first.content_hash() == second.content_hash()
+    assert first != "network"
     changes: list[Callable[[Network], object]] = [
         lambda n: n.set_parameter("w", np.zeros((3, 2), "float32")),
         lambda n: n.set_parameter("w", n.parameters["w"].value, trainable=False),
@@ -305,10 +305,10 @@ def test_equality_is_by_content() -> None:
     ]
     hashes = set()
     for change in changes:
-        other = perceptron()
-        change(other)
-        hashes.add(other.content_hash())
-    assert len(hashes) == len(changes) and one.content_hash() not in hashes
+        changed = perceptron()
+        change(changed)
+        hashes.add(changed.content_hash())
+    assert len(hashes) == len(changes) and first.content_hash() not in hashes
 
 
 def test_content_hash_ignores_the_order_of_definition() -> None:
@@ -342,7 +342,7 @@ def test_fresh_names_are_free() -> None:
 
 
 def test_what_draws_is_what_onnx_calls_non_deterministic() -> None:
-    """But for control flow, whose bodies are asked themselves, and AffineGrid, which draws nothing."""
+    """But for control flow, whose bodies are looked at themselves, and AffineGrid, which draws nothing."""
     listed = {s.name for s in onnx.defs.get_all_schemas() if "NonDeterministic" in str(s.node_determinism)}
     assert {"AffineGrid", "If", "Loop", "Scan", "SequenceMap"} | RANDOM == listed
     assert Node("Dropout", ("x",), ("y",), "drop").is_random
@@ -361,7 +361,7 @@ def test_nodes_know_their_attributes() -> None:
 
 
 def test_nodes_are_equal_by_content() -> None:
-    def one(value: object) -> Node:
+    def holding(value: object) -> Node:
         return Node("Foo", ("a",), ("b",), "n", "mine", {"value": value})
 
     values = [
@@ -378,16 +378,16 @@ def test_nodes_are_equal_by_content() -> None:
         branch("h"),
     ]
     for i, a in enumerate(values):
-        assert [one(a) == one(b) for b in values] == [i == j for j in range(len(values))]
-    assert one(np.ones(2)) == one(np.ones(2)) and len({one(np.ones(2)), one(np.ones(2))}) == 1
-    assert one(1) != Node("Foo", ("a",), ("b",), "n", "mine") and one(1) != "n"
+        assert [holding(a) == holding(b) for b in values] == [i == j for j in range(len(values))]
+    assert holding(np.ones(2)) == holding(np.ones(2)) and len({holding(np.ones(2)), holding(np.ones(2))}) == 1
+    assert holding(1) != Node("Foo", ("a",), ("b",), "n", "mine") and holding(1) != "n"
 
 
 def test_emitter_shares_equal_constants() -> None:
     net = perceptron()
     op = Emitter(net, "p/")
-    one = op.ints(1)
-    assert op.ints(1) == one and op.ints(2) != one and op.constant(np.float32(1)) != one
+    axis = op.ints(1)
+    assert op.ints(1) == axis and op.ints(2) != axis and op.constant(np.float32(1)) != axis
     parts = op.many("Split", "x", op.ints(1, 2), outputs=2, axis=1)
     assert op("Neg", parts[0], output="out") == "out" and parts == ["p/Split:0", "p/Split:1"]
-    assert not net.parameters[one].trainable
+    assert not net.parameters[axis].trainable

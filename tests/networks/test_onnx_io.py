@@ -70,7 +70,7 @@ def saved_inputs(folder: Path) -> tuple[list[np.ndarray], list[np.ndarray]]:
     return read("input"), read("output")
 
 
-# -- other people's models --------------------------------------------------------------------------------------------
+# -- models of other exporters ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("path", FOLDERS, ids=lambda p: p.name)
 def test_pytorch_models_compute_what_they_should(path: Path) -> None:
     network = Network.from_onnx(path / "model.onnx")
@@ -168,10 +168,10 @@ def test_trainable_are_weights_only() -> None:
     assert list(again.parameters) == list(network.parameters)
 
 
-def test_trainability_round_trips_whatever_it_is() -> None:
+def test_trainability_round_trips() -> None:
     network = Network.from_onnx(affine())
     network.set_parameter("w", network.parameters["w"].value, trainable=False)
-    network.add_parameter("odd", np.float64(1))  # a trainable scalar that nobody reads
+    network.add_parameter("odd", np.float64(1))  # a trainable scalar that is unread
     again = Network.from_onnx(network.to_onnx())
     assert again.trainable() == ["b", "odd"] and again == network
 
@@ -231,7 +231,7 @@ def test_identities_of_initializers_do_not_tie_parameters() -> None:
 
 
 def test_own_files_are_read_as_they_stand() -> None:
-    """Constant and Identity nodes that somebody put into a network are hers: they survive."""
+    """Constant and Identity nodes that the user put into a network survive."""
     network = Network.from_onnx(affine())
     network.add_node("Identity", "w", "tied")
     network.add_node("Constant", [], "c", value=np.ones(2, "float32"))
@@ -248,9 +248,9 @@ def test_batch_normalization_follows_the_mode_unless_its_statistics_are_read(rea
         "BatchNormalization", ["x", "s", "b", "m", "v"], ["y", "m2", "v2"], training_mode=1, momentum=0.8
     )
     network = Network.from_onnx(model([node], {"x": [2, 3]}, ["y", "m2"] if read else ["y"], arrays))
-    (found,) = network.nodes
-    assert len(found.outputs) == outputs and found.attribute("training_mode") == int(read)
-    assert found.attribute("momentum") == pytest.approx(0.8)
+    (node,) = network.nodes
+    assert len(node.outputs) == outputs and node.attribute("training_mode") == int(read)
+    assert node.attribute("momentum") == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize("on", [False, True])
@@ -449,7 +449,7 @@ BAD_FILES: list[tuple[str, Callable[[], bytes], str]] = [
     ("no opset", lambda: _with(lambda m: m.ClearField("opset_import")), "opset"),
     ("unknown operator", lambda: _with(lambda m: setattr(m.graph.node[0], "op_type", "Gemmm")), "Gemmm"),
     ("missing value", lambda: _with(lambda m: m.graph.initializer.pop()), "b"),
-    ("output of nobody", lambda: _with(lambda m: setattr(m.graph.output[0], "name", "yy")), "yy"),
+    ("output that nothing writes", lambda: _with(lambda m: setattr(m.graph.output[0], "name", "yy")), "yy"),
     ("wrong amount of data", lambda: _with(lambda m: m.graph.initializer[0].dims.append(7)), ""),
     ("unknown dtype", lambda: _with(lambda m: setattr(m.graph.initializer[0], "data_type", 99)), ""),
     ("value written twice", lambda: _with(lambda m: m.graph.node.append(m.graph.node[0])), ""),
@@ -473,7 +473,7 @@ def test_bad_files_are_refused_with_their_name(tmp_path: Path, content: Callable
         Network.from_onnx(path.read_bytes())
 
 
-def test_bad_text_in_what_is_only_for_people_is_dropped() -> None:
+def test_bad_text_in_the_names_of_a_graph_and_its_sizes_is_dropped() -> None:
     content = affine().SerializeToString().replace(b"small", b"sm\xfdll")
     network = Network.from_onnx(content.replace(b"\x12\x01N", b"\x12\x01\xfd"))
     assert network.name == "network" and network.inputs["x"].shape == (None, 3)

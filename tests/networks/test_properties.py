@@ -1,4 +1,4 @@
-"""Random edits: ONNX's checker accepts whatever comes of them, and a refused edit changes nothing."""
+"""Random edits: ONNX's checker accepts every result, and a refused edit changes nothing."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_what_is_known_of_awkward_operators(case: str, want: object) -> None:
         ]
 
 
-def test_two_symbols_are_told_apart() -> None:
+def test_two_symbols_stay_distinct() -> None:
     net = Network()
     net.add_input("a", ("N", "M"))
     op = Emitter(net)

@@ -57,8 +57,8 @@ def test_single_operators(op_type: str, shapes: list[tuple[int, ...]], attribute
 
 def test_batch_takes_the_place_of_symbols() -> None:
     net = create("mlp")
-    one, many = (sum(v or 0 for v in count_flops(net, batch).values()) for batch in (1, 64))
-    assert one > 0 and many == 64 * one
+    single, many = (sum(v or 0 for v in count_flops(net, batch).values()) for batch in (1, 64))
+    assert single > 0 and many == 64 * single
 
 
 def test_every_formula_belongs_to_an_operator() -> None:

@@ -150,7 +150,7 @@ def test_nasnets_halving_takes_even_pixels_and_odd_ones(shape: tuple[int, ...]) 
     assert_close(Executor(network).inference({"input": x.numpy()})["half.bn"], want)
 
 
-def test_nasnet_has_the_cells_that_were_asked_for() -> None:
+def test_nasnet_has_the_requested_cells() -> None:
     network = d5nt.create("nasnet_a", batch=1)
     shapes = {name: d.shape for name, d in network.descriptors().items()}
     assert [shapes[f"group{g}.{c}"] for g in (1, 2, 3) for c in (0, 4)] == [

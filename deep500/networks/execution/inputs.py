@@ -13,7 +13,7 @@ from deep500.tensors import TensorDescriptor, numpy_dtype
 
 def batch_symbol(network: Network) -> str | None:
     """The symbolic size that the batch has: the first dimension of the first input; None if that is a number."""
-    first = next((one.shape for one in network.inputs.values() if one.shape), None)
+    first = next((described.shape for described in network.inputs.values() if described.shape), None)
     return first[0] if first and isinstance(first[0], str) else None
 
 
@@ -55,8 +55,6 @@ def _array(name: str, described: TensorDescriptor, sizes: Mapping[str, int], rng
         )
     shape = [size if isinstance(size, int) else sizes[str(size)] for size in described.shape]
     dtype = numpy_dtype(described.dtype)
-    if dtype.kind == "b":
-        return rng.integers(0, 2, shape).astype(dtype)
-    if dtype.kind in "iu":
+    if dtype.kind in "iub":
         return rng.integers(0, 2, shape).astype(dtype)
     return rng.standard_normal(shape).astype(dtype)

@@ -50,7 +50,7 @@ def training_network(network: Network) -> tuple[Network, dict[str, str]]:
     supersede(work, replaced)
     for parameter, value in list(updates.items()):
         if parameter not in network.parameters:
-            del updates[parameter]  # statistics that the network computes itself: nobody keeps them
+            del updates[parameter]  # statistics that the network computes itself, not state
         elif value not in work.outputs:
             work.add_output(value)
     return work, updates

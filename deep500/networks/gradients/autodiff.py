@@ -6,7 +6,8 @@ where a value is read several times the contributions are summed. A backend ther
 * An operator without a rule is expanded if ONNX defines it as a function, recurrent ones are unrolled; what is left is
   one UnsupportedOperator naming every node, but only nodes through which a gradient really flows count.
 * Custom operators bring their own ``backward``: :mod:`deep500.networks.gradients.rules.custom`.
-* Zero stands for "the derivative is zero", never for "not implemented": see ``gradient_rules.ZERO``.
+* Zero stands for "the derivative is zero", never for "not implemented": see
+  :data:`deep500.networks.gradients.rules.ZERO`.
 * Sizes, axes, indices of Slice and Pad and exponents that are fixed parameters are read when the gradient is built, as
   are sizes that shape inference knows; all else, the batch size above all, is left to the run.
 * The network means what ONNX says, so BatchNormalization with ``training_mode=0`` is differentiated as the affine map
@@ -23,9 +24,9 @@ import numpy as np
 from deep500.errors import NetworkError, UnsupportedOperator, nearest
 from deep500.networks.custom import is_custom
 from deep500.networks.emit import Emitter
+from deep500.networks.gradients.expansion import expand_nodes
 from deep500.networks.gradients.rules import RULES, ZERO, GradContext
 from deep500.networks.gradients.rules.custom import find_rule, why_not
-from deep500.networks.gradients.rules.expansion import expand_nodes
 from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network
 from deep500.networks.node import Node
@@ -81,7 +82,12 @@ class Flow:
 
 
 def find_flow(network: Network, loss: str, targets: Iterable[str]) -> Flow:
-    """The part of a network through which a gradient flows from ``loss`` to ``targets``."""
+    """The part of a network through which a gradient flows from ``loss`` to ``targets``.
+
+    A value is part of it if a target reaches it going forward *and* the loss reaches it going backward. Both walks are
+    needed: the forward one alone would differentiate towards outputs other than the loss, the backward one alone would
+    run through inputs and frozen layers (and refuse operators there) although no gradient of them is wanted.
+    """
     descriptors = network.descriptors()
     edges = {node.name: _differentiable(node, descriptors) for node in network.nodes}
     reached = set(targets)
@@ -94,7 +100,7 @@ def find_flow(network: Network, loss: str, targets: Iterable[str]) -> Flow:
             needed.update(value for _, value in edges[node.name])
     values = reached & needed
     inputs, captured = {}, set()
-    for node in network.nodes:
+    for node in network.nodes:  # a node counts if it lies between two such values
         indices = frozenset(i for i, value in edges[node.name] if value in values)
         if indices and values.intersection(node.writes):
             inputs[node.name] = indices
@@ -120,8 +126,13 @@ def _differentiable(node: Node, descriptors: Mapping[str, TensorDescriptor]) -> 
 
 
 def _prepare(work: Network, loss: str, targets: Sequence[str]) -> tuple[Flow, list[tuple[Node, str]]]:
-    """Expand what has no rule, give nodes the outputs that their rules read; also returns what cannot be helped."""
+    """Expand operators without a rule and give nodes the outputs that their rules read; ``work`` is edited.
+
+    Returns where gradients flow after that, and the nodes that no gradient can pass, each with the reason.
+    """
     flow = find_flow(work, loss, targets)
+    # An expansion may bring operators that have no rule either (a function's body may hold a function), and it may show
+    # that no gradient flows through some: the flow is computed anew until there is nothing to expand.
     while expand_nodes(work, _without_rule(work, flow), flow.descriptors):
         flow = find_flow(work, loss, targets)
     missing = _without_rule(work, flow)
@@ -134,10 +145,12 @@ def _prepare(work: Network, loss: str, targets: Sequence[str]) -> tuple[Flow, li
 
 
 def _without_rule(network: Network, flow: Flow) -> list[str]:
+    """Nodes that a gradient would have to pass and that have no rule."""
     return [name for name in flow.inputs if find_rule(network.node(name), flow.descriptors) is None]
 
 
 def _why_not(node: Node, flow: Flow) -> str:
+    """What keeps a gradient from passing a node, for the error message."""
     if node.op_type in ("If", "Loop", "Scan") or node.name in flow.captured:
         return "gradients do not pass control flow: unroll it"
     if is_custom(node):
@@ -163,8 +176,8 @@ class _Backward:
     def __init__(self, work: Network, flow: Flow, refused: list[tuple[Node, str]]) -> None:
         self.work, self.flow = work, flow
         self.emitter = Emitter(work, "grad/")
-        self.contributions: dict[str, list[str]] = {}
-        self.shapes: dict[str, str] = {}
+        self.contributions: dict[str, list[str]] = {}  # value -> parts of its gradient, as far as they were emitted
+        self.shapes: dict[str, str] = {}  # value -> its Shape node's output, which rules share
         self.refused = refused
 
     def run(self, loss: str, targets: Sequence[str]) -> Network:
@@ -189,10 +202,13 @@ class _Backward:
         return self.emitter("ConstantOfShape", self.emitter("Shape", loss), value=np.ones(1, dtype))
 
     def _pass(self, node: Node) -> None:
-        """Turn the gradients of a node's outputs into contributions to those of its inputs."""
+        """Turn the gradients of a node's outputs into contributions to those of its inputs.
+
+        Nodes come in reverse order, so all readers of the outputs have contributed, and the sums are complete.
+        """
         rule = find_rule(node, self.flow.descriptors)
         if rule is None:
-            return  # among the refused
+            return  # _prepare has put it among the refused
         grads = [self._total(value) for value in node.outputs]
         if not any(grads):
             return
@@ -209,7 +225,7 @@ class _Backward:
                 self.contributions.setdefault(node.inputs[i], []).append(str(result))
 
     def _total(self, value: str) -> str | None:
-        """The gradient of a value: the sum of what its readers contribute."""
+        """The gradient of a value, the sum of what its readers contribute (emitted once); None if none flows."""
         parts = self.contributions.get(value)
         if not parts or not value:
             return None

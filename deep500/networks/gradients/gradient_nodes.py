@@ -23,13 +23,14 @@ def replace_gradient_nodes(network: Network) -> Network:
         UnsupportedOperator: a Gradient node at other values than those that it names, or operators without a rule.
         NetworkError: ``y`` is not a floating value with one element.
     """
-    found = [node for node in network.nodes if node.domain == DOMAIN and node.op_type == "Gradient"]
-    for node in found:
+    gradients = [node for node in network.nodes if node.domain == DOMAIN and node.op_type == "Gradient"]
+    for node in gradients:
         network = _replace(network, node)
     return network
 
 
 def _replace(network: Network, node: Node) -> Network:
+    """A copy in which the emitted gradients take over the names of one Gradient node's outputs."""
     xs, zs = list(node.attribute("xs")), list(node.attribute("zs") or ())
     if list(node.inputs) != xs + zs:
         raise UnsupportedOperator(
@@ -39,6 +40,6 @@ def _replace(network: Network, node: Node) -> Network:
     extended = with_gradient(network, node.attribute("y"), xs)
     for name in xs:
         extended.remove_output(gradient_name(name))
-    taken = {output: gradient_name(x) for x, output in zip(xs, node.outputs, strict=False) if output}
-    supersede(extended, {node.name: taken})
+    successors = {output: gradient_name(x) for x, output in zip(xs, node.outputs, strict=False) if output}
+    supersede(extended, {node.name: successors})
     return extended

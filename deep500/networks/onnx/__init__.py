@@ -1,1 +1,6 @@
-"""ONNX files in and out: reading any opset up to the newest, writing a chosen one."""
+"""ONNX files in and out.
+
+* :mod:`~deep500.networks.onnx.load` reads models of any opset up to the newest, with every check;
+* :mod:`~deep500.networks.onnx.normalise` brings the graphs of other exporters into the form that networks have;
+* :mod:`~deep500.networks.onnx.dump` writes models, at the newest opset or a chosen one.
+"""

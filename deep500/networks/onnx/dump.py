@@ -1,9 +1,4 @@
-"""Networks in and out of ONNX files: `load`, `dump` and the `content_hash` by which networks are equal.
-
-A file that Deep500 wrote is read back exactly. Any other is brought into our form first (see
-:mod:`deep500.networks.onnx.normalise`); a file that is not a sound model is a NetworkError, never a traceback from
-protobuf.
-"""
+"""Write networks as ONNX models, with metadata from which :mod:`deep500.networks.onnx.load` restores them exactly."""
 
 from __future__ import annotations
 
@@ -110,12 +105,13 @@ def _inconvertible(model: onnx.ModelProto, opset: int) -> str:
         single = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
         try:
             version_converter.convert_version(single, opset)
-        except Exception:  # noqa: BLE001 - as above
+        except Exception:  # noqa: BLE001 - the converter raises errors of many types
             refused.append(node.op_type)
     return ", ".join(sorted(refused)) or "an operator"
 
 
 def first_line(error: BaseException) -> str:
+    """The first line of an error's text: ONNX appends stack traces and whole graphs."""
     return str(error).strip().partition("\n")[0]
 
 

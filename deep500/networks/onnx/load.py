@@ -1,5 +1,8 @@
 """Read ONNX models as networks, or refuse them with an error that says what is wrong with the file.
 
+A file that Deep500 wrote is read back exactly. A file that is not a sound model is a NetworkError, never a traceback
+from protobuf.
+
 The steps: parse; external data, only from inside the model's folder; ONNX's checker; local functions inlined; converted
 up to :data:`~deep500.networks.node.OPSET`; brought into our form (:mod:`deep500.networks.onnx.normalise`). Large
 arrays take no part in the middle steps, so that weights are not copied and 2 GiB is no limit.
@@ -21,8 +24,7 @@ from deep500.errors import NetworkError
 from deep500.networks.network import Network
 from deep500.networks.node import OPSET, from_proto
 from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, give_ranks
-from deep500.networks.onnx.normalise import Arrays, densify, normalise, trainable_names
-from deep500.networks.onnx.old_scan import scan_over_batch, scans
+from deep500.networks.onnx.normalise import Arrays, densify, find_scans, normalise, restore_batch_axis, trainable_names
 from deep500.networks.protos import UNKNOWN, descriptor_of, tensor_proto, value_info
 from deep500.tensors import TensorDescriptor
 
@@ -36,13 +38,15 @@ def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Network:
     Args:
         model: a path, the bytes of a file, or a message (which is not changed).
 
-    Initializers become parameters. Trainable are those that a Deep500 file says, else the floating ones with a
+    Initializers become parameters. Trainable are those that a Deep500 file lists, else the floating ones with a
     dimension or more that are read as weights (not running statistics, bounds, scales and the like). ``Constant``
     nodes become parameters that are not trainable, an ``Identity`` of an initializer a parameter of its own.
 
     Raises:
         NetworkError: no such file, not an ONNX model, truncated, too new, invalid, or external data outside the folder.
     """
+    # Arrays are taken out twice: before the conversion, so that large ones take no part in it, and after it, because
+    # the converter adds small ones (axes that were attributes), changes and removes them.
     where, proto = _parse(model)
     _check_versions(proto, where)
     proto.ir_version = max(proto.ir_version, 4)  # before 4, initializers had to be inputs too
@@ -71,7 +75,7 @@ def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Network:
 
 
 def _guard(where: str, expected: str, action: Callable[[], _T]) -> _T:
-    """Run something of ONNX's, turning whatever it raises for a bad model into a NetworkError."""
+    """Run a function of ONNX's and turn any error that it raises for a bad model into a NetworkError."""
     try:
         return action()
     except NetworkError:
@@ -88,6 +92,7 @@ def _is_floating(array: np.ndarray) -> bool:
 
 # -- reading ----------------------------------------------------------------------------------------------------------
 def _parse(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[str, onnx.ModelProto]:
+    """The model with all its data, and how errors call it: its path, or "model"."""
     expected = "a complete ONNX model"
     if isinstance(model, (onnx.ModelProto, bytes)):
         where = "model"
@@ -133,6 +138,7 @@ def _check_external(proto: onnx.ModelProto, path: Path) -> None:
 
 
 def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor of a model, wherever it stands: any of them may point to another file."""
     yield from _tensors_of(proto.graph)
     for function in proto.functions:
         yield from _tensors_in(function.node)
@@ -156,6 +162,7 @@ def _tensors_in(nodes: object) -> Iterator[onnx.TensorProto]:
 
 
 def _read_list(metadata: dict[str, str], key: str, where: str) -> list[str]:
+    """A list of names that Deep500 wrote into a model's metadata."""
     values = _guard(where, f"a JSON list as metadata {key}", lambda: json.loads(metadata.get(key, "[]")))
     if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
         raise NetworkError(f"{where}: got {values!r} as metadata {key}; expected a list of names: remove that entry")
@@ -195,6 +202,7 @@ def _take_arrays(graph: onnx.GraphProto) -> Arrays:
 
 
 def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """The model, checked, with local functions inlined and at our opset."""
     _guard(where, "a valid ONNX model", lambda: onnx.checker.check_model(proto))
     if proto.functions:
         from onnx import inliner
@@ -204,7 +212,7 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
         if imported.domain == "ai.onnx":
             imported.domain = ""
     versions = {o.version for o in proto.opset_import if o.domain == ""}
-    batched = scans(proto.graph) if versions and min(versions) < 9 else set()
+    batched = find_scans(proto.graph) if versions and min(versions) < 9 else set()
     if versions and versions != {OPSET}:
         from onnx import version_converter
 
@@ -212,7 +220,7 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
         expected = f"operators that ONNX can convert to opset {OPSET}"
         proto = _guard(where, expected, lambda: version_converter.convert_version(model, OPSET))
         if batched:
-            scan_over_batch(proto.graph, batched, model.graph)
+            restore_batch_axis(proto.graph, batched, model.graph)
     return proto
 
 
@@ -226,14 +234,14 @@ def _build(graph: onnx.GraphProto, arrays: Arrays, trainable: set[str], unranked
             network.add_input(value.name, shape, described.dtype)  # type: ignore[arg-type]
     for name, array in arrays.items():
         network.add_parameter(name, array, trainable=name in trainable)
-    used = {node.name for node in graph.node}
+    reserved = {node.name for node in graph.node}  # a made-up name must not be one that a later node has
     taken: set[str] = set()
     for node in graph.node:
         name = node.name
         if not name or name in taken:
             base = name or f"{node.op_type}_{next(filter(None, node.output), '')}"
-            name = next(n for n in _numbered(base) if n not in used)
-            used.add(name)
+            name = next(candidate for candidate in _numbered(base) if candidate not in reserved)
+            reserved.add(name)
         taken.add(name)
         network._insert(from_proto(node, name))
     for value in graph.output:
@@ -242,6 +250,7 @@ def _build(graph: onnx.GraphProto, arrays: Arrays, trainable: set[str], unranked
 
 
 def _numbered(base: str) -> Iterator[str]:
+    """``base``, ``base_1``, ``base_2``, ..."""
     yield base
     number = 0
     while True:

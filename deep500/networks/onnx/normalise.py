@@ -1,14 +1,16 @@
-"""Bring the graph of somebody else's ONNX file into the form that networks have, without changing what it computes.
+"""Bring the graphs of other exporters into the form that networks have, without changing what they compute.
 
 * ``Constant`` nodes become parameters, an ``Identity`` of an initializer a parameter of its own (exporters share equal
   weights behind Identity nodes; to keep the sharing would tie the weights in training);
-* BatchNormalization with ``training_mode=1`` whose running statistics nobody reads, and Dropout with a constant true
-  ``training_mode``, which PyTorch exports of a network in training, become the forms that follow the executor's mode.
+* BatchNormalization with ``training_mode=1`` whose running statistics are unread, and Dropout with a constant true
+  ``training_mode``, which PyTorch exports of a network in training, become the forms that follow the executor's mode;
+* Scans of opset 8 keep the batch axis that ONNX's converter drops.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Container
 from typing import TypeAlias
 
 import numpy as np
@@ -79,7 +81,7 @@ def reads(node: onnx.NodeProto) -> list[str]:
 
 
 def trainable_names(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
-    """Arrays that look like weights: floating, with a dimension, read by somebody, and nowhere as a setting."""
+    """Arrays that look like weights: floating, with a dimension, read by a node, and nowhere as a setting."""
     readers: dict[str, list[bool]] = defaultdict(list)
     for node in graph.node:
         settings = SETTINGS.get(node.op_type, ()) if node.domain == "" else ()
@@ -94,6 +96,7 @@ def trainable_names(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
 
 
 def _lift_constants(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
+    """Move the values of Constant nodes into ``arrays``; returns their names."""
     lifted = set()
     kept = []
     inner = {v for node in graph.node for a in node.attribute for g in (a.g, *a.graphs) for v in defined(g)}
@@ -109,6 +112,7 @@ def _lift_constants(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
 
 
 def _constant(attribute: onnx.AttributeProto) -> np.ndarray:
+    """The array that a Constant node's only attribute holds, in any of its forms."""
     value = helper.get_attribute_value(attribute)
     if attribute.name == "value":
         return np.asarray(numpy_helper.to_array(value))
@@ -121,6 +125,7 @@ def _constant(attribute: onnx.AttributeProto) -> np.ndarray:
 
 
 def _split_identities(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> None:
+    """Turn each Identity of an array into an array of its own, and drop those that only Identity nodes read."""
     kept = []
     sources = set()
     for node in graph.node:
@@ -132,20 +137,77 @@ def _split_identities(graph: onnx.GraphProto, arrays: Arrays, constants: set[str
         else:
             kept.append(node)
     _set_nodes(graph, kept)
-    still = {v for node in kept for v in reads(node)} | {v.name for v in graph.output}
-    for name in sources - still:  # only the Identity nodes read it
+    read = {v for node in kept for v in reads(node)} | {v.name for v in graph.output}
+    for name in sources - read:  # only the Identity nodes read it
         del arrays[name]
 
 
 def _follow_mode(node: onnx.NodeProto, read: set[str]) -> None:
+    """Let a BatchNormalization follow the executor's mode unless its running statistics are outputs that are read."""
     training = any(a.name == "training_mode" and a.i for a in node.attribute)
     if training and not read & set(node.output[1:]):
-        others = [a for a in node.attribute if a.name != "training_mode"]
+        kept = [a for a in node.attribute if a.name != "training_mode"]
         del node.attribute[:], node.output[1:]
-        node.attribute.extend(others)
+        node.attribute.extend(kept)
 
 
 def _set_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
     if len(nodes) != len(graph.node):
         del graph.node[:]
         graph.node.extend(nodes)
+
+
+# -- Scan of opset 8 ---------------------------------------------------------------------------------------------------
+def find_scans(graph: onnx.GraphProto) -> set[str]:
+    """The Scans of a graph, by the name of the first output."""
+    return {node.output[0] for node in graph.node if node.op_type == "Scan" and not node.domain}
+
+
+def restore_batch_axis(graph: onnx.GraphProto, scans: Container[str], before: onnx.GraphProto) -> None:
+    """Give Scans back the batch axis that they had in opset 8, in front of everything; in place.
+
+    ONNX's version converter only takes that axis off the declared shapes, which changes what the node means. Here an
+    outer Scan without states walks over the batch, and its body is the node that the converter made. Sequences of
+    different lengths (the input ``sequence_lens``), which later opsets cannot express, are refused by the converter.
+
+    Args:
+        graph: what the converter made of ``before``.
+        scans: :func:`find_scans` of ``before``.
+        before: the graph as it was, from which the shapes of the inputs are taken again.
+    """
+    shapes = {value.name: value.type for value in before.input}
+    for value in graph.input:
+        if value.name in shapes:
+            value.type.CopyFrom(shapes[value.name])
+    for node in graph.node:
+        if node.op_type == "Scan" and node.output[0] in scans:
+            _nest(node)
+
+
+def _nest(node: onnx.NodeProto) -> None:
+    """Turn a Scan into one over the batch whose body is the Scan."""
+    body = next(a.g for a in node.attribute if a.name == "body")
+    scanned = next(a.i for a in node.attribute if a.name == "num_scan_inputs")
+    inputs = [_of_sample(v, i >= len(node.input) - scanned) for i, v in enumerate(body.input)]
+    outputs = [_of_sample(v, i >= len(node.input) - scanned) for i, v in enumerate(body.output)]
+    inner = onnx.NodeProto()
+    inner.CopyFrom(node)
+    inner.input[:], inner.output[:] = [v.name for v in inputs], [v.name for v in outputs]
+    over_batch = helper.make_graph([inner], f"{body.name}_of_sample", inputs, outputs)
+    del node.attribute[:]
+    node.attribute.append(helper.make_attribute("body", over_batch))
+    node.attribute.append(helper.make_attribute("num_scan_inputs", len(node.input)))
+
+
+def _of_sample(value: onnx.ValueInfoProto, scanned: bool) -> onnx.ValueInfoProto:
+    """A value of the inner body as the outer one sees it: what is scanned has its steps in front."""
+    outer = onnx.ValueInfoProto()
+    outer.CopyFrom(value)
+    outer.name = f"{value.name}_of_sample"
+    tensor = outer.type.tensor_type
+    if scanned and tensor.HasField("shape"):
+        sizes = list(tensor.shape.dim)
+        del tensor.shape.dim[:]
+        tensor.shape.dim.add()
+        tensor.shape.dim.extend(sizes)
+    return outer

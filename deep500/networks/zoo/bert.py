@@ -87,7 +87,7 @@ def bert(
     """BERT (Devlin et al. 2018, arXiv 1810.04805) with its pooler and a linear classifier on top.
 
     ``shape=(length,)`` takes int64 tokens; ``shape=(length, width)`` takes embedded vectors, and there is no embedding
-    (as in TASO's benchmark, whose attention has neither softmax nor scale nor residual, though: this one has all).
+    (as in TASO's benchmark; unlike there, attention has its softmax, scale and residual).
     BERT-base, which the options are by default, has 109,482,240 parameters without the classifier (the paper's 110M).
 
     Args:

@@ -1,4 +1,4 @@
-"""`squeezenet`, `inception_v3` and `repvgg`: several convolutions read one image, and what they find is joined.
+"""`squeezenet`, `inception_v3` and `repvgg`: several convolutions read one image, and their outputs are joined.
 
 Convolutions start Kaiming-normal by fan-out with biases 0, batch normalization at 1 and 0.
 """
@@ -82,18 +82,18 @@ def _row(build: Builder, x: str, name: str, layers: tuple[Layer, ...]) -> str:
 
 def _module(build: Builder, x: str, name: str, pooled: int, *branches: tuple[Layer, ...]) -> str:
     """Branches side by side and one that averages first; the average counts the padding's zeros, as torchvision's."""
-    found = [_row(build, x, f"{name}.branch{i}", layers) for i, layers in enumerate(branches, 1)]
+    outputs = [_row(build, x, f"{name}.branch{i}", layers) for i, layers in enumerate(branches, 1)]
     average = build.average_pool(x, f"{name}.pool", 3, padding=1, count_padding=True)
-    return build.concat([*found, _unit(build, average, f"{name}.branch_pool", pooled, 1)], name)
+    return build.concat([*outputs, _unit(build, average, f"{name}.branch_pool", pooled, 1)], name)
 
 
 def _reduction(build: Builder, x: str, name: str, *branches: tuple[Layer, ...]) -> str:
     """Branches whose last 3x3 convolution has stride 2 and no padding, and a maximum pool of that kind."""
-    found = []
+    outputs = []
     for i, (*layers, (channels, kernel)) in enumerate(branches, 1):
         inner = _row(build, x, f"{name}.branch{i}", tuple(layers))
-        found.append(_unit(build, inner, f"{name}.branch{i}_last", channels, kernel, 2, 0))
-    return build.concat([*found, build.max_pool(x, f"{name}.pool", 3, 2)], name)
+        outputs.append(_unit(build, inner, f"{name}.branch{i}_last", channels, kernel, 2, 0))
+    return build.concat([*outputs, build.max_pool(x, f"{name}.pool", 3, 2)], name)
 
 
 def _spread(build: Builder, x: str, name: str) -> str:
@@ -145,7 +145,7 @@ def inception_v3(
 
 # -- RepVGG -----------------------------------------------------------------------------------------------------------
 def _rep_block(build: Builder, x: str, name: str, channels: int, stride: int, branches: int) -> str:
-    """ReLU of a sum of normalized branches on one input: 3x3 (as many as asked), 1x1 and, where it fits, x itself."""
+    """ReLU of a sum of normalized branches on one input: ``branches`` of 3x3, one of 1x1 and, where it fits, x."""
     parts = []
     for i, kernel in enumerate((*(3,) * branches, 1)):
         branch = f"{name}.branch{kernel}x{kernel}" + (f"_{i}" if kernel == 3 and branches > 1 else "")

@@ -1,4 +1,4 @@
-"""One gradient rule per operator, by family; see :mod:`deep500.networks.gradients.autodiff` for who applies them."""
+"""One gradient rule per operator, by family; :mod:`deep500.networks.gradients.autodiff` applies them."""
 
 from deep500.networks.gradients.rules import (
     activation,

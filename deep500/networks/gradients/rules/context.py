@@ -98,7 +98,7 @@ class GradContext:
         self._needed = needed
         self._shapes = shapes
 
-    # -- asking -----------------------------------------------------------------------------------------------------
+    # -- looking ----------------------------------------------------------------------------------------------------
     def needs(self, index: int) -> bool:
         """Whether the gradient of that input is wanted."""
         return index in self._needed
@@ -269,7 +269,11 @@ class GradContext:
         return self("Where", condition, yes, no)
 
     def unbroadcast(self, gradient: Value, like: Value, of: Value | None = None) -> Value:
-        """Sum a gradient, which has the shape of ``of`` (the first output), over what broadcasting had repeated."""
+        """Sum a gradient, which has the shape of ``of`` (the first output), over what broadcasting had repeated.
+
+        The axes are constants if the shapes decide them. A symbolic size on the small side is no obstacle where the
+        large side has the same symbol; any other unknown size may be 1 in some runs, so the axes are found at run time.
+        """
         small, large = self.dims(like), self.dims(self.output() if of is None else of)
         if small is None or large is None or len(small) > len(large):
             return self._unbroadcast_at_run_time(gradient, like)
@@ -283,6 +287,7 @@ class GradContext:
         return self.reshape_like(self.total(gradient, [*range(lead), *ones]), like)
 
     def _unbroadcast_at_run_time(self, gradient: Value, like: Value) -> Value:
+        """The same with axes computed in the graph: where the shape of ``like``, filled up with ones, differs."""
         small, large = self.shape(like), self("Shape", gradient)
         missing = self("Sub", self("Shape", large), self("Shape", small))
         ones = self("ConstantOfShape", missing, value=np.ones(1, np.int64))
@@ -293,7 +298,7 @@ class GradContext:
     def scatter_back(self, positions: Value, gradient: Value, like: Value, unique: bool = False) -> Value:
         """Gradient of data movement: add ``gradient`` into zeros of ``like``'s shape at flat ``positions`` (int64).
 
-        ``unique=True`` says that no position occurs twice, which is faster.
+        ``unique=True`` promises that no position occurs twice, which is faster.
         """
         flat = self.reshape(gradient, -1)
         sizes = self.static(like)

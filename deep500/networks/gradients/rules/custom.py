@@ -36,7 +36,8 @@ def find_rule(node: Node, descriptors: Descriptors) -> Rule | None:
 def _count_outputs(node: Node, operator: CustomOp, descriptors: Descriptors) -> int:
     """How many outputs the operator has, which may be more than the node names.
 
-    One that has not declared them is asked with numbers for unknown sizes; if it refuses those, the node is believed.
+    If it does not declare them, its inference is tried with several numbers for unknown sizes; if it refuses them all,
+    the outputs that the node names count.
     """
     if operator.num_outputs is not None:
         return operator.num_outputs

@@ -38,15 +38,15 @@ UNARY: dict[str, Unary] = {
 
 
 def register_unary(table: dict[str, Unary]) -> None:
-    """Enter the rules of operators with one input and one output."""
+    """Register the rules of operators with one input and one output."""
 
-    def enter(op_type: str, formula: Unary) -> None:
+    def register(op_type: str, formula: Unary) -> None:
         @gradient_rule(op_type)
         def rule(g: GradContext) -> Gradients:
             return [formula(g, g.input(0), g.output(), g.grad())]
 
     for op_type, formula in table.items():
-        enter(op_type, formula)
+        register(op_type, formula)
 
 
 register_unary(UNARY)

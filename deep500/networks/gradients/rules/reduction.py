@@ -81,8 +81,8 @@ def _product(r: Reduction) -> Value:
     zeros = r.again("ReduceSum", g.cast(zero))
     product = r.again("ReduceProd", nonzero) * r.dy
     alone = g.where(g("Equal", zeros, 1), product, 0)
-    none = g.where(g("Equal", zeros, 0), product, 0)
-    return g.where(zero, alone, none / nonzero)
+    all_others = g.where(g("Equal", zeros, 0), product, 0)
+    return g.where(zero, alone, all_others / nonzero)
 
 
 def _norm(r: Reduction) -> Value:
@@ -105,11 +105,11 @@ REDUCTIONS: dict[str, Formula] = {
 }
 
 
-def _enter(op_type: str, formula: Formula) -> None:
+def _register(op_type: str, formula: Formula) -> None:
     @gradient_rule(op_type, blocked=[1])
     def rule(g: GradContext) -> Sequence[Value | None]:
         return [formula(Reduction(g))]
 
 
 for _op_type, _formula in REDUCTIONS.items():
-    _enter(_op_type, _formula)
+    _register(_op_type, _formula)

@@ -59,7 +59,7 @@ ZERO: dict[str, str] = {
 def gradient_rule(
     *op_types: str, domain: str = "", blocked: Sequence[int] = (), outputs: int = 1
 ) -> Callable[[RuleFunction], RuleFunction]:
-    """Decorator that enters a function as the rule of the named operators; see :class:`Rule` for the arguments."""
+    """Decorator that registers a function as the rule of the named operators; see :class:`Rule` for the arguments."""
 
     def register(function: RuleFunction) -> RuleFunction:
         for op_type in op_types:

@@ -59,5 +59,5 @@ def _matrix(size: int, new: int, scale: float | None, attributes: Mapping[str, A
     )
     model = make.make_model(graph, opset_imports=[make.make_opsetid("", OPSET)])
     feed = np.array([1, scale], np.float32) if scale is not None else np.array([size, new], np.int64)
-    found: Any = ReferenceEvaluator(model).run(None, {"x": np.eye(size), inputs[-1]: feed})
-    return np.asarray(found[0])
+    results: Any = ReferenceEvaluator(model).run(None, {"x": np.eye(size), inputs[-1]: feed})
+    return np.asarray(results[0])

@@ -43,7 +43,7 @@ class Windows:
 
     def members(self, padded: bool) -> list[np.ndarray]:
         """For each axis, how many elements each window has inside the input (and its declared padding)."""
-        found = []
+        counts = []
         for i, (size, count) in enumerate(zip(self.size or (), self.count or (), strict=True)):
             at = (
                 np.arange(count)[:, None] * self.strides[i]
@@ -51,8 +51,8 @@ class Windows:
                 + np.arange(self.kernel[i]) * self.dilations[i]
             )
             low, high = (-self.begin[i], size + self.end[i]) if padded else (0, size)
-            found.append(((at >= low) & (at < high)).sum(axis=1))
-        return found
+            counts.append(((at >= low) & (at < high)).sum(axis=1))
+        return counts
 
 
 def windows(g: GradContext, large: Value, small: Value, kernel: Sequence[int]) -> Windows:
@@ -93,7 +93,7 @@ def overlap_add(g: GradContext, values: Value, weight: Value, w: Windows, like: 
     """Spread each window's value over its elements by ``weight`` and add up, to ``like``'s spatial size."""
     common: dict[str, Any] = dict(strides=w.strides, dilations=w.dilations, group=group, kernel_shape=w.kernel)
     if w.size is None or w.count is None:
-        full = g("ConvTranspose", values, weight, **common)
+        full = g("ConvTranspose", values, weight, **common)  # without pads: cut and filled below, at run time
         room = g("Pad", full, g.ints(*([0] * len(w.kernel)), *(s - 1 for s in w.strides)), None, g.ints(*w.axes))
         first = g.ints(*w.begin)
         return g("Slice", room, first, first + g.sizes(like, w.axes), g.ints(*w.axes))

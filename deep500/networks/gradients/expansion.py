@@ -9,10 +9,10 @@ import onnx
 from onnx import helper, inliner
 
 from deep500.networks.emit import Emitter
-from deep500.networks.gradients.rules.recurrent import UNROLLERS
+from deep500.networks.gradients.unrolling import UNROLLERS
 from deep500.networks.network import Network
 from deep500.networks.node import OPSET, Node, decode, find_schema, rename_captures
-from deep500.networks.protos import node_proto, value_info
+from deep500.networks.protos import UNKNOWN, node_proto, value_info
 from deep500.networks.rewrite import supersede
 from deep500.tensors import TensorDescriptor
 
@@ -28,17 +28,17 @@ def expand_nodes(network: Network, names: Sequence[str], descriptors: Descriptor
         names: nodes.
         descriptors: of the network's values.
     """
-    done = {}
+    replacements = {}
     for name in names:
         node = network.node(name)
-        taken = expand_function(network, node, descriptors)
-        if taken is None and node.op_type in UNROLLERS and not node.domain:
-            taken = UNROLLERS[node.op_type](network, node, descriptors)
-        if taken is not None:
-            done[name] = taken
-    if done:
-        supersede(network, done)
-    return bool(done)
+        successors = expand_function(network, node, descriptors)
+        if successors is None and node.op_type in UNROLLERS and not node.domain:
+            successors = UNROLLERS[node.op_type](network, node, descriptors)
+        if successors is not None:
+            replacements[name] = successors
+    if replacements:
+        supersede(network, replacements)
+    return bool(replacements)
 
 
 def expand_function(network: Network, node: Node, descriptors: Descriptors) -> dict[str, str] | None:
@@ -50,8 +50,7 @@ def expand_function(network: Network, node: Node, descriptors: Descriptors) -> d
     schema = find_schema(node.op_type, node.domain)
     if schema is None or not _has_body(schema):
         return None
-    unknown = TensorDescriptor(None, None)
-    inputs = [value_info(v, descriptors.get(v, unknown)) for v in dict.fromkeys(v for v in node.inputs if v)]
+    inputs = [value_info(v, descriptors.get(v, UNKNOWN)) for v in dict.fromkeys(v for v in node.inputs if v)]
     outputs = [onnx.ValueInfoProto(name=v) for v in node.writes]
     graph = helper.make_graph([node_proto(node)], "function", inputs, outputs)
     opsets = [helper.make_opsetid("", OPSET)]
@@ -69,6 +68,7 @@ def _has_body(schema: Any) -> bool:  # the type stubs of onnx lack these two
 
 
 def _insert(network: Network, node: Node, body: onnx.GraphProto) -> dict[str, str]:
+    """Add a body's nodes under fresh names; returns for each output of ``node`` the value that equals it."""
     emitter = Emitter(network, f"{node.name}/")
     names = {v: v for v in node.inputs}
     for inner in body.node:

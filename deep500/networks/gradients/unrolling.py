@@ -190,12 +190,12 @@ def _outputs(emit: Emitter, node: Node, tracks: list[tuple[list[str], Direction]
         parts = [emit("Unsqueeze", v, emit.ints(axis)) for v in values]
         return emit("Concat", *parts, axis=axis)
 
-    found = {}
+    results = {}
     names = [*node.outputs, "", "", ""][:3]
     if names[0]:
         steps = [stack(list(states), 1 if layout else 0) for states in zip(*(t for t, _ in tracks), strict=True)]
-        found[names[0]] = stack(steps, 1 if layout else 0)
+        results[names[0]] = stack(steps, 1 if layout else 0)
     for name, last in ((names[1], [d.state for _, d in tracks]), (names[2], [d.cell for _, d in tracks])):
         if name:
-            found[name] = stack(last, 1 if layout else 0)
-    return found
+            results[name] = stack(last, 1 if layout else 0)
+    return results
