@@ -17,11 +17,12 @@ import onnx
 
 from deep500.errors import Deep500Error, InputError
 from deep500.frameworks.jax.checkpoint import run_group
-from deep500.frameworks.jax.custom import call_node
+from deep500.frameworks.jax.custom import custom_op, desc_from_tensor
 from deep500.frameworks.jax.dtypes import DTYPES
 from deep500.frameworks.jax.operators import OPS
 from deep500.frameworks.jax.operators.table import DependsOnData, JaxEntry, is_known
 from deep500.networks.custom import is_custom
+from deep500.networks.execution.custom import call_node
 from deep500.networks.execution.grouping import Group, Item
 from deep500.networks.execution.operator_table import used_outputs
 from deep500.networks.execution.program import Program, Target, constant_value, from_graph
@@ -144,10 +145,11 @@ def _walk(program: Program, items: Sequence[Item], env: dict[str, Any], context:
 def _custom(node: Node, env: Mapping[str, Any], context: RunContext, program: Program) -> dict[str, Any]:
     """One custom node's results by name, those of its first run if it is in a region that runs again."""
     given = [env.get(name) for name in node.inputs]
-    found = call_node(node, given, program.descriptors, context.kept.get(node.name))
+    earlier = context.kept.get(node.name)
+    outputs = call_node(node, given, program.descriptors, custom_op, desc_from_tensor, earlier)
     if context.keeping:
-        context.kept[node.name] = found
-    return {name: value for name, value in zip(node.outputs, found, strict=False) if name}
+        context.kept[node.name] = outputs
+    return {name: value for name, value in zip(node.outputs, outputs, strict=False) if name}
 
 
 def _call(node: Node, env: Mapping[str, Any], context: RunContext, read: set[str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deep500.errors import InputError, UnsupportedOperator
+from deep500.networks.execution.custom import no_second, unlike_inferred
 from deep500.operators.base import CustomOp, contiguous
 from deep500.operators.bridge import can_bridge
 from deep500.operators.failures import Reported, guarded
@@ -49,9 +49,9 @@ def route_of(op: CustomOp) -> Route:
     inner = op.operator if isinstance(op, GradientOp) else op
     if not can_bridge(inner):
         return Callback(op)
-    from deep500.frameworks.jax.custom_native import CustomCall, GradientCall
+    from deep500.frameworks.jax.custom_native import XlaCall, XlaGradientCall
 
-    return GradientCall(op) if isinstance(op, GradientOp) else CustomCall(op)
+    return XlaGradientCall(op) if isinstance(op, GradientOp) else XlaCall(op)
 
 
 # JAX prints whatever a callback raises; what is reported anyway need not be printed.
@@ -109,22 +109,6 @@ def is_differentiable(x: Any) -> bool:
     return jnp.issubdtype(jnp.result_type(x), jnp.inexact)
 
 
-def no_gradient(op: CustomOp) -> UnsupportedOperator:
-    """The error for an operator that has no gradient."""
-    return UnsupportedOperator(
-        f"operator {op.name!r}: got a call of its gradient; expected an operator that has one: write backward (in C++ "
-        "gradient='enzyme' finds it)"
-    )
-
-
-def no_second(op: CustomOp) -> UnsupportedOperator:
-    """The error for an operator whose gradient is to be differentiated."""
-    return UnsupportedOperator(
-        f"operator {op.name!r}: got a call of its second derivative; expected at most the gradient: compile it with "
-        "gradient='enzyme', which has second derivatives"
-    )
-
-
 def _host(array: Any) -> np.ndarray:
     """What a callback got as a NumPy array, without a copy where that is possible."""
     return contiguous(array)
@@ -132,8 +116,5 @@ def _host(array: Any) -> np.ndarray:
 
 def _as_inferred(op: CustomOp, array: np.ndarray, spec: jax.ShapeDtypeStruct) -> np.ndarray:
     if array.shape != spec.shape or array.dtype != spec.dtype:
-        raise InputError(
-            f"operator {op.name!r}: got an output {array.dtype}{list(array.shape)}; expected "
-            f"{spec.dtype}{list(spec.shape)}, as infer says: let forward return that, or declare output_descriptors"
-        )
+        raise unlike_inferred(op, array, f"{spec.dtype}{list(spec.shape)}")
     return array

@@ -32,7 +32,7 @@ class Record:
 
     def __init__(self) -> None:
         self.states: list[Any] = []
-        self.results: list[list[Any]] = []
+        self.results: list[Sequence[Any]] = []
 
     def extend(self, other: Record) -> None:
         """Add what an inner region left."""
@@ -45,7 +45,7 @@ class Replay:
 
     def __init__(self, record: Record) -> None:
         self.states: Iterator[Any] = iter(record.states)
-        self.results: Iterator[list[Any]] = iter(record.results)
+        self.results: Iterator[Sequence[Any]] = iter(record.results)
 
 
 def draw(kind: str, state: Any, shape: Any, dtype: Any) -> Any:

@@ -152,10 +152,10 @@ class Walk:
         given = [self.first(name) if name else None for name in node.inputs]
         earlier = None if self.replay is None else next(self.replay.results)
         with tf.name_scope(_scope(node.name)):
-            found = call_node(node, given, self.program.descriptors, earlier)
+            outputs = call_node(node, given, self.program.descriptors, earlier)
         if self.record is not None:
-            self.record.results.append(found if earlier is None else earlier)
-        self.values.update({name: y for name, y in zip(node.outputs, found, strict=False) if name})
+            self.record.results.append(outputs if earlier is None else earlier)
+        self.values.update({name: y for name, y in zip(node.outputs, outputs, strict=False) if name})
 
     def within(self, given: tuple[Mapping[str, Any], dict[str, Any]], replay: Replay | None, record: Record) -> Walk:
         """A walk through a part of the program, with these sources and values of its own; what is known is shared."""
