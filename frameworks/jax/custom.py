@@ -15,13 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.errors import UnsupportedOperator
-from deep500.frameworks.jax.custom_routes import Route, Specs, is_differentiable, route_of, settle
+from deep500.frameworks.jax.custom_routes import Callback, Route, Specs, is_differentiable, settle
 from deep500.frameworks.jax.dtypes import DTYPES
 from deep500.frameworks.jax.native_op import NativeOp
 from deep500.networks.execution.custom import OperatorFunctions, no_gradient
 from deep500.operators.base import CustomOp
+from deep500.operators.bridge import can_bridge
 from deep500.operators.cpp import CompiledOp
 from deep500.operators.failures import find_failure
+from deep500.operators.python_op import GradientOp
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
 
@@ -56,12 +58,24 @@ def custom_op(op: CustomOp) -> JaxOperator:
     return _functions.of(op)
 
 
+def _route(op: CustomOp) -> Route:
+    """How an operator is run: compiled ones by XLA itself where it is XLA for processors, all others through Python."""
+    if jax.default_backend() != "cpu":
+        return Callback(op)
+    inner = op.operator if isinstance(op, GradientOp) else op
+    if not can_bridge(inner):
+        return Callback(op)
+    from deep500.frameworks.jax.custom_native import XlaCall, XlaGradientCall
+
+    return XlaGradientCall(op) if isinstance(op, GradientOp) else XlaCall(op)
+
+
 class JaxOperator:
     """An operator as a function of JAX arrays; made by :func:`custom_op`."""
 
     def __init__(self, op: CustomOp) -> None:
         self.op = op
-        self._route = op if isinstance(op, NativeOp) else route_of(op)
+        self._route = op if isinstance(op, NativeOp) else _route(op)
         self.implementation = self._route.implementation
         self.__name__ = self.__qualname__ = op.name
         jitted = jax.jit(self._forward, inline=True)

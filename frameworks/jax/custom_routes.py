@@ -15,9 +15,7 @@ import numpy as np
 
 from deep500.networks.execution.custom import no_second, unlike_inferred
 from deep500.operators.base import CustomOp, contiguous
-from deep500.operators.bridge import can_bridge
 from deep500.operators.failures import Reported, guarded
-from deep500.operators.python_op import GradientOp
 
 Specs = list[jax.ShapeDtypeStruct]
 """Dtypes and shapes of outputs."""
@@ -40,18 +38,6 @@ class Route(Protocol):
         self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]
     ) -> tuple[Sequence[Any], Sequence[Any]]:
         """The gradient of ``backward`` times tangents with respect to output gradients and wanted inputs."""
-
-
-def route_of(op: CustomOp) -> Route:
-    """How an operator is run: compiled ones by XLA itself where it is XLA for processors, all others through Python."""
-    if jax.default_backend() != "cpu":
-        return Callback(op)
-    inner = op.operator if isinstance(op, GradientOp) else op
-    if not can_bridge(inner):
-        return Callback(op)
-    from deep500.frameworks.jax.custom_native import XlaCall, XlaGradientCall
-
-    return XlaGradientCall(op) if isinstance(op, GradientOp) else XlaCall(op)
 
 
 # JAX prints whatever a callback raises; what is reported anyway need not be printed.

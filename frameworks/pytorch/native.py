@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from deep500.devices import Device
-from deep500.frameworks.pytorch.bound import TorchNetwork
 from deep500.frameworks.pytorch.dtypes import NAMES, from_array, to_array
-from deep500.frameworks.pytorch.executor import Compiled, Executor
+from deep500.frameworks.pytorch.executor import Compiled, Executor, TorchNetwork
 from deep500.networks.execution.native import (
     ANYTHING,
     NativeExecution,

@@ -15,13 +15,13 @@ import numpy as np
 import onnx
 
 from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOperator
-from deep500.frameworks.tensorflow.checkpoint import Record, Replay, draw, run_group
 from deep500.frameworks.tensorflow.custom import call_node
 from deep500.frameworks.tensorflow.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.tensorflow.layout import Last, align, last_axis, to_last
 from deep500.frameworks.tensorflow.operators import OPS, NeedsValue
 from deep500.frameworks.tensorflow.operators.table import TensorFlowEntry
 from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
+from deep500.frameworks.tensorflow.recompute import Record, Replay, draw, run_group
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.custom import is_custom
 from deep500.networks.execution.grouping import Group, Item

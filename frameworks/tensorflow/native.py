@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from deep500.devices import Device
-from deep500.frameworks.tensorflow.bound import TensorFlowNetwork
 from deep500.frameworks.tensorflow.dtypes import from_array, to_array
-from deep500.frameworks.tensorflow.executor import Compiled, Executor
+from deep500.frameworks.tensorflow.executor import Compiled, Executor, TensorFlowNetwork
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.execution.native import (
     ANYTHING,
