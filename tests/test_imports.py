@@ -36,15 +36,6 @@ DOORS = {
 STILL = {
     # Circles that are being untied: to be removed, never added to.
     ("deep500.distributed.world", "deep500.distributed.transports.mpi"),
-    ("deep500.frameworks.jax.checkpoint", "deep500.frameworks.jax.compiler"),
-    ("deep500.frameworks.jax.custom_native", "deep500.frameworks.jax.custom_routes"),
-    ("deep500.frameworks.jax.functions", "deep500.frameworks.jax.executor"),
-    ("deep500.frameworks.jax.memory", "deep500.frameworks.jax.executor"),
-    ("deep500.frameworks.pytorch.bound", "deep500.frameworks.pytorch.executor"),
-    ("deep500.frameworks.pytorch.compiler", "deep500.frameworks.pytorch.lowering"),
-    ("deep500.frameworks.tensorflow.bound", "deep500.frameworks.tensorflow.executor"),
-    ("deep500.frameworks.tensorflow.checkpoint", "deep500.frameworks.tensorflow.compiler"),
-    ("deep500.frameworks.tensorflow.memory", "deep500.frameworks.tensorflow.executor"),
     ("deep500.operators.cpp.build", "deep500.operators.enzyme.engine"),
     ("deep500.operators.cpp.commands", "deep500.operators.enzyme.build"),
     ("deep500.operators.cpp.compiled_op", "deep500.operators.enzyme.examples"),

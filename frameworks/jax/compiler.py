@@ -8,7 +8,6 @@ time they are needed. State is the running statistics of BatchNormalization: rea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -16,12 +15,14 @@ import numpy as np
 import onnx
 
 from deep500.errors import Deep500Error, InputError
-from deep500.frameworks.jax.checkpoint import run_group
-from deep500.frameworks.jax.custom import call_node
+from deep500.frameworks.jax.context import RunContext
+from deep500.frameworks.jax.custom import custom_op, desc_from_tensor
 from deep500.frameworks.jax.dtypes import DTYPES
 from deep500.frameworks.jax.operators import OPS
 from deep500.frameworks.jax.operators.table import DependsOnData, JaxEntry, is_known
+from deep500.frameworks.jax.recompute import run_group
 from deep500.networks.custom import is_custom
+from deep500.networks.execution.custom import call_node
 from deep500.networks.execution.grouping import Group, Item
 from deep500.networks.execution.operator_table import used_outputs
 from deep500.networks.execution.program import Program, Target, constant_value, from_graph
@@ -35,36 +36,6 @@ TARGET = Target("jax", OPS, DTYPES)
 Values = Mapping[str, Any]
 PureFunction = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 """``f(parameters, state, inputs, key) -> (outputs, new state)``, all but the key by name."""
-
-
-@dataclass
-class RunContext:
-    """What operators may ask of a run: the mode, random keys, the state and what becomes of it.
-
-    ``mode_of`` is the node that is running; ``follows`` tells whether it belongs to the network itself (and so follows
-    the executor's mode) or to the body of another node.
-
-    Where regions run again (:mod:`deep500.frameworks.jax.checkpoint`), ``never`` is a predicate that is false in every
-    run; in regions (``keeping``) what custom nodes return is noted in ``kept``, by node, and taken from there.
-    """
-
-    training: bool
-    key: Any
-    state: Mapping[str, Any] = field(default_factory=dict)
-    updates: dict[str, Any] = field(default_factory=dict)
-    node: Node | None = None
-    follows: bool = True
-    draws: int = 0
-    never: Any = None
-    kept: dict[str, Any] = field(default_factory=dict)
-    keeping: bool = False
-
-    def next_key(self, seed: float | None) -> Any:
-        """A key of this node's own in this run; the same in every run for a node with a seed of its own."""
-        if seed is not None:
-            return jax.random.key(hash(float(seed)) & (2**63 - 1))
-        self.draws += 1
-        return jax.random.fold_in(self.key, self.draws)
 
 
 class BodyFunction:
@@ -144,10 +115,11 @@ def _walk(program: Program, items: Sequence[Item], env: dict[str, Any], context:
 def _custom(node: Node, env: Mapping[str, Any], context: RunContext, program: Program) -> dict[str, Any]:
     """One custom node's results by name, those of its first run if it is in a region that runs again."""
     given = [env.get(name) for name in node.inputs]
-    found = call_node(node, given, program.descriptors, context.kept.get(node.name))
+    earlier = context.kept.get(node.name)
+    outputs = call_node(node, given, program.descriptors, custom_op, desc_from_tensor, earlier)
     if context.keeping:
-        context.kept[node.name] = found
-    return {name: value for name, value in zip(node.outputs, found, strict=False) if name}
+        context.kept[node.name] = outputs
+    return {name: value for name, value in zip(node.outputs, outputs, strict=False) if name}
 
 
 def _call(node: Node, env: Mapping[str, Any], context: RunContext, read: set[str]) -> dict[str, Any]:

@@ -7,29 +7,24 @@ operators as ``jax.pure_callback``, and functions that were JAX's in the first p
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deep500.errors import Deep500Error, InputError, UnsupportedOperator
-from deep500.frameworks.jax.custom_routes import Route, Specs, is_differentiable, no_gradient, route_of, settle
+from deep500.errors import UnsupportedOperator
+from deep500.frameworks.jax.custom_routes import Callback, Route, Specs, is_differentiable, settle
 from deep500.frameworks.jax.dtypes import DTYPES
 from deep500.frameworks.jax.native_op import NativeOp
-from deep500.networks.custom import named, operator_of
-from deep500.networks.node import Node
+from deep500.networks.execution.custom import OperatorFunctions, no_gradient
 from deep500.operators.base import CustomOp
+from deep500.operators.bridge import can_bridge
 from deep500.operators.cpp import CompiledOp
 from deep500.operators.failures import find_failure
+from deep500.operators.python_op import GradientOp
 from deep500.tensors import TensorDescriptor, numpy_dtype
-
-_KEPT = 1024  # operators whose compiled calls are kept
-_made: OrderedDict[int, JaxOperator] = OrderedDict()
-_making = threading.Lock()
 
 
 def custom_op(op: CustomOp) -> JaxOperator:
@@ -60,17 +55,19 @@ def custom_op(op: CustomOp) -> JaxOperator:
         >>> float(jax.grad(custom_op(Cube()))(jnp.float32(2)))
         12.0
     """
-    if not isinstance(op, CustomOp):
-        raise InputError(
-            f"got {op!r}; expected a CustomOp: derive from CustomPythonOp, compile one, or wrap a JAX function with "
-            "custom_op_from_native"
-        )
-    with _making:
-        if id(op) not in _made:  # the function holds the operator, so nobody else gets its id
-            _made[id(op)] = JaxOperator(op)
-            if len(_made) > _KEPT:
-                _made.popitem(last=False)
-        return _made[id(op)]
+    return _functions.of(op)
+
+
+def _route(op: CustomOp) -> Route:
+    """How an operator is run: compiled ones by XLA itself where it is XLA for processors, all others through Python."""
+    if jax.default_backend() != "cpu":
+        return Callback(op)
+    inner = op.operator if isinstance(op, GradientOp) else op
+    if not can_bridge(inner):
+        return Callback(op)
+    from deep500.frameworks.jax.custom_native import XlaCall, XlaGradientCall
+
+    return XlaGradientCall(op) if isinstance(op, GradientOp) else XlaCall(op)
 
 
 class JaxOperator:
@@ -78,7 +75,7 @@ class JaxOperator:
 
     def __init__(self, op: CustomOp) -> None:
         self.op = op
-        self._route = op if isinstance(op, NativeOp) else route_of(op)
+        self._route = op if isinstance(op, NativeOp) else _route(op)
         self.implementation = self._route.implementation
         self.__name__ = self.__qualname__ = op.name
         jitted = jax.jit(self._forward, inline=True)
@@ -92,8 +89,8 @@ class JaxOperator:
 
     def all(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """The outputs, always as a tuple."""
-        for one in inputs:
-            if isinstance(one, jax.core.Tracer):
+        for x in inputs:
+            if isinstance(x, jax.core.Tracer):
                 return self._traced(*map(jnp.asarray, inputs))
         return self._run(*inputs)
 
@@ -114,6 +111,9 @@ class JaxOperator:
 
     def __repr__(self) -> str:
         return f"<{self.op.name} for JAX by {self.implementation}>"
+
+
+_functions = OperatorFunctions(JaxOperator, "JAX")
 
 
 def _wait(outputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -220,26 +220,6 @@ def _whole(gradient: Any, output: Any) -> Any:
     if symbolic or gradient.dtype == jax.dtypes.float0:
         return jnp.zeros_like(output)
     return gradient
-
-
-def call_node(
-    node: Node, arrays: Sequence[Any], descriptors: Mapping[str, TensorDescriptor], earlier: Sequence[Any] | None = None
-) -> tuple[Any, ...]:
-    """All outputs of a network's custom node; the operator does not run again where those of an earlier call are given.
-
-    Raises:
-        Deep500Error: naming the node.
-    """
-    known = {
-        n: d if (d := descriptors.get(n)) is not None and d.dtype else desc_from_tensor(x)
-        for n, x in zip(node.inputs, arrays, strict=True)
-        if n
-    }
-    function = custom_op(operator_of(node, known))
-    try:
-        return function.all(arrays) if earlier is None else function.resume(arrays, earlier)
-    except Deep500Error as error:
-        raise named(node, error) from error
 
 
 def custom_op_from_native(

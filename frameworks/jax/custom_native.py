@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.errors import InputError
-from deep500.frameworks.jax.custom_routes import Specs, is_differentiable, no_gradient, no_second
+from deep500.frameworks.jax.custom_routes import Specs, is_differentiable
+from deep500.networks.execution.custom import no_gradient, no_second
 from deep500.operators.bridge import BACKWARD, FORWARD, HVP, JVP, Bridge, build_bridge, make_instance
 from deep500.operators.python_op import GradientOp
 from deep500.tensors import TensorDescriptor
@@ -38,7 +39,7 @@ def bridge() -> Bridge:
     return made
 
 
-class CustomCall:
+class XlaCall:
     """A compiled operator within traced programs; see :class:`deep500.frameworks.jax.custom_routes.Route`."""
 
     implementation = "xla_ffi"
@@ -75,13 +76,13 @@ class CustomCall:
         return tuple(call(*args, key=self.key, phase=np.int64(phase), wanted=np.int64(wanted)))
 
 
-class GradientCall:
+class XlaGradientCall:
     """The gradient of a compiled operator, where a network asks for it by name."""
 
     implementation = "xla_ffi"
 
     def __init__(self, op: GradientOp) -> None:
-        self.count, self.inner = op.count, CustomCall(op.operator)
+        self.count, self.inner = op.count, XlaCall(op.operator)
 
     def forward(self, specs: Specs, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """The gradients of the operator's inputs, zeros for those that have none."""
@@ -109,7 +110,7 @@ class GradientCall:
 
 def mask(wanted: Sequence[bool]) -> int:
     """Bit i for input i."""
-    return sum(1 << i for i, one in enumerate(wanted) if one)
+    return sum(1 << i for i, want in enumerate(wanted) if want)
 
 
 def chosen(wanted: Sequence[bool], inputs: Sequence[Any]) -> Specs:

@@ -13,11 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deep500.errors import InputError, UnsupportedOperator
+from deep500.networks.execution.custom import no_second, unlike_inferred
 from deep500.operators.base import CustomOp, contiguous
-from deep500.operators.bridge import can_bridge
 from deep500.operators.failures import Reported, guarded
-from deep500.operators.python_op import GradientOp
 
 Specs = list[jax.ShapeDtypeStruct]
 """Dtypes and shapes of outputs."""
@@ -40,18 +38,6 @@ class Route(Protocol):
         self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]
     ) -> tuple[Sequence[Any], Sequence[Any]]:
         """The gradient of ``backward`` times tangents with respect to output gradients and wanted inputs."""
-
-
-def route_of(op: CustomOp) -> Route:
-    """How an operator is run: compiled ones by XLA itself where it is XLA for processors, all others through Python."""
-    if jax.default_backend() != "cpu":
-        return Callback(op)
-    inner = op.operator if isinstance(op, GradientOp) else op
-    if not can_bridge(inner):
-        return Callback(op)
-    from deep500.frameworks.jax.custom_native import CustomCall, GradientCall
-
-    return GradientCall(op) if isinstance(op, GradientOp) else CustomCall(op)
 
 
 # JAX prints whatever a callback raises; what is reported anyway need not be printed.
@@ -109,22 +95,6 @@ def is_differentiable(x: Any) -> bool:
     return jnp.issubdtype(jnp.result_type(x), jnp.inexact)
 
 
-def no_gradient(op: CustomOp) -> UnsupportedOperator:
-    """The error for an operator that has no gradient."""
-    return UnsupportedOperator(
-        f"operator {op.name!r}: got a call of its gradient; expected an operator that has one: write backward (in C++ "
-        "gradient='enzyme' finds it)"
-    )
-
-
-def no_second(op: CustomOp) -> UnsupportedOperator:
-    """The error for an operator whose gradient is to be differentiated."""
-    return UnsupportedOperator(
-        f"operator {op.name!r}: got a call of its second derivative; expected at most the gradient: compile it with "
-        "gradient='enzyme', which has second derivatives"
-    )
-
-
 def _host(array: Any) -> np.ndarray:
     """What a callback got as a NumPy array, without a copy where that is possible."""
     return contiguous(array)
@@ -132,8 +102,5 @@ def _host(array: Any) -> np.ndarray:
 
 def _as_inferred(op: CustomOp, array: np.ndarray, spec: jax.ShapeDtypeStruct) -> np.ndarray:
     if array.shape != spec.shape or array.dtype != spec.dtype:
-        raise InputError(
-            f"operator {op.name!r}: got an output {array.dtype}{list(array.shape)}; expected "
-            f"{spec.dtype}{list(spec.shape)}, as infer says: let forward return that, or declare output_descriptors"
-        )
+        raise unlike_inferred(op, array, f"{spec.dtype}{list(spec.shape)}")
     return array

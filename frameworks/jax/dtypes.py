@@ -15,7 +15,7 @@ import jax
 import jax.experimental
 import numpy as np
 
-from deep500.errors import InputError, nearest
+from deep500.networks.execution.dtypes import COMMON, find_dtype
 from deep500.tensors import dtype_from_onnx, numpy_dtype
 
 jax.config.update("jax_enable_x64", True)
@@ -23,22 +23,14 @@ jax.config.update("jax_enable_x64", True)
 enable_x64: Any = getattr(jax if hasattr(jax, "enable_x64") else jax.experimental, "enable_x64")  # noqa: B009
 """The switch for a while, ``with enable_x64(False)``. Older versions of JAX (as on Python 3.10) keep it elsewhere."""
 
-# fmt: off
-DTYPES = frozenset({
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
-    "bfloat16", "complex64", "complex128", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
-    "int4", "uint4",
-})
-# fmt: on
-"""NumPy's names of the dtypes that JAX can hold."""
+_FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+DTYPES = {name: numpy_dtype(name) for name in (*COMMON, *_FLOAT8, "int4", "uint4")}
+"""NumPy's dtypes that JAX can hold, by name."""
 
 
 def onnx_dtype(number: int) -> np.dtype:
     """The dtype for ONNX's number; InputError for one that JAX lacks."""
-    name = dtype_from_onnx(number)
-    if name not in DTYPES:
-        raise InputError(f"got dtype {name!r}; expected one that JAX has: {nearest(str(name), DTYPES)}")
-    return numpy_dtype(name)
+    return find_dtype(dtype_from_onnx(number), DTYPES, "JAX")
 
 
 def is_float(x: Any) -> bool:

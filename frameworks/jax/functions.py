@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,9 +29,6 @@ from deep500.networks.execution.program import Program
 from deep500.networks.execution.refusals import loss_not_scalar, unreached_loss
 from deep500.networks.execution.slicing import sources
 
-if TYPE_CHECKING:
-    from deep500.frameworks.jax.executor import Executor
-
 SMALL = 256
 """Parameters of at most that many elements that nobody trains are written into the code."""
 DECIDING = 1024
@@ -45,12 +42,13 @@ class Compiled:
     """A jitted function for one selection of outputs in one mode.
 
     Attributes:
+        executor: whose function it is; its tensors, keys and device are read at every call.
         constants: parameters that stand in the code, by name.
         deciding: inputs that must be constants too.
         check: looks at the inputs of every call.
     """
 
-    def __init__(self, executor: Executor, program: Program, training: bool, loss: str = "") -> None:
+    def __init__(self, executor: Any, program: Program, training: bool, loss: str = "") -> None:
         network = executor.network
         self.executor, self.program, self.training, self.loss = executor, program, training, loss
         self.outputs = tuple(program.outputs)
@@ -79,7 +77,7 @@ class Compiled:
         self.variants: OrderedDict[tuple[Any, ...], Callable[..., Any]] = OrderedDict()
 
     @staticmethod
-    def _is_constant(name: str, executor: Executor) -> bool:
+    def _is_constant(name: str, executor: Any) -> bool:
         value = executor.tensors[name]
         if not is_float(value):
             return True

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from deep500.frameworks.jax.executor import Executor
+from typing import Any
 
 
-def step_memory(executor: Executor, inputs: Mapping[str, Any], loss: str = "loss") -> int | None:
+def step_memory(executor: Any, inputs: Mapping[str, Any], loss: str = "loss") -> int | None:
     """Bytes that a training step holds at most beside its inputs and parameters, gradients and outputs included.
 
     The step is compiled for these inputs and does not run. Counted is XLA's one block for everything that is temporary
     plus what the step returns; scratch memory that kernels get elsewhere is not.
 
     Args:
-        executor: with a plan or without one.
+        executor: of this backend, with a plan or without one.
         inputs: as for ``inference_and_backprop``.
         loss: the scalar that is differentiated.
 

@@ -14,6 +14,7 @@ from deep500.frameworks.onnxruntime.dtypes import is_plain
 from deep500.frameworks.onnxruntime.program import run_session
 from deep500.networks.execution.emitted_gradient import ArrayNetwork
 from deep500.networks.execution.executor import GraphExecutor, InputCheck
+from deep500.networks.execution.native import NativeNetwork, refuse_edit, refuse_plan, sketch
 from deep500.networks.network import Network
 from deep500.tensors import TensorDescriptor, dtype_from_onnx
 
@@ -41,39 +42,29 @@ def from_native(session: ort.InferenceSession) -> NativeExecutor:
     return NativeExecutor(session)
 
 
-def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    raise NetworkError(
-        "got an edit or an export of a network that stands for an InferenceSession; expected a Network of operators: "
-        "read the session's model with from_onnx"
-    )
+class NativeSession(NativeNetwork, ArrayNetwork):
+    """The network of a session: names and descriptors, but no operators, no parameters and no gradient."""
 
-
-class NativeNetwork(ArrayNetwork):
-    """The network of a session: names and descriptors, but no operators and no parameters."""
-
-    add_input = add_parameter = set_parameter = add_node = remove_node = replace = add_edge = remove_edge = _refuse
-    replace_value = add_output = remove_output = remove_parameter = remove_input = _refuse
-    to_onnx = with_gradient = gradient = _refuse
+    subject = "InferenceSession"
+    cure = "read the session's model with from_onnx"
+    gradient = refuse_edit
 
 
 class NativeExecutor(GraphExecutor):
     """Runs an ``InferenceSession`` as it is; made by :func:`from_native`."""
 
     backend = "onnxruntime"
-    network: NativeNetwork
+    network: NativeSession
 
     def __init__(self, session: ort.InferenceSession) -> None:
         gpu = session.get_providers()[0] == "CUDAExecutionProvider"
         super().__init__(GPUDevice() if gpu else CPUDevice())
         self.session, self._plain = session, is_plain(session)
-        self.network = NativeNetwork(_sketch(session))
+        self.network = NativeSession(_sketch(session))
         self._check = InputCheck(self.network.inputs)
 
     def _forget_training(self) -> None:
-        raise UnsupportedOperator(
-            "got a checkpointing plan for a native session; expected a Network of operators, of which some can run "
-            "again: read the session's model with from_onnx"
-        )
+        refuse_plan(self.network.subject, self.network.cure)
 
     def inference(self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
         """See :meth:`GraphExecutor.inference`; all inputs are needed."""
@@ -108,16 +99,9 @@ class NativeExecutor(GraphExecutor):
 
 
 def _sketch(session: ort.InferenceSession) -> Network:
-    sketch = Network("session")
-    for value in session.get_inputs():
-        described = _descriptor(value)
-        sketch.add_input(value.name, described.shape, described.dtype or "float32")
-    outputs = session.get_outputs()
-    sketch.add_node("Session", list(sketch.inputs), [v.name for v in outputs], name="session", domain=DOMAIN)
-    sketch._known = {v.name: _descriptor(v) for v in outputs}
-    for value in outputs:
-        sketch.add_output(value.name)
-    return sketch
+    inputs = {value.name: _descriptor(value) for value in session.get_inputs()}
+    outputs = {value.name: _descriptor(value) for value in session.get_outputs()}
+    return sketch("session", ("Session", DOMAIN), inputs, {}, outputs)
 
 
 def _descriptor(value: ort.NodeArg) -> TensorDescriptor:

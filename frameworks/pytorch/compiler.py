@@ -19,6 +19,7 @@ from torch import fx
 
 from deep500.errors import InputError, UnsupportedOperator
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array, torch_dtype
+from deep500.frameworks.pytorch.lowering import LOWERINGS, LoweredNode
 from deep500.frameworks.pytorch.operators import OPS
 from deep500.frameworks.pytorch.operators.movement import to_device
 from deep500.networks.custom import is_custom
@@ -26,7 +27,6 @@ from deep500.networks.execution.operator_table import used_outputs
 from deep500.networks.execution.program import Program, Target, constant_value, from_graph
 from deep500.networks.execution.slicing import values_read
 from deep500.networks.node import Node, captures
-from deep500.tensors import TensorDescriptor
 
 TARGET = Target("pytorch", OPS, DTYPES)
 
@@ -138,39 +138,6 @@ def _free(base: str, taken: set[str]) -> str:
     return candidate
 
 
-class LoweredNode:
-    """One node while it is compiled, as a lowering sees it."""
-
-    def __init__(self, writer: _Writer, node: Node) -> None:
-        self.writer, self.node = writer, node
-        self.attributes = node.all_attributes()
-
-    def input(self, index: int) -> Any:
-        """The graph's node for an input, None where it is absent."""
-        name = self.node.inputs[index] if index < len(self.node.inputs) else ""
-        return self.writer.value(name) if name else None
-
-    def constant(self, index: int) -> np.ndarray | None:
-        """The value of an input if it is known now."""
-        return self.writer.constant(self.node.inputs[index]) if index < len(self.node.inputs) else None
-
-    def descriptor(self, index: int) -> TensorDescriptor:
-        """What is known of an input."""
-        return self.writer.program.descriptors.get(self.node.inputs[index], TensorDescriptor(None, None))
-
-    def rank(self, index: int) -> int | None:
-        """An input's number of dimensions, None if unknown."""
-        shape = self.descriptor(index).shape
-        return None if shape is None else len(shape)
-
-    def emit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
-        """Write a call."""
-        return self.writer.graph.call_function(function, args, kwargs)
-
-
-Lowering = Callable[[LoweredNode], "fx.Node | None"]
-
-
 class _Writer:
     """Writes the graph of one program; ``root`` collects what the module will hold."""
 
@@ -188,8 +155,6 @@ class _Writer:
 
     def write(self) -> None:
         """Write inputs, nodes and outputs."""
-        from deep500.frameworks.pytorch.lowering import LOWERINGS
-
         arguments = attribute_names(self.program.inputs)
         for name in self.program.inputs:
             self.env[name] = self.graph.placeholder(arguments[name])
@@ -349,4 +314,4 @@ class _Writer:
         return wide, narrow
 
 
-__all__ = ["TARGET", "LoweredNode", "Lowering", "NetworkModule", "attribute_names", "compile_program"]
+__all__ = ["TARGET", "NetworkModule", "attribute_names", "compile_program"]

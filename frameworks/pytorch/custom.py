@@ -7,7 +7,6 @@ have a short way besides (:mod:`~deep500.frameworks.pytorch.shortcut`), because 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ from deep500.frameworks.pytorch.compiled import short_way
 from deep500.frameworks.pytorch.library import Library, lasting_key
 from deep500.frameworks.pytorch.native_op import NativeOp, custom_op_from_native
 from deep500.networks.custom import named, operator_of, place_of
+from deep500.networks.execution.custom import OperatorFunctions
 from deep500.networks.node import Node
 from deep500.operators.base import CustomOp
 from deep500.operators.python_op import GradientOp
@@ -41,10 +41,6 @@ class TensorFunction(Protocol):
     library: Any
 
     def __call__(self, *inputs: Any) -> Any: ...
-
-
-_made: dict[object, TensorFunction] = {}
-_making = threading.Lock()
 
 
 def custom_op(op: CustomOp) -> TensorFunction:
@@ -79,23 +75,21 @@ def custom_op(op: CustomOp) -> TensorFunction:
         >>> x.grad
         tensor(12.)
     """
-    if not isinstance(op, CustomOp):
-        raise InputError(
-            f"got {op!r}; expected a CustomOp: derive from CustomPythonOp, compile one, or wrap a torch function with "
-            "custom_op_from_native"
-        )
-    key = _key(op)
-    with _making:
-        if key not in _made:
-            _made[key] = _native(op) if isinstance(op, NativeOp) else _function(op)
-        return _made[key]
+    return _functions.of(op, _key)
 
 
 def _key(op: CustomOp) -> object:
     """The same for operators that do the same."""
-    if isinstance(op, GradientOp):  # made anew whenever somebody asks for one
+    if isinstance(op, GradientOp):  # made anew at every request
         return GradientOp, op.count, _key(op.operator)
-    return lasting_key(op) or id(op)  # the function holds the operator, so nobody else gets its id
+    return lasting_key(op) or id(op)  # the function holds the operator, so no other gets its id
+
+
+def _make(op: CustomOp) -> TensorFunction:
+    return _native(op) if isinstance(op, NativeOp) else _function(op)
+
+
+_functions = OperatorFunctions(_make, "torch", most=None)  # what is registered with torch.library stays
 
 
 def _function(op: CustomOp) -> TensorFunction:

@@ -7,37 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from deep500.errors import InputError, nearest
+from deep500.networks.execution.dtypes import COMMON, find_dtype
 from deep500.tensors import dtype_from_onnx, numpy_dtype
 
-DTYPES: dict[str, torch.dtype] = {
-    **{
-        name: getattr(torch, name)
-        for name in (
-            "bool",
-            "int8",
-            "int16",
-            "int32",
-            "int64",
-            "uint8",
-            "uint16",
-            "uint32",
-            "uint64",
-            "float16",
-            "float32",
-            "float64",
-            "bfloat16",
-            "complex64",
-            "complex128",
-            "float8_e4m3fn",
-            "float8_e4m3fnuz",
-            "float8_e5m2",
-            "float8_e5m2fnuz",
-            "float8_e8m0fnu",
-        )
-        if hasattr(torch, name)
-    }
-}
+_FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in (*COMMON, *_FLOAT8) if hasattr(torch, name)}
 """torch's dtype for each of NumPy's names that it has."""
 
 NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
@@ -46,9 +20,7 @@ _BIT_TWINS = {1: (np.uint8, torch.uint8), 2: (np.int16, torch.int16)}  # carry t
 
 def torch_dtype(name: str | None) -> torch.dtype:
     """torch's dtype of NumPy's name; InputError for one that torch lacks."""
-    if name not in DTYPES:
-        raise InputError(f"got dtype {name!r}; expected one that torch has: {nearest(str(name), DTYPES)}")
-    return DTYPES[name]
+    return find_dtype(name, DTYPES, "torch")
 
 
 def onnx_dtype(number: int) -> torch.dtype:

@@ -11,18 +11,24 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from deep500.devices import Device, fall_back, to_device
 from deep500.errors import InputError, UnsupportedOperator, nearest
-from deep500.frameworks.pytorch.bound import Gradient, TorchNetwork
 from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute_names, compile_program
-from deep500.frameworks.pytorch.dtypes import DTYPES, from_array
+from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.pytorch.failures import failure
 from deep500.frameworks.pytorch.memory import footprint, settle
-from deep500.networks.execution.executor import GraphExecutor, InputCheck
+from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck
 from deep500.networks.execution.program import from_network
-from deep500.networks.execution.refusals import loss_not_scalar, unknown_parameter, unknown_value, unreached_loss
+from deep500.networks.execution.refusals import (
+    loss_not_scalar,
+    unfit_parameter,
+    unknown_parameter,
+    unknown_value,
+    unreached_loss,
+)
 from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network, Parameter
 from deep500.transformations.recomputation.chain import Stage
@@ -79,6 +85,65 @@ class Compiled:
     outputs: tuple[str, ...]
     check: InputCheck
     backward: Callable[[torch.Tensor], Any] = torch.Tensor.backward
+
+
+class TorchNetwork(BoundNetwork):
+    """The network of an executor; its tensors are those of ``executor.module``."""
+
+    def __init__(self, network: Network, executor: Executor) -> None:
+        super().__init__(network)
+        self._executor = executor
+
+    def fetch_tensors(self, names: Sequence[str]) -> list[torch.Tensor]:
+        """Live tensors, detached: parameters, gradients and outputs of the last run (see the base class)."""
+        executor = self._executor
+        executor.refresh()
+        tensors, gradients = executor.tensors, executor.gradients
+        return [
+            tensors[n].detach() if n in tensors else gradients[n].gradient() if n in gradients else executor.result(n)
+            for n in names
+        ]
+
+    def feed_tensor(self, name: str, value: Any) -> None:
+        """Overwrite a parameter in place (see the base class)."""
+        old = self._executor.tensor(name)
+        new = value.detach() if isinstance(value, torch.Tensor) else from_array(value)
+        if new.dtype != old.dtype or new.shape != old.shape:
+            raise unfit_parameter(name, new, old)
+        with torch.no_grad():
+            if self._executor.is_constant(name) and torch.equal(old, new.to(old.device)):
+                return
+            old.detach().copy_(new)
+        self._executor.forget_constant(name)
+
+    def assign_tensor(self, name: str, value: Any) -> None:
+        """Let a parameter take over a tensor's memory; whoever holds the parameter sees the new values."""
+        old = self._executor.tensor(name)
+        wanted = (old.dtype, old.shape, old.device)
+        if not isinstance(value, torch.Tensor) or (value.dtype, value.shape, value.device) != wanted:
+            return self.feed_tensor(name, value)
+        old.data = value.detach()
+        return self._executor.forget_constant(name)
+
+    def to_tensor(self, array: np.ndarray) -> torch.Tensor:
+        """An array as a tensor of its own on the device."""
+        return from_array(np.array(array)).to(self._executor.torch_device)
+
+    @staticmethod
+    def to_numpy(tensor: Any) -> np.ndarray:
+        """A tensor as an array; waits for the device."""
+        return to_array(tensor)
+
+
+@dataclass
+class Gradient:
+    """Where a gradient is found; a parameter that the loss does not reach has the gradient 0."""
+
+    parameter: torch.Tensor
+
+    def gradient(self) -> torch.Tensor:
+        grad = self.parameter.grad
+        return torch.zeros_like(self.parameter) if grad is None else grad
 
 
 class Executor(GraphExecutor):

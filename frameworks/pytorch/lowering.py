@@ -6,15 +6,51 @@ A lowering returns None where the general function of the table has to decide at
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import fx
 
-from deep500.frameworks.pytorch.compiler import LoweredNode, Lowering
 from deep500.frameworks.pytorch.dtypes import from_array
 from deep500.frameworks.pytorch.operators import normalization, windows
+from deep500.networks.node import Node
+from deep500.tensors import TensorDescriptor
+
+
+class LoweredNode:
+    """One node while it is compiled, as a lowering sees it."""
+
+    def __init__(self, writer: Any, node: Node) -> None:
+        self.writer, self.node = writer, node
+        self.attributes = node.all_attributes()
+
+    def input(self, index: int) -> Any:
+        """The graph's node for an input, None where it is absent."""
+        name = self.node.inputs[index] if index < len(self.node.inputs) else ""
+        return self.writer.value(name) if name else None
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """The value of an input if it is known now."""
+        return self.writer.constant(self.node.inputs[index]) if index < len(self.node.inputs) else None
+
+    def descriptor(self, index: int) -> TensorDescriptor:
+        """What is known of an input."""
+        return self.writer.program.descriptors.get(self.node.inputs[index], TensorDescriptor(None, None))
+
+    def rank(self, index: int) -> int | None:
+        """An input's number of dimensions, None if unknown."""
+        shape = self.descriptor(index).shape
+        return None if shape is None else len(shape)
+
+    def emit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
+        """Write a call."""
+        return self.writer.graph.call_function(function, args, kwargs)
+
+
+Lowering = Callable[[LoweredNode], fx.Node | None]
 
 
 def _window(lowered: LoweredNode) -> tuple[Any, Any, Any] | None:

@@ -41,7 +41,7 @@ def planned(compiled: Any, network: Network, regions: Sequence[Collection[str]],
     return replace(compiled, module=module, call=module)
 
 
-class Again(torch.nn.Module):
+class RecomputedModule(torch.nn.Module):
     """A region: run in the forward pass without keeping what it records, and again when that is first needed.
 
     Args:
@@ -95,7 +95,7 @@ def _write(graph: fx.Graph, copies: dict[fx.Node, fx.Node], stretches: Sequence[
         name = f"region_{len(root)}"
         while name in root:
             name += "_"
-        root[name] = Again(_body(stretch), stretch.random)
+        root[name] = RecomputedModule(_body(stretch), stretch.random)
         results = graph.call_module(name, tuple(copies[line] for line in stretch.inputs))
         for i, line in enumerate(stretch.outputs):
             copies[line] = graph.call_function(_item, (results, i))

@@ -15,13 +15,13 @@ import numpy as np
 import onnx
 
 from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOperator
-from deep500.frameworks.tensorflow.checkpoint import Record, Replay, draw, run_group
 from deep500.frameworks.tensorflow.custom import call_node
 from deep500.frameworks.tensorflow.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.tensorflow.layout import Last, align, last_axis, to_last
 from deep500.frameworks.tensorflow.operators import OPS, NeedsValue
 from deep500.frameworks.tensorflow.operators.table import TensorFlowEntry
 from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
+from deep500.frameworks.tensorflow.recompute import Record, Replay, draw, run_group
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.custom import is_custom
 from deep500.networks.execution.grouping import Group, Item
@@ -152,10 +152,10 @@ class Walk:
         given = [self.first(name) if name else None for name in node.inputs]
         earlier = None if self.replay is None else next(self.replay.results)
         with tf.name_scope(_scope(node.name)):
-            found = call_node(node, given, self.program.descriptors, earlier)
+            outputs = call_node(node, given, self.program.descriptors, earlier)
         if self.record is not None:
-            self.record.results.append(found if earlier is None else earlier)
-        self.values.update({name: y for name, y in zip(node.outputs, found, strict=False) if name})
+            self.record.results.append(outputs if earlier is None else earlier)
+        self.values.update({name: y for name, y in zip(node.outputs, outputs, strict=False) if name})
 
     def within(self, given: tuple[Mapping[str, Any], dict[str, Any]], replay: Replay | None, record: Record) -> Walk:
         """A walk through a part of the program, with these sources and values of its own; what is known is shared."""

@@ -8,27 +8,22 @@ TensorFlow's in the first place as they are.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from deep500.errors import Deep500Error, InputError, UnsupportedOperator
+from deep500.errors import UnsupportedOperator
 from deep500.frameworks.tensorflow.custom_routes import NumpyFunction, Route, UnknownSizes, describe
 from deep500.frameworks.tensorflow.native_op import NativeOp
 from deep500.frameworks.tensorflow.operators import NeedsValue
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.custom import named, operator_of
+from deep500.networks.execution.custom import OperatorFunctions
+from deep500.networks.execution.custom import call_node as call_custom_node
 from deep500.networks.node import Node
 from deep500.operators.base import CustomOp, as_list
 from deep500.operators.bridge import can_bridge
 from deep500.operators.failures import Reported, find_failure
 from deep500.operators.python_op import GradientOp
 from deep500.tensors import TensorDescriptor
-
-_KEPT = 1024  # operators that are kept
-_made: OrderedDict[int, TensorFlowOperator] = OrderedDict()
-_making = threading.Lock()
 
 
 def custom_op(op: CustomOp) -> TensorFlowOperator:
@@ -64,17 +59,7 @@ def custom_op(op: CustomOp) -> TensorFlowOperator:
         >>> float(tape.gradient(y, x))
         12.0
     """
-    if not isinstance(op, CustomOp):
-        raise InputError(
-            f"got {op!r}; expected a CustomOp: derive from CustomPythonOp, compile one, or wrap a TensorFlow function "
-            "with custom_op_from_native"
-        )
-    with _making:
-        if id(op) not in _made:  # the function holds the operator, so nobody else gets its id
-            _made[id(op)] = TensorFlowOperator(op)
-            if len(_made) > _KEPT:
-                _made.popitem(last=False)
-        return _made[id(op)]
+    return _functions.of(op)
 
 
 class TensorFlowOperator:
@@ -130,6 +115,9 @@ class TensorFlowOperator:
         return f"<{self.op.name} for TensorFlow by {self.implementation}>"
 
 
+_functions = OperatorFunctions(TensorFlowOperator, "TensorFlow")
+
+
 def _route(op: CustomOp) -> Route:
     """How an operator is run."""
     if isinstance(op, NativeOp):
@@ -158,25 +146,12 @@ def call_node(
     tensors: Sequence[Any],
     descriptors: Mapping[str, TensorDescriptor],
     earlier: Sequence[Any] | None = None,
-) -> list[Any]:
-    """All outputs of a network's custom node; the operator does not run again where those of an earlier call are given.
-
-    Raises:
-        Deep500Error: naming the node.
-        NeedsValue: a size must be known that a run will know.
-    """
-    known = {
-        n: d if (d := descriptors.get(n)) is not None and d.dtype else describe(x)
-        for n, x in zip(node.inputs, tensors, strict=True)
-        if n
-    }
-    function = custom_op(operator_of(node, known))
+) -> Sequence[Any]:
+    """See :func:`deep500.networks.execution.custom.call_node`; NeedsValue where a size must be known before a run."""
     try:
-        return function.all(tensors) if earlier is None else function.resume(tensors, earlier)
+        return call_custom_node(node, tensors, descriptors, custom_op, describe, earlier)
     except UnknownSizes as error:
         raise NeedsValue from error
-    except Deep500Error as error:
-        raise named(node, error) from error
 
 
 def custom_op_from_native(

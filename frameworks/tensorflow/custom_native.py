@@ -14,17 +14,10 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import InputError, UnsupportedOperator
-from deep500.frameworks.tensorflow.custom_routes import (
-    describe,
-    infer,
-    is_differentiable,
-    no_gradient,
-    no_second,
-    whole,
-    with_shapes,
-)
+from deep500.frameworks.tensorflow.custom_routes import describe, infer, is_differentiable, whole, with_shapes
 from deep500.frameworks.tensorflow.dtypes import tf_dtype
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.execution.custom import no_gradient, no_second
 from deep500.operators.base import Descriptors
 from deep500.operators.bridge import BACKWARD, FORWARD, HVP, JVP, Bridge, build_bridge
 from deep500.operators.failures import guarded

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from deep500.errors import Deep500Error, InputError, UnsupportedOperator
+from deep500.errors import Deep500Error, UnsupportedOperator
 from deep500.frameworks.tensorflow.dtypes import tf_dtype
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.execution.custom import no_gradient, no_second, unlike_inferred
 from deep500.operators.base import CustomOp, Descriptors, as_list, contiguous
 from deep500.operators.failures import guarded
 from deep500.tensors import TensorDescriptor
@@ -85,22 +86,6 @@ def with_shapes(tensors: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
         if shape is not None:
             tensor.set_shape([d if isinstance(d, int) else None for d in shape])
     return list(tensors)
-
-
-def no_gradient(op: CustomOp) -> UnsupportedOperator:
-    """The error for an operator that has no gradient."""
-    return UnsupportedOperator(
-        f"operator {op.name!r}: got a call of its gradient; expected an operator that has one: write backward (in C++ "
-        "gradient='enzyme' finds it)"
-    )
-
-
-def no_second(op: CustomOp) -> UnsupportedOperator:
-    """The error for an operator whose gradient is to be differentiated."""
-    return UnsupportedOperator(
-        f"operator {op.name!r}: got a call of its second derivative; expected at most the gradient: compile it with "
-        "gradient='enzyme', which has second derivatives"
-    )
 
 
 def whole(gradient: Any, output: Any) -> Any:
@@ -184,8 +169,5 @@ def _host(array: Any) -> np.ndarray:
 
 def _as_inferred(op: CustomOp, array: np.ndarray, wanted: TensorDescriptor) -> np.ndarray:
     if str(array.dtype) != wanted.dtype or not wanted.accepts(array.shape):
-        raise InputError(
-            f"operator {op.name!r}: got an output {array.dtype}{list(array.shape)}; expected {wanted}, as infer says: "
-            "let forward return that, or declare output_descriptors"
-        )
+        raise unlike_inferred(op, array, wanted)
     return array

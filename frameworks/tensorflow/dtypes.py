@@ -6,39 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from deep500.errors import InputError, nearest
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.execution.dtypes import COMMON, find_dtype
 from deep500.tensors import dtype_from_onnx, total
 
-DTYPES: dict[str, Any] = {
-    name: tf.as_dtype(name)
-    for name in (
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
-        "bfloat16",
-        "complex64",
-        "complex128",
-        "string",
-    )
-} | {
-    name: getattr(tf.dtypes.experimental, name)
-    for name in (
-        "float8_e4m3fn",
-        "float8_e5m2",
-        "int4",
-        "uint4",  # the others have no kernels
-    )
-    if hasattr(tf.dtypes.experimental, name)
+_NARROW = ("float8_e4m3fn", "float8_e5m2", "int4", "uint4")  # the others have no kernels
+DTYPES: dict[str, Any] = {name: tf.as_dtype(name) for name in (*COMMON, "string")} | {
+    name: getattr(tf.dtypes.experimental, name) for name in _NARROW if hasattr(tf.dtypes.experimental, name)
 }
 """TensorFlow's dtype for each of NumPy's names that it has."""
 
@@ -47,9 +21,7 @@ total.register(tf.Tensor, tf.reduce_sum)  # its tensors have no method of that n
 
 def tf_dtype(name: str | None) -> Any:
     """TensorFlow's dtype of NumPy's name; InputError for one that it lacks."""
-    if name not in DTYPES:
-        raise InputError(f"got dtype {name!r}; expected one that TensorFlow has: {nearest(str(name), DTYPES)}")
-    return DTYPES[name]
+    return find_dtype(name, DTYPES, "TensorFlow")
 
 
 def onnx_dtype(number: int) -> Any:

@@ -7,22 +7,30 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from deep500.devices import Device, fall_back, to_device
 from deep500.errors import Deep500Error
-from deep500.frameworks.tensorflow.bound import TensorFlowNetwork
 from deep500.frameworks.tensorflow.compiler import TARGET, NeedsValue, Randomness, Walk, failure
-from deep500.frameworks.tensorflow.dtypes import DTYPES, from_array, tf_dtype
+from deep500.frameworks.tensorflow.dtypes import DTYPES, from_array, tf_dtype, to_array
 from deep500.frameworks.tensorflow.layout import kernels
 from deep500.frameworks.tensorflow.memory import step_memory
 from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.execution.executor import GraphExecutor, InputCheck
+from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck
 from deep500.networks.execution.grouping import planned
 from deep500.networks.execution.program import Program, from_network
-from deep500.networks.execution.refusals import loss_not_scalar, unknown_parameter, unknown_value, unreached_loss
+from deep500.networks.execution.refusals import (
+    loss_not_scalar,
+    unfit_parameter,
+    unknown_parameter,
+    unknown_value,
+    unreached_loss,
+)
 from deep500.networks.execution.slicing import sources
 from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network, Parameter
+from deep500.tensors import TensorDescriptor
 
 
 def from_model(
@@ -68,6 +76,45 @@ class Compiled:
     trace: Callable[
         ..., Callable[..., Any]
     ]  # traces a function of the same inputs, with a vector of numbers before them
+
+
+class TensorFlowNetwork(BoundNetwork):
+    """The network of an executor; its parameters are ``executor.variables``, kernels of convolutions turned round."""
+
+    def __init__(self, network: Network, executor: Executor) -> None:
+        super().__init__(network)
+        self._executor = executor
+
+    def fetch_tensors(self, names: Sequence[str]) -> list[Any]:
+        """Tensors as they are now: parameters, gradients and outputs of the last run (see the base class)."""
+        executor = self._executor
+        executor.refresh()
+        return [executor.parameter(n) if n in executor.variables else executor.result(n) for n in names]
+
+    def feed_tensor(self, name: str, value: Any) -> None:
+        """Overwrite a parameter (see the base class)."""
+        executor = self._executor
+        variable = executor.variable(name)
+        dtype = value.dtype.name if hasattr(value, "dtype") else np.asarray(value).dtype.name
+        new, old = TensorDescriptor(dtype, np.shape(value)), TensorDescriptor(_name(variable), executor.shape(name))
+        if new != old:
+            raise unfit_parameter(name, new, old)
+        variable.assign(executor.held(name, value if isinstance(value, tf.Tensor) else from_array(value)))
+        executor.forget_constant(name)
+
+    def to_tensor(self, array: np.ndarray) -> Any:
+        """An array as a tensor of its own on the device."""
+        with tf.device(self._executor.tf_device):
+            return from_array(np.array(array))
+
+    @staticmethod
+    def to_numpy(tensor: Any) -> np.ndarray:
+        """A tensor as an array; waits for the device."""
+        return to_array(tensor)
+
+
+def _name(variable: Any) -> str:
+    return variable.dtype.name if isinstance(variable, tf.Variable) else str(variable.dtype)
 
 
 class Executor(GraphExecutor):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deep500.frameworks.tensorflow.runtime import tf
 
-if TYPE_CHECKING:
-    from deep500.frameworks.tensorflow.executor import Executor
 
-
-def step_memory(executor: Executor, inputs: Mapping[str, Any], loss: str = "loss") -> int | None:
+def step_memory(executor: Any, inputs: Mapping[str, Any], loss: str = "loss") -> int | None:
     """Bytes that a training step holds at most beyond what is held before it, gradients and outputs included.
 
     On processors, tensors of less than 256 KiB are not counted, as TensorFlow takes them from elsewhere.
@@ -20,7 +17,7 @@ def step_memory(executor: Executor, inputs: Mapping[str, Any], loss: str = "loss
     ``tf.config.threading.set_inter_op_parallelism_threads(1)`` was called in time.
 
     Args:
-        executor: with a plan or without one.
+        executor: of this backend, with a plan or without one.
         inputs: as for ``inference_and_backprop``.
         loss: the scalar that is differentiated.
 

@@ -7,16 +7,21 @@ loss, so that optimizers, trainers, metrics and checkpoints work; it cannot be e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from deep500.devices import Device
-from deep500.errors import InputError, NetworkError, UnsupportedOperator
-from deep500.frameworks.tensorflow.bound import TensorFlowNetwork
 from deep500.frameworks.tensorflow.dtypes import from_array, to_array
-from deep500.frameworks.tensorflow.executor import Compiled, Executor
+from deep500.frameworks.tensorflow.executor import Compiled, Executor, TensorFlowNetwork
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.execution.executor import InputCheck
-from deep500.networks.losses import find_loss, gradient_name
+from deep500.networks.execution.native import (
+    ANYTHING,
+    NativeExecution,
+    NativeNetwork,
+    add_native_loss,
+    named_examples,
+    not_one_tensor,
+    sketch,
+)
 from deep500.networks.network import Network, Parameter
 from deep500.tensors import TensorDescriptor
 
@@ -57,37 +62,15 @@ def from_native(
         >>> tuple(out["output"].shape), executor.network.get_params()
         ((2, 3), ['dense/kernel', 'dense/bias'])
     """
-    examples = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
-    if len(examples) != len(input_names):
-        raise InputError(
-            f"got {len(examples)} example inputs and names {tuple(input_names)}; expected one name for each: "
-            "pass input_names"
-        )
-    tensors = [e if isinstance(e, tf.Tensor) else from_array(e) for e in examples]
-    return NativeExecutor(
-        model, dict(zip(input_names, tensors, strict=True)), loss, label_name, output_name, device, jit_compile, strict
-    )
+    examples = named_examples(example_inputs, input_names)
+    tensors = {n: e if isinstance(e, tf.Tensor) else from_array(e) for n, e in examples.items()}
+    return NativeExecutor(model, tensors, loss, label_name, output_name, device, jit_compile, strict)
 
 
-def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    raise NetworkError(
-        "got an edit of a network that stands for a native model; expected a Network of operators: "
-        "edit the model itself, "
-        "or build the network with deep500.networks and use from_model"
-    )
+class NativeModel(NativeNetwork, TensorFlowNetwork):
+    """The network of a native model."""
 
-
-class NativeNetwork(TensorFlowNetwork):
-    """The network of a native model: names, descriptors and tensors, but no operators to edit."""
-
-    add_input = add_parameter = set_parameter = add_node = remove_node = replace = add_edge = remove_edge = _refuse
-    replace_value = add_output = remove_output = remove_parameter = remove_input = _refuse
-    to_onnx = with_gradient = _refuse
-
-    def gradient(self, loss: str = "loss") -> list[tuple[str, str]]:
-        """Every trainable parameter and the name of its gradient."""
-        find_loss(self, loss)
-        return [(name, gradient_name(name)) for name in self.trainable()]
+    subject = "model"
 
 
 def cross_entropy(output: Any, label: Any) -> Any:
@@ -95,10 +78,11 @@ def cross_entropy(output: Any, label: Any) -> Any:
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(label, output))
 
 
-class NativeExecutor(Executor):
+class NativeExecutor(NativeExecution, Executor):
     """Runs a Keras model as it is; made by :func:`from_native`."""
 
-    network: NativeNetwork
+    network: NativeModel
+    recompute_by_hand = "tf.recompute_grad"
 
     def __init__(
         self,
@@ -112,44 +96,27 @@ class NativeExecutor(Executor):
         strict: bool,
     ) -> None:
         self.model, self._loss = model, loss or cross_entropy
-        self._names = (*examples, label_name)
         self._prepare(device, jit_compile, strict)
         with tf.device(self.tf_device):
             result = model(*examples.values(), training=False)
         if not isinstance(result, tf.Tensor):
-            raise InputError(
-                f"got a model that returns {type(result).__name__}; expected one tensor: "
-                "wrap it in a model that picks one"
-            )
+            raise not_one_tensor("model", result)
         trainable = {id(v) for v in model.trainable_variables}
         self._trainable = {v.path: id(v) in trainable for v in model.variables}
         self._keras = {v.path: v for v in model.variables}
         self.variables = {path: v.value for path, v in self._keras.items()}
-        self.network = NativeNetwork(self._sketch(examples, result, label_name, output_name, loss is None), self)
-
-    def _forget_training(self) -> None:
-        raise UnsupportedOperator(
-            "got a checkpointing plan for a native model; expected a Network of operators, of which some can run "
-            "again: build it with deep500.networks and use from_model, or call tf.recompute_grad in the model"
-        )
+        self.network = NativeModel(self._sketch(examples, result, label_name, output_name, loss is None), self)
 
     def _sketch(self, examples: dict[str, Any], result: Any, label: str, output: str, classes: bool) -> Network:
         """The network that stands for the model."""
-        sketch = Network(self.model.name)
-        for name, example in examples.items():
-            sketch.add_input(name, ("N", *example.shape.as_list()[1:]), example.dtype.name)
-        for name, variable in self.variables.items():
-            sketch._parameters[name] = Parameter(to_array(variable), self._trainable[name])
-        if classes:
-            sketch.add_input(label, ("N",), "int64")
-        else:
-            sketch.inputs[label] = TensorDescriptor(None, None)  # whatever the loss makes of it
-        sketch.add_node("Model", [*examples, *self.variables], [output], name=sketch.name, domain=DOMAIN)
-        sketch.add_node("Loss", [output, label], ["loss"], name="loss", domain=DOMAIN)
-        sketch._known = {output: TensorDescriptor(result.dtype.name, ("N", *result.shape.as_list()[1:]))}
-        sketch.add_output(output)
-        sketch.add_output("loss")
-        return sketch
+        network = sketch(
+            self.model.name,
+            ("Model", DOMAIN),
+            {n: TensorDescriptor(e.dtype.name, ("N", *e.shape.as_list()[1:])) for n, e in examples.items()},
+            {n: Parameter(to_array(variable), self._trainable[n]) for n, variable in self.variables.items()},
+            {output: TensorDescriptor(result.dtype.name, ("N", *result.shape.as_list()[1:]))},
+        )
+        return add_native_loss(network, label, TensorDescriptor("int64", ("N",)) if classes else ANYTHING, DOMAIN)
 
     def refresh(self) -> None:
         """Nothing can have been edited."""
@@ -159,14 +126,9 @@ class NativeExecutor(Executor):
         key = outputs, loss
         if key in self._compiled:
             return self._compiled[key]
-        label, (output, goal) = self._names[-1], self.network.outputs
-        odd = [name for name in outputs if name not in (output, goal)]
-        if odd:
-            raise NetworkError(f"got output {odd[0]!r}; expected {output!r} or {goal!r}, all that a native model has")
-        inputs = list(self._names if goal in outputs else self._names[:-1])
-        check = InputCheck({n: self.network.inputs[n] for n in inputs}, [] if label in inputs else [label])
+        inputs, check = self.inputs_for(outputs)
         gradients = [] if loss is None else self.network.trainable()
-        run = self._step(outputs, output) if loss is not None else self._call(outputs, output, False)
+        run = self._step(outputs) if loss is not None else self._call(outputs, False)
 
         def trace(function: Callable[..., Any]) -> Callable[..., Any]:
             return tf.function(function, autograph=False, jit_compile=self.jit_compile or None, reduce_retracing=True)
@@ -174,18 +136,20 @@ class NativeExecutor(Executor):
         self._compiled[key] = Compiled(trace(run), inputs, outputs, gradients, check, run, trace)
         return self._compiled[key]
 
-    def _call(self, outputs: tuple[str, ...], output: str, training: bool) -> Callable[..., list[Any]]:
+    def _call(self, outputs: tuple[str, ...], training: bool) -> Callable[..., list[Any]]:
+        count, output = len(self.network.inputs) - 1, self.network.outputs[0]
+
         def call(*args: Any) -> list[Any]:
-            result = self.model(*args[: len(self._names) - 1], training=training)
-            found = {output: result}
+            result = self.model(*args[:count], training=training)
+            values = {output: result}
             if "loss" in outputs:
-                found["loss"] = self._loss(result, args[-1])
-            return [found[name] for name in outputs]
+                values["loss"] = self._loss(result, args[-1])
+            return [values[name] for name in outputs]
 
         return call
 
-    def _step(self, outputs: tuple[str, ...], output: str) -> Callable[..., tuple[list[Any], list[Any]]]:
-        forward, watched = self._call(outputs, output, True), [self.variables[n] for n in self.network.trainable()]
+    def _step(self, outputs: tuple[str, ...]) -> Callable[..., tuple[list[Any], list[Any]]]:
+        forward, watched = self._call(outputs, True), [self.variables[n] for n in self.network.trainable()]
 
         def step(*args: Any) -> tuple[list[Any], list[Any]]:
             with tf.GradientTape() as tape:

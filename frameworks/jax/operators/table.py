@@ -5,7 +5,7 @@ Values that do not depend on traced data are NumPy arrays; inputs that must be s
 ``static``. Functions marked ``host`` compute NumPy arrays from NumPy arrays (they ask :func:`xp` for the library to
 use); the others are evaluated by JAX at trace time when all their inputs are known. A parameter called ``outputs``
 receives a tuple of booleans: which outputs are read, unread ones at the end left off; one called ``context`` the run's
-:class:`deep500.frameworks.jax.compiler.RunContext`.
+:class:`deep500.frameworks.jax.context.RunContext`.
 """
 
 from __future__ import annotations

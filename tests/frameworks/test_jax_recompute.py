@@ -28,7 +28,7 @@ def trained(net: Network, inputs: dict[str, np.ndarray], plan: Any) -> dict[str,
 
 _SAME = """
 import numpy as np
-from tests.frameworks.test_jax_checkpointing import NETWORKS, trained, everything_again, inputs_of
+from tests.frameworks.test_jax_recompute import NETWORKS, trained, everything_again, inputs_of
 make, batch = NETWORKS["unet"]
 inputs = inputs_of(make(), batch)
 want, got = (trained(make(), inputs, plan) for plan in (None, everything_again(make(), batch)))

@@ -11,15 +11,15 @@ alone, and takes what custom operators returned instead of calling them again, f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deep500.errors import PlanError
 from deep500.frameworks.tensorflow.layout import Last
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.execution.grouping import Group
 
-if TYPE_CHECKING:
-    from deep500.frameworks.tensorflow.compiler import Walk
+Walk = Any
+"""A :class:`deep500.frameworks.tensorflow.compiler.Walk`, which runs regions by the functions of this file."""
 
 
 class Record:
@@ -32,7 +32,7 @@ class Record:
 
     def __init__(self) -> None:
         self.states: list[Any] = []
-        self.results: list[list[Any]] = []
+        self.results: list[Sequence[Any]] = []
 
     def extend(self, other: Record) -> None:
         """Add what an inner region left."""
@@ -45,7 +45,7 @@ class Replay:
 
     def __init__(self, record: Record) -> None:
         self.states: Iterator[Any] = iter(record.states)
-        self.results: Iterator[list[Any]] = iter(record.results)
+        self.results: Iterator[Sequence[Any]] = iter(record.results)
 
 
 def draw(kind: str, state: Any, shape: Any, dtype: Any) -> Any:

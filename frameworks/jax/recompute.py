@@ -13,20 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from deep500.frameworks.jax.context import RunContext
 from deep500.frameworks.jax.dtypes import is_float
 from deep500.frameworks.jax.operators.table import is_known
 from deep500.networks.execution.grouping import Group
 
-if TYPE_CHECKING:
-    from deep500.frameworks.jax.compiler import RunContext
-
-Inside = Callable[[dict[str, Any], "RunContext"], None]
+Inside = Callable[[dict[str, Any], RunContext], None]
 """Runs a region's nodes on an environment, which it extends."""
 Tree = Any
 

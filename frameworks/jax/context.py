@@ -1,0 +1,41 @@
+"""What a run of a program knows beside its values, and what operators may ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from deep500.networks.node import Node
+
+
+@dataclass
+class RunContext:
+    """The mode, random keys, the state and what becomes of it.
+
+    ``mode_of`` is the node that is running; ``follows`` tells whether it belongs to the network itself (and so follows
+    the executor's mode) or to the body of another node.
+
+    Where regions run again (:mod:`deep500.frameworks.jax.recompute`), ``never`` is a predicate that is false in every
+    run; in regions (``keeping``) what custom nodes return is noted in ``kept``, by node, and taken from there.
+    """
+
+    training: bool
+    key: Any
+    state: Mapping[str, Any] = field(default_factory=dict)
+    updates: dict[str, Any] = field(default_factory=dict)
+    node: Node | None = None
+    follows: bool = True
+    draws: int = 0
+    never: Any = None
+    kept: dict[str, Any] = field(default_factory=dict)
+    keeping: bool = False
+
+    def next_key(self, seed: float | None) -> Any:
+        """A key of this node's own in this run; the same in every run for a node with a seed of its own."""
+        if seed is not None:
+            return jax.random.key(hash(float(seed)) & (2**63 - 1))
+        self.draws += 1
+        return jax.random.fold_in(self.key, self.draws)
