@@ -74,8 +74,8 @@ def _cpu_model() -> str | None:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return platform.processor() or None
-    found = re.search(r"^(?:model name|Hardware|cpu model)\s*:\s*(.+)$", text, flags=re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or None
+    model = re.search(r"^(?:model name|Hardware|cpu model)\s*:\s*(.+)$", text, flags=re.MULTILINE)
+    return model[1].strip() if model else platform.processor() or None
 
 
 def _memory() -> int | None:

@@ -23,16 +23,16 @@ def resolve(function: Callable[[], object] | str) -> Callable[[], object]:
         return function
     module, _, name = function.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        target: Any = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except (ImportError, ValueError, AttributeError) as error:
         raise InputError(
             f"got {function!r}, which cannot be imported ({error}); expected 'module:name' of a function"
         ) from error
-    if not callable(found):
-        raise InputError(f"got {function!r}, which is a {type(found).__name__}; expected 'module:name' of a function")
-    return found
+    if not callable(target):
+        raise InputError(f"got {function!r}, which is a {type(target).__name__}; expected 'module:name' of a function")
+    return target
 
 
 def in_fresh_processes(
@@ -63,10 +63,10 @@ def _launch(task: bytes, number: int) -> Measurement:
     process.start()
     theirs.close()
     try:
-        found, problem = ours.recv()
+        measurement, problem = ours.recv()
     except EOFError:
         process.join()
-        found, problem = None, f"its process ended with exit code {process.exitcode}"
+        measurement, problem = None, f"its process ended with exit code {process.exitcode}"
     finally:
         process.join()
         ours.close()
@@ -75,8 +75,8 @@ def _launch(task: bytes, number: int) -> Measurement:
             f"got launch {number}, which failed: {problem}; expected a function that runs in a new process, from a "
             "script that starts with `if __name__ == '__main__':`: mend it, or use Budget(fresh=False)"
         )
-    assert isinstance(found, Measurement)
-    return found
+    assert isinstance(measurement, Measurement)
+    return measurement
 
 
 def _work(task: bytes, answer: Any) -> None:
@@ -84,5 +84,5 @@ def _work(task: bytes, answer: Any) -> None:
     try:
         function, plan, synchronize, clock = pickle.loads(task)
         answer.send((measure_launch(resolve(function), plan, synchronize, clock), None))
-    except Exception as error:  # noqa: BLE001 - whatever the function raises, the other process tells
+    except Exception as error:  # noqa: BLE001 - any error of the function is reported by the parent
         answer.send((None, f"{type(error).__name__}: {error}"))

@@ -75,7 +75,7 @@ def find_gpu(device: Any) -> tuple[GPU | None, str]:
 
 def _handle(nvml: Any, index: int) -> Any:
     """NVML's handle of the framework's GPU of that number."""
-    visible = [one.strip() for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one.strip()]
+    visible = [number.strip() for number in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if number.strip()]
     chosen = visible[index] if visible else str(index)
     if chosen.isdigit():
         return nvml.nvmlDeviceGetHandleByIndex(int(chosen))

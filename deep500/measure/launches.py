@@ -127,19 +127,20 @@ def over_launches(
     """
     if not launches:
         raise InputError("got no launches; expected the samples of one at least: measure first")
-    groups = [finite(one) for one in launches]
-    own = [own_quantile(one, q) for one in groups]
+    groups = [finite(launch) for launch in launches]
+    own = [own_quantile(group, q) for group in groups]
     known = [value for value in own if value is not None]
     whole = np.concatenate(groups)
-    worth = sum(one.size / quantile(one, q, level).tau for one in groups)  # dependence within a launch, not between
+    # samples depend on each other within a launch, not between launches
+    worth = sum(group.size / quantile(group, q, level).tau for group in groups)
     pooled = quantile_of_worth(whole, whole.size / worth, q, level)
     spread = float(np.std(known, ddof=1) / np.mean(known)) if len(known) > 1 and np.mean(known) else None
     p = launches_differ(groups) if differ_p is None else differ_p
     if len(known) < len(groups) or len(groups) < launches_needed(level):
         return LaunchEstimate(pooled, WITHIN, len(groups), spread, p)
     each = quantile(known, 0.5, level, independent=True)
-    found = replace(pooled, value=each.value, low=each.low, high=each.high, method="ranks of launches")
-    return LaunchEstimate(found, LAUNCHES, len(groups), spread, p)
+    estimate = replace(pooled, value=each.value, low=each.low, high=each.high, method="ranks of launches")
+    return LaunchEstimate(estimate, LAUNCHES, len(groups), spread, p)
 
 
 def launches_differ(launches: Sequence[np.ndarray]) -> float | None:
@@ -149,7 +150,7 @@ def launches_differ(launches: Sequence[np.ndarray]) -> float | None:
     """
     if len(launches) < 2:
         return None
-    thinned = {str(number): nearly_independent(one) for number, one in enumerate(launches)}
+    thinned = {str(number): nearly_independent(launch) for number, launch in enumerate(launches)}
     if min(map(len, thinned.values())) < FEWEST_TO_COMPARE:
         return None
     return groups_differ(thinned)

@@ -119,13 +119,13 @@ def _read(path: Path) -> str | None:
 
 
 def _field(text: str, name: str) -> str | None:
-    found = re.search(rf"^{re.escape(name)}\s*:[ \t]*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else None
+    line = re.search(rf"^{re.escape(name)}\s*:[ \t]*(.+)$", text, re.MULTILINE)
+    return line[1].strip() if line else None
 
 
 def _meminfo(name: str) -> int | None:
-    found = _field(_read(PROC / "meminfo") or "", name)
-    return int(found.split()[0]) * 1024 if found else None
+    size = _field(_read(PROC / "meminfo") or "", name)
+    return int(size.split()[0]) * 1024 if size else None
 
 
 def _threads_per_core() -> int | None:
@@ -136,12 +136,12 @@ def _threads_per_core() -> int | None:
 
 
 def _caches() -> dict[str, str] | None:
-    found = {}
+    sizes = {}
     for index in sorted((CPU / "cpu0/cache").glob("index*")):
         level, kind, size = (_read(index / name) for name in ("level", "type", "size"))
         if level and kind and size:
-            found[f"L{level} {kind.lower()}"] = size
-    return found or None
+            sizes[f"L{level} {kind.lower()}"] = size
+    return sizes or None
 
 
 def _gpus() -> list[str]:

@@ -75,7 +75,7 @@ def _reset_peak() -> bool:
 
 def _status(field: str) -> int | None:
     try:
-        found = re.search(rf"^{field}:\s+(\d+) kB$", STATUS.read_text(), re.MULTILINE)
+        line = re.search(rf"^{field}:\s+(\d+) kB$", STATUS.read_text(), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) * 1024 if found else None
+    return int(line[1]) * 1024 if line else None

@@ -37,7 +37,7 @@ class PairedComparison:
     samples: Mapping[str, np.ndarray]
 
     def __str__(self) -> str:
-        lines = [str(one) for one in self.comparisons]
+        lines = [str(comparison) for comparison in self.comparisons]
         basis = "within one launch: in another process it may differ"
         return "\n".join([*lines, f"A/A control: {self.control}", basis])
 

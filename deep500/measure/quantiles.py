@@ -109,8 +109,8 @@ def quantile_of_worth(samples: Any, tau: float, q: float = 0.5, level: float = 0
         >>> quantile_of_worth(range(100), tau=4.0).n_eff
         25.0
     """
-    found = quantile(samples, q, level, independent=True)
-    return _estimate(np.sort(finite(samples)), found.value, q, level, max(1.0, tau))
+    estimate = quantile(samples, q, level, independent=True)
+    return _estimate(np.sort(finite(samples)), estimate.value, q, level, max(1.0, tau))
 
 
 def _estimate(ordered: np.ndarray, value: float, q: float, level: float, worth: float) -> Estimate:
@@ -192,4 +192,4 @@ def _effective_ranks(n: int, n_eff: float, q: float, level: float) -> tuple[int,
 
 def worst(estimates: Sequence[Estimate]) -> float:
     """The least precise of several, see :attr:`Estimate.precision`."""
-    return max((one.precision for one in estimates), default=math.inf)
+    return max((estimate.precision for estimate in estimates), default=math.inf)

@@ -183,10 +183,10 @@ def region(name: str, synchronize: Callable[[], object] | None = None) -> Region
     """
     if synchronize is not None:
         return Region(name, synchronize)
-    found = _regions.get(name)
-    if found is None:
-        found = _regions[name] = Region(name)
-    return found
+    known = _regions.get(name)
+    if known is None:
+        known = _regions[name] = Region(name)
+    return known
 
 
 def measured(function: Function | None = None, *, name: str | None = None) -> Any:

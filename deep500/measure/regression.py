@@ -110,7 +110,7 @@ def quantile_regression(
     if launches is not None:
         groups, strata = _groups(launches, factors, samples.size)
         count, free = len(groups), len(groups) - len(set(strata))
-        if all(strata.count(one) > 1 for one in strata):
+        if all(strata.count(stratum) > 1 for stratum in strata):
             errors = _bootstrap(samples, design, q, groups, strata, resamples, seed)
             errors = errors * np.sqrt(count / free)  # drawing g of g launches has (g - 1) / g of the variance
             low, high = _interval(coefficients, errors, level, free)
@@ -135,9 +135,9 @@ def _design(factors: Mapping[str, Any], n: int) -> tuple[tuple[str, ...], np.nda
             names.append(name)
             columns.append(finite(column))
         else:
-            for one in list(dict.fromkeys(column.tolist()))[1:]:
-                names.append(f"{name}[{one}]")
-                columns.append((column == one).astype(np.float64))
+            for level in list(dict.fromkeys(column.tolist()))[1:]:
+                names.append(f"{name}[{level}]")
+                columns.append((column == level).astype(np.float64))
     design = np.column_stack(columns)
     if n < design.shape[1] or np.linalg.matrix_rank(design) < design.shape[1]:
         raise InputError(
@@ -161,8 +161,8 @@ def _fit(samples: np.ndarray, design: np.ndarray, q: float) -> np.ndarray:
     widths = np.abs(design).max(axis=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of its covariance, which is not used, and of slow convergence
-        found = QuantReg((samples - middle) / scale, design / widths).fit(q=q, p_tol=1e-10, max_iter=1000)
-    coefficients = np.asarray(found.params) / widths * scale
+        fit = QuantReg((samples - middle) / scale, design / widths).fit(q=q, p_tol=1e-10, max_iter=1000)
+    coefficients = np.asarray(fit.params) / widths * scale
     coefficients[0] += middle
     return coefficients
 
@@ -206,16 +206,16 @@ def _bootstrap(
 ) -> np.ndarray:
     """Standard deviation of the coefficients when launches are drawn again, each stratum on its own."""
     rng = np.random.default_rng(seed)
-    parts = [[g for g, s in zip(groups, strata, strict=True) if s == one] for one in dict.fromkeys(strata)]
-    found = []
+    parts = [[g for g, s in zip(groups, strata, strict=True) if s == stratum] for stratum in dict.fromkeys(strata)]
+    fits = []
     for _ in range(resamples):
         drawn = [part[k] for part in parts for k in rng.integers(0, len(part), len(part))]
         rows = np.concatenate(drawn)
         if np.linalg.matrix_rank(design[rows]) == design.shape[1]:  # numeric factors can coincide by chance
-            found.append(_fit(samples[rows], design[rows], q))
-    if len(found) < resamples / 2:
+            fits.append(_fit(samples[rows], design[rows], q))
+    if len(fits) < resamples / 2:
         raise InputError(
             f"got factors that most draws of {len(groups)} launches cannot tell apart; expected several launches for "
             "every setting: measure more"
         )
-    return np.std(found, axis=0, ddof=1)
+    return np.std(fits, axis=0, ddof=1)

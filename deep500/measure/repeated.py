@@ -69,36 +69,36 @@ def combine(launches: list[Measurement], plan: Plan) -> Measurement:
         launches: one measurement each.
         plan: targets, and whether the launches were processes of their own.
     """
-    groups = [one.kept for one in launches]
-    found = [over_launches(groups, target.q, target.level) for target in plan.targets]
-    unsteady = [(number, one.steady) for number, one in enumerate(launches, 1) if not one.steady.is_steady]
+    groups = [launch.kept for launch in launches]
+    estimates = [over_launches(groups, target.q, target.level) for target in plan.targets]
+    unsteady = [(number, launch.steady) for number, launch in enumerate(launches, 1) if not launch.steady.is_steady]
     problems = [
         f"no steady state in launch {number}: {steady.state}, level changes by {steady.trend:+.1%}"
         for number, steady in unsteady
     ]
-    for one, target in zip(found, plan.targets, strict=True):
-        problems += _problems(one, target, plan.budget.min_neff)
+    for estimate, target in zip(estimates, plan.targets, strict=True):
+        problems += _problems(estimate, target, plan.budget.min_neff)
     reached = not problems
-    problems += [COARSE] if any(COARSE in one.problems for one in launches) else []
+    problems += [COARSE] if any(COARSE in launch.problems for launch in launches) else []
     problems += [] if plan.budget.fresh else [SHARED]
     return Measurement(
-        np.concatenate([one.samples for one in launches]),
+        np.concatenate([launch.samples for launch in launches]),
         unsteady[0][1] if unsteady else launches[0].steady,
-        tuple(one.estimate for one in found),
+        tuple(estimate.estimate for estimate in estimates),
         reached,
         tuple(problems),
-        float(np.median([one.timer_overhead for one in launches])),
-        found[0].basis + ("" if plan.budget.fresh else " in one process"),
+        float(np.median([launch.timer_overhead for launch in launches])),
+        estimates[0].basis + ("" if plan.budget.fresh else " in one process"),
         tuple(launches),
     )
 
 
-def _problems(found: LaunchEstimate, target: Target, min_neff: float) -> list[str]:
+def _problems(pooled: LaunchEstimate, target: Target, min_neff: float) -> list[str]:
     """Why an estimate is not what was wanted: launches differ, not precise enough."""
-    estimate, over = found.estimate, found.cluster == LAUNCHES
-    if not over and found.differ:
+    estimate, over = pooled.estimate, pooled.cluster == LAUNCHES
+    if not over and pooled.differ:
         return [
-            f"launches differ (Kruskal-Wallis p {found.differ_p:.2g}): no result {found.basis}, "
+            f"launches differ (Kruskal-Wallis p {pooled.differ_p:.2g}): no result {pooled.basis}, "
             f"{launches_needed(target.level)} launches have an interval over launches"
         ]
     precise = estimate.precision <= target.rel and (over or estimate.n_eff >= min_neff)

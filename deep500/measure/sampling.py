@@ -58,7 +58,7 @@ class Measurement:
     def kept(self) -> np.ndarray:
         """Samples after the warm-up."""
         if self.launches:
-            return np.concatenate([one.kept for one in self.launches])
+            return np.concatenate([launch.kept for launch in self.launches])
         return self.samples[self.steady.cut :] if self.steady.cut < self.samples.size else self.samples
 
     def __str__(self) -> str:
@@ -77,11 +77,12 @@ class Judge:
         plan, values = self.plan, finite(samples)
         steady = find_steady_state(values, plan.alpha, plan.max_fraction)
         kept = values[steady.cut :] if steady.cut < values.size else values
-        found = tuple(self._estimate(kept, t, past) for t, past in zip(plan.targets, self._taus, strict=True))
+        estimates = tuple(self._estimate(kept, t, past) for t, past in zip(plan.targets, self._taus, strict=True))
         enough = all(
-            e.precision <= t.rel and e.n_eff >= plan.budget.min_neff for e, t in zip(found, plan.targets, strict=True)
+            e.precision <= t.rel and e.n_eff >= plan.budget.min_neff
+            for e, t in zip(estimates, plan.targets, strict=True)
         )
-        return steady, found, enough and steady.is_steady
+        return steady, estimates, enough and steady.is_steady
 
     def _estimate(self, kept: np.ndarray, target: Target, past: list[float]) -> Estimate:
         now, before = quantile(kept, target.q, target.level), max(past[-MEMORY:], default=1.0)
@@ -166,15 +167,15 @@ def timer_overhead(clock: Clock = time.perf_counter_ns) -> float:
 def _problems(
     plan: Plan, steady: SteadyState, estimates: tuple[Estimate, ...], reached: bool, overhead: float
 ) -> tuple[str, ...]:
-    found = []
+    problems = []
     if not steady.is_steady:
-        found.append(f"no steady state: {steady.state}, level changes by {steady.trend:+.1%}")
+        problems.append(f"no steady state: {steady.state}, level changes by {steady.trend:+.1%}")
     for target, estimate in zip(plan.targets, estimates, strict=True):
         if not reached and (estimate.precision > target.rel or estimate.n_eff < plan.budget.min_neff):
-            found.append(not_reached(target, estimate))
+            problems.append(not_reached(target, estimate))
     if overhead > TIMER_SHARE * estimates[0].value:
-        found.append(COARSE)
-    return tuple(found)
+        problems.append(COARSE)
+    return tuple(problems)
 
 
 def not_reached(target: Target, estimate: Estimate) -> str:

@@ -149,8 +149,8 @@ def largest_rate(
     _positive(low=low, high=high, bound=bound)
 
     def holds(rate: float) -> bool:
-        found = serve(rate).percentile(q)
-        return found.high is not None and found.high <= bound
+        latency = serve(rate).percentile(q)
+        return latency.high is not None and latency.high <= bound
 
     if not holds(low):
         return None

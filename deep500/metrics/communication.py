@@ -22,7 +22,7 @@ class _OfRanks(Metric):
         if not ranks:
             self.reason = "the run was not distributed"
             return None
-        values = [one.get(field) for one in ranks.values()]
+        values = [facts.get(field) for facts in ranks.values()]
         if None in values:
             self.reason = f"not every rank has {field}"
             return None
@@ -98,7 +98,7 @@ class ScalingEfficiency(Metric):
         weak: the problem grew with the processes, so that the same time is perfect.
 
     Example:
-        >>> from deep500.training import EpochRecord, TrainingStatistics
+        >>> from deep500.training.statistics import EpochRecord, TrainingStatistics
         >>> run = TrainingStatistics([EpochRecord(0, train_seconds=30.0)])
         >>> run.communication = {str(rank): {} for rank in range(4)}
         >>> ScalingEfficiency(90.0).measure(run), ScalingEfficiency(27.0, weak=True).measure(run)

@@ -49,10 +49,10 @@ class EnergyUse(ObservingMetric):
         """The energy; ``details`` has its time, its mean power and its sources."""
         if not self.observed():
             return None
-        found = self.energy
-        self.details = {"seconds": found.seconds, "watts": found.watts, "sources": list(found.sources)}
-        self.reason = found.reason if found.joules is None else ""
-        return found.joules
+        energy = self.energy
+        self.details = {"seconds": energy.seconds, "watts": energy.watts, "sources": list(energy.sources)}
+        self.reason = energy.reason if energy.joules is None else ""
+        return energy.joules
 
 
 class Carbon(EnergyUse):
@@ -112,12 +112,12 @@ class Cost(EnergyUse):
         """Find the price, before anything is spent."""
         super().before_run(run)
         device = run.executor.device
-        found = self.per_hour.get(str(device), self.per_hour.get(device.kind))
-        if found is None:
+        price = self.per_hour.get(str(device), self.per_hour.get(device.kind))
+        if price is None:
             raise InputError(
                 f"got no price for {device}; expected one of {list(self.per_hour)} to be it: add its price"
             )
-        self._price = found
+        self._price = price
 
     def measure(self, statistics: Any) -> float | None:
         """The sum; ``details`` has what it is made of."""

@@ -11,8 +11,7 @@ from deep500.errors import InputError
 from deep500.measure.quantiles import Estimate, quantile
 from deep500.measure.scenarios import largest_rate, multi_stream, offline, server, single_stream
 from deep500.measure.steady import find_steady_state
-from deep500.metrics.base import Direction, Kind, ObservingMetric
-from deep500.metrics.probe import ProbingMetric
+from deep500.metrics.base import Direction, Kind, ObservingMetric, ProbingMetric
 
 WARM_UP = 5
 """Queries before the first that counts: compilation and caches."""
@@ -188,15 +187,15 @@ class ServerRate(ProbingMetric):
         answer = _answer(self, 1)
         if answer is None:
             return None
-        found = largest_rate(
+        rate = largest_rate(
             lambda rate: server(answer, self.queries, rate, self.seed, self._clock, self._sleep),
             self.bound,
             self.low,
             self.high,
             steps=self.steps,
         )
-        self.reason = "" if found is not None else f"{self.low:g} queries/s already miss the bound"
-        return found
+        self.reason = "" if rate is not None else f"{self.low:g} queries/s already miss the bound"
+        return rate
 
 
 def _answer(metric: ProbingMetric, samples: int) -> Callable[[int], object] | None:
@@ -222,9 +221,15 @@ def _percentile(q: float) -> float:
     return q
 
 
-def _report(found: Estimate) -> tuple[float | None, dict[str, Any], str]:
+def _report(estimate: Estimate) -> tuple[float | None, dict[str, Any], str]:
     """Value, what is behind it, and why there is none."""
-    about = {"low": found.low, "high": found.high, "level": found.level, "n": found.n, "n_eff": found.n_eff}
-    if found.low is None:
-        return None, about, f"n too small: p{100 * found.q:g} of {found.n} samples, worth {found.n_eff:.0f}"
-    return found.value, about, ""
+    about = {
+        "low": estimate.low,
+        "high": estimate.high,
+        "level": estimate.level,
+        "n": estimate.n,
+        "n_eff": estimate.n_eff,
+    }
+    if estimate.low is None:
+        return None, about, f"n too small: p{100 * estimate.q:g} of {estimate.n} samples, worth {estimate.n_eff:.0f}"
+    return estimate.value, about, ""

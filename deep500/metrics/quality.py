@@ -10,9 +10,7 @@ import numpy as np
 
 from deep500.errors import InputError
 from deep500.events import Event
-from deep500.metrics.base import Combined, Direction, Kind, Metric
-from deep500.metrics.errors import top_k_accuracy
-from deep500.metrics.probe import ProbingMetric
+from deep500.metrics.base import Combined, Direction, Kind, Metric, ProbingMetric
 
 
 class _FieldMetric(Metric):
@@ -102,7 +100,7 @@ class TopKAccuracy(ProbingMetric):
             return None
         counts = np.array(self._counted(trainer.network_output, trainer.label), np.float64)
         right, seen, refused = self.run.optimizer.totals(counts).tolist()
-        if refused:  # all ranks refuse then: whoever left before the sum would let the others wait
+        if refused:  # all ranks refuse then: one that left before the sum would let the others wait
             self.reason = self.reason or f"the scores of other ranks ({refused:.0f}) cannot be judged"
             return None
         return 100.0 * right / seen if seen else None
@@ -123,6 +121,27 @@ class TopKAccuracy(ProbingMetric):
                     return right, seen, True
                 seen += len(labels)
         return right, seen, False
+
+
+def top_k_accuracy(scores: Any, labels: Any, k: int = 5) -> float:
+    """Percent of samples whose label is among the k highest scores; ties count for the classes with lower numbers.
+
+    Args:
+        scores: (samples, classes).
+        labels: (samples,), class numbers.
+        k: from 1 to the number of classes.
+
+    Example:
+        >>> top_k_accuracy(np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]]), np.array([2, 2]), k=2)
+        50.0
+    """
+    values, wanted = np.asarray(scores), np.asarray(labels)
+    if values.ndim != 2 or wanted.shape != values.shape[:1] or not 1 <= k <= values.shape[1] or not wanted.size:
+        raise InputError(
+            f"got scores {values.shape}, labels {wanted.shape}, k={k}; expected (n, classes), (n,) and k <= classes"
+        )
+    best = np.argsort(-values, axis=1, kind="stable")[:, :k]
+    return 100.0 * float((best == wanted[:, None]).any(axis=1).mean())
 
 
 class VarianceOverSeeds(Metric):

@@ -103,10 +103,10 @@ class TimeToAccuracy(Metric):
         missed = [end for end in misses if end is not None]
         if len(missed) < len(misses):
             return Combined(None, remark="how long the runs lasted that missed the target is not known")
-        found = time_to_target([value for value in values if value is not None], missed, level=0.95)
-        remark = f"{found.reached} of {found.runs} runs reached it"
-        remark += "; too few for an interval" if found.runs < FEWEST else "; 95 % interval (Kaplan-Meier)"
-        return Combined(found.median, found.low, found.high, remark)
+        estimate = time_to_target([value for value in values if value is not None], missed, level=0.95)
+        remark = f"{estimate.reached} of {estimate.runs} runs reached it"
+        remark += "; too few for an interval" if estimate.runs < FEWEST else "; 95 % interval (Kaplan-Meier)"
+        return Combined(estimate.median, estimate.low, estimate.high, remark)
 
     def __repr__(self) -> str:
         return f"TimeToAccuracy({self.target:g})"

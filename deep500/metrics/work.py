@@ -39,20 +39,20 @@ class Flops(ObservingMetric):
             return None
         try:
             loss = self.run.optimizer.loss if self.of == "step" else None
-            found = self.run.executor.network.flops(loss=loss)
+            flops = self.run.executor.network.flops(loss=loss)
         except Deep500Error as error:
             self.reason = f"cannot count the operations: {error}"
             return None
-        self.details = found.operators
-        if found.unknown:
-            more = f" and {len(found.unknown) - 3} more" if len(found.unknown) > 3 else ""
-            self.reason = f"cannot count {', '.join(found.unknown[:3])}{more}"
-        return found.total
+        self.details = flops.operators
+        if flops.unknown:
+            more = f" and {len(flops.unknown) - 3} more" if len(flops.unknown) > 3 else ""
+            self.reason = f"cannot count {', '.join(flops.unknown[:3])}{more}"
+        return flops.total
 
     def measure(self, statistics: Any) -> float | None:
         """The count."""
-        found = self.count()
-        return None if found is None else float(found)
+        flops = self.count()
+        return None if flops is None else float(flops)
 
 
 class FlopRate(Flops):

@@ -1,54 +1,11 @@
-"""Level 2: data sets, samplers, optimizers, schedules, the loop and those who listen to it."""
+"""Level 2: training.
 
-from deep500.training.check import check_training as check_training
-from deep500.training.check import test_training as test_training
-from deep500.training.clipping import ClipGradientNorm as ClipGradientNorm
-from deep500.training.data import Dataset as Dataset
-from deep500.training.data import DatasetInfo as DatasetInfo
-from deep500.training.data import FileListDataset as FileListDataset
-from deep500.training.data import ImageFolder as ImageFolder
-from deep500.training.data import NumpyDataset as NumpyDataset
-from deep500.training.data import StandInWarning as StandInWarning
-from deep500.training.data import dataset_info as dataset_info
-from deep500.training.data import dataset_names as dataset_names
-from deep500.training.data import load_dataset as load_dataset
-from deep500.training.data.augmentation import Crop as Crop
-from deep500.training.data.augmentation import Cutout as Cutout
-from deep500.training.data.augmentation import Flip as Flip
-from deep500.training.data.augmentation import Normalize as Normalize
-from deep500.training.data.augmentation import Resize as Resize
-from deep500.training.data.prefetch import Prefetch as Prefetch
-from deep500.training.data.samplers import BucketSampler as BucketSampler
-from deep500.training.data.samplers import ChoiceSampler as ChoiceSampler
-from deep500.training.data.samplers import OrderedSampler as OrderedSampler
-from deep500.training.data.samplers import Sampler as Sampler
-from deep500.training.data.samplers import ShuffleSampler as ShuffleSampler
-from deep500.training.listeners import CSVWriter as CSVWriter
-from deep500.training.listeners import DefaultTrainerEvents as DefaultTrainerEvents
-from deep500.training.listeners import ProgressBar as ProgressBar
-from deep500.training.listeners import StopAfter as StopAfter
-from deep500.training.listeners import StopAtAccuracy as StopAtAccuracy
-from deep500.training.listeners import StopOnNaN as StopOnNaN
-from deep500.training.optimizers import AcceleGradOptimizer as AcceleGradOptimizer
-from deep500.training.optimizers import AdaGradOptimizer as AdaGradOptimizer
-from deep500.training.optimizers import AdamOptimizer as AdamOptimizer
-from deep500.training.optimizers import AdamWOptimizer as AdamWOptimizer
-from deep500.training.optimizers import GradientDescent as GradientDescent
-from deep500.training.optimizers import MomentumOptimizer as MomentumOptimizer
-from deep500.training.optimizers import Optimizer as Optimizer
-from deep500.training.optimizers import RMSPropOptimizer as RMSPropOptimizer
-from deep500.training.optimizers import ThreeStepOptimizer as ThreeStepOptimizer
-from deep500.training.optimizers import UpdateRuleOptimizer as UpdateRuleOptimizer
-from deep500.training.run import Run as Run
-from deep500.training.schedules import CosineSchedule as CosineSchedule
-from deep500.training.schedules import EpochHPSchedule as EpochHPSchedule
-from deep500.training.schedules import FunctionSchedule as FunctionSchedule
-from deep500.training.schedules import HyperparameterSchedule as HyperparameterSchedule
-from deep500.training.schedules import Schedule as Schedule
-from deep500.training.schedules import StepHPSchedule as StepHPSchedule
-from deep500.training.schedules import StepSchedule as StepSchedule
-from deep500.training.schedules import TableSchedule as TableSchedule
-from deep500.training.schedules import WarmUp as WarmUp
-from deep500.training.statistics import EpochRecord as EpochRecord
-from deep500.training.statistics import TrainingStatistics as TrainingStatistics
-from deep500.training.trainer import Trainer as Trainer
+* :mod:`~deep500.training.trainer` is the loop, :mod:`~deep500.training.run` what it shows to listeners,
+  :mod:`~deep500.training.statistics` what it measured, :mod:`~deep500.training.check` all of it in one call.
+* :mod:`~deep500.training.optimizers`, :mod:`~deep500.training.schedules` and :mod:`~deep500.training.clipping` move the
+  parameters.
+* :mod:`~deep500.training.data` has data sets, samplers, augmentation and prefetching.
+* :mod:`~deep500.training.listeners` watch a run, or end it.
+
+Nothing is imported here: ``deep500`` has the names that recipes use.
+"""

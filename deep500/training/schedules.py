@@ -2,6 +2,10 @@
 
 A schedule is a listener. It knows no history, so a resumed run needs nothing from it: the value depends on the epoch,
 the step and the optimizer's *initial* value alone. The formulas are PyTorch's.
+
+One hyper-parameter: :class:`StepSchedule`, :class:`CosineSchedule`, :class:`TableSchedule`, :class:`FunctionSchedule`,
+:class:`WarmUp` before any of them; :class:`Schedule` is their base. Several at once, as the original had them:
+:class:`HyperparameterSchedule`, :func:`EpochHPSchedule`, :func:`StepHPSchedule`.
 """
 
 from __future__ import annotations
@@ -10,11 +14,13 @@ import abc
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deep500.errors import InputError
 from deep500.events import Event
-from deep500.training.run import Run
+
+if TYPE_CHECKING:
+    from deep500.training.run import Run
 
 UNITS = ("epoch", "step")
 
@@ -112,11 +118,11 @@ class TableSchedule(Schedule):
         self.table = dict(sorted(dict(self.table).items()))
 
     def value(self, position: int, base: Any) -> Any:
-        found = base
+        latest = base
         for start, value in dict(self.table).items():
             if start <= position:
-                found = value
-        return found
+                latest = value
+        return latest
 
 
 @dataclass

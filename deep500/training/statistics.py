@@ -75,7 +75,7 @@ class TrainingStatistics:
         """The inverse of :meth:`to_dict`; raises InputError for fields that it does not know."""
         initial = content.get("initial")
         return cls(
-            [_record(one) for one in content.get("epochs", ())],
+            [_record(record) for record in content.get("epochs", ())],
             None if initial is None else _record(initial),
             content.get("stopped_by"),
             content.get("communication"),
@@ -92,7 +92,7 @@ class TrainingStatistics:
 
 
 def _record(content: Mapping[str, Any]) -> EpochRecord:
-    odd = set(content) - {one.name for one in fields(EpochRecord)}
+    odd = set(content) - {field.name for field in fields(EpochRecord)}
     if odd or "epoch" not in content:
         raise InputError(
             f"got an epoch record with {sorted(content)}; expected the fields of EpochRecord: check the file"

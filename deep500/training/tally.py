@@ -80,9 +80,9 @@ class Tally:
         """Make these sums those of all processes; ``totals`` adds float64 values up over them."""
         self.flush()
         counts = [self.samples, self._seen, self._loss_sum, self._correct, self._judged]
-        found = totals(np.array(counts, np.float64)).tolist()
-        self.samples, self._seen, self._loss_sum = int(found[0]), int(found[1]), found[2]
-        self._correct, self._judged = int(found[3]), int(found[4])
+        sums = totals(np.array(counts, np.float64)).tolist()
+        self.samples, self._seen, self._loss_sum = int(sums[0]), int(sums[1]), sums[2]
+        self._correct, self._judged = int(sums[3]), int(sums[4])
 
     def _judge(self, scores: np.ndarray, labels: np.ndarray) -> None:
         if labels.dtype.kind in "iu" and scores.ndim > 1 and labels.shape == (scores.shape[0], *scores.shape[2:]):

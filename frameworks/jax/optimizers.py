@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from deep500.errors import InputError, nearest
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.losses import gradient_name
-from deep500.training.optimizers.base import Optimizer
+from deep500.training import optimizers
+from deep500.training.optimizers import Optimizer
 
 Tree: TypeAlias = dict[str, Any]
 """Arrays by parameter."""
@@ -30,15 +30,19 @@ Slots: TypeAlias = dict[str, Tree]
 class NativeOptimizer(Optimizer):
     """An optimizer whose update is one jitted function; ``state_dict`` has the reference optimizer's slots.
 
-    A class has ``slots`` and ``rule``. The buffers of slots are donated (nobody else
+    A class has ``slots``, ``rule`` and the optimizer that it is like. The buffers of slots are donated (nothing else
     holds them); those of parameters are not.
     """
+
+    if TYPE_CHECKING:  # hyper-parameters, which the optimizer that a class is like declares
+
+        def __getattr__(self, name: str) -> Any: ...
 
     coupled: ClassVar[bool] = True
     """Whether weight decay enters the gradient, before the rule."""
 
-    def __init__(self, executor: GraphExecutor, loss: str = "loss", **options: Any) -> None:
-        super().__init__(executor, loss, **options)
+    def __init__(self, executor: GraphExecutor, loss: str = "loss", *values: Any, **options: Any) -> None:
+        super().__init__(executor, loss, *values, **options)
         self._slots: dict[str, Tree] = {}
         self._jitted: dict[tuple[str, ...], Callable[..., Any]] = {}
 
@@ -72,11 +76,11 @@ class NativeOptimizer(Optimizer):
     def _ready(self, params: Tree) -> dict[str, Tree]:
         """The slots; those of parameters that are new are begun."""
         wanted = self.slots()
-        found: dict[str, Tree] = {}
+        ready: dict[str, Tree] = {}
         for slot, start in wanted.items():
             old = self._slots.get(slot, {})
-            found[slot] = {n: old[n] if n in old else jnp.full_like(p, start) for n, p in params.items()}
-        return found
+            ready[slot] = {n: old[n] if n in old else jnp.full_like(p, start) for n, p in params.items()}
+        return ready
 
     def _function(self) -> Callable[..., Any]:
         """The update, jitted once for each set of hyper-parameters that count."""
@@ -98,25 +102,10 @@ class NativeOptimizer(Optimizer):
         return state
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        if "step" not in state:
-            raise InputError("got optimizer state without 'step'; expected what state_dict() returned: load that")
-        known, loaded = self.network.parameters, dict[str, Tree]()
-        for key, array in state.items():
-            slot, _, name = key.partition("/")
-            if key == "step":
-                continue
-            if name not in self.parameter_names():
-                raise InputError(
-                    f"got optimizer state {key!r}; expected '<slot>/<parameter>': "
-                    f"{nearest(name, self.parameter_names())} Load the state of the same network"
-                )
-            want = known[name].value.shape
-            if np.shape(array) not in (want, ()):
-                raise InputError(
-                    f"optimizer state {key!r}: got shape {np.shape(array)}; expected {want}, the parameter's: load the "
-                    "state of the same network"
-                )
-            full = np.broadcast_to(np.asarray(array, known[name].value.dtype), want)
+        parameters, loaded = self.network.parameters, dict[str, Tree]()
+        for slot, name, array in self.checked_slots(state):
+            like = parameters[name].value
+            full = np.broadcast_to(np.asarray(array, like.dtype), like.shape)
             loaded.setdefault(slot, {})[name] = self.network.to_tensor(full)
         self.steps, self._slots = int(state["step"]), loaded
 
@@ -129,60 +118,17 @@ def _descend(params: Tree, rate: Any, directions: Tree) -> Tree:
     return _map(lambda w, d: w - rate * d, params, directions)
 
 
-class GradientDescent(NativeOptimizer):
-    """``w <- w - lr g``; arguments of :class:`deep500.training.optimizers.GradientDescent`."""
-
-    hyperparameters = ("lr", "weight_decay")
-    lr: float
-    weight_decay: float
-
-    def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.1, weight_decay: float = 0.0, **options: Any
-    ) -> None:
-        super().__init__(executor, loss, lr=lr, weight_decay=weight_decay, **options)
+class GradientDescent(NativeOptimizer, like=optimizers.GradientDescent):
+    """``w <- w - lr g``."""
 
     def rule(self, h: Mapping[str, Any], t: Any, params: Tree, grads: Tree, slots: Slots) -> tuple[Tree, Slots]:
         return _descend(params, h["lr"], grads), slots
 
 
-class MomentumOptimizer(NativeOptimizer):
+class MomentumOptimizer(NativeOptimizer, like=optimizers.MomentumOptimizer):
     """``optax.trace``: ``v <- momentum v + g;  w <- w - lr v``; arguments of
     :class:`deep500.training.optimizers.MomentumOptimizer`. With dampening, from the second step on
     ``v <- momentum v + (1 - dampening) g``, which optax does not have."""
-
-    hyperparameters = ("lr", "momentum", "dampening", "weight_decay", "nesterov")
-    lr: float
-    momentum: float
-    dampening: float
-    weight_decay: float
-    nesterov: bool
-
-    def __init__(
-        self,
-        executor: GraphExecutor,
-        loss: str = "loss",
-        lr: float = 0.01,
-        momentum: float = 0.9,
-        dampening: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            executor,
-            loss,
-            lr=lr,
-            momentum=momentum,
-            dampening=dampening,
-            weight_decay=weight_decay,
-            nesterov=nesterov,
-            **options,
-        )
-        if self.nesterov and (self.momentum <= 0 or self.dampening != 0):
-            raise InputError(
-                f"got nesterov=True with momentum={momentum!r}, dampening={dampening!r}; expected momentum > 0 and "
-                "dampening 0: change them or drop nesterov"
-            )
 
     def slots(self) -> dict[str, float]:
         return {"momentum_buffer": 0.0} if self.momentum else {}
@@ -200,26 +146,8 @@ class MomentumOptimizer(NativeOptimizer):
         return _descend(params, h["lr"], directions), {"momentum_buffer": state.trace}
 
 
-class AdamOptimizer(NativeOptimizer):
-    """``optax.scale_by_adam``; arguments of :class:`deep500.training.optimizers.AdamOptimizer`."""
-
-    hyperparameters = ("lr", "betas", "eps", "weight_decay")
-    lr: float
-    betas: tuple[float, float]
-    eps: float
-    weight_decay: float
-
-    def __init__(
-        self,
-        executor: GraphExecutor,
-        loss: str = "loss",
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        **options: Any,
-    ) -> None:
-        super().__init__(executor, loss, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **options)
+class AdamOptimizer(NativeOptimizer, like=optimizers.AdamOptimizer):
+    """``optax.scale_by_adam``."""
 
     def slots(self) -> dict[str, float]:
         return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
@@ -232,61 +160,20 @@ class AdamOptimizer(NativeOptimizer):
         return _descend(params, h["lr"], directions), {"exp_avg": state.mu, "exp_avg_sq": state.nu}
 
 
-class AdamWOptimizer(AdamOptimizer):
+class AdamWOptimizer(AdamOptimizer, like=optimizers.AdamWOptimizer):
     """Adam after ``w <- (1 - lr weight_decay) w``, as ``optax.adamw`` has it; arguments of
     :class:`deep500.training.optimizers.AdamWOptimizer`."""
 
     coupled = False
-
-    def __init__(
-        self,
-        executor: GraphExecutor,
-        loss: str = "loss",
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        **options: Any,
-    ) -> None:
-        super().__init__(executor, loss, lr, betas, eps, weight_decay, **options)
 
     def rule(self, h: Mapping[str, Any], t: Any, params: Tree, grads: Tree, slots: Slots) -> tuple[Tree, Slots]:
         decayed = _map(lambda w: (1 - h["lr"] * h["weight_decay"]) * w, params)
         return super().rule(h, t, decayed, grads, slots)
 
 
-class AdaGradOptimizer(NativeOptimizer):
+class AdaGradOptimizer(NativeOptimizer, like=optimizers.AdaGradOptimizer):
     """``s <- s + g^2;  w <- w - lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps)``; arguments of
     :class:`deep500.training.optimizers.AdaGradOptimizer`."""
-
-    hyperparameters = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
-    lr: float
-    lr_decay: float
-    weight_decay: float
-    initial_accumulator_value: float
-    eps: float
-
-    def __init__(
-        self,
-        executor: GraphExecutor,
-        loss: str = "loss",
-        lr: float = 1e-2,
-        lr_decay: float = 0.0,
-        weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0,
-        eps: float = 1e-10,
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            executor,
-            loss,
-            lr=lr,
-            lr_decay=lr_decay,
-            weight_decay=weight_decay,
-            initial_accumulator_value=initial_accumulator_value,
-            eps=eps,
-            **options,
-        )
 
     def slots(self) -> dict[str, float]:
         return {"sum": self.initial_accumulator_value}
@@ -297,41 +184,9 @@ class AdaGradOptimizer(NativeOptimizer):
         return _descend(params, h["lr"] / (1 + (t - 1) * h["lr_decay"]), directions), {"sum": sums}
 
 
-class RMSPropOptimizer(NativeOptimizer):
+class RMSPropOptimizer(NativeOptimizer, like=optimizers.RMSPropOptimizer):
     """``s <- alpha s + (1 - alpha) g^2;  d = g / (sqrt(s) + eps)``, centered ``d = g / (sqrt(s - a^2) + eps)``; with
     momentum ``b <- momentum b + d``; arguments of :class:`deep500.training.optimizers.RMSPropOptimizer`."""
-
-    hyperparameters = ("lr", "alpha", "eps", "weight_decay", "momentum", "centered")
-    lr: float
-    alpha: float
-    eps: float
-    weight_decay: float
-    momentum: float
-    centered: bool
-
-    def __init__(
-        self,
-        executor: GraphExecutor,
-        loss: str = "loss",
-        lr: float = 1e-2,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        centered: bool = False,
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            executor,
-            loss,
-            lr=lr,
-            alpha=alpha,
-            eps=eps,
-            weight_decay=weight_decay,
-            momentum=momentum,
-            centered=centered,
-            **options,
-        )
 
     def slots(self) -> dict[str, float]:
         names = {"square_avg": True, "grad_avg": self.centered, "momentum_buffer": bool(self.momentum)}

@@ -7,7 +7,7 @@ require("onnxruntime")
 from deep500.frameworks.onnxruntime.custom import custom_op
 from deep500.frameworks.onnxruntime.executor import Executor, from_model, from_onnx
 from deep500.frameworks.onnxruntime.native import NativeExecutor, from_native
-from deep500.frameworks.onnxruntime.optimizers import (
+from deep500.training.optimizers import (
     AcceleGradOptimizer,
     AdaGradOptimizer,
     AdamOptimizer,

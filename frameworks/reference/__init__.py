@@ -11,7 +11,8 @@ from deep500.devices import Device
 from deep500.errors import UnsupportedOperator
 from deep500.frameworks.reference.custom import custom_op
 from deep500.frameworks.reference.executor import Executor
-from deep500.frameworks.reference.optimizers import (
+from deep500.networks.network import Network
+from deep500.training.optimizers import (
     AcceleGradOptimizer,
     AdaGradOptimizer,
     AdamOptimizer,
@@ -20,7 +21,6 @@ from deep500.frameworks.reference.optimizers import (
     MomentumOptimizer,
     RMSPropOptimizer,
 )
-from deep500.networks.network import Network
 
 # fmt: off
 __all__ = [

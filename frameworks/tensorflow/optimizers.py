@@ -7,25 +7,170 @@ optimizers are not used: SGD puts the learning rate into the velocity, Adagrad a
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from deep500.errors import InputError
-from deep500.frameworks.tensorflow.fused import NativeOptimizer, Numbers, Slots
+import numpy as np
+
+from deep500.frameworks.tensorflow.dtypes import from_array, to_array
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.execution.executor import GraphExecutor
+from deep500.training import optimizers
+from deep500.training.optimizers import Optimizer
+
+Slots = dict[str, Any]
+Numbers = Mapping[str, Any]
 
 
-class GradientDescent(NativeOptimizer):
-    """Arguments and update rule of :class:`deep500.training.optimizers.GradientDescent`."""
+class NativeOptimizer(Optimizer):
+    """An optimizer whose rule is part of the training step; ``state_dict`` has the slots of the reference optimizer.
 
-    hyperparameters = ("lr", "weight_decay")
-    lr: float
-    weight_decay: float
+    A class says which optimizer it is like, which ``slots`` it keeps and what :meth:`rule` does to a variable.
+    Hyper-parameters reach the graph as tensors, so that schedules change them without tracing again; those that decide
+    what is computed (:meth:`shape`) are traced anew.
+    """
 
-    def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.1, weight_decay: float = 0.0, **options: Any
-    ) -> None:
-        super().__init__(executor, loss, lr=lr, weight_decay=weight_decay, **options)
+    if TYPE_CHECKING:  # hyper-parameters, which the optimizer that a class is like declares
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init__(self, executor: GraphExecutor, loss: str = "loss", *values: Any, **options: Any) -> None:
+        super().__init__(executor, loss, *values, **options)
+        self._slots: dict[str, Slots] = {}
+        self._functions: dict[Any, Callable[..., Any]] = {}
+        self._version: Any = None
+        self._sent: tuple[tuple[float, ...], Any] | None = None
+        self._begun: set[int] = set()  # ids of the slots that this step begins
+
+    # -- what a class says --------------------------------------------------------------------------------------------
+    def slots(self) -> dict[str, float]:
+        """Names of the slots in use, and what they begin with."""
+        return {}
+
+    def numbers(self) -> dict[str, float]:
+        """What the rule needs as numbers, computed in float64 for the coming step."""
+        return {"lr": self.lr}
+
+    def shape(self) -> tuple[Any, ...]:
+        """What decides how the rule looks."""
+        return ()
+
+    def rule(self, variable: Any, grad: Any, slots: Slots, n: Numbers) -> None:
+        """Update one variable and its slots; ``n`` holds :meth:`numbers` in the variable's dtype."""
+        raise NotImplementedError
+
+    # -- stepping -----------------------------------------------------------------------------------------------------
+    def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """One function for everything, unless gradients are changed or watched between backward and update."""
+        executor: Any = self.executor
+        events = executor.events
+        if self.changes_gradients or events.before_update:
+            return super().step(inputs)
+        executor._check_planned(inputs, self.loss)
+        compiled = executor.training_step(self.loss)
+        self._refresh()
+        compiled.check(inputs)
+        key = ("step", id(compiled), self.shape())
+        if key not in self._functions:
+            self._functions[key] = self._fused(compiled)
+        if events.before_forward_backward:
+            events.emit(events.before_forward_backward, executor)
+        results, gradients = executor.run(compiled, inputs, self._functions[key], self._values())
+        if events.after_forward_backward:
+            events.emit(events.after_forward_backward, executor)
+        self.steps += 1
+        if events.after_update:
+            events.emit(events.after_update, self)
+        return executor.keep(compiled, results, gradients)
+
+    def update(self) -> None:
+        """Apply the gradients of the last run."""
+        self._refresh()
+        names, gradient_names = self._names()
+        gradients = self.network.fetch_tensors(gradient_names)
+        if self.changes_gradients:
+            gradients = list(self.modified(names, self.network.fetch_tensors(names), gradients))
+        key = ("update", self.shape())
+        if key not in self._functions:
+            self._functions[key] = tf.function(self._update, autograph=False)
+        with tf.device(self.executor.tf_device):  # type: ignore[attr-defined]
+            self._functions[key](self._values(), *gradients)
+
+    def _update(self, values: Any, *gradients: Any) -> None:
+        held, names = self.executor.held, self.parameter_names()  # type: ignore[attr-defined]
+        self._apply([held(name, gradient) for name, gradient in zip(names, gradients, strict=True)], values)
+
+    def _fused(self, compiled: Any) -> Callable[..., Any]:
+        def step(values: Any, *inputs: Any) -> Any:
+            results, gradients = compiled.run(*inputs)
+            self._apply(gradients, values)
+            return results, gradients
+
+        return compiled.trace(step)
+
+    def _apply(self, gradients: Sequence[Any], values: Any) -> None:
+        """Update all variables; gradients come in their layout."""
+        executor: Any = self.executor
+        decays = bool(getattr(self, "weight_decay", 0.0)) and self.couples_decay
+        by_dtype: dict[Any, Numbers] = {}
+        for name, gradient in zip(self.parameter_names(), gradients, strict=True):
+            variable = executor.variables[name]
+            if variable.dtype not in by_dtype:
+                names = list(self.numbers())
+                parts = tf.unstack(tf.cast(values, variable.dtype), len(names))
+                by_dtype[variable.dtype] = dict(zip(names, parts, strict=True))
+            numbers = by_dtype[variable.dtype]
+            total = gradient + numbers["weight_decay"] * variable if decays else gradient
+            self.rule(variable, total, self._slots[name], numbers)
+
+    couples_decay = True
+    """Whether weight decay is part of the gradient."""
+
+    def _values(self) -> Any:
+        numbers = tuple(self.numbers().values())
+        if self._sent is None or self._sent[0] != numbers:
+            self._sent = numbers, tf.constant(numbers, tf.float64)
+        return self._sent[1]
+
+    def _refresh(self) -> None:
+        """Make the slots that are missing; what was traced for a network that has changed is dropped."""
+        executor: Any = self.executor
+        self._begun = set()
+        wanted = tuple(self.slots())
+        if (self.network.version, wanted) == self._version:
+            return
+        self._functions, self._version = {}, (self.network.version, wanted)
+        for name in self.parameter_names():
+            slots = self._slots.setdefault(name, {})
+            for slot, first in self.slots().items():
+                variable = executor.variables[name]
+                if slot not in slots or slots[slot].shape != variable.shape:
+                    self._begun.add(id(slots))
+                    with tf.device(executor.tf_device), tf.init_scope():
+                        slots[slot] = tf.Variable(
+                            tf.fill(variable.shape, tf.constant(first, variable.dtype)), trainable=False
+                        )
+
+    # -- state --------------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, np.ndarray]:
+        state = {"step": np.asarray(self.steps, np.int64)}
+        for name, slots in self._slots.items():
+            shown = {slot: self.executor.shown(name, value) for slot, value in slots.items()}  # type: ignore[attr-defined]
+            state.update({f"{slot}/{name}": np.array(to_array(value)) for slot, value in shown.items()})
+        return state
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        executor: Any = self.executor
+        loaded: dict[str, Slots] = {}
+        for slot, name, array in self.checked_slots(state):
+            with tf.device(executor.tf_device):
+                first = executor.held(name, from_array(np.array(np.broadcast_to(array, executor.shape(name)))))
+                loaded.setdefault(name, {})[slot] = tf.Variable(first, trainable=False)
+        self.steps, self._slots, self._version = int(state["step"]), loaded, None
+
+
+class GradientDescent(NativeOptimizer, like=optimizers.GradientDescent):
+    """The rule of :class:`deep500.training.optimizers.GradientDescent`, traced into the step."""
 
     def numbers(self) -> dict[str, float]:
         return {"lr": self.lr, "weight_decay": self.weight_decay}
@@ -37,42 +182,8 @@ class GradientDescent(NativeOptimizer):
         variable.assign_sub(n["lr"] * grad)
 
 
-class MomentumOptimizer(NativeOptimizer):
-    """Arguments and update rule of :class:`deep500.training.optimizers.MomentumOptimizer`."""
-
-    hyperparameters = ("lr", "momentum", "dampening", "weight_decay", "nesterov")
-    lr: float
-    momentum: float
-    dampening: float
-    weight_decay: float
-    nesterov: bool
-
-    def __init__(
-        self,
-        executor: GraphExecutor,
-        loss: str = "loss",
-        lr: float = 0.01,
-        momentum: float = 0.9,
-        dampening: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            executor,
-            loss,
-            lr=lr,
-            momentum=momentum,
-            dampening=dampening,
-            weight_decay=weight_decay,
-            nesterov=nesterov,
-            **options,
-        )
-        if nesterov and (momentum <= 0 or dampening != 0):
-            raise InputError(
-                f"got nesterov=True with momentum={momentum!r}, dampening={dampening!r}; expected momentum > 0 and "
-                "dampening 0: change them or drop nesterov"
-            )
+class MomentumOptimizer(NativeOptimizer, like=optimizers.MomentumOptimizer):
+    """The rule of :class:`deep500.training.optimizers.MomentumOptimizer`, traced into the step."""
 
     def slots(self) -> dict[str, float]:
         return {"momentum_buffer": 0.0} if self.momentum else {}
@@ -105,26 +216,8 @@ class MomentumOptimizer(NativeOptimizer):
         )
 
 
-class AdamOptimizer(NativeOptimizer):
-    """Arguments and update rule of :class:`deep500.training.optimizers.AdamOptimizer`."""
-
-    hyperparameters = ("lr", "betas", "eps", "weight_decay")
-    lr: float
-    betas: tuple[float, float]
-    eps: float
-    weight_decay: float
-
-    def __init__(
-        self,
-        executor: GraphExecutor,
-        loss: str = "loss",
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        **options: Any,
-    ) -> None:
-        super().__init__(executor, loss, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **options)
+class AdamOptimizer(NativeOptimizer, like=optimizers.AdamOptimizer):
+    """The rule of :class:`deep500.training.optimizers.AdamOptimizer`, traced into the step."""
 
     def slots(self) -> dict[str, float]:
         return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
@@ -161,22 +254,10 @@ class AdamOptimizer(NativeOptimizer):
         )
 
 
-class AdamWOptimizer(AdamOptimizer):
-    """Arguments and update rule of :class:`deep500.training.optimizers.AdamWOptimizer`."""
+class AdamWOptimizer(AdamOptimizer, like=optimizers.AdamWOptimizer):
+    """The rule of :class:`deep500.training.optimizers.AdamWOptimizer`, traced into the step."""
 
     couples_decay = False
-
-    def __init__(
-        self,
-        executor: GraphExecutor,
-        loss: str = "loss",
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        **options: Any,
-    ) -> None:
-        super().__init__(executor, loss, lr, betas, eps, weight_decay, **options)
 
     def rule(self, variable: Any, grad: Any, slots: Slots, n: Numbers) -> None:
         if self.weight_decay:
@@ -184,37 +265,8 @@ class AdamWOptimizer(AdamOptimizer):
         super().rule(variable, grad, slots, n)
 
 
-class AdaGradOptimizer(NativeOptimizer):
-    """Arguments and update rule of :class:`deep500.training.optimizers.AdaGradOptimizer`."""
-
-    hyperparameters = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
-    lr: float
-    lr_decay: float
-    weight_decay: float
-    initial_accumulator_value: float
-    eps: float
-
-    def __init__(
-        self,
-        executor: GraphExecutor,
-        loss: str = "loss",
-        lr: float = 1e-2,
-        lr_decay: float = 0.0,
-        weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0,
-        eps: float = 1e-10,
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            executor,
-            loss,
-            lr=lr,
-            lr_decay=lr_decay,
-            weight_decay=weight_decay,
-            initial_accumulator_value=initial_accumulator_value,
-            eps=eps,
-            **options,
-        )
+class AdaGradOptimizer(NativeOptimizer, like=optimizers.AdaGradOptimizer):
+    """The rule of :class:`deep500.training.optimizers.AdaGradOptimizer`, traced into the step."""
 
     def slots(self) -> dict[str, float]:
         return {"sum": self.initial_accumulator_value}
@@ -231,40 +283,8 @@ class AdaGradOptimizer(NativeOptimizer):
         )
 
 
-class RMSPropOptimizer(NativeOptimizer):
-    """Arguments and update rule of :class:`deep500.training.optimizers.RMSPropOptimizer`."""
-
-    hyperparameters = ("lr", "alpha", "eps", "weight_decay", "momentum", "centered")
-    lr: float
-    alpha: float
-    eps: float
-    weight_decay: float
-    momentum: float
-    centered: bool
-
-    def __init__(
-        self,
-        executor: GraphExecutor,
-        loss: str = "loss",
-        lr: float = 1e-2,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        centered: bool = False,
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            executor,
-            loss,
-            lr=lr,
-            alpha=alpha,
-            eps=eps,
-            weight_decay=weight_decay,
-            momentum=momentum,
-            centered=centered,
-            **options,
-        )
+class RMSPropOptimizer(NativeOptimizer, like=optimizers.RMSPropOptimizer):
+    """The rule of :class:`deep500.training.optimizers.RMSPropOptimizer`, traced into the step."""
 
     def slots(self) -> dict[str, float]:
         wanted = {"square_avg": True, "grad_avg": self.centered, "momentum_buffer": bool(self.momentum)}

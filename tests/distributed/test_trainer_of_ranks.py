@@ -12,7 +12,9 @@ from deep500.distributed import Threads
 from deep500.distributed.sampler import DistributedSampler
 from deep500.networks.losses import add_loss
 from deep500.networks.network import Network
-from deep500.training import NumpyDataset, OrderedSampler, ShuffleSampler, Trainer
+from deep500.training.data import NumpyDataset
+from deep500.training.data.samplers import OrderedSampler, ShuffleSampler
+from deep500.training.trainer import Trainer
 
 # fmt: off
 SCHEMES: list[tuple[str, dict[str, Any]]] = [

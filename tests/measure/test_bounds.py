@@ -15,8 +15,8 @@ ROOFS = Roofs(flops=1e12, bandwidth=1e11)
     ("flops", "moved", "limit", "bound"), [(1e9, 1e9, "memory", 1e11), (1e12, 1e9, "compute", 1e12)]
 )
 def test_the_lower_roof_counts(flops, moved, limit, bound):
-    found = roofline(flops, moved, 2 * flops / bound, ROOFS)
-    assert (found.limit, found.bound, found.share) == (limit, bound, pytest.approx(0.5))
+    point = roofline(flops, moved, 2 * flops / bound, ROOFS)
+    assert (point.limit, point.bound, point.share) == (limit, bound, pytest.approx(0.5))
 
 
 def test_more_than_the_roof_is_an_error_in_the_count():
@@ -37,11 +37,11 @@ def times(function, counts=(1, 2, 4, 8)):
 
 @pytest.mark.parametrize("serial", [0.0, 0.05, 0.5])
 def test_amdahl_and_gustafson_are_fitted(serial):
-    strong, found = scaling_table(times(lambda p: 3 * (serial + (1 - serial) / p)))
-    assert found == pytest.approx(serial, abs=1e-9)
+    strong, fitted = scaling_table(times(lambda p: 3 * (serial + (1 - serial) / p)))
+    assert fitted == pytest.approx(serial, abs=1e-9)
     assert [row.speedup for row in strong] == pytest.approx([row.amdahl for row in strong])
-    weak, found = scaling_table(times(lambda p: 3 * p / (p - serial * (p - 1))), weak=True)
-    assert found == pytest.approx(serial, abs=1e-9) and weak[-1].ideal == 8
+    weak, fitted = scaling_table(times(lambda p: 3 * p / (p - serial * (p - 1))), weak=True)
+    assert fitted == pytest.approx(serial, abs=1e-9) and weak[-1].ideal == 8
     assert weak[-1].speedup == pytest.approx(8 - serial * 7)
 
 

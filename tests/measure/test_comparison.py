@@ -57,8 +57,8 @@ def _turns(rng, factor, turns=30):
 
 def _judge(rng, factor):
     samples, again = _turns(rng, factor)
-    (one,) = compare_all(samples, paired_ratio(samples["a"], again))
-    return one
+    (comparison,) = compare_all(samples, paired_ratio(samples["a"], again))
+    return comparison
 
 
 def test_true_differences_are_found_and_absent_ones_are_not():
@@ -82,9 +82,9 @@ def test_all_pairs_are_corrected_together():
     rng = np.random.default_rng(3)
     samples = {name: rng.lognormal(0, 0.1, 12) for name in "abcd"}
     made = compare_all(samples, paired_ratio(samples["a"], samples["b"]))
-    assert [(one.first, one.second) for one in made] == [*zip("aaabbc", "bcdcdd", strict=True)]
-    raw = [signed_rank(samples[one.first], samples[one.second]) for one in made]
-    assert [one.p for one in made] == holm(raw) and max(one.p for one in made) <= 1
+    assert [(comparison.first, comparison.second) for comparison in made] == [*zip("aaabbc", "bcdcdd", strict=True)]
+    raw = [signed_rank(samples[comparison.first], samples[comparison.second]) for comparison in made]
+    assert [comparison.p for comparison in made] == holm(raw) and max(comparison.p for comparison in made) <= 1
 
 
 @pytest.mark.parametrize("pairs", [1, 3, 10])

@@ -12,11 +12,11 @@ from deep500.measure import environment
 
 
 def test_describe_is_json_and_true():
-    found = environment.describe()
-    assert json.loads(json.dumps(found)) == found
-    assert found["python"] == platform.python_version() and found["versions"]["numpy"] == np.__version__
-    assert found["cores"] >= 1 and found["memory_bytes"] > 2**20
-    assert set(found["versions"]) == set(environment.PACKAGES)
+    facts = environment.describe()
+    assert json.loads(json.dumps(facts)) == facts
+    assert facts["python"] == platform.python_version() and facts["versions"]["numpy"] == np.__version__
+    assert facts["cores"] >= 1 and facts["memory_bytes"] > 2**20
+    assert set(facts["versions"]) == set(environment.PACKAGES)
 
 
 def test_unknown_is_none(tmp_path, monkeypatch):
@@ -38,5 +38,5 @@ def test_git_state_sees_changes(tmp_path):
 def test_variables_are_recorded(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.delenv("XLA_FLAGS", raising=False)
-    found = environment.describe()["variables"]
-    assert found["OMP_NUM_THREADS"] == "3" and found["XLA_FLAGS"] is None
+    variables = environment.describe()["variables"]
+    assert variables["OMP_NUM_THREADS"] == "3" and variables["XLA_FLAGS"] is None

@@ -10,13 +10,13 @@ from tests.benchmarks.measuring.outcome import FIGURES, Figure, Options, Outcome
 
 def test_there_are_eighteen():
     assert sorted(FIGURES) == list(range(1, 19))
-    assert all(one.what and one.bar for one in FIGURES.values())
+    assert all(figure.what and figure.bar for figure in FIGURES.values())
 
 
 @pytest.mark.parametrize("number", [4, 5, 6, 11])
 def test_a_few_trials(number):
-    found = FIGURES[number].measure(Options(trials=4))
-    assert found.measured != "nothing" and found.met is not None
+    figure = FIGURES[number].measure(Options(trials=4))
+    assert figure.measured != "nothing" and figure.met is not None
 
 
 def test_lines_and_the_exit_code(capsys, monkeypatch):

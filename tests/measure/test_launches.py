@@ -22,9 +22,9 @@ def draw(rng, launches, n, between, within=0.05):
 @pytest.mark.parametrize(("launches", "n", "between"), [(6, 100, 0.02), (8, 100, 0.05), (12, 60, 0.02), (7, 1, 0.02)])
 def test_coverage_over_launches_that_differ(launches, n, between):
     rng = np.random.default_rng(launches)
-    found = [over_launches(draw(rng, launches, n, between)) for _ in range(TRIALS)]
-    assert all(one.cluster == LAUNCHES and one.launches == launches for one in found)
-    assert np.mean([one.estimate.low <= 1 <= one.estimate.high for one in found]) >= 0.93
+    estimates = [over_launches(draw(rng, launches, n, between)) for _ in range(TRIALS)]
+    assert all(estimate.cluster == LAUNCHES and estimate.launches == launches for estimate in estimates)
+    assert np.mean([estimate.estimate.low <= 1 <= estimate.estimate.high for estimate in estimates]) >= 0.93
 
 
 POOLED = {
@@ -38,8 +38,8 @@ POOLED = {
 def test_samples_of_all_launches_together_fail_the_same_test(pool):
     launches, estimate, at_most = POOLED[pool]
     rng = np.random.default_rng(6)
-    found = [estimate(draw(rng, launches, 100, 0.02)) for _ in range(TRIALS)]
-    covered = np.mean([one.low <= 1 <= one.high for one in found if one.low is not None])
+    estimates = [estimate(draw(rng, launches, 100, 0.02)) for _ in range(TRIALS)]
+    covered = np.mean([estimate.low <= 1 <= estimate.high for estimate in estimates if estimate.low is not None])
     assert covered < at_most, "the test does not bite"
 
 
@@ -47,34 +47,34 @@ def test_coverage_of_a_tail_over_launches():
     """The truth is the median over launches of their 90th percentiles; twelve samples each tell it without bias."""
     rng = np.random.default_rng(0)
     truth = np.exp(0.05 * 1.2816)
-    found = [over_launches(draw(rng, 16, 12, 0.02), 0.9).estimate for _ in range(TRIALS)]
-    assert np.mean([one.low <= truth <= one.high for one in found]) >= 0.93
+    estimates = [over_launches(draw(rng, 16, 12, 0.02), 0.9).estimate for _ in range(TRIALS)]
+    assert np.mean([estimate.low <= truth <= estimate.high for estimate in estimates]) >= 0.93
 
 
 def test_with_few_launches_it_holds_within_them():
     rng = np.random.default_rng(1)
     for count, words in ((1, "within one launch"), (5, "within 5 launches")):
-        found = over_launches(draw(rng, count, 200, 0.0))
-        assert (found.cluster, found.basis, found.standing) == (WITHIN, words, f"result {words}")
-        assert str(found).endswith(words)
+        estimate = over_launches(draw(rng, count, 200, 0.0))
+        assert (estimate.cluster, estimate.basis, estimate.standing) == (WITHIN, words, f"result {words}")
+        assert str(estimate).endswith(words)
     assert over_launches(draw(rng, 7, 200, 0.0), level=0.99).cluster == WITHIN
     enough = over_launches(draw(rng, 8, 200, 0.0), level=0.99)
     assert (enough.cluster, enough.standing, enough.basis) == (LAUNCHES, "result", "over 8 launches")
 
 
 def test_few_launches_that_differ_are_an_observation():
-    found = over_launches([np.random.default_rng(k).normal(1 + k, 0.01, 50) for k in range(3)])
-    assert found.differ and found.standing == "observation" and found.cv == pytest.approx(0.5, rel=0.02)
+    estimate = over_launches([np.random.default_rng(k).normal(1 + k, 0.01, 50) for k in range(3)])
+    assert estimate.differ and estimate.standing == "observation" and estimate.cv == pytest.approx(0.5, rel=0.02)
     many = over_launches([np.random.default_rng(k).normal(1 + k, 0.01, 50) for k in range(6)])
     assert many.differ and many.standing == "result"  # the interval over launches knows
 
 
 def test_the_interval_is_the_exact_one_of_the_launches_medians():
     groups = draw(np.random.default_rng(2), 9, 31, 0.1)
-    expected = quantile([np.median(one) for one in groups], independent=True)
-    found = over_launches(groups).estimate
-    assert (found.value, found.low, found.high) == (expected.value, expected.low, expected.high)
-    assert found.n == 9 * 31 and found.method == "ranks of launches"
+    expected = quantile([np.median(group) for group in groups], independent=True)
+    estimate = over_launches(groups).estimate
+    assert (estimate.value, estimate.low, estimate.high) == (expected.value, expected.low, expected.high)
+    assert estimate.n == 9 * 31 and estimate.method == "ranks of launches"
 
 
 def test_launches_too_short_for_a_tail_are_pooled_and_say_so():
@@ -85,8 +85,8 @@ def test_launches_too_short_for_a_tail_are_pooled_and_say_so():
 
 def test_dependent_samples_alone_are_no_difference_between_launches():
     rng = np.random.default_rng(4)
-    found = [launches_differ([autoregressive(rng, 600, 0.9) for _ in range(4)]) for _ in range(150)]
-    known = [p for p in found if p is not None]
+    values = [launches_differ([autoregressive(rng, 600, 0.9) for _ in range(4)]) for _ in range(150)]
+    known = [p for p in values if p is not None]
     assert len(known) > 140 and np.mean(np.array(known) < 0.01) <= 0.04
     assert launches_differ([np.ones(100)]) is None and launches_differ([np.ones(4), np.ones(4)]) is None
 

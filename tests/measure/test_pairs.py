@@ -28,18 +28,18 @@ def drifting(rng, rounds, systems, effect=0.0):
 
 def verdicts(effect, trials, rounds=40, seed=0, margin=0.02):
     rng = np.random.default_rng(seed)
-    found = []
+    comparisons = []
     for _ in range(trials):
         times = drifting(rng, rounds, 3)
         times[:, [0, 2]] *= 1 - effect
-        found += judge_pairs({"a": times[:, 0], "b": times[:, 1]}, times[:, 2], margin).comparisons
-    return [one.verdict for one in found]
+        comparisons += judge_pairs({"a": times[:, 0], "b": times[:, 1]}, times[:, 2], margin).comparisons
+    return [comparison.verdict for comparison in comparisons]
 
 
 def test_no_false_verdicts_under_drift():
-    found = verdicts(0.0, 500)
-    assert np.mean([v in (FASTER, SLOWER) for v in found]) <= 0.06
-    assert np.mean([v == EQUIVALENT for v in found]) >= 0.9
+    words = verdicts(0.0, 500)
+    assert np.mean([v in (FASTER, SLOWER) for v in words]) <= 0.06
+    assert np.mean([v == EQUIVALENT for v in words]) >= 0.9
 
 
 def test_two_percent_are_found_with_forty_pairs():
@@ -60,9 +60,9 @@ def test_fifty_comparisons_together_hold_the_level():
     rng, alarms, trials = np.random.default_rng(2), 0, 40
     for _ in range(trials):
         times = drifting(rng, 40, 11)
-        found = judge_pairs({str(k): times[:, k] for k in range(10)}, times[:, 10]).comparisons
-        assert len(found) == 45
-        alarms += any(one.verdict in (FASTER, SLOWER) for one in found)
+        comparisons = judge_pairs({str(k): times[:, k] for k in range(10)}, times[:, 10]).comparisons
+        assert len(comparisons) == 45
+        alarms += any(comparison.verdict in (FASTER, SLOWER) for comparison in comparisons)
     assert alarms / trials <= 0.06
 
 
@@ -76,9 +76,11 @@ def test_functions_take_turns_in_random_order():
 
         return call
 
-    found = compare_functions({"a": work("a", 1000), "b": work("b", 2000)}, rounds=20, warm_up=2, clock=lambda: now[0])
-    assert found.comparisons[0].verdict == FASTER and found.control.median == 1.0
-    assert found.samples["b"].tolist() == [2e-6] * 20
+    comparison = compare_functions(
+        {"a": work("a", 1000), "b": work("b", 2000)}, rounds=20, warm_up=2, clock=lambda: now[0]
+    )
+    assert comparison.comparisons[0].verdict == FASTER and comparison.control.median == 1.0
+    assert comparison.samples["b"].tolist() == [2e-6] * 20
     assert calls.count("a") == 2 * calls.count("b") == 44
     rounds = {tuple(calls[i : i + 3]) for i in range(0, len(calls), 3)}
     assert len(rounds) == 3, "the order is not drawn"
@@ -87,9 +89,9 @@ def test_functions_take_turns_in_random_order():
 def test_a_biased_control_takes_the_word_away():
     rng = np.random.default_rng(3)
     times = drifting(rng, 40, 3)
-    found = judge_pairs({"a": times[:, 0] * 1.03, "b": times[:, 1]}, times[:, 2] * 1.1)
-    assert control_bias(found.control) > 0.04
-    assert found.comparisons[0].verdict == UNRESOLVED
+    comparison = judge_pairs({"a": times[:, 0] * 1.03, "b": times[:, 1]}, times[:, 2] * 1.1)
+    assert control_bias(comparison.control) > 0.04
+    assert comparison.comparisons[0].verdict == UNRESOLVED
 
 
 def test_control_without_interval_has_no_bias_to_tell():
@@ -116,7 +118,7 @@ def test_groups_are_scipys_kruskal():
 
 def test_a_comparison_in_one_process_says_so():
     values = np.linspace(1, 1.1, 12)
-    found = judge_pairs({"a": values, "b": 2 * values}, values)
-    lines = str(found).splitlines()
+    comparison = judge_pairs({"a": values, "b": 2 * values}, values)
+    lines = str(comparison).splitlines()
     assert lines[0].startswith("a is faster than b") and lines[1].startswith("A/A control: 1 (")
     assert lines[2].startswith("within one launch")

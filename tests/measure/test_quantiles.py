@@ -38,11 +38,11 @@ def autoregressive(rng: np.random.Generator, n: int, phi: float, sigma: float = 
 def test_independent_samples_get_scipys_exact_ranks(n, q, level):
     samples = np.random.default_rng(n).random(n)
     expected = quantile_test(samples, p=q).confidence_interval(level)
-    found = quantile(samples, q, level, independent=True)
+    estimate = quantile(samples, q, level, independent=True)
     if np.isnan(expected.low) or np.isnan(expected.high):
-        assert found.low is None and found.method == "n too small"
+        assert estimate.low is None and estimate.method == "n too small"
     else:
-        assert (found.low, found.high) == (expected.low, expected.high)
+        assert (estimate.low, estimate.high) == (expected.low, expected.high)
 
 
 @pytest.mark.parametrize("kind", HEAVY)
@@ -50,8 +50,8 @@ def test_independent_samples_get_scipys_exact_ranks(n, q, level):
 def test_coverage_on_heavy_tails(kind, q, n):
     draw, truth = HEAVY[kind]
     rng, trials = np.random.default_rng(1), 800
-    found = [quantile(draw(rng, n), q, 0.95, independent=True) for _ in range(trials)]
-    covered = np.mean([e.low <= truth(q) <= e.high for e in found])
+    estimates = [quantile(draw(rng, n), q, 0.95, independent=True) for _ in range(trials)]
+    covered = np.mean([e.low <= truth(q) <= e.high for e in estimates])
     assert covered >= 0.93
 
 
@@ -60,9 +60,9 @@ def test_coverage_on_dependent_samples_where_the_textbook_interval_fails(phi):
     rng, trials = np.random.default_rng(2), 800
     truth = np.median(autoregressive(rng, 2_000_000, 0.0))
     series = [autoregressive(rng, 300, phi) for _ in range(trials)]
-    found = [quantile(x) for x in series]
+    estimates = [quantile(x) for x in series]
     naive = [quantile(x, independent=True) for x in series]
-    given_one = [e for e in found if e.low is not None]
+    given_one = [e for e in estimates if e.low is not None]
     assert len(given_one) >= 0.97 * trials
     assert np.mean([e.low <= truth <= e.high for e in given_one]) >= 0.91
     assert np.mean([e.low <= truth <= e.high for e in naive]) < 0.91, "the test does not bite"
@@ -70,9 +70,9 @@ def test_coverage_on_dependent_samples_where_the_textbook_interval_fails(phi):
 
 def test_interval_is_hardly_wider_than_the_asymptotic_one():
     rng = np.random.default_rng(3)
-    found = [quantile(rng.standard_normal(1000), independent=True) for _ in range(200)]
+    estimates = [quantile(rng.standard_normal(1000), independent=True) for _ in range(200)]
     oracle = 2 * 1.96 * math.sqrt(math.pi / 2 / 1000)
-    assert np.mean([e.high - e.low for e in found]) <= 1.25 * oracle
+    assert np.mean([e.high - e.low for e in estimates]) <= 1.25 * oracle
 
 
 @pytest.mark.parametrize(("q", "n"), [(0.5, 6), (0.9, 36), (0.95, 72), (0.99, 368), (0.999, 3688)])
@@ -94,8 +94,8 @@ def test_intervals_scale_with_the_unit_and_grow_with_the_level(samples, factor, 
 
 
 def test_a_constant_series_is_known_exactly():
-    found = quantile([2.0] * 20)
-    assert (found.low, found.value, found.high, found.tau) == (2.0, 2.0, 2.0, 1.0)
+    estimate = quantile([2.0] * 20)
+    assert (estimate.low, estimate.value, estimate.high, estimate.tau) == (2.0, 2.0, 2.0, 1.0)
 
 
 @pytest.mark.parametrize("samples", [[], [1.0, math.nan], [math.inf], [[1.0]]])

@@ -24,9 +24,9 @@ def linear_program(y, design, q):
     n, p = design.shape
     cost = np.concatenate([np.zeros(p), np.full(n, q), np.full(n, 1 - q)])
     bounds = [(None, None)] * p + [(0, None)] * (2 * n)
-    found = linprog(cost, A_eq=np.hstack([design, np.eye(n), -np.eye(n)]), b_eq=y, bounds=bounds, method="highs")
-    assert found.status == 0
-    return found.x[:p], found.fun
+    solution = linprog(cost, A_eq=np.hstack([design, np.eye(n), -np.eye(n)]), b_eq=y, bounds=bounds, method="highs")
+    assert solution.status == 0
+    return solution.x[:p], solution.fun
 
 
 def fixtures():
@@ -37,14 +37,14 @@ def fixtures():
     size, threads = rng.uniform(1, 64, 151), rng.integers(1, 9, 151)
     host = np.array(["a", "b", "c"])[rng.integers(0, 3, 151)]
     seconds = 1e-3 * (1 + 0.01 * size + (host == "b") * 0.1) * rng.lognormal(0, 0.3, 151)
-    one = np.ones(151)
-    words = [one, *(host == other for other in dict.fromkeys(host.tolist()) if other != host[0])]
+    ones = np.ones(151)
+    words = [ones, *(host == other for other in dict.fromkeys(host.tolist()) if other != host[0])]
     return {
         "one number": (food, {"income": income}, np.column_stack([np.ones(101), income])),
-        "microseconds": (seconds * 1e-3, {"size": size}, np.column_stack([one, size])),
-        "two numbers": (seconds, {"size": size, "threads": threads}, np.column_stack([one, size, threads])),
+        "microseconds": (seconds * 1e-3, {"size": size}, np.column_stack([ones, size])),
+        "two numbers": (seconds, {"size": size, "threads": threads}, np.column_stack([ones, size, threads])),
         "words and a number": (seconds, {"host": host, "size": size}, np.column_stack([*words, size])),
-        "heavy tail": (rng.pareto(1.5, 151) + 0.1 * size, {"size": size}, np.column_stack([one, size])),
+        "heavy tail": (rng.pareto(1.5, 151) + 0.1 * size, {"size": size}, np.column_stack([ones, size])),
     }
 
 

@@ -59,31 +59,36 @@ def die():
 
 def test_launches_that_share_a_process_have_an_interval_over_them():
     levels = [1.0, 1.02, 0.97, 1.01, 0.99, 1.03]
-    found = shared(levels)
-    assert found.reached and found.basis == "over 6 launches in one process" and found.problems == (SHARED,)
-    assert len(found.launches) == 6 and found.samples.size == 240
-    expected = over_launches([one.kept for one in found.launches]).estimate
-    assert found.estimates == (expected,) and expected.low < 0.98 and expected.high > 1.02
-    assert quantile(found.kept, independent=True).high < 1.02 < expected.high  # all samples together know it too well
-    assert str(found).endswith(f"s, over 6 launches in one process; {SHARED}")
+    measurement = shared(levels)
+    assert (
+        measurement.reached
+        and measurement.basis == "over 6 launches in one process"
+        and measurement.problems == (SHARED,)
+    )
+    assert len(measurement.launches) == 6 and measurement.samples.size == 240
+    expected = over_launches([launch.kept for launch in measurement.launches]).estimate
+    assert measurement.estimates == (expected,) and expected.low < 0.98 and expected.high > 1.02
+    # all samples taken together know it too well
+    assert quantile(measurement.kept, independent=True).high < 1.02 < expected.high
+    assert str(measurement).endswith(f"s, over 6 launches in one process; {SHARED}")
     assert not shared(levels, rel=0.01).reached
 
 
 def test_every_launch_has_its_own_warm_up():
-    found = shared([1.0] * 6, warm_up=5)
-    cuts = [one.steady.cut for one in found.launches]
-    assert min(cuts) == 5 and found.kept.max() < 1.1 and found.kept.size == 6 * 40 - sum(cuts)
-    assert (found.samples > 4).sum() == 6 * 5
+    measurement = shared([1.0] * 6, warm_up=5)
+    cuts = [launch.steady.cut for launch in measurement.launches]
+    assert min(cuts) == 5 and measurement.kept.max() < 1.1 and measurement.kept.size == 6 * 40 - sum(cuts)
+    assert (measurement.samples > 4).sum() == 6 * 5
 
 
 @pytest.mark.parametrize(("levels", "reached"), [([1.0, 1.0, 1.0], True), ([1.0, 1.1, 0.9], False)])
 def test_few_launches_hold_within_them_and_are_no_result_where_they_differ(levels, reached):
-    found = shared(levels, rel=0.2)
-    assert found.reached is reached and found.basis == "within 3 launches in one process"
+    measurement = shared(levels, rel=0.2)
+    assert measurement.reached is reached and measurement.basis == "within 3 launches in one process"
     assert (
         any(
             problem.startswith("launches differ (Kruskal-Wallis p ") and "6 launches have" in problem
-            for problem in found.problems
+            for problem in measurement.problems
         )
         is not reached
     )
@@ -92,22 +97,30 @@ def test_few_launches_hold_within_them_and_are_no_result_where_they_differ(level
 def test_a_launch_that_drifts_is_named():
     clock = FakeClock(np.concatenate([np.full(300, 1.0), np.linspace(1, 2, 300)]))
     budget = Budget(300, 300, max_s=1e9, launches=2, fresh=False)
-    found = measure(clock.work, Plan(MEDIAN, budget), clock=clock)
-    assert not found.reached and found.problems[0].startswith("no steady state in launch 2")
-    assert not found.steady.is_steady
+    measurement = measure(clock.work, Plan(MEDIAN, budget), clock=clock)
+    assert not measurement.reached and measurement.problems[0].startswith("no steady state in launch 2")
+    assert not measurement.steady.is_steady
 
 
 def test_one_launch_says_so():
-    found = measure("gc:get_count", Plan(MEDIAN, Budget(max_n=60)))
-    assert found.basis == "within one launch" and not found.launches and "within one launch" in str(found)
+    measurement = measure("gc:get_count", Plan(MEDIAN, Budget(max_n=60)))
+    assert (
+        measurement.basis == "within one launch"
+        and not measurement.launches
+        and "within one launch" in str(measurement)
+    )
 
 
 def test_launches_are_processes_of_their_own(tmp_path):
     file = tmp_path / "processes"
-    found = measure(functools.partial(note_process, str(file)), Plan(MEDIAN, Budget(5, 5, launches=2)))
+    measurement = measure(functools.partial(note_process, str(file)), Plan(MEDIAN, Budget(5, 5, launches=2)))
     calls = file.read_text().split()
     assert len(calls) == 10 and len(set(calls)) == 2 and str(os.getpid()) not in calls
-    assert found.basis == "within 2 launches" and SHARED not in found.problems and found.samples.min() > 0
+    assert (
+        measurement.basis == "within 2 launches"
+        and SHARED not in measurement.problems
+        and measurement.samples.min() > 0
+    )
 
 
 @pytest.mark.parametrize(

@@ -34,35 +34,35 @@ def measure_fake(seconds, plan):
 
 def test_stops_when_the_interval_is_tight_and_keeps_every_sample():
     seconds = np.exp(0.1 * np.random.default_rng(0).standard_normal(20_000))
-    found, clock = measure_fake(seconds, Plan(budget=Budget(max_s=1e9)))
-    assert found.reached and not found.problems
-    assert found.estimates[0].precision <= 0.05 and found.estimates[0].n_eff >= 50
-    assert clock.calls == found.samples.size < 400
-    assert found.samples == pytest.approx(seconds[: clock.calls], abs=1e-9)
+    measurement, clock = measure_fake(seconds, Plan(budget=Budget(max_s=1e9)))
+    assert measurement.reached and not measurement.problems
+    assert measurement.estimates[0].precision <= 0.05 and measurement.estimates[0].n_eff >= 50
+    assert clock.calls == measurement.samples.size < 400
+    assert measurement.samples == pytest.approx(seconds[: clock.calls], abs=1e-9)
 
 
 def test_says_what_was_not_reached():
     seconds = np.exp(np.random.default_rng(0).standard_normal(2000))
     plan = Plan(targets=(Target(rel=0.01), Target(0.99, level=0.95, rel=0.1)), budget=Budget(max_n=200, max_s=1e9))
-    found, _ = measure_fake(seconds, plan)
-    assert not found.reached and found.samples.size == 200
-    assert "not reached: 1.0% wanted" in found.problems[0]
-    assert "no interval" in found.problems[1] and found.estimates[1].low is None
+    measurement, _ = measure_fake(seconds, plan)
+    assert not measurement.reached and measurement.samples.size == 200
+    assert "not reached: 1.0% wanted" in measurement.problems[0]
+    assert "no interval" in measurement.problems[1] and measurement.estimates[1].low is None
 
 
 def test_the_time_budget_ends_a_measurement():
-    found, clock = measure_fake([1.0, 1.1, 0.9], Plan(budget=Budget(max_s=10.0)))
-    assert clock.calls == 11 and not found.reached
+    measurement, clock = measure_fake([1.0, 1.1, 0.9], Plan(budget=Budget(max_s=10.0)))
+    assert clock.calls == 11 and not measurement.reached
 
 
 def test_drift_is_no_result():
-    found, _ = measure_fake(np.linspace(1, 2, 300), Plan(budget=Budget(max_n=300, max_s=1e9)))
-    assert not found.reached and "no steady state" in found.problems[0]
+    measurement, _ = measure_fake(np.linspace(1, 2, 300), Plan(budget=Budget(max_n=300, max_s=1e9)))
+    assert not measurement.reached and "no steady state" in measurement.problems[0]
 
 
 def test_constant_samples_are_a_result():
-    found, _ = measure_fake([0.5], Plan(budget=Budget(max_s=1e9)))
-    assert found.reached and found.estimates[0].value == 0.5
+    measurement, _ = measure_fake([0.5], Plan(budget=Budget(max_s=1e9)))
+    assert measurement.reached and measurement.estimates[0].value == 0.5
 
 
 def test_a_clock_that_goes_backwards_is_refused():
@@ -72,16 +72,16 @@ def test_a_clock_that_goes_backwards_is_refused():
 
 
 def test_a_timer_too_coarse_for_the_function_is_named():
-    found = measure(lambda: None, Plan(budget=Budget(max_n=60)))
-    assert any("5 % of a sample" in problem for problem in found.problems)
+    measurement = measure(lambda: None, Plan(budget=Budget(max_n=60)))
+    assert any("5 % of a sample" in problem for problem in measurement.problems)
 
 
 def test_the_device_is_waited_for_and_caches_can_be_cold():
     waits = []
-    found = measure(
+    measurement = measure(
         lambda: None, Plan(budget=Budget(max_n=30), cold_bytes=1 << 16), synchronize=lambda: waits.append(1)
     )
-    assert len(waits) == found.samples.size == 30
+    assert len(waits) == measurement.samples.size == 30
 
 
 @pytest.mark.parametrize("phi", [0.0, 0.7, 0.9])

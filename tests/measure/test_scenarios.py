@@ -39,16 +39,16 @@ def test_streams_and_batches():
 def test_a_server_waits_as_queueing_theory_says(load):
     """M/D/1: the mean wait is load / (2 (1 - load)) service times (Pollaczek and Khinchine)."""
     machine = Machine(0.01)
-    found = server(machine.answer, 40_000, load / 0.01, seed=1, clock=machine.clock, sleep=machine.sleep)
-    waiting = found.latencies.mean() - 0.01
+    result = server(machine.answer, 40_000, load / 0.01, seed=1, clock=machine.clock, sleep=machine.sleep)
+    waiting = result.latencies.mean() - 0.01
     assert waiting == pytest.approx(0.01 * load / (2 * (1 - load)), rel=0.1)
-    assert found.throughput == pytest.approx(load / 0.01, rel=0.02)
+    assert result.throughput == pytest.approx(load / 0.01, rel=0.02)
 
 
 def test_an_overloaded_server_falls_behind():
     machine = Machine(0.01)
-    found = server(machine.answer, 1000, 200, clock=machine.clock, sleep=machine.sleep)
-    assert found.latencies[-1] > 3 and found.throughput == pytest.approx(100, rel=0.02)
+    result = server(machine.answer, 1000, 200, clock=machine.clock, sleep=machine.sleep)
+    assert result.latencies[-1] > 3 and result.throughput == pytest.approx(100, rel=0.02)
 
 
 def test_the_largest_rate_within_a_bound():

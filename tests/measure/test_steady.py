@@ -25,19 +25,19 @@ def noisy(rng: np.random.Generator, shape: np.ndarray) -> np.ndarray:
 def test_the_cut_is_where_the_warm_up_ends(kind):
     shape, truth = SHAPES[kind]
     rng = np.random.default_rng(1)
-    found = [find_steady_state(noisy(rng, shape)) for _ in range(TRIALS)]
-    cuts = np.array([one.cut for one in found])
+    states = [find_steady_state(noisy(rng, shape)) for _ in range(TRIALS)]
+    cuts = np.array([state.cut for state in states])
     assert truth <= np.median(cuts) <= truth + 15
     assert np.mean(cuts < truth - 5) <= 0.05
-    assert np.mean([one.is_steady for one in found]) >= 0.95
+    assert np.mean([state.is_steady for state in states]) >= 0.95
 
 
 def test_drift_is_refused():
     rng = np.random.default_rng(2)
     shape = 1 + 0.1 * np.arange(N) / N
-    found = [find_steady_state(noisy(rng, shape)) for _ in range(TRIALS)]
-    assert np.mean([not one.is_steady for one in found]) >= 0.95
-    assert any(one.state == DRIFTING and one.trend > 0.01 for one in found)
+    states = [find_steady_state(noisy(rng, shape)) for _ in range(TRIALS)]
+    assert np.mean([not state.is_steady for state in states]) >= 0.95
+    assert any(state.state == DRIFTING and state.trend > 0.01 for state in states)
 
 
 def test_short_series_are_not_judged():

@@ -16,8 +16,8 @@ def test_freireichs_remission_times():
     """6-MP arm of Freireich et al. (1963), a standard example: median 23 weeks, 9 of 21 relapsed."""
     relapsed = [6, 6, 6, 7, 10, 13, 16, 22, 23]
     still_well = [6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35]
-    found = time_to_target(relapsed, still_well)
-    assert (found.median, found.low, found.high, found.reached, found.runs) == (23, 13, None, 9, 21)
+    estimate = time_to_target(relapsed, still_well)
+    assert (estimate.median, estimate.low, estimate.high, estimate.reached, estimate.runs) == (23, 13, None, 9, 21)
 
 
 def test_without_misses_it_is_the_median():
@@ -31,8 +31,8 @@ def test_intervals_cover():
         warnings.simplefilter("error")
         for _ in range(trials):
             times, ends = rng.exponential(1, 20), rng.exponential(2, 20)
-            found = time_to_target(times[times <= ends], ends[times > ends])
-            covered += (found.low or 0) <= truth <= (math.inf if found.high is None else found.high)
+            estimate = time_to_target(times[times <= ends], ends[times > ends])
+            covered += (estimate.low or 0) <= truth <= (math.inf if estimate.high is None else estimate.high)
     assert covered / trials >= 0.93
 
 

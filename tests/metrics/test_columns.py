@@ -17,16 +17,17 @@ import numpy as np
 import pytest
 
 import deep500 as d5
+from deep500 import metrics
 from deep500.errors import RecipeError
 from deep500.measure import bounds
 from deep500.measure.bounds import Roofs, scaling_table
 from deep500.measure.statistics import Interval
-from deep500.metrics import resources
+from deep500.metrics import Metric, resources
 from deep500.recipe import overrides
 from deep500.recipe.options import parse_options
 from deep500.recipe.plan import Plan, make_plan
-from deep500.training import EpochRecord, TrainingStatistics
 from deep500.training import data as datasets
+from deep500.training.statistics import EpochRecord, TrainingStatistics
 from tests.metrics.test_communication import RANKS
 from tests.metrics.test_latency import Served
 from tests.metrics.test_resources import Counter, MadeUpGPU
@@ -181,9 +182,9 @@ class Twice(d5.CustomPythonOp):
 
 
 def operators(patch: Any) -> None:
-    found = d5.measure_op(Twice(), [np.ones(100)], flop=100, samples=6)
-    close(found.flops.median, 100 / found.forward.median)
-    assert found.forward.n == 6
+    measurement = d5.measure_op(Twice(), [np.ones(100)], flop=100, samples=6)
+    close(measurement.flops.median, 100 / measurement.forward.median)
+    assert measurement.forward.n == 6
 
 
 def images(patch: Any) -> None:
@@ -246,8 +247,8 @@ def test_a_stub_is_noticed(column, owner, name, value, monkeypatch):
 def rows(title: str) -> list[list[str]]:
     """Cells of the table below a heading of the page."""
     section = PAGE.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("\n## ")[0]
-    found = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("|")]
-    return found[2:]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("|")]
+    return cells[2:]
 
 
 def test_there_are_24_and_the_page_says_which_are_not_there():
@@ -256,7 +257,7 @@ def test_there_are_24_and_the_page_says_which_are_not_there():
     assert [name for name, by in told.items() if by.startswith("not there")] == list(NOT_THERE)
     for name, by in told.items():
         for metric in re.findall(r"`([A-Z]\w+)\(", by):
-            assert hasattr(d5, metric), f"{name}: {metric}"
+            assert hasattr(metrics, metric), f"{name}: {metric}"
 
 
 def test_the_page_lists_every_metric_with_its_unit_and_direction():
@@ -265,12 +266,12 @@ def test_the_page_lists_every_metric_with_its_unit_and_direction():
         for name in re.findall(r"`(\w+)\(", names):
             listed[name] = (unit, better)
     known = {
-        name: one
-        for name, one in vars(d5).items()
-        if inspect.isclass(one) and issubclass(one, d5.Metric) and one is not d5.Metric
+        name: metric
+        for name, metric in vars(metrics).items()
+        if inspect.isclass(metric) and issubclass(metric, Metric) and not inspect.isabstract(metric)
     }
     assert listed.keys() == known.keys()
-    for name, one in known.items():
-        unit = getattr(one, "unit", "")
-        assert listed[name][1] == one.direction, name
+    for name, metric in known.items():
+        unit = getattr(metric, "unit", "")
+        assert listed[name][1] == metric.direction, name
         assert listed[name][0] == unit or name in ("Cost", "VarianceOverSeeds"), name

@@ -10,7 +10,7 @@ from deep500.measure.survival import time_to_target
 from deep500.metrics import TestAccuracy, TimeToAccuracy
 from deep500.metrics.base import Combined
 from deep500.results.verdict import Circumstances, SeedNotes, judge
-from deep500.training import EpochRecord, TrainingStatistics
+from deep500.training.statistics import EpochRecord, TrainingStatistics
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ from deep500.training import EpochRecord, TrainingStatistics
     ],
 )
 def test_most_metrics_take_the_median_of_runs_that_were_all_measured(values, expected):
-    found = TestAccuracy().combine(values)
-    assert (found.value, found.low, found.high) == expected
+    combined = TestAccuracy().combine(values)
+    assert (combined.value, combined.low, combined.high) == expected
 
 
 def test_what_is_no_number_stays_none():
@@ -35,15 +35,15 @@ def test_what_is_no_number_stays_none():
 def test_runs_that_missed_the_target_are_censored():
     """The median of the six that got there would be 11.5 s; one in seven that takes longer than 30 s shifts it."""
     reached = [10.0, 12.0, 11.0, 14.0, 13.0, 9.0]
-    found = TimeToAccuracy(90).combine([*reached, None], [40.0] * 6 + [30.0])
+    combined = TimeToAccuracy(90).combine([*reached, None], [40.0] * 6 + [30.0])
     truth = time_to_target(reached, [30.0])
-    assert (found.value, found.low, found.high) == (truth.median, truth.low, truth.high) == (12.0, 9.0, 14.0)
-    assert found.remark == "6 of 7 runs reached it; 95 % interval (Kaplan-Meier)"
+    assert (combined.value, combined.low, combined.high) == (truth.median, truth.low, truth.high) == (12.0, 9.0, 14.0)
+    assert combined.remark == "6 of 7 runs reached it; 95 % interval (Kaplan-Meier)"
 
 
 def test_most_runs_missing_it_leave_the_median_unknown():
-    found = TimeToAccuracy(90).combine([10.0, None, None], [10.0, 20.0, 20.0])
-    assert found.value is None and found.remark == "1 of 3 runs reached it; too few for an interval"
+    combined = TimeToAccuracy(90).combine([10.0, None, None], [10.0, 20.0, 20.0])
+    assert combined.value is None and combined.remark == "1 of 3 runs reached it; too few for an interval"
     unknown = TimeToAccuracy(90).combine([10.0, None, 11.0], [10.0, None, 20.0])
     assert unknown.value is None and "not known" in unknown.remark
 

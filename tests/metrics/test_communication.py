@@ -6,7 +6,7 @@ import pytest
 
 from deep500.errors import InputError
 from deep500.metrics import CommunicationVolume, LoadImbalance, Messages, ScalingEfficiency, WaitShare
-from deep500.training import EpochRecord, TrainingStatistics
+from deep500.training.statistics import EpochRecord, TrainingStatistics
 
 RANKS = {
     "0": {"payload_bytes": 1000, "messages": 10, "wait_seconds": 1.0, "step_seconds": 10.0},

@@ -59,8 +59,8 @@ def test_names_and_relative_errors_of_nothing():
 
 @given(st.floats(0.01, 100), st.floats(0, math.pi))
 def test_cosine_is_the_angle_whatever_the_length(length, angle):
-    found = CosineError().compare(length * np.array([math.cos(angle), math.sin(angle)]), np.array([2.0, 0.0]))
-    assert found == pytest.approx(1 - math.cos(angle), abs=1e-9)
+    error = CosineError().compare(length * np.array([math.cos(angle), math.sin(angle)]), np.array([2.0, 0.0]))
+    assert error == pytest.approx(1 - math.cos(angle), abs=1e-9)
 
 
 def test_variance_between_runs_and_its_picture(tmp_path):

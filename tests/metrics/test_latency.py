@@ -92,12 +92,12 @@ def test_queue_counts_in_the_server_scenario(monkeypatch):
         clock.now += seconds + 2e-9  # the clock rounds to nanoseconds
 
     monkeypatch.setattr("deep500.measure.scenarios.server.__defaults__", (0, clock.nanoseconds, sleep))
-    found = {}
+    latencies = {}
     for load in (0.1, 0.9):
         metric = InferenceLatency("server", 0.5, queries=4000, rate=load / 0.01, clock=clock.nanoseconds)
-        found[load] = Served(clock, 0.01).measure(metric)
-    assert found[0.1] == pytest.approx(0.01, rel=0.1)
-    assert found[0.9] > 2 * found[0.1]
+        latencies[load] = Served(clock, 0.01).measure(metric)
+    assert latencies[0.1] == pytest.approx(0.01, rel=0.1)
+    assert latencies[0.9] > 2 * latencies[0.1]
 
 
 def test_offline_throughput_is_samples_over_seconds():
@@ -117,8 +117,8 @@ def test_the_largest_rate_meets_the_bound_and_no_more():
     def metric(bound):
         return ServerRate(bound, low=1, high=1000, queries=6000, steps=5, clock=clock.nanoseconds, sleep=sleep)
 
-    found = Served(clock, 0.01).measure(metric(0.05))
-    assert 30 < found < 95, "one worker serves 100 queries a second, and less if a hundredth may wait 40 ms at most"
+    rate = Served(clock, 0.01).measure(metric(0.05))
+    assert 30 < rate < 95, "one worker serves 100 queries a second, and less if a hundredth may wait 40 ms at most"
     slow = metric(0.005)
     assert Served(clock, 0.01).measure(slow) is None and slow.reason == "1 queries/s already miss the bound"
 
@@ -128,8 +128,8 @@ def test_what_cannot_be_asked_is_a_reason():
     assert metric.measure(None) is None and metric.reason == "it did not watch a run"
     many = OfflineThroughput(batch=65)
     assert Served(Clock(), 1.0).measure(many) is None and "'x' comes in batches of 64, not of 65" in many.reason
-    one = InferenceLatency()
-    assert Served(Clock(), 1.0, fixed=64).measure(one) is None and "not of 1" in one.reason
+    metric = InferenceLatency()
+    assert Served(Clock(), 1.0, fixed=64).measure(metric) is None and "not of 1" in metric.reason
 
 
 @pytest.mark.parametrize(

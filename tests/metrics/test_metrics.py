@@ -24,7 +24,7 @@ from deep500.metrics import (
     TrainingLoss,
     TrainingTime,
 )
-from deep500.training import EpochRecord, TrainingStatistics
+from deep500.training.statistics import EpochRecord, TrainingStatistics
 
 STATISTICS = TrainingStatistics(
     [

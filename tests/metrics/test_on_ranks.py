@@ -13,14 +13,16 @@ from deep500.distributed import Communicator, Serial, Threads
 from deep500.distributed.sampler import DistributedSampler
 from deep500.metrics import DatasetBias, TestAccuracy, TopKAccuracy
 from deep500.networks import add_loss, create
-from deep500.training import NumpyDataset, OrderedSampler, Trainer
+from deep500.training.data import NumpyDataset
+from deep500.training.data.samplers import OrderedSampler
+from deep500.training.trainer import Trainer
 
 CLASSES, SAMPLES, BATCH = 4, 41, 10  # the last batch has one sample: all ranks but one have no share of it
 WHOLE = np.random.default_rng(0).random((SAMPLES, 6), np.float32)
 LABELS = np.random.default_rng(1).choice(CLASSES, SAMPLES, p=[0.5, 0.2, 0.2, 0.1])
 
 
-def found(comm: Communicator, scheme: str = "ConsistentDecentralized", rate: float = 0.0) -> dict[str, Any]:
+def measured_on(comm: Communicator, scheme: str = "ConsistentDecentralized", rate: float = 0.0) -> dict[str, Any]:
     """What this rank's metrics say after two epochs."""
     executor = d5fw.from_model(add_loss(create("mlp", shape=(6,), classes=CLASSES, hidden=(8,))))
     optimizer = getattr(distributed, scheme)(d5fw.GradientDescent(executor, "loss", lr=rate), comm)
@@ -34,7 +36,7 @@ def found(comm: Communicator, scheme: str = "ConsistentDecentralized", rate: flo
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_counts_are_those_of_one_process(size: int) -> None:
-    alone, all_ranks = found(Serial()), Threads(size, 1).run(found)
+    alone, all_ranks = measured_on(Serial()), Threads(size, 1).run(measured_on)
     assert alone["counts"] == {str(c): 2 * int((LABELS == c).sum()) for c in range(CLASSES)}
     assert alone["bias"] < 0.05 and 0 < alone["first"] < alone["top"] < 100
     assert all_ranks == [alone] * size
@@ -43,8 +45,8 @@ def test_counts_are_those_of_one_process(size: int) -> None:
 @pytest.mark.parametrize("scheme", ["InconsistentDecentralized", "LocalSGD"])
 def test_the_model_that_is_judged_is_the_one_that_was_validated(scheme: str) -> None:
     """Where ranks differ in parameters, that is their mean."""
-    for one in Threads(3, 2).run(found, scheme, 0.5):
-        assert one["first"] == one["accuracy"]
+    for rank in Threads(3, 2).run(measured_on, scheme, 0.5):
+        assert rank["first"] == rank["accuracy"]
 
 
 def refused_elsewhere(comm: Communicator) -> tuple[float | None, str]:

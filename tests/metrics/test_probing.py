@@ -25,9 +25,9 @@ from tests.metrics.watched import train
 def test_top_1_is_the_accuracy_and_top_all_is_everything():
     metrics = [TopKAccuracy(k) for k in (1, 2, 4)]
     _, statistics = train(*metrics)
-    one, two, four = (metric.measure(statistics) for metric in metrics)
-    assert one == pytest.approx(TestAccuracy().measure(statistics))
-    assert one < two < 100 == four
+    top_1, top_2, top_4 = (metric.measure(statistics) for metric in metrics)
+    assert top_1 == pytest.approx(TestAccuracy().measure(statistics))
+    assert top_1 < top_2 < 100 == top_4
     assert metrics[1].name == "top_2_accuracy"
 
 

@@ -52,14 +52,18 @@ def result(tmp_path_factory):
 
 
 def test_every_metric_has_a_value_or_a_reason(result):
-    assert [one.name for one in result.metrics] == [metric.name for metric in METRICS]
-    for one in result.metrics:
-        if one.name in NOT_MEASURED:
-            assert one.value is None and one.remark == NOT_MEASURED[one.name]
-        elif one.name == "time_to_accuracy_100":
-            assert one.value is None and one.remark.startswith("0 of 2 runs reached it") and "best of 1" in one.remark
+    assert [outcome.name for outcome in result.metrics] == [metric.name for metric in METRICS]
+    for outcome in result.metrics:
+        if outcome.name in NOT_MEASURED:
+            assert outcome.value is None and outcome.remark == NOT_MEASURED[outcome.name]
+        elif outcome.name == "time_to_accuracy_100":
+            assert (
+                outcome.value is None
+                and outcome.remark.startswith("0 of 2 runs reached it")
+                and "best of 1" in outcome.remark
+            )
         else:
-            assert one.value is not None and one.value > 0, one
+            assert outcome.value is not None and outcome.value > 0, outcome
     losses = [value for value in result["variance_of_train_loss"].values if value is not None]
     assert result["variance_of_train_loss"].value == pytest.approx((losses[0] - losses[1]) ** 2 / 2)
 

@@ -259,8 +259,8 @@ class NVML(SimpleNamespace):
 def test_the_frameworks_number_of_a_gpu_becomes_the_machines(monkeypatch, visible, index, number):
     monkeypatch.setitem(sys.modules, "pynvml", NVML())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    found, reason = gpu.find_gpu(GPUDevice(index))
-    assert (found.name, found.used_bytes(), found.busy()) == (f"gpu:{number}", 1000 * number, number / 10)
+    device, reason = gpu.find_gpu(GPUDevice(index))
+    assert (device.name, device.used_bytes(), device.busy()) == (f"gpu:{number}", 1000 * number, number / 10)
     assert reason == ""
 
 

@@ -11,7 +11,7 @@ from deep500.errors import InputError
 from deep500.measure.bounds import Roofs
 from deep500.metrics import FlopRate, Flops, RoofShare
 from deep500.networks import Network, add_loss, create
-from deep500.training import EpochRecord, TrainingStatistics
+from deep500.training.statistics import EpochRecord, TrainingStatistics
 
 NETWORK = add_loss(create("mlp"))
 STEP = NETWORK.flops(loss="loss").total

@@ -9,7 +9,7 @@ import numpy as np
 
 from deep500.devices import CPUDevice, Device
 from deep500.events import Event, Events
-from deep500.training import EpochRecord, TrainingStatistics
+from deep500.training.statistics import EpochRecord, TrainingStatistics
 
 
 class Clock:
@@ -51,7 +51,7 @@ TOTAL = STEPS * (sum(TAKES.values()) + REST) + VALIDATION + CHECKPOINT
 def watch(*metrics: Any, clock: Clock | None = None, device: Device | None = None, began_at: int = 0) -> Any:
     """Run the made-up run past some metrics; returns its statistics."""
     clock = clock or Clock()
-    events = Events([one for one in metrics if isinstance(one, Event)])
+    events = Events([metric for metric in metrics if isinstance(metric, Event)])
     executor = Executor(clock, device or CPUDevice())
     run = SimpleNamespace(executor=executor, epoch=began_at, trainer=SimpleNamespace(label="label"), inputs={})
     events.emit(events.before_run, run)
@@ -83,7 +83,9 @@ def train(*metrics: Any, network: Any = None, validate: bool = True, classes: in
     """Train a small network in the reference backend on noise, and give the trainer and its statistics."""
     import deep500.frameworks.reference as d5fw
     from deep500.networks import add_loss, create
-    from deep500.training import NumpyDataset, OrderedSampler, Trainer
+    from deep500.training.data import NumpyDataset
+    from deep500.training.data.samplers import OrderedSampler
+    from deep500.training.trainer import Trainer
 
     rng = np.random.default_rng(0)
     data = NumpyDataset(rng.random((48, 1, 4, 4), np.float32), "input", np.arange(48) % classes)
@@ -91,4 +93,4 @@ def train(*metrics: Any, network: Any = None, validate: bool = True, classes: in
     optimizer = d5fw.GradientDescent(executor, "loss", lr=0.1)
     validation = OrderedSampler(data, 10) if validate else None
     trainer = Trainer(OrderedSampler(data, 16), validation, executor, optimizer)
-    return trainer, trainer.run(epochs, [one for one in metrics if isinstance(one, Event)])
+    return trainer, trainer.run(epochs, [metric for metric in metrics if isinstance(metric, Event)])

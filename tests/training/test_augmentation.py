@@ -35,10 +35,10 @@ def test_random_crop_cuts_each_image_at_its_own_place(images, size, padding, fil
     rng = np.random.default_rng(0)
     tops = rng.integers(0, SHAPE[2] + 2 * padding - height + 1, SHAPE[0])
     lefts = rng.integers(0, SHAPE[3] + 2 * padding - width + 1, SHAPE[0])
-    for image, one, top, left in zip(images, got, tops, lefts, strict=True):
+    for image, crop, top, left in zip(images, got, tops, lefts, strict=True):
         frame = np.full((3, SHAPE[2] + 2 * padding, SHAPE[3] + 2 * padding), fill, np.float32)
         frame[:, padding : padding + SHAPE[2], padding : padding + SHAPE[3]] = image
-        np.testing.assert_array_equal(one, frame[:, top : top + height, left : left + width])
+        np.testing.assert_array_equal(crop, frame[:, top : top + height, left : left + width])
     if tops.max():
         assert len({(a, b) for a, b in zip(tops, lefts, strict=True)}) > 1
 
@@ -57,8 +57,8 @@ def test_centre_crop(images):
 @pytest.mark.parametrize("axis", [-1, -2])
 def test_flip_mirrors_a_part_of_the_images(images, axis):
     got = run(Flip(axis), images)
-    mirrored = [np.array_equal(one, np.flip(image, axis)) for image, one in zip(images, got, strict=True)]
-    same = [np.array_equal(one, image) for image, one in zip(images, got, strict=True)]
+    mirrored = [np.array_equal(result, np.flip(image, axis)) for image, result in zip(images, got, strict=True)]
+    same = [np.array_equal(result, image) for image, result in zip(images, got, strict=True)]
     assert any(mirrored) and any(same) and all(a != b for a, b in zip(mirrored, same, strict=True))
     np.testing.assert_array_equal(run(Flip(axis, p=1), images), np.flip(images, axis))
     np.testing.assert_array_equal(run(Flip(axis, p=0), images), images)

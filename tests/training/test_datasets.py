@@ -25,10 +25,10 @@ def test_indices_give_samples_and_batches():
     pixels = np.arange(24, dtype=np.uint8).reshape(6, 1, 2, 2)
     data = NumpyDataset(pixels, "x", [0, 1, 2, 0, 1, 2], "y", scale=255)
     assert (len(data), data.classes, data.shape, data.input_name, data.label_name) == (6, 3, (1, 2, 2), "x", "y")
-    one = data[4]
-    assert one["x"].shape == (1, 2, 2) and one["y"].shape == () and one["y"] == 1
-    assert one["x"].dtype == np.float32 and one["y"].dtype == np.int64
-    assert_close(one["x"], pixels[4].astype(np.float32) / np.float32(255), "exact")
+    sample = data[4]
+    assert sample["x"].shape == (1, 2, 2) and sample["y"].shape == () and sample["y"] == 1
+    assert sample["x"].dtype == np.float32 and sample["y"].dtype == np.int64
+    assert_close(sample["x"], pixels[4].astype(np.float32) / np.float32(255), "exact")
     mask = np.array([0, 1, 0, 0, 0, 1], bool)
     table = [(slice(1, 5, 2), [1, 3]), ([5, 0, 5], [5, 0, 5]), (np.array([-1, 2]), [5, 2]), (mask, [1, 5]), ([], [])]
     for index, want in table:
@@ -57,7 +57,7 @@ def test_digest_is_of_the_content():
     make = lambda x, y: NumpyDataset(np.array(x), labels=np.array(y)).digest()  # noqa: E731
     assert make([1, 2], [0, 1]) == make([1, 2], [0, 1])
     digests = {make([1, 2], [0, 1]), make([1, 3], [0, 1]), make([1, 2], [1, 1]), make([[1, 2]], [0])}
-    assert len(digests) == 4 and all(len(one) == 64 for one in digests)
+    assert len(digests) == 4 and all(len(digest) == 64 for digest in digests)
 
 
 BAD_ARRAYS = [

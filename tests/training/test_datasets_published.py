@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 
 from deep500.errors import DataError
-from deep500.training.data import StandInWarning, catalog, formats, load_dataset
-from deep500.training.data import download as downloads
+from deep500.training.data import Published, StandInWarning, dataset_info, dataset_names, load_dataset
+from deep500.training.data.published import download
 from deep500.training.data.rawfile import RawFile
+from deep500.training.data.sets import cifar, mnist
 from tests.tolerances import assert_close
 from tests.training import data_files as make
+
+PUBLISHED = [info for info in map(dataset_info, dataset_names()) if isinstance(info, Published)]
 
 
 @pytest.fixture(scope="module")
@@ -108,12 +111,12 @@ def test_cifar_python(tmp_path, arrays, classes):
 def test_pickles_of_every_protocol_are_read(protocol):
     data, labels = np.random.default_rng(0).integers(0, 256, (4, 3072), dtype=np.uint8), [1, 2, 99, 0]
     content = pickle.dumps({b"data": data, "fine_labels": labels}, protocol)
-    images, numbers = formats.read_cifar_python([RawFile("train", content)], (4, 3, 32, 32), 100)
+    images, numbers = cifar.read_cifar_python([RawFile("train", content)], (4, 3, 32, 32), 100)
     assert_close(images, data.reshape(4, 3, 32, 32), "exact")
     assert numbers.tolist() == labels
     with pytest.raises(DataError, match="train: got label 99 at index 2"):
         labels_of_ten = pickle.dumps({b"data": data, b"labels": labels}, protocol)
-        formats.read_cifar_python([RawFile("train", labels_of_ten)], (4, 3, 32, 32), 10)
+        cifar.read_cifar_python([RawFile("train", labels_of_ten)], (4, 3, 32, 32), 10)
 
 
 def test_archives_are_read_in_place(tmp_path, binary, arrays):
@@ -121,7 +124,7 @@ def test_archives_are_read_in_place(tmp_path, binary, arrays):
     root.mkdir()
     make.pack(binary / "cifar-10-batches-bin", root / "cifar-10-binary.tar.gz")
     check("cifar10", root, arrays[10], (3, 32, 32))
-    assert [one.name for one in root.iterdir()] == ["cifar-10-binary.tar.gz"]
+    assert [path.name for path in root.iterdir()] == ["cifar-10-binary.tar.gz"]
     content = (root / "cifar-10-binary.tar.gz").read_bytes()
     with pytest.raises(DataError, match="md5:c32a1d4ab5d03f1284b67883e8d87530"):
         load_dataset("cifar10", root=root, verify=True)
@@ -205,11 +208,11 @@ def test_labels_out_of_range_name_file_index_and_value(altered, binary):
 def test_altered_file_is_found_by_checksum(tmp_path, arrays, monkeypatch):
     root = tmp_path / "data"
     raw = make.write_idx(root / "MNIST" / "raw", arrays["mnist"])
-    digests = {one.name: f"md5:{hashlib.md5(one.read_bytes()).hexdigest()}" for one in raw.iterdir()}
+    digests = {path.name: f"md5:{hashlib.md5(path.read_bytes()).hexdigest()}" for path in raw.iterdir()}
     with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz: got another checksum .*md5:f68b3c2d"):
         load_dataset("mnist", root=root, verify=True)
     for name, digest in digests.items():
-        monkeypatch.setitem(catalog.MNIST.layouts[0].digests, name, digest)
+        monkeypatch.setitem(mnist.MNIST.layouts[0].digests, name, digest)
     check("mnist", root, arrays["mnist"], (1, 28, 28), verify=True)
     victim = raw / "t10k-labels-idx1-ubyte.gz"
     labels = bytearray(gzip.decompress(victim.read_bytes()))
@@ -290,7 +293,7 @@ def test_absent_data_are_an_error_or_a_labelled_stand_in(tmp_path, name):
         load_dataset(name, root=tmp_path)
     with pytest.warns(StandInWarning, match=f"{name}: not found .*STAND-IN"):
         train, test = load_dataset(name, root=tmp_path, stand_in=True)
-    info = catalog.PUBLISHED[name]
+    info = dataset_info(name)
     for half in (train, test):
         batch = half[:4]
         assert half.stand_in and half.shape == info.shape and half.classes == info.classes and half.name == name
@@ -330,7 +333,7 @@ def served(monkeypatch):
 
 
 def test_downloads_are_verified(tmp_path, served, arrays, monkeypatch):
-    files = {one.name: one.read_bytes() for one in make.write_idx(tmp_path / "source", arrays["mnist"]).iterdir()}
+    files = {path.name: path.read_bytes() for path in make.write_idx(tmp_path / "source", arrays["mnist"]).iterdir()}
     server = served(files)
     with pytest.raises(DataError, match=r"got other content .*md5:f68b3c2dcbeaaa9fbdd348bbdeb94873"):
         load_dataset("mnist", root=tmp_path / "data", download=True)
@@ -338,7 +341,7 @@ def test_downloads_are_verified(tmp_path, served, arrays, monkeypatch):
     with pytest.warns(StandInWarning, match="got other content"):
         assert load_dataset("mnist", root=tmp_path / "data", download=True, stand_in=True)[0].stand_in
     for name, content in files.items():
-        monkeypatch.setitem(catalog.MNIST.layouts[0].digests, name, f"md5:{hashlib.md5(content).hexdigest()}")
+        monkeypatch.setitem(mnist.MNIST.layouts[0].digests, name, f"md5:{hashlib.md5(content).hexdigest()}")
     check("mnist", tmp_path / "data", arrays["mnist"], (1, 28, 28), download=True)
     assert server.options["timeout"][0] == 10 and server.options["progressbar"] is True
     assert all(url.startswith("https://") for url in server.seen)
@@ -366,11 +369,12 @@ def test_a_failed_download_says_what_to_do(tmp_path, served, problem):
 
 
 def test_every_download_is_encrypted_and_has_a_checksum(tmp_path):
-    for data in catalog.PUBLISHED.values():
+    assert PUBLISHED
+    for data in PUBLISHED:
         digests = {name for layout in data.layouts for name in layout.digests}
         assert data.urls and set(data.urls) <= digests
         assert all(url.startswith("https://") for url in data.urls.values())
     name = "t10k-labels-idx1-ubyte.gz"
-    plain = dataclasses.replace(catalog.MNIST, urls={name: f"http://example.org/{name}"})
+    plain = dataclasses.replace(mnist.MNIST, urls={name: f"http://example.org/{name}"})
     with pytest.raises(DataError, match=r"got address http://.*expected https"):
-        downloads.download(plain, tmp_path)
+        download(plain, tmp_path)

@@ -8,8 +8,15 @@ import io
 import pytest
 
 from deep500.errors import InputError
-from deep500.training import CSVWriter, DefaultTrainerEvents, ProgressBar, StopAfter, StopAtAccuracy, StopOnNaN
-from deep500.training.listeners import progress, stops
+from deep500.training import listeners
+from deep500.training.listeners import (
+    CSVWriter,
+    DefaultTrainerEvents,
+    ProgressBar,
+    StopAfter,
+    StopAtAccuracy,
+    StopOnNaN,
+)
 from tests.training.test_trainer import make_trainer
 
 
@@ -42,7 +49,7 @@ def test_the_bar_is_silent_where_there_is_no_terminal(capfd):
 
 def test_the_bar_is_drawn_a_few_times_per_second_only(monkeypatch):
     drawn = []
-    monkeypatch.setattr(progress, "perf_counter", Clock())
+    monkeypatch.setattr(listeners, "perf_counter", Clock())
     monkeypatch.setattr(ProgressBar, "_draw", lambda self, run, done: drawn.append(done))
     make_trainer().run(1, [ProgressBar(interval=1e6, file=io.StringIO(), force=True)])
     assert drawn == [7]  # after the epoch
@@ -107,7 +114,7 @@ def test_a_stopped_run_that_is_resumed_stops_again():
 
 
 def test_stop_after_seconds(monkeypatch):
-    monkeypatch.setattr(stops, "perf_counter", Clock())  # one second per look: at the start, then after each epoch
+    monkeypatch.setattr(listeners, "perf_counter", Clock())  # one second per look: at the start, then after each epoch
     assert len(make_trainer().run(9, [StopAfter(3)]).epochs) == 3
     statistics = make_trainer().run(9, [StopAfter(10, immediately=True)])  # and here after each batch
     assert [(r.complete, r.train_samples) for r in statistics.epochs] == [(True, 50), (False, 16)]
@@ -118,7 +125,7 @@ def test_stop_after_counts_what_was_before_a_resume(monkeypatch):
     trainer.run(2, [])
     for record in trainer.statistics.epochs:
         record.train_seconds = record.test_seconds = 10.0
-    monkeypatch.setattr(stops, "perf_counter", Clock())
+    monkeypatch.setattr(listeners, "perf_counter", Clock())
     assert len(trainer.run(9, [StopAfter(41)]).epochs) == 3
 
 

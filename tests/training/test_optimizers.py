@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import itertools
+import pkgutil
 from typing import Any
 
 import numpy as np
@@ -123,9 +125,14 @@ def test_modifier_and_clipping_come_before_weight_decay(name, keywords, kind, di
     check(executor, optimizer, torch_answer(kind, {**keywords, **differing}, batches, option), batches)
 
 
-def test_every_reference_optimizer_has_a_row():
-    concrete = {n for n, c in vars(d5).items() if inspect.isclass(c) and not inspect.isabstract(c)}
-    assert concrete == {*NAMES, "AcceleGradOptimizer"}
+def test_every_reference_optimizer_is_exported_and_has_a_row():
+    modules = [importlib.import_module(f"{d5.__name__}.{module.name}") for module in pkgutil.iter_modules(d5.__path__)]
+    classes = {value for module in modules for value in vars(module).values() if inspect.isclass(value)}
+    for optimizer in (c for c in classes if issubclass(c, d5.Optimizer) and not inspect.isabstract(c)):
+        name = optimizer.__name__
+        line = f"from {optimizer.__module__} import {name} as {name}"
+        assert getattr(d5, name, None) is optimizer, f"deep500/training/optimizers/__init__.py lacks: {line}"
+        assert name in {*NAMES, "AcceleGradOptimizer"}, f"OPTIMIZERS lacks a row: {name}"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -23,7 +23,7 @@ def sampler(n=40, batch=4, transformations=()):
 
 
 def threads():
-    return [one.name for one in threading.enumerate() if one.name.startswith("deep500-prefetch")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("deep500-prefetch")]
 
 
 @given(depth=st.integers(1, 20), workers=st.integers(1, 4), epoch=st.integers(0, 3))
@@ -33,9 +33,9 @@ def test_batches_are_bit_identical_and_in_order(depth, workers, epoch):
     ahead.set_epoch(epoch)
     got = list(ahead)
     assert len(got) == len(plain) == len(ahead) == 10
-    for one, other in zip(got, plain, strict=True):
-        np.testing.assert_array_equal(one["input"], other["input"])
-        np.testing.assert_array_equal(one["label"], other["label"])
+    for batch, expected in zip(got, plain, strict=True):
+        np.testing.assert_array_equal(batch["input"], expected["input"])
+        np.testing.assert_array_equal(batch["label"], expected["label"])
     assert not threads()
 
 
@@ -52,8 +52,8 @@ def test_state_is_the_consumers_and_resuming_is_exact():
     again.resume(state)
     rest = list(again)
     assert len(rest) == 7
-    for one, other in zip(rest, plain[3:], strict=True):
-        np.testing.assert_array_equal(one["input"], other["input"])
+    for batch, expected in zip(rest, plain[3:], strict=True):
+        np.testing.assert_array_equal(batch["input"], expected["input"])
 
 
 def test_it_works_ahead_but_not_further_than_depth():

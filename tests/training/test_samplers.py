@@ -81,9 +81,9 @@ def test_full_shards_have_equally_many_batches_and_equal_the_global_batch(n, ran
     whole = ShuffleSampler(data(n), ranks * local, seed)
     shards = [values(whole.shard(rank, ranks, local)) for rank in range(ranks)]
     want = values(whole)
-    assert [len(one) for one in shards] == [len(want)] * ranks
+    assert [len(shard) for shard in shards] == [len(want)] * ranks
     for number, batch in enumerate(want):
-        assert sorted(x for one in shards for x in one[number]) == sorted(batch)
+        assert sorted(x for shard in shards for x in shard[number]) == sorted(batch)
 
 
 def test_two_ranks_draw_every_sample_once():
@@ -107,8 +107,8 @@ def test_resuming_equals_never_having_stopped(n, seed, epochs, stop, batch, kind
     sampler = make()
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
-        for one in sampler:
-            reference.append((one["input"].tolist(), one["noise"].tolist()))
+        for arrays in sampler:
+            reference.append((arrays["input"].tolist(), arrays["noise"].tolist()))
             states.append(json.dumps(sampler.state()))
     stop %= len(reference)
     resumed = make()
@@ -117,7 +117,7 @@ def test_resuming_equals_never_having_stopped(n, seed, epochs, stop, batch, kind
     got = []
     for epoch in range(resumed.epoch, epochs):
         resumed.set_epoch(epoch)
-        got += [(one["input"].tolist(), one["noise"].tolist()) for one in resumed]
+        got += [(batch["input"].tolist(), batch["noise"].tolist()) for batch in resumed]
     assert got == reference[stop + 1 :]
 
 
@@ -133,17 +133,17 @@ def test_iterating_again_starts_at_the_beginning():
 
 def test_order_depends_on_seed_and_epoch_only():
     """Defect 10 of the original: the order depended on how often the sampler had been reset."""
-    one, other = ShuffleSampler(data(50), 5, seed=4), ShuffleSampler(data(50), 5, seed=4)
+    sampler, other = ShuffleSampler(data(50), 5, seed=4), ShuffleSampler(data(50), 5, seed=4)
     for epoch in range(3):
-        one.set_epoch(epoch)
-        values(one)
-    one.set_epoch(7)
+        sampler.set_epoch(epoch)
+        values(sampler)
+    sampler.set_epoch(7)
     other.set_epoch(7)
-    assert values(one) == values(other)
+    assert values(sampler) == values(other)
     other.set_epoch(8)
-    assert values(one) != values(other)
-    assert values(one) != values(ShuffleSampler(data(50), 5, seed=5))
-    np.testing.assert_array_equal(one.order(2), ShuffleSampler(data(50), 50, seed=4).order(2))
+    assert values(sampler) != values(other)
+    assert values(sampler) != values(ShuffleSampler(data(50), 5, seed=5))
+    np.testing.assert_array_equal(sampler.order(2), ShuffleSampler(data(50), 50, seed=4).order(2))
 
 
 def test_epochs_do_not_repeat_the_stream_of_another_seed():
@@ -183,13 +183,13 @@ def test_choice_without_replacement_ends_and_never_repeats(n, batch, count, seed
         with pytest.raises(InputError, match="without replacement"):
             make()
         return
-    drawn = [x for one in values(make()) for x in one]
+    drawn = [x for batch in values(make()) for x in batch]
     assert len(drawn) == len(set(drawn)) == (n if count is None else count * batch)
 
 
 def test_choice_without_replacement_heeds_zero_weights():
     sampler = ChoiceSampler(data(10), 2, replacement=False, distribution=np.arange(10) % 2)
-    drawn = [x for one in values(sampler) for x in one]
+    drawn = [x for batch in values(sampler) for x in batch]
     assert len(set(drawn)) == len(drawn) == 4 and set(drawn) < {1, 3, 5, 7, 9}  # two full batches of five samples
     with pytest.raises(InputError, match="at most 5"):
         ChoiceSampler(data(10), 2, replacement=False, num_batches=3, distribution=np.arange(10) % 2)
@@ -204,7 +204,7 @@ def test_buckets_hold_similar_lengths():
     starts = [lengths[batch["input"]].min() for batch in sampler]
     assert starts != sorted(starts)  # buckets are mixed
     short = BucketSampler(data(300), 8, seq_lengths=lengths, num_buckets=10, max_length=50, drop_last_batch=False)
-    seen = [x for one in values(short) for x in one]
+    seen = [x for batch in values(short) for x in batch]
     assert sorted(seen) == np.flatnonzero(lengths <= 50).tolist()
 
 

@@ -9,21 +9,20 @@ import pytest
 
 from deep500.errors import InputError
 from deep500.events import Event
-from deep500.training import (
+from deep500.training.data import NumpyDataset
+from deep500.training.data.samplers import OrderedSampler
+from deep500.training.optimizers import GradientDescent, MomentumOptimizer
+from deep500.training.schedules import (
     CosineSchedule,
     EpochHPSchedule,
     FunctionSchedule,
-    GradientDescent,
     HyperparameterSchedule,
-    MomentumOptimizer,
-    NumpyDataset,
-    OrderedSampler,
     StepHPSchedule,
     StepSchedule,
     TableSchedule,
-    Trainer,
     WarmUp,
 )
+from deep500.training.trainer import Trainer
 from tests.training.linear import FakeExecutor, linear_network
 
 torch = pytest.importorskip("torch")

@@ -10,22 +10,16 @@ import pytest
 
 from deep500.errors import InputError, TrainingError
 from deep500.events import HOOKS, Event, StopTraining
-from deep500.training import (
-    AdamOptimizer,
-    CosineSchedule,
-    EpochRecord,
-    GradientDescent,
-    MomentumOptimizer,
-    NumpyDataset,
-    OrderedSampler,
-    Prefetch,
-    ShuffleSampler,
-    StopOnNaN,
-    Trainer,
-    TrainingStatistics,
-    check_training,
-    tally,
-)
+from deep500.training import tally
+from deep500.training.check import check_training
+from deep500.training.data import NumpyDataset
+from deep500.training.data.prefetch import Prefetch
+from deep500.training.data.samplers import OrderedSampler, ShuffleSampler
+from deep500.training.listeners import StopOnNaN
+from deep500.training.optimizers import AdamOptimizer, GradientDescent, MomentumOptimizer
+from deep500.training.schedules import CosineSchedule
+from deep500.training.statistics import EpochRecord, TrainingStatistics
+from deep500.training.trainer import Trainer
 from tests.tolerances import assert_close
 from tests.training.linear import FakeExecutor, linear_network
 
@@ -343,7 +337,7 @@ def test_check_training():
 @pytest.mark.parametrize("listening", [False, True])
 def test_nobody_waits_for_the_device_within_an_epoch(listening):
     """Reading a tensor is counted: once per batch is allowed only after the epoch's last batch."""
-    from deep500.training import DefaultTrainerEvents
+    from deep500.training.listeners import DefaultTrainerEvents
 
     trainer = make_trainer()
     reads = []

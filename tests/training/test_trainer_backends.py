@@ -9,15 +9,11 @@ import pytest
 
 from deep500.networks.losses import add_loss
 from deep500.networks.network import Network
-from deep500.training import (
-    ClipGradientNorm,
-    CosineSchedule,
-    NumpyDataset,
-    OrderedSampler,
-    ShuffleSampler,
-    Trainer,
-    WarmUp,
-)
+from deep500.training.clipping import ClipGradientNorm
+from deep500.training.data import NumpyDataset
+from deep500.training.data.samplers import OrderedSampler, ShuffleSampler
+from deep500.training.schedules import CosineSchedule, WarmUp
+from deep500.training.trainer import Trainer
 from tests.tolerances import assert_close
 from tests.training.test_trainer import dataset
 
@@ -79,8 +75,8 @@ def test_resuming_equals_never_stopping_bit_for_bit(backend, optimizer):
 
 
 def test_dropout_depends_on_the_seed_and_only_on_it(backend):
-    one, again, other = (make_trainer(backend, seed).run(2, []).column("train_loss") for seed in (1, 1, 2))
-    assert one == again != other
+    first, again, other = (make_trainer(backend, seed).run(2, []).column("train_loss") for seed in (1, 1, 2))
+    assert first == again != other
 
 
 def test_it_learns(backend):

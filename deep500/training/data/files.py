@@ -41,7 +41,7 @@ class FileListDataset(Dataset):
         classes: int | None = None,
         provenance: str = "files given by the caller",
     ) -> None:
-        self.files = [Path(one) for one in data]
+        self.files = [Path(path) for path in data]
         if not self.files:
             raise DataError(f"{name}: got no files; expected at least one; check the folder or pattern")
         self.input_name, self.label_name, self.loader = data_node, label_node, loader
@@ -126,7 +126,7 @@ class ImageFolder(FileListDataset):
         class_names: Sequence[str] | None = None,
     ) -> None:
         folder = Path(path)
-        files = [(name, one) for name in _subfolders(folder) for one in _images(folder / name)]
+        files = [(name, path) for name in _subfolders(folder) for path in _images(folder / name)]
         self.class_names = list(class_names) if class_names else sorted({name for name, _ in files})
         number = {name: i for i, name in enumerate(self.class_names)}
         strange = sorted({name for name, _ in files} - set(number))
@@ -138,7 +138,7 @@ class ImageFolder(FileListDataset):
             )
         self._target = tuple(shape)
         super().__init__(
-            [one for _, one in files],
+            [path for _, path in files],
             data_node,
             self._read,
             [number[name] for name, _ in files],
@@ -161,8 +161,8 @@ class ImageFolder(FileListDataset):
 def _subfolders(folder: Path) -> list[str]:
     if not folder.is_dir():
         raise DataError(f"{folder}: got no such folder; expected a folder of images; check the path")
-    return sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
 def _images(folder: Path) -> list[Path]:
-    return sorted(one for one in folder.iterdir() if one.suffix.lower() in SUFFIXES)
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)

@@ -99,18 +99,18 @@ class Sampler(abc.ABC):
         """Positions of the samples of every batch of an epoch, for this shard."""
         key, plan = (self.seed, epoch), self._plan
         if plan is None or plan[0] != key:
-            cut = [one for group in self._groups(epoch) for one in self._cut(group)]
+            cut = [batch for group in self._groups(epoch) for batch in self._cut(group)]
             plan = self._plan = key, self._arrange(cut, epoch)
         return plan[1]
 
     def batch(self, epoch: int, number: int) -> Batch:
         """Make one batch; a pure function, so it may be called from any thread and any number of times."""
-        found = self.dataset[self.batches(epoch)[number]]
+        batch = self.dataset[self.batches(epoch)[number]]
         if self.transformations:
             rng = self.rng(epoch, _BATCH, number, self._rank)
             for transform in self.transformations:
-                found = transform(found, rng)
-        return found
+                batch = transform(batch, rng)
+        return batch
 
     def add_transformation(self, transform: Transformation) -> None:
         """Append a transformation to those that every batch goes through."""

@@ -10,3 +10,4 @@ from deep500.training.optimizers.base import ThreeStepOptimizer as ThreeStepOpti
 from deep500.training.optimizers.base import UpdateRuleOptimizer as UpdateRuleOptimizer
 from deep500.training.optimizers.descent import GradientDescent as GradientDescent
 from deep500.training.optimizers.descent import MomentumOptimizer as MomentumOptimizer
+from deep500.training.optimizers.hyperparameters import hyperparameter as hyperparameter

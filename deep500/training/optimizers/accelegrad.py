@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from deep500.networks.execution.executor import GraphExecutor
 from deep500.tensors import total
 from deep500.training.optimizers.base import ThreeStepOptimizer
 
@@ -26,25 +25,12 @@ class AcceleGradOptimizer(ThreeStepOptimizer):
         weight_decay: factor of the L2 penalty's gradient.
     """
 
-    hyperparameters = ("lr", "D", "G", "weight_decay")
     keeps_parameters = True
-    lr: float
-    D: float
-    G: float
-    weight_decay: float
-
-    def __init__(
-        self,
-        executor: GraphExecutor,
-        loss: str = "loss",
-        lr: float = 1.0,
-        D: float = 1.0,
-        G: float = 1.0,
-        weight_decay: float = 0.0,
-        **options: Any,
-    ) -> None:
-        super().__init__(executor, loss, lr=lr, D=D, G=G, weight_decay=weight_decay, **options)
-        self.alpha = 1.0
+    lr: float = 1.0
+    D: float = 1.0
+    G: float = 1.0
+    weight_decay: float = 0.0
+    alpha = 1.0
 
     def new_input(self) -> None:
         self.alpha = 1.0 if self.steps <= 2 else (self.steps + 1) / 4

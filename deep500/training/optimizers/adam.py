@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from deep500.networks.execution.executor import GraphExecutor
 from deep500.training.optimizers.base import UpdateRuleOptimizer
+from deep500.training.optimizers.hyperparameters import hyperparameter
 
 
 class AdamOptimizer(UpdateRuleOptimizer):
@@ -22,23 +22,10 @@ class AdamOptimizer(UpdateRuleOptimizer):
         weight_decay: factor of the L2 penalty's gradient (coupled: it passes through the moments).
     """
 
-    hyperparameters = ("lr", "betas", "eps", "weight_decay")
-    lr: float
-    betas: tuple[float, float]
-    eps: float
-    weight_decay: float
-
-    def __init__(
-        self,
-        executor: GraphExecutor,
-        loss: str = "loss",
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        **options: Any,
-    ) -> None:
-        super().__init__(executor, loss, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **options)
+    lr: float = 1e-3
+    betas: tuple[float, float] = hyperparameter((0.9, 0.999), below=1)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
         if self.weight_decay:
@@ -61,17 +48,7 @@ class AdamWOptimizer(AdamOptimizer):
     As :class:`AdamOptimizer` without its L2 term, after ``w <- (1 - lr weight_decay) w``.
     """
 
-    def __init__(
-        self,
-        executor: GraphExecutor,
-        loss: str = "loss",
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        **options: Any,
-    ) -> None:
-        super().__init__(executor, loss, lr, betas, eps, weight_decay, **options)
+    weight_decay: float = 1e-2
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
         return (1 - self.lr * self.weight_decay) * old_param - self.moment_step(grad, name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from deep500.networks.execution.executor import GraphExecutor
 from deep500.training.optimizers.base import UpdateRuleOptimizer
+from deep500.training.optimizers.hyperparameters import hyperparameter
 
 
 class AdaGradOptimizer(UpdateRuleOptimizer):
@@ -22,34 +22,11 @@ class AdaGradOptimizer(UpdateRuleOptimizer):
         eps: keeps the quotient finite.
     """
 
-    hyperparameters = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
-    lr: float
-    lr_decay: float
-    weight_decay: float
-    initial_accumulator_value: float
-    eps: float
-
-    def __init__(
-        self,
-        executor: GraphExecutor,
-        loss: str = "loss",
-        lr: float = 1e-2,
-        lr_decay: float = 0.0,
-        weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0,
-        eps: float = 1e-10,
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            executor,
-            loss,
-            lr=lr,
-            lr_decay=lr_decay,
-            weight_decay=weight_decay,
-            initial_accumulator_value=initial_accumulator_value,
-            eps=eps,
-            **options,
-        )
+    lr: float = 1e-2
+    lr_decay: float = 0.0
+    weight_decay: float = 0.0
+    initial_accumulator_value: float = 0.0
+    eps: float = 1e-10
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
         if self.weight_decay:
@@ -77,37 +54,12 @@ class RMSPropOptimizer(UpdateRuleOptimizer):
         centered: whether to divide by the standard deviation instead of the root mean square.
     """
 
-    hyperparameters = ("lr", "alpha", "eps", "weight_decay", "momentum", "centered")
-    lr: float
-    alpha: float
-    eps: float
-    weight_decay: float
-    momentum: float
-    centered: bool
-
-    def __init__(
-        self,
-        executor: GraphExecutor,
-        loss: str = "loss",
-        lr: float = 1e-2,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        centered: bool = False,
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            executor,
-            loss,
-            lr=lr,
-            alpha=alpha,
-            eps=eps,
-            weight_decay=weight_decay,
-            momentum=momentum,
-            centered=centered,
-            **options,
-        )
+    lr: float = 1e-2
+    alpha: float = hyperparameter(0.99, below=1)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    centered: bool = False
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
         if self.weight_decay:

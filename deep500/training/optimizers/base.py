@@ -1,14 +1,15 @@
 """What an optimizer is: ``step(inputs)`` runs a network forward and backward and moves its parameters.
 
-Requirements of the seam, for whoever writes one (here, or natively in a framework's folder):
+Requirements of the seam, for new optimizers here and for native ones in a framework's folder:
 
-* Arguments after ``(executor, loss)`` have the names and the order of PyTorch's optimizer of that kind.
-* Hyper-parameters are attributes named in ``hyperparameters``. Whoever keeps them elsewhere too (a native optimizer's
-  parameter groups) overrides :meth:`Optimizer.set_parameter`: schedules change them between any two steps.
+* Hyper-parameters are annotated defaults of the class (see :mod:`deep500.training.optimizers.hyperparameters`), with
+  the names and the order of PyTorch's optimizer of that kind. They are attributes, which schedules change between any
+  two steps; a native optimizer that keeps a copy (parameter groups) refreshes it in every update.
 * A gradient passes through ``exchange`` (other ranks), ``gradient_modifier`` (one parameter at a time),
   ``gradient_transform`` (all together: clipping), weight decay, in this order, in every optimizer.
-* ``state_dict`` is all that an update depends on besides gradients, parameters and hyper-parameters, so that loading it
-  goes on as if never stopped. Slots are named as PyTorch names them: ``"exp_avg/conv1.weight"``, and ``"step"``.
+* ``state_dict`` is all that an update depends on besides gradients, parameters and hyper-parameters, so that training
+  goes on from a loaded one as if never stopped. Slots are named as PyTorch names them: ``"exp_avg/conv1.weight"``, and
+  ``"step"``.
 * A three-step rule is plain arithmetic on the framework's own tensors (``+ - * / ** abs``; a root is ``** 0.5``): one
   file runs on NumPy, PyTorch, TensorFlow and JAX. It must not write into its arguments, nor keep them: keep ``g * 1``.
 """
@@ -16,8 +17,7 @@ Requirements of the seam, for whoever writes one (here, or natively in a framewo
 from __future__ import annotations
 
 import abc
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -25,6 +25,7 @@ import numpy as np
 
 from deep500.errors import InputError, nearest
 from deep500.networks.execution.executor import GraphExecutor
+from deep500.training.optimizers.hyperparameters import Hyperparameter, declared, signature
 
 if TYPE_CHECKING:
     from deep500.events import Event
@@ -35,38 +36,6 @@ GradientTransform: TypeAlias = Callable[[Sequence[str], Sequence[Any]], Sequence
 """``(names, gradients) -> gradients``, for all at once; see :class:`deep500.training.clipping.ClipGradientNorm`."""
 
 
-def _number(low: float, high: float = math.inf) -> Callable[[Any], float]:
-    def convert(value: Any) -> float:
-        number = float(value)  # not NumPy's float64, which would widen float32 arrays
-        if not low <= number < high:
-            raise ValueError(f"a number >= {low:g}" + ("" if high == math.inf else f" and < {high:g}"))
-        return number
-
-    return convert
-
-
-def _betas(value: Any) -> tuple[float, float]:
-    first, second = value
-    return _number(0, 1)(first), _number(0, 1)(second)
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise ValueError("True or False")
-    return bool(value)
-
-
-RANGES: dict[str, Callable[[Any], Any]] = {
-    "alpha": _number(0, 1),
-    "betas": _betas,
-    "centered": _flag,
-    "amsgrad": _flag,
-    "nesterov": _flag,
-    "dampening": _number(-math.inf),
-}
-"""How a hyper-parameter is checked and converted, by name; what is not here is a finite number >= 0."""
-
-
 class Optimizer(abc.ABC):
     """Minimizes ``loss`` over the trainable parameters of an executor's network.
 
@@ -75,7 +44,7 @@ class Optimizer(abc.ABC):
         loss: name of the scalar to minimize.
         gradient_modifier: see :data:`GradientModifier`.
         gradient_transform: see :data:`GradientTransform`.
-        hyperparameters: those that the class declares, by name.
+        values, hyperparameters: those that the class declares, in its order or by name.
 
     Attributes:
         steps: number of updates done so far.
@@ -86,15 +55,30 @@ class Optimizer(abc.ABC):
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ()
+    """Their names, in the order of their declaration."""
     keeps_parameters: ClassVar[bool] = False
     """Whether its state holds the parameters too, so that it does not see when someone else changes the network's."""
     rank: int = 0  # number of this process among those that train together
+    _declarations: ClassVar[Mapping[str, Hyperparameter]] = {}
+
+    def __init_subclass__(cls, *, like: type[Optimizer] | None = None, **options: Any) -> None:
+        """Derive ``hyperparameters`` and the signature from the class's declaration, or from that of ``like``."""
+        super().__init_subclass__(**options)
+        if not isinstance(cls.hyperparameters, tuple):
+            return  # a distributed scheme's are those of its base optimizer
+        if like is not None:
+            for name in like.hyperparameters:
+                setattr(cls, name, getattr(like, name))
+            cls.check_together = like.check_together  # type: ignore[method-assign]
+        cls._declarations = {**cls._declarations, **(like._declarations if like else {}), **declared(cls)}
+        cls.hyperparameters = tuple(cls._declarations)
+        cls.__signature__ = signature(cls, cls._declarations)  # type: ignore[attr-defined]
 
     def __init__(
         self,
         executor: GraphExecutor,
         loss: str = "loss",
-        *,
+        *values: Any,
         gradient_modifier: GradientModifier | None = None,
         gradient_transform: GradientTransform | None = None,
         **hyperparameters: Any,
@@ -104,9 +88,16 @@ class Optimizer(abc.ABC):
         self.exchange: GradientTransform | None = None  # set by a distributed scheme: comes before everything else
         self.steps = 0
         self._pairs: tuple[int, list[str], list[str]] | None = None
+        if len(values) > len(self.hyperparameters) or set(self.hyperparameters[: len(values)]) & set(hyperparameters):
+            raise InputError(
+                f"{type(self).__name__}: got {values} and {hyperparameters}; expected each hyper-parameter once, "
+                f"{self.hyperparameters}: pass them by name"
+            )
+        hyperparameters.update(zip(self.hyperparameters, values, strict=False))
         for name, value in hyperparameters.items():
             Optimizer.set_parameter(self, name, value)
         self.initial = self.get_parameters()
+        self.check_together(self.initial)
 
     @property
     def network(self) -> Any:
@@ -208,6 +199,10 @@ class Optimizer(abc.ABC):
         return gradients if self.gradient_transform is None else self.gradient_transform(names, gradients)
 
     # -- hyper-parameters -------------------------------------------------------------------------------------------
+    @classmethod  # noqa: B027 - optional
+    def check_together(cls, values: Mapping[str, Any]) -> None:
+        """Raise InputError if the values of all hyper-parameters do not fit together; by default they do."""
+
     def set_parameter(self, name: str, value: Any) -> None:
         """Change a hyper-parameter, effective from the next step.
 
@@ -216,7 +211,7 @@ class Optimizer(abc.ABC):
         """
         self._check_name(name)
         try:
-            setattr(self, name, RANGES.get(name, _number(0))(value))
+            setattr(self, name, self._declarations[name].check(value))
         except (ValueError, TypeError) as error:
             raise InputError(
                 f"{type(self).__name__}: got {name}={value!r}; expected {error}: choose another value"
@@ -247,6 +242,32 @@ class Optimizer(abc.ABC):
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from what :meth:`state_dict` returned; raises InputError if it does not belong to these parameters."""
 
+    def checked_slots(self, state: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str, np.ndarray]]:
+        """For :meth:`load_state_dict`: slot, parameter and array of each entry; a scalar stands for a full array.
+
+        Raises:
+            InputError: no step, no such parameter, or not of its shape.
+        """
+        if "step" not in state:
+            raise InputError("got optimizer state without 'step'; expected what state_dict() returned: load that")
+        names, parameters = set(self.parameter_names()), self.network.parameters
+        for key, array in state.items():
+            if key == "step":
+                continue
+            slot, _, name = key.partition("/")
+            if name not in names:
+                raise InputError(
+                    f"got optimizer state {key!r}; expected '<slot>/<parameter>': {nearest(name, names)} "
+                    "Load the state of the same network"
+                )
+            shape = parameters[name].value.shape
+            if np.shape(array) not in (shape, ()):
+                raise InputError(
+                    f"optimizer state {key!r}: got shape {np.shape(array)}; expected {shape}, the parameter's: "
+                    "load the state of the same network"
+                )
+            yield slot, name, np.asarray(array)
+
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.get_parameters().items())
         return f"{type(self).__name__}({shown})"
@@ -260,7 +281,7 @@ class ThreeStepOptimizer(Optimizer):
 
     Example (gradient descent whose rate falls as 1/t):
         >>> class Falling(ThreeStepOptimizer):
-        ...     hyperparameters = ("lr",)
+        ...     lr: float = 0.1
         ...     def new_input(self): self.rate = self.lr / (self.steps + 1)
         ...     def prepare_param(self, name): pass
         ...     def update_rule(self, grad, old_param, name): return old_param - self.rate * grad
@@ -268,11 +289,11 @@ class ThreeStepOptimizer(Optimizer):
         False
     """
 
-    def __init__(self, executor: GraphExecutor, loss: str = "loss", **options: Any) -> None:
+    def __init__(self, executor: GraphExecutor, loss: str = "loss", *values: Any, **options: Any) -> None:
         self.state: dict[str, dict[str, Any]] = {}
         self.share: frozenset[str] | None = None  # set by a scheme that has other ranks update the other parameters
         self.prepared: Callable[[], None] | None = None  # set by such a scheme: called between steps two and three
-        super().__init__(executor, loss, **options)
+        super().__init__(executor, loss, *values, **options)
 
     @abc.abstractmethod
     def new_input(self) -> None:
@@ -320,26 +341,9 @@ class ThreeStepOptimizer(Optimizer):
         return state
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        known, parameters = set(self.parameter_names()), self.network.parameters
         loaded: dict[str, dict[str, Any]] = {}
-        for key, array in state.items():
-            slot, _, name = key.partition("/")
-            if key == "step":
-                continue
-            if name not in known:
-                raise InputError(
-                    f"got optimizer state {key!r}; expected '<slot>/<parameter>': {nearest(name, known)} "
-                    "Load the state of the same network"
-                )
-            want = parameters[name].value.shape
-            if np.shape(array) not in (want, ()):
-                raise InputError(
-                    f"optimizer state {key!r}: got shape {np.shape(array)}; expected {want}, the parameter's: "
-                    "load the state of the same network"
-                )
-            loaded.setdefault(slot, {})[name] = self.network.to_tensor(np.asarray(array))
-        if "step" not in state:
-            raise InputError("got optimizer state without 'step'; expected what state_dict() returned: load that")
+        for slot, name, array in self.checked_slots(state):
+            loaded.setdefault(slot, {})[name] = self.network.to_tensor(array)
         self.steps, self.state = int(state["step"]), loaded
 
 

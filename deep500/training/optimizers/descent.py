@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from deep500.errors import InputError
-from deep500.networks.execution.executor import GraphExecutor
 from deep500.training.optimizers.base import UpdateRuleOptimizer
+from deep500.training.optimizers.hyperparameters import hyperparameter
 
 
 class GradientDescent(UpdateRuleOptimizer):
@@ -18,14 +20,8 @@ class GradientDescent(UpdateRuleOptimizer):
         weight_decay: factor of the L2 penalty's gradient.
     """
 
-    hyperparameters = ("lr", "weight_decay")
-    lr: float
-    weight_decay: float
-
-    def __init__(
-        self, executor: GraphExecutor, loss: str = "loss", lr: float = 0.1, weight_decay: float = 0.0, **options: Any
-    ) -> None:
-        super().__init__(executor, loss, lr=lr, weight_decay=weight_decay, **options)
+    lr: float = 0.1
+    weight_decay: float = 0.0
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
         if self.weight_decay:
@@ -48,35 +44,16 @@ class MomentumOptimizer(UpdateRuleOptimizer):
         nesterov: whether to look ahead; needs momentum and no dampening, else InputError.
     """
 
-    hyperparameters = ("lr", "momentum", "dampening", "weight_decay", "nesterov")
-    lr: float
-    momentum: float
-    dampening: float
-    weight_decay: float
-    nesterov: bool
+    lr: float = 0.01
+    momentum: float = 0.9
+    dampening: float = hyperparameter(0.0, least=-math.inf)
+    weight_decay: float = 0.0
+    nesterov: bool = False
 
-    def __init__(
-        self,
-        executor: GraphExecutor,
-        loss: str = "loss",
-        lr: float = 0.01,
-        momentum: float = 0.9,
-        dampening: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            executor,
-            loss,
-            lr=lr,
-            momentum=momentum,
-            dampening=dampening,
-            weight_decay=weight_decay,
-            nesterov=nesterov,
-            **options,
-        )
-        if self.nesterov and (self.momentum <= 0 or self.dampening != 0):
+    @classmethod
+    def check_together(cls, values: Mapping[str, Any]) -> None:
+        momentum, dampening = values["momentum"], values["dampening"]
+        if values["nesterov"] and (momentum <= 0 or dampening != 0):
             raise InputError(
                 f"got nesterov=True with momentum={momentum!r}, dampening={dampening!r}; expected momentum > 0 and "
                 "dampening 0: change them or drop nesterov"

@@ -1,26 +1,18 @@
-"""Readers of the formats in which image data sets are published: CIFAR binary, CIFAR Python, IDX, Keras npz.
-
-A reader is ``reader(files, images, classes) -> (uint8 (N, C, H, W), int64 (N,))``, with ``files`` the raw files of one
-half in order and ``images`` = (N, C, H, W) what they must hold. Sizes, structure and labels are always checked.
-"""
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009): where their files lie, their checksums, and their two formats."""
 
 from __future__ import annotations
 
 import io
 import pickle
-import zipfile
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from deep500.training.data.catalog import register_dataset
 from deep500.training.data.dataset import check_labels
+from deep500.training.data.published import Arrays, Layout, Published, Shape4, md5_of
 from deep500.training.data.rawfile import RawFile
-
-Shape4 = tuple[int, int, int, int]
-Arrays = tuple[np.ndarray, np.ndarray]
-Reader = Callable[[Sequence[RawFile], Shape4, int], Arrays]
 
 # What reading a damaged pickle may end in; the opcodes index lists, look up names, call constructors
 _PICKLE_ERRORS = (
@@ -43,7 +35,7 @@ def read_cifar_binary(files: Sequence[RawFile], images: Shape4, classes: int) ->
     for file in files:
         if len(file.data) != size:
             raise file.error(f"{len(file.data)} bytes", f"{size} bytes: {images[0] // len(files)} records")
-    records = np.concatenate([np.frombuffer(one.data, np.uint8).reshape(-1, head + pixels) for one in files])
+    records = np.concatenate([np.frombuffer(file.data, np.uint8).reshape(-1, head + pixels) for file in files])
     labels = records[:, head - 1].astype(np.int64)
     for file, part in zip(files, np.split(labels, len(files)), strict=True):
         check_labels(part, classes, file.where)
@@ -111,45 +103,81 @@ class _Unpickler(pickle.Unpickler):
         return allowed
 
 
-def read_idx(files: Sequence[RawFile], images: Shape4, classes: int) -> Arrays:
-    """Images and labels in one IDX file each (raw or .gz): big-endian magic number and sizes, then the bytes."""
-    pixels, labels = files
-    count, _, height, width = images
-    numbers = _idx(labels, (count,)).astype(np.int64)
-    check_labels(numbers, classes, labels.where)
-    return _idx(pixels, (count, height, width)).reshape(images), numbers
+_KRIZ = "https://www.cs.toronto.edu/~kriz"
+_PYTHON_ARCHIVE = "sha256:6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
+_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 
+CIFAR10 = register_dataset(
+    Published(
+        "cifar10",
+        10,
+        (3, 32, 32),
+        (50_000, 10_000),
+        "natural images, 32x32 colour (Krizhevsky 2009)",
+        layouts=(
+            Layout(
+                read_cifar_binary,
+                tuple(f"{name}.bin" for name in _BATCHES),
+                ("test_batch.bin",),
+                ("cifar-10-batches-bin", "cifar10/cifar-10-batches-bin", "cifar10"),
+                ("cifar-10-binary.tar.gz",),
+                md5_of(("cifar-10-binary.tar.gz",), "c32a1d4ab5d03f1284b67883e8d87530"),
+            ),
+            Layout(
+                read_cifar_python,
+                _BATCHES,
+                ("test_batch",),
+                (
+                    "cifar-10-batches-py",
+                    "cifar10/cifar-10-batches-py",
+                    "cifar-10-batches-py-target/cifar-10-batches-py",
+                ),
+                ("cifar-10-python.tar.gz", "cifar-10-batches-py.tar.gz"),
+                {
+                    **md5_of(
+                        (*_BATCHES, "test_batch"),
+                        "c99cafc152244af753f735de768cd75f d4bba439e000b95fd0a9bffe97cbabec "
+                        "54ebc095f3ab1f0389bbae665268c751 634d18415352ddfa80567beed471001a "
+                        "482c414d41f54cd18b22e5b47cb7c3cb 40351d587109b95175f43aff81a1287e",
+                    ),
+                    "cifar-10-python.tar.gz": _PYTHON_ARCHIVE,
+                    "cifar-10-batches-py.tar.gz": _PYTHON_ARCHIVE,
+                },
+            ),
+        ),
+        urls={"cifar-10-binary.tar.gz": f"{_KRIZ}/cifar-10-binary.tar.gz"},
+    )
+)
 
-def _idx(file: RawFile, shape: tuple[int, ...]) -> np.ndarray:
-    head = 4 + 4 * len(shape)
-    size = head + int(np.prod(shape))
-    content = file.gunzipped(size)
-    want = (0x800 + len(shape), *shape)  # 8 stands for unsigned bytes, then the number of dimensions
-    got = tuple(np.frombuffer(content[: len(content) // 4 * 4][:head], dtype=">u4").tolist())
-    if got != want:
-        raise file.error(f"header {got}", f"header {want}: magic number and sizes")
-    if len(content) != size:
-        raise file.error(f"{len(content)} bytes of content{' or more' * (len(content) > size)}", f"{size} bytes")
-    return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
-
-
-def read_keras_npz(files: Sequence[RawFile], images: Shape4, classes: int) -> Arrays:
-    """Keras's ``mnist.npz``: x_train, y_train, x_test, y_test; the half is known by its number of images."""
-    (file,) = files
-    half = "train" if images[0] == 60_000 else "test"
-    try:
-        with np.load(io.BytesIO(file.data), allow_pickle=False) as archive:
-            pixels, labels = archive[f"x_{half}"], archive[f"y_{half}"]
-    except (EOFError, KeyError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise file.error(f"an archive that cannot be read ({error})", f"x_{half} and y_{half}") from error
-    want = (images[0], *images[2:])
-    if (
-        pixels.shape != want
-        or pixels.dtype != np.uint8
-        or labels.shape != (images[0],)
-        or labels.dtype.kind not in "iu"
-    ):
-        raise file.error(f"x_{half} {pixels.dtype} {pixels.shape}, y_{half} {labels.shape}", f"uint8 {want}")
-    labels = labels.astype(np.int64)
-    check_labels(labels, classes, file.where)
-    return pixels.reshape(images), labels
+CIFAR100 = register_dataset(
+    Published(
+        "cifar100",
+        100,
+        (3, 32, 32),
+        (50_000, 10_000),
+        "natural images, 32x32 colour, fine labels (Krizhevsky 2009)",
+        layouts=(
+            Layout(
+                read_cifar_binary,
+                ("train.bin",),
+                ("test.bin",),
+                ("cifar-100-binary", "cifar100/cifar-100-binary", "cifar100"),
+                ("cifar-100-binary.tar.gz",),
+                md5_of(("cifar-100-binary.tar.gz",), "03b5dce01913d631647c71ecec9e9cb8"),
+            ),
+            Layout(
+                read_cifar_python,
+                ("train",),
+                ("test",),
+                ("cifar-100-python", "cifar100/cifar-100-python", "cifar-100-python-target/cifar-100-python"),
+                ("cifar-100-python.tar.gz",),
+                md5_of(
+                    ("cifar-100-python.tar.gz", "train", "test"),
+                    "eb9058c3a382ffc7106e4002c42a8d85 16019d7e3df5f24257cddd939b257f8d "
+                    "f0ef6b0ae62326f3e7ffdfab6717acfc",
+                ),
+            ),
+        ),
+        urls={"cifar-100-binary.tar.gz": f"{_KRIZ}/cifar-100-binary.tar.gz"},
+    )
+)

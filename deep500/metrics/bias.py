@@ -1,4 +1,4 @@
-"""What data a run saw."""
+"""Which classes a run was trained on, and how often."""
 
 from __future__ import annotations
 
@@ -50,3 +50,27 @@ class DatasetBias(ObservingMetric):
 
         self.details = {str(number): int(count) for number, count in enumerate(counts)}
         return float(chisquare(counts).pvalue)
+
+
+def dataset_bias(labels: Any, classes: int) -> tuple[np.ndarray, float]:
+    """How often each class was drawn, and the p value of the chi-square test that all are equally frequent.
+
+    Args:
+        labels: class numbers as a sampler gave them, over any number of batches.
+        classes: how many there are.
+
+    Raises:
+        InputError: no labels, or one that is no class.
+
+    Example:
+        >>> counts, p = dataset_bias([0, 0, 0, 0, 0, 0, 0, 0, 1, 1], classes=2)
+        >>> counts.tolist(), round(p, 3)
+        ([8, 2], 0.058)
+    """
+    numbers = np.concatenate([np.ravel(np.asarray(part)) for part in labels]) if len(labels) else np.empty(0, int)
+    if not numbers.size or numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= classes:
+        raise InputError(f"got {numbers.size} labels; expected whole numbers from 0 to {classes - 1}, at least one")
+    from scipy.stats import chisquare
+
+    counts = np.bincount(numbers, minlength=classes)
+    return counts, float(chisquare(counts).pvalue)

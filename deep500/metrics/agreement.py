@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import Deep500Error, InputError
+from deep500.metrics.base import ProbingMetric
 from deep500.metrics.errors import ErrorMetric, L2Error, MaxError, heat_map
-from deep500.metrics.probe import ProbingMetric
 from deep500.registry import load_backend
 
 
@@ -56,10 +56,10 @@ class OutputError(ProbingMetric):
 
     def _both(self, executor: Any, other: Any, batch: dict[str, np.ndarray]) -> Any:
         names = list(executor.network.outputs)
-        found = [one.inference(batch, names) for one in (executor, other)]
+        outputs = [side.inference(batch, names) for side in (executor, other)]
         return names, *(
-            [one.network.to_numpy(values[name]) for name in names]
-            for one, values in zip((executor, other), found, strict=True)
+            [side.network.to_numpy(values[name]) for name in names]
+            for side, values in zip((executor, other), outputs, strict=True)
         )
 
     def measure(self, statistics: Any) -> float | None:

@@ -12,6 +12,7 @@ from functools import cache
 import numpy as np
 
 from deep500.training.data.augmentation import resize
+from deep500.training.data.catalog import BuiltIn, register_dataset
 from deep500.training.data.dataset import NumpyDataset
 
 SPLIT_SEED = 500
@@ -25,8 +26,8 @@ Pair = tuple[NumpyDataset, NumpyDataset]
 def _scans() -> tuple[np.ndarray, np.ndarray]:
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    return found.images.astype(np.uint8), found.target.astype(np.int64)
+    bunch = load_digits()
+    return bunch.images.astype(np.uint8), bunch.target.astype(np.int64)
 
 
 @cache
@@ -38,8 +39,8 @@ def split() -> tuple[np.ndarray, np.ndarray]:
     for label in range(10):
         members = rng.permutation(np.flatnonzero(labels == label))
         test.append(members[: round(TEST_FRACTION * len(members))])
-    chosen = np.sort(np.concatenate(test))
-    return np.setdiff1d(np.arange(len(labels)), chosen), chosen
+    positions = np.sort(np.concatenate(test))
+    return np.setdiff1d(np.arange(len(labels)), positions), positions
 
 
 def digits(seed: int = 0, size: int | tuple[int, int] | None = None) -> Pair:
@@ -109,10 +110,9 @@ def _patches(count: int, rng: np.random.Generator) -> np.ndarray:
     return windows[which, row, column] / np.float32(255)  # the windows' axes: photo, row, column, channel, y, x
 
 
-def stand_in_for(name: str, shape: tuple[int, ...], classes: int, seed: int) -> Pair:
-    """Built-in data with the shape and dtype of the absent data set ``name``, marked as stand-in."""
-    pair = digits32(seed) if shape[0] == 3 else digits(size=shape[1:])  # type: ignore[arg-type]
-    for half in pair:
-        half.provenance = f"stand-in for {name}: {half.provenance}"
-        half.name, half.classes, half.stand_in = name, classes, True
-    return pair
+register_dataset(
+    BuiltIn("digits", 10, (1, 8, 8), (1438, 359), "scikit-learn's real scanned digits, 8x8 grey", make=digits)
+)
+register_dataset(
+    BuiltIn("digits32", 10, (3, 32, 32), (1438, 359), "the same digits over photographs, 32x32 colour", make=digits32)
+)
