@@ -14,7 +14,7 @@ from deep500.transformations.substitutions import optimize_network
 SUBSTITUTIONS = "substitutions"
 COMMAND = "deep500 optimize MODEL.onnx --training -o OUT.onnx"
 LIMIT = 100.0
-"""Seconds of search; whatever is not found by then would differ from machine to machine, so it is an error.
+"""Seconds of search; what is not found by then would differ from machine to machine, so it is an error.
 
 The search gets three times as much, for it ends by the clock too when a third of its budget brought nothing better.
 """
@@ -22,7 +22,7 @@ The search gets three times as much, for it ends by the clock too when a third o
 
 def check_transformations(value: Any) -> str | None:
     """What is expected instead of ``value``; None if it is fine."""
-    fits = isinstance(value, (list, tuple)) and all(callable(one) or one == SUBSTITUTIONS for one in value)
+    fits = isinstance(value, (list, tuple)) and all(callable(item) or item == SUBSTITUTIONS for item in value)
     return None if fits else f"a list of callables network -> network, or {SUBSTITUTIONS!r}"
 
 
@@ -36,18 +36,19 @@ def transformed(network: Network, values: Mapping[str, Any]) -> Network:
         RecipeError: a callable that returns no network, or one whose inputs or outputs have other names; a search that
             does not end within `LIMIT` seconds.
     """
-    for one in values["network_transformations"]:
-        new = _substituted(network, values) if one == SUBSTITUTIONS else one(network)
+    for transformation in values["network_transformations"]:
+        new = _substituted(network, values) if transformation == SUBSTITUTIONS else transformation(network)
         new = getattr(new, "network", new)
         if not isinstance(new, Network):
             raise RecipeError(
-                f"network_transformations: got {type(new).__name__} from {describe(one)}; expected a deep500 Network"
+                f"network_transformations: got {type(new).__name__} from {describe(transformation)}; expected a "
+                "deep500 Network"
             )
         for what in ("inputs", "outputs"):
             if list(getattr(new, what)) != list(getattr(network, what)):
                 raise RecipeError(
-                    f"network_transformations: got {what} {list(getattr(new, what))} from {describe(one)}; expected "
-                    f"{list(getattr(network, what))}, which data and loss are known by: keep their names"
+                    f"network_transformations: got {what} {list(getattr(new, what))} from {describe(transformation)}; "
+                    f"expected {list(getattr(network, what))}, which data and loss are known by: keep their names"
                 )
         network = new
     return network
@@ -57,10 +58,10 @@ def _substituted(network: Network, values: Mapping[str, Any]) -> Network:
     symbol = batch_symbol(network)
     sizes = {} if symbol is None else {symbol: values["batch_size"]}
     backend = backend_of(values["executor"]) or "reference"
-    found = optimize_network(network, backend, 3 * LIMIT, training=True, measure=False, sizes=sizes)
-    if found.timed_out or found.seconds > LIMIT:
+    optimized = optimize_network(network, backend, 3 * LIMIT, training=True, measure=False, sizes=sizes)
+    if optimized.timed_out or optimized.seconds > LIMIT:
         raise RecipeError(
             f"network_transformations: got no end of the search within {LIMIT:g} s; expected one, so that the result "
             f"is the same everywhere; optimize the model beforehand ({COMMAND}) and name the file as the model"
         )
-    return found.network
+    return optimized.network

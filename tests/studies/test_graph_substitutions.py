@@ -50,7 +50,7 @@ def test_small_networks_have_the_operators_of_the_full_ones(name: str) -> None:
     small, full = (SUBJECTS[name].network(quick) for quick in (True, False))
     assert {node.op_type for node in small.nodes} == {node.op_type for node in full.nodes}
     assert len(small.nodes) <= len(full.nodes)
-    assert all(isinstance(size, int) for one in full.inputs.values() for size in one.shape or ())
+    assert all(isinstance(size, int) for described in full.inputs.values() for size in described.shape or ())
 
 
 def test_published_figures_are_of_networks_that_are_measured() -> None:
@@ -86,11 +86,11 @@ def test_gains_are_the_first_ones_time_over_the_others(monkeypatch: pytest.Monke
         return lambda: now.__setitem__(0, now[0] + nanoseconds)
 
     monkeypatch.setitem(timing.CLOCKS, "planted", lambda: now[0])
-    found = timing.in_turns({"slow": lasting(6_000), "fast": lasting(2_000), "same": lasting(6_000)}, 0.01, "planted")
-    assert found.gains["fast"].ratio.median == pytest.approx(3) and found.gains["fast"].verdict == "slower"
-    assert found.gains["same"].verdict == "equivalent" and set(found.gains) == {"fast", "same"}
-    assert found.seconds["slow"].median == pytest.approx(6e-6), "short calls are repeated, and counted one by one"
-    assert found.control.median == pytest.approx(1)
+    result = timing.in_turns({"slow": lasting(6_000), "fast": lasting(2_000), "same": lasting(6_000)}, 0.01, "planted")
+    assert result.gains["fast"].ratio.median == pytest.approx(3) and result.gains["fast"].verdict == "slower"
+    assert result.gains["same"].verdict == "equivalent" and set(result.gains) == {"fast", "same"}
+    assert result.seconds["slow"].median == pytest.approx(6e-6), "short calls are repeated, and counted one by one"
+    assert result.control.median == pytest.approx(1)
 
 
 def test_the_mean_is_geometric_and_over_the_rounds_that_all_have() -> None:
@@ -154,22 +154,22 @@ def test_rules_without_proof_and_wrong_axioms_are_called_wrong(monkeypatch: pyte
     made: Any = SimpleNamespace(
         depth=2, seconds=1.0, memory=2.0, found=SimpleNamespace(rules=[good, bad], multiple=[], open=[], counts={})
     )
-    told, _ = rules.generated(settings, lambda depth, seed: made)
-    assert told.wrong == ["E1: rules kept without a proof: b"]
+    outcome, _ = rules.generated(settings, lambda depth, seed: made)
+    assert outcome.wrong == ["E1: rules kept without a proof: b"]
     verdicts: Any = SimpleNamespace(verdicts={"proved": 1, "unknown": 1}, seconds=0.1)
-    monkeypatch.setattr(rules, "verification", lambda found, seed, sample: verdicts)
+    monkeypatch.setattr(rules, "verification", lambda proved, seed, sample: verdicts)
     assert rules.verified(settings, made).wrong == ["E5: 1 rules proved anew; expected the 2 that E1 kept"]
     failed: Any = SimpleNamespace(exhaustive=False, combinations={"x": 3}, failures={"x": "here"}, seconds=0.1)
     monkeypatch.setattr(rules, "validation", lambda exhaustive, seed: failed)
     check = SimpleNamespace(backend="reference", dtype="float32", differences={"y": "there"})
     monkeypatch.setattr(rules, "real_kernels", lambda *_: SimpleNamespace(checks=(check,)))
     monkeypatch.setattr(rules, "find_spec", lambda name: None)
-    told = rules.validated(settings)
-    assert told.wrong == [
+    outcome = rules.validated(settings)
+    assert outcome.wrong == [
         "E6: axiom x is wrong: here",
         "E6: axiom y is wrong with kernels of reference in float32: there",
     ]
-    assert "E6, symbols: not measured (Z3 is not installed)" in str(told)
+    assert "E6, symbols: not measured (Z3 is not installed)" in str(outcome)
 
 
 # -- the command line -------------------------------------------------------------------------------------------------
@@ -194,15 +194,15 @@ def test_tables_page_and_json_say_the_same(monkeypatch: pytest.MonkeyPatch, tmp_
     files = tmp_path / "found.json", tmp_path / "found.html"
     words = [*QUICK, "--only", "E2,E3,E4", "--networks", "nasrnn", "--json", str(files[0]), "--report", str(files[1])]
     assert recipe.main(words) == 0
-    printed, page, found = capsys.readouterr().out, files[1].read_text(), json.loads(files[0].read_text())
-    (row,) = found["E2"]["rows"]
+    printed, page, result = capsys.readouterr().out, files[1].read_text(), json.loads(files[0].read_text())
+    (row,) = result["E2"]["rows"]
     middle = row["timed"]["seconds"]["original"][0]
     assert middle == pytest.approx(np.median(row["timed"]["samples"]["original"]))
     assert f"{1e3 * middle:.3g} [" in printed and f"{1e3 * middle:.3g} [" in page
     assert row["seconds"] == 0.5 and row["steps"] == 1 and row["published_search"]["tensat_seconds"] == 0.5
-    assert len(found["E3"]["sweeps"]) == 1 and all(one["picked"] == 32 for one in found["E3"]["sweeps"])
-    assert set(found["E4"]["blocks"][0]["search"]) == set(LAYOUT)
-    assert found["wrong"] == [] and found["about"]["options"]["clock"] == "cpu"
+    assert len(result["E3"]["sweeps"]) == 1 and all(sweep["picked"] == 32 for sweep in result["E3"]["sweeps"])
+    assert set(result["E4"]["blocks"][0]["search"]) == set(LAYOUT)
+    assert result["wrong"] == [] and result["about"]["options"]["clock"] == "cpu"
     assert "context only" in printed and "0 of the 7" not in printed
     assert page.startswith("<!doctype html>") and "<script" not in page and "http" not in page
 
@@ -220,6 +220,6 @@ def test_what_is_not_compiled_is_not_measured(monkeypatch: pytest.MonkeyPatch) -
     load_backend("pytorch")
     plant(monkeypatch, lambda network: network)
     words = ["--dry-run", "--backends", "pytorch", "--only", "E2", "--networks", "repvgg", "--clock", "cpu"]
-    found = recipe.run(recipe.options(words))["E2"]
-    assert found.rows[0].absent == dict.fromkeys(("original, compiled", "ours, compiled"), "not measured")
-    assert str(found).count("not measured") >= 4
+    result = recipe.run(recipe.options(words))["E2"]
+    assert result.rows[0].absent == dict.fromkeys(("original, compiled", "ours, compiled"), "not measured")
+    assert str(result).count("not measured") >= 4

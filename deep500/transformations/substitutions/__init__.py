@@ -1,9 +1,9 @@
-"""Graph substitutions: rewrite rules of networks, generated from operator specifications and proved from axioms.
+"""Graph substitutions: networks rewritten by proved rules into networks that compute the same faster.
 
-``operators`` holds one specification per operator; ``generate`` finds candidate rules by evaluating all small
-expressions in finite fields; ``axioms`` and ``prove`` decide which of them hold; ``lift`` makes them general and
-``library`` writes the file of rules that `optimize_network` loads. ``graph`` is a network in the rule language,
-``cost`` prices it, ``search`` rewrites it.
+``operators`` holds one specification per operator; ``rules`` the pattern language, the file of proved rules, and where
+they match; ``graph`` is a network in the rule language, imported, rewritten and written back; ``cost`` prices it and
+``search`` rewrites it; ``equivalence`` checks the result. `optimize_network` does all of this. How the rules are made
+is the business of `deep500.transformations.workshop.substitutions`, which nothing here imports.
 """
 
 from deep500.transformations.substitutions.equivalence import NotEquivalent as NotEquivalent

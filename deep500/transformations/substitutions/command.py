@@ -43,7 +43,7 @@ def add_command(commands: Any) -> dict[str, Callable[[argparse.Namespace], int]]
 
 def execute(words: argparse.Namespace) -> int:
     """Optimize or replay, write the model, say what came of it."""
-    load_plugins([str(Path(one).expanduser().resolve()) for one in words.custom_op])
+    load_plugins([str(Path(plugin).expanduser().resolve()) for plugin in words.custom_op])
     if words.replay is not None and words.history is not None:
         raise InputError("got --replay and --history; expected one of them: what is replayed has its history already")
     for path in filter(None, (words.out, words.history)):
@@ -56,7 +56,7 @@ def execute(words: argparse.Namespace) -> int:
         sys.stdout.write(f"{len(network.nodes)} -> {len(result.nodes)} operators, as {words.replay} says\n")
         return 0
     with _Bar(words.budget, words.quiet) as bar:
-        found = optimize_network(
+        optimized = optimize_network(
             network,
             words.backend,
             words.budget,
@@ -70,19 +70,19 @@ def execute(words: argparse.Namespace) -> int:
             sizes=_sizes(words.size),
             progress=bar.tell,
         )
-    found.network.to_onnx(words.out)
+    optimized.network.to_onnx(words.out)
     if words.history is not None:
-        found.history.save(words.history)
-    sys.stdout.write(f"{found}\n{words.out}\n")
+        optimized.history.save(words.history)
+    sys.stdout.write(f"{optimized}\n{words.out}\n")
     return 0
 
 
 def _sizes(given: list[str]) -> dict[str, int]:
     sizes = {}
-    for one in given:
-        name, _, number = one.partition("=")
+    for word in given:
+        name, _, number = word.partition("=")
         if not (name and number.isdigit() and int(number) > 0):
-            raise InputError(f"got --size {one!r}; expected NAME=N with a whole number above 0: --size N=8")
+            raise InputError(f"got --size {word!r}; expected NAME=N with a whole number above 0: --size N=8")
         sizes[name] = int(number)
     return sizes
 

@@ -99,8 +99,8 @@ def check_equivalent(
     again = import_network(twin, imported.training, imported.sizes)
     rewritten = export_network(again, retrace(again))
     sizes = _sizes(imported, given or {})
-    outputs = max(_difference(twin, rewritten, one, seed) for one in sizes)
-    own = max(_difference(original, written, one, seed) for one in sizes)
+    outputs = max(_difference(twin, rewritten, choice, seed) for choice in sizes)
+    own = max(_difference(original, written, choice, seed) for choice in sizes)
     random = any(node.is_random for node in original.nodes)
     gradients = None if random or not imported.training else _gradients(twin, rewritten, sizes[0], seed)
     limit = 1e-3
@@ -123,7 +123,7 @@ def _sizes(imported: Imported, given: Mapping[str, int]) -> list[dict[str, int]]
 def _difference(original: Network, rewritten: Network, sizes: Mapping[str, int], seed: int) -> float:
     inputs = make_inputs(original, None, seed, sizes)
     backend = load_backend("reference")
-    expected, got = (backend.from_model(one).inference(inputs) for one in (original, rewritten))
+    expected, got = (backend.from_model(network).inference(inputs) for network in (original, rewritten))
     return max(relative_error(got[name], expected[name]) for name in expected)
 
 
@@ -134,10 +134,10 @@ def _gradients(original: Network, rewritten: Network, sizes: Mapping[str, int], 
         return None
     loss = "loss" if "loss" in losses else losses[0]
     inputs = make_inputs(original, None, seed, sizes)
-    found = []
+    gradients = []
     for network in (original, rewritten):
         executor = load_backend("reference").from_model(network)
         executor.inference_and_backprop(inputs, loss)
-        names = [gradient_name(one) for one in original.trainable()]
-        found.append(executor.network.fetch_tensors(names))
-    return max((relative_error(got, expected) for expected, got in zip(*found, strict=True)), default=0.0)
+        names = [gradient_name(trainable) for trainable in original.trainable()]
+        gradients.append(executor.network.fetch_tensors(names))
+    return max((relative_error(got, expected) for expected, got in zip(*gradients, strict=True)), default=0.0)

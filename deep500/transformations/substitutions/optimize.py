@@ -20,7 +20,7 @@ from deep500.transformations.substitutions.graph.writing import export_network
 from deep500.transformations.substitutions.result import History, Optimized
 from deep500.transformations.substitutions.rules.matching import Matcher
 from deep500.transformations.substitutions.rules.rule_file import SHIPPED, read
-from deep500.transformations.substitutions.search.backtracking import Backtracking, Found, State
+from deep500.transformations.substitutions.search.backtracking import Backtracking, SearchResult, State
 from deep500.transformations.substitutions.search.moves import replay
 from deep500.transformations.substitutions.search.saturating import Saturation
 
@@ -73,7 +73,7 @@ def optimize_network(
             same result on every machine.
         seed: of the inputs for timing and checking.
         sizes: numbers for symbolic sizes, for which times are taken; the result holds for all.
-        progress: is told (seconds so far, best cost, first cost) now and then.
+        progress: called with (seconds so far, best cost, first cost) now and then.
 
     Raises:
         InputError: no `Network`, a budget or seed below 0, an alpha below 1, an unknown search, sizes of symbols that
@@ -86,8 +86,8 @@ def optimize_network(
 
     Example:
         >>> from deep500.networks import create
-        >>> found = optimize_network(create("nasrnn", hidden=8), measure=False)
-        >>> len(found.network.nodes) < len(found.original.nodes)
+        >>> optimized = optimize_network(create("nasrnn", hidden=8), measure=False)
+        >>> len(optimized.network.nodes) < len(optimized.original.nodes)
         True
     """
     _check(network, backend, sizes or {}, seed)
@@ -97,9 +97,9 @@ def optimize_network(
     if budget == 0:
         return Optimized.unchanged(network, backend, "the budget is 0: nothing was searched", training)
     started = time.perf_counter()
-    found = _search(imported, matcher, backend, budget, search, alpha, database, measure, seed, progress)
+    result = _search(imported, matcher, backend, budget, search, alpha, database, measure, seed, progress)
     seconds = time.perf_counter() - started
-    return _choose(imported, matcher, found, backend, seconds, measure, seed, sizes or {})
+    return _choose(imported, matcher, result, backend, seconds, measure, seed, sizes or {})
 
 
 def _search(
@@ -113,7 +113,7 @@ def _search(
     measure: bool,
     seed: int,
     progress: Progress | None,
-) -> Found:
+) -> SearchResult:
     """Search by formula, and then, where times may be measured, from what was found and from the start by these.
 
     The best state by formula is a candidate whatever measured prices of single operators say: prices that lie close
@@ -122,11 +122,11 @@ def _search(
     begin, fixed = time.perf_counter(), tuple(imported.sizes.values())
     by_formula: Cost = Analytic(backend)
 
-    def searched(cost: Cost, seconds: float, starts: Sequence[State] = ()) -> Found:
+    def searched(cost: Cost, seconds: float, starts: Sequence[State] = ()) -> SearchResult:
         if search == "saturation":
             return Saturation(matcher, cost, seconds, fixed=fixed, progress=progress).run(imported.graph)
-        told = Backtracking(matcher, cost, seconds, alpha, fixed, CANDIDATES, progress=progress)
-        return told.run(imported.graph, starts)
+        backtracking = Backtracking(matcher, cost, seconds, alpha, fixed, CANDIDATES, progress=progress)
+        return backtracking.run(imported.graph, starts)
 
     if not measure:
         return searched(by_formula, budget)
@@ -134,16 +134,16 @@ def _search(
     cost = Measured(backend, database, seed=seed)
     cost.until = begin + budget
     try:
-        found = searched(cost, max(cost.until - time.perf_counter(), 0.0), quick.best[:1])
+        result = searched(cost, max(cost.until - time.perf_counter(), 0.0), quick.best[:1])
     except OutOfTime:
         quick.timed_out = True
         return quick
-    known = {state.graph.outputs for state in found.best}
+    known = {state.graph.outputs for state in result.best}
     for state in quick.best[:1]:
         if state.graph.outputs not in known:
-            found.best.append(dataclasses.replace(state, cost=_price(cost, state.graph)))
-    found.priced += quick.priced
-    return found
+            result.best.append(dataclasses.replace(state, cost=_price(cost, state.graph)))
+    result.priced += quick.priced
+    return result
 
 
 def _price(cost: Cost, graph: Graph) -> float:
@@ -165,8 +165,8 @@ def replay_history(network: Network, history: History, rules: str | Path | None 
     Example:
         >>> from deep500.networks import create
         >>> net = create("nasrnn", hidden=8)
-        >>> found = optimize_network(net, measure=False)
-        >>> replay_history(net, found.history) == found.network
+        >>> optimized = optimize_network(net, measure=False)
+        >>> replay_history(net, optimized.history) == optimized.network
         True
     """
     history.check(network)
@@ -191,7 +191,7 @@ def _check(network: Any, backend: str, sizes: Mapping[str, Any], seed: Any) -> N
         )
     if backend not in backend_names():
         load_backend(backend)  # raises, with the nearest name
-    symbols = {size for one in network.inputs.values() for size in one.shape or () if isinstance(size, str)}
+    symbols = {size for described in network.inputs.values() for size in described.shape or () if isinstance(size, str)}
     whole = all(isinstance(size, int) and size > 0 for size in sizes.values())
     if not (whole and sizes.keys() <= symbols):
         raise InputError(
@@ -214,7 +214,7 @@ def _check_search(budget: Any, alpha: Any, search: str) -> None:
 def _choose(
     imported: Imported,
     matcher: Matcher,
-    found: Found,
+    result: SearchResult,
     backend: str,
     seconds: float,
     measure: bool,
@@ -225,24 +225,24 @@ def _choose(
     network = imported.network
     searched: dict[str, Any] = {
         "seconds": seconds,
-        "before": found.first.cost,
-        "timed_out": found.timed_out,
-        "priced": found.priced,
+        "before": result.first.cost,
+        "timed_out": result.timed_out,
+        "priced": result.priced,
     }
-    better = [state for state in found.best if measure or state.cost <= found.first.cost]
+    better = [state for state in result.best if measure or state.cost <= result.first.cost]
     candidates = {f"candidate {n}": state for n, state in enumerate(better, 1)}
-    if not any(state.graph.outputs != found.first.graph.outputs for state in candidates.values()):
-        candidates = {"candidate 1": found.first}  # written back, biases and all, it may be faster even so
+    if not any(state.graph.outputs != result.first.graph.outputs for state in candidates.values()):
+        candidates = {"candidate 1": result.first}  # written back, biases and all, it may be faster even so
     networks = {name: _written(imported, state, matcher) for name, state in candidates.items()}
     timed = _timed(imported, networks, backend, seed, sizes) if measure else None
-    name = _fastest(timed, candidates) if timed else _cheapest(candidates, found.first)
+    name = _fastest(timed, candidates) if timed else _cheapest(candidates, result.first)
     if name is None:
         return Optimized.unchanged(
             network, backend, "nothing faster was found", imported.training, measured=timed, **searched
         )
     state = candidates[name]
     history = History.of(imported, state)
-    check = check_equivalent(imported, lambda one: retrace(one, history, matcher), networks[name], seed, sizes)
+    check = check_equivalent(imported, lambda again: retrace(again, history, matcher), networks[name], seed, sizes)
     return Optimized(
         network,
         networks[name],

@@ -15,7 +15,7 @@ from deep500.transformations.substitutions.equivalence import Equivalence
 from deep500.transformations.substitutions.graph.importing import Imported
 from deep500.transformations.substitutions.operators.specification import specification_hash
 from deep500.transformations.substitutions.search.backtracking import State
-from deep500.transformations.substitutions.search.moves import Saturated, Step
+from deep500.transformations.substitutions.search.moves import AppliedRule, Saturated
 
 FORMAT = "deep500-substitutions"
 
@@ -38,7 +38,7 @@ class History:
     specification: str
     training: bool
     sizes: Mapping[str, int]
-    steps: tuple[Step, ...] = ()
+    steps: tuple[AppliedRule, ...] = ()
     saturated: Saturated | None = None
     unchanged: bool = False
 
@@ -85,22 +85,22 @@ class History:
 
         Example:
             >>> import tempfile, pathlib
-            >>> one = History("0" * 64, "0" * 16, False, {"N": 2}, (Step("a", ("b", "c")),))
+            >>> history = History("0" * 64, "0" * 16, False, {"N": 2}, (AppliedRule("a", ("b", "c")),))
             >>> with tempfile.TemporaryDirectory() as folder:
-            ...     one.save(pathlib.Path(folder) / "history.json")
-            ...     History.load(pathlib.Path(folder) / "history.json") == one
+            ...     history.save(pathlib.Path(folder) / "history.json")
+            ...     History.load(pathlib.Path(folder) / "history.json") == history
             True
         """
         try:
-            found = json.loads(Path(path).read_text(encoding="utf-8"))
-            if found.pop("format") != FORMAT:
+            fields = json.loads(Path(path).read_text(encoding="utf-8"))
+            if fields.pop("format") != FORMAT:
                 raise ValueError("another format")
-            found["steps"] = tuple(Step(str(rule), tuple(map(str, place))) for rule, place in found["steps"])
-            found["sizes"] = {name: int(size) for name, size in found["sizes"].items()}
-            if found["saturated"] is not None:
-                rounds, limit, choices = found["saturated"]
-                found["saturated"] = Saturated(int(rounds), int(limit), tuple((str(a), str(b)) for a, b in choices))
-            return cls(**found)
+            fields["steps"] = tuple(AppliedRule(str(rule), tuple(map(str, place))) for rule, place in fields["steps"])
+            fields["sizes"] = {name: int(size) for name, size in fields["sizes"].items()}
+            if fields["saturated"] is not None:
+                rounds, limit, choices = fields["saturated"]
+                fields["saturated"] = Saturated(int(rounds), int(limit), tuple((str(a), str(b)) for a, b in choices))
+            return cls(**fields)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
             raise DataError(
                 f"got {path} ({problem!r}); expected a history that 'deep500 optimize --history' wrote: name that "

@@ -1,1 +1,1 @@
-"""Offline: how substitution rules are generated, proved and validated. Nothing at run time imports it."""
+"""What is made and compared offline; nothing at run time imports it, as a contract in ``pyproject.toml`` holds."""

@@ -118,25 +118,25 @@ def run(chosen: argparse.Namespace) -> dict[str, Any]:
     )
     for name in settings.backends:
         load_backend(name)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     if {"E1", "E5"} & set(chosen.only):
         first, made = rules.generated(settings)
-        found |= {"E1": first} if "E1" in chosen.only else {}
-        found |= {"E5": rules.verified(settings, made)} if "E5" in chosen.only else {}
+        results |= {"E1": first} if "E1" in chosen.only else {}
+        results |= {"E5": rules.verified(settings, made)} if "E5" in chosen.only else {}
     if "E6" in chosen.only:
-        found["E6"] = rules.validated(settings)
+        results["E6"] = rules.validated(settings)
     if "E2" in chosen.only:
         rows = _each([(n, b) for n in settings.networks for b in settings.backends], networks.measure, settings)
-        found["E2"] = networks.Networks(rows, settings)
+        results["E2"] = networks.Networks(rows, settings)
     if "E3" in chosen.only:
         sizes = grouping.QUICK_SWEEPS if settings.quick else grouping.SWEEPS
         todo = [(*size, backend) for size in sizes for backend in settings.backends]
-        found["E3"] = grouping.Grouping(_each(todo, grouping.sweep, settings))
+        results["E3"] = grouping.Grouping(_each(todo, grouping.sweep, settings))
     if "E4" in chosen.only:
-        found["E4"] = attention.Attention(
+        results["E4"] = attention.Attention(
             _each([(b,) for b in settings.backends], attention.measure, settings), settings
         )
-    return found
+    return results
 
 
 def _each(todo: Sequence[tuple[Any, ...]], measure: Callable[..., Any], settings: Settings) -> list[Any]:
@@ -153,7 +153,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Measure, print, write; returns the exit code."""
     chosen = options(words)
     try:
-        found = run(chosen)
+        results = run(chosen)
     except Deep500Error as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -165,19 +165,22 @@ def main(words: Sequence[str] | None = None) -> int:
     about = (
         f"{environment['cpu']}, threads: {threads}; float32, batch 1; medians of {chosen.clock} time, 95 % intervals"
     )
-    wrong = [f"WRONG: {one}" for result in found.values() for one in result.wrong]
-    print("\n\n".join([about, *map(str, found.values()), *wrong]))
+    wrong = [f"WRONG: {fault}" for result in results.values() for fault in result.wrong]
+    print("\n\n".join([about, *map(str, results.values()), *wrong]))
     if chosen.json:
         known = {
             "environment": environment,
             "threads": threads,
             "options": {**vars(chosen), "json": None, "report": None},
         }
-        everything = {"about": known, "wrong": wrong} | {name: result.as_json() for name, result in found.items()}
+        everything = {"about": known, "wrong": wrong} | {name: result.as_json() for name, result in results.items()}
         chosen.json.write_text(json.dumps(everything, indent=1, default=str), encoding="utf-8")
     if chosen.report:
         write_page(
-            chosen.report, "Graph substitutions", [about, *wrong], {name: str(one) for name, one in found.items()}
+            chosen.report,
+            "Graph substitutions",
+            [about, *wrong],
+            {name: str(result) for name, result in results.items()},
         )
     return 1 if wrong else 0
 

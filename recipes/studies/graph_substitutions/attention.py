@@ -93,9 +93,9 @@ def _variants(block: Network, backend: str, settings: Settings) -> tuple[dict[st
             network, seconds = block, 0.0
             search = settings.search | {"budget": settings.budget / len(files)}  # the same for every way
             for rules in files:
-                found = d5.optimize_network(network, backend=backend, rules=rules, **search)
-                network, seconds = found.network, seconds + found.seconds
-            networks[name], predicted[name], taken[name] = network, found.after, seconds
+                optimized = d5.optimize_network(network, backend=backend, rules=rules, **search)
+                network, seconds = optimized.network, seconds + optimized.seconds
+            networks[name], predicted[name], taken[name] = network, optimized.after, seconds
     return networks, predicted, taken
 
 
@@ -113,7 +113,9 @@ class Attention:
 
     def as_json(self) -> dict[str, Any]:
         """Everything, samples too."""
-        rows = [dict(vars(one), timed=None if one.timed is None else one.timed.as_json()) for one in self.blocks]
+        rows = [
+            dict(vars(block), timed=None if block.timed is None else block.timed.as_json()) for block in self.blocks
+        ]
         return {"block": SMALL if self.settings.quick else FULL, "blocks": rows, "published_ms_and_layers": LAYOUT}
 
     def __str__(self) -> str:

@@ -112,21 +112,21 @@ def sweep(channels: int, side: int, backend: str, settings: Settings) -> Sweep:
     factors = [2**n for n in range(MOST.bit_length())]
     networks = {str(MOST // factor): convolution(merge(weight, MOST, factor), channels, side) for factor in factors}
     try:
-        found = d5.optimize_network(networks[str(MOST)], backend=backend, **settings.search)
-        networks[OURS] = found.network
+        optimized = d5.optimize_network(networks[str(MOST)], backend=backend, **settings.search)
+        networks[OURS] = optimized.network
         runners = {name: Runner(network, backend, settings.seed) for name, network in networks.items()}
         answers = {name: runner.outputs() for name, runner in runners.items()}
         apart = max(difference(answer, answers[str(MOST)]) for answer in answers.values())
         timed = in_turns(runners, settings.seconds, settings.clock, settings.seed)
     except Exception as error:  # noqa: BLE001  # each framework has its own; one size must not end the others
         return Sweep(channels, side, backend, failure=line(error))
-    return Sweep(channels, side, backend, timed, picked(found.network), apart)
+    return Sweep(channels, side, backend, timed, picked(optimized.network), apart)
 
 
 def picked(network: Network) -> int | None:
     """Groups of the only convolution; None if there is another number of them."""
-    found = [node.attribute("group") for node in network.nodes if node.op_type == "Conv"]
-    return int(found[0]) if len(found) == 1 else None
+    groups = [node.attribute("group") for node in network.nodes if node.op_type == "Conv"]
+    return int(groups[0]) if len(groups) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,11 @@ class Grouping:
     @property
     def wrong(self) -> list[str]:
         """Sweeps that failed or whose answers differ."""
-        return [one.wrong for one in self.sweeps if one.wrong]
+        return [sweep.wrong for sweep in self.sweeps if sweep.wrong]
 
     def as_json(self) -> dict[str, Any]:
         """Sweeps and the published one."""
-        return {"sweeps": [one.as_json() for one in self.sweeps], "published_v100_ms": GROUPS}
+        return {"sweeps": [sweep.as_json() for sweep in self.sweeps], "published_v100_ms": GROUPS}
 
     def __str__(self) -> str:
         columns = [str(2**n) for n in reversed(range(MOST.bit_length()))]
@@ -157,16 +157,16 @@ class Grouping:
             "for us 32 groups are",
         )
         cells: list[tuple[object, ...]] = []
-        for one in self.sweeps:
-            name = f"{one.channels} x {one.side} x {one.side}, {one.backend}"
-            if one.timed is None:
+        for sweep in self.sweeps:
+            name = f"{sweep.channels} x {sweep.side} x {sweep.side}, {sweep.backend}"
+            if sweep.timed is None:
                 cells.append((name, "failed", *[""] * (len(head) - 2)))
                 continue
-            times = [f"{1e3 * one.timed.seconds[which].median:.3g}" for which in (*columns, OURS)]
-            ours = one.timed.gains[OURS]
+            times = [f"{1e3 * sweep.timed.seconds[which].median:.3g}" for which in (*columns, OURS)]
+            ours = sweep.timed.gains[OURS]
             said = "slower than ours" if ours.verdict != FASTER else "faster than ours"
             said = {"equivalent": "equal to ours", "unresolved": "unresolved"}.get(ours.verdict, said)
-            cells.append((name, *times, one.best, one.picked or "", one.verdict, cell(ours.ratio), said))
+            cells.append((name, *times, sweep.best, sweep.picked or "", sweep.verdict, cell(ours.ratio), said))
         published = [f"{GROUPS[int(n)]:.4g}" for n in columns]
         cells.append(
             ("published, V100, 512 x 28 x 28: context only", *published, "", min(GROUPS, key=GROUPS.get), *[""] * 4)

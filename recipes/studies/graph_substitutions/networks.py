@@ -78,25 +78,25 @@ def measure(name: str, backend: str, settings: Settings) -> Row:
     """Optimise one network for one backend and time what came of it."""
     network = SUBJECTS[name].network(settings.quick, settings.seed)
     try:
-        found = d5.optimize_network(network, backend=backend, **settings.search)
-        runners, absent = _runners(name, network, found.network, backend, settings)
+        optimized = d5.optimize_network(network, backend=backend, **settings.search)
+        runners, absent = _runners(name, network, optimized.network, backend, settings)
         answers = [runner.outputs() for runner in runners.values()]
         apart = max(difference(answer, answers[0]) for answer in answers)
         timed = in_turns(runners, settings.seconds, settings.clock, settings.seed)
     except Exception as error:  # noqa: BLE001  # each framework has its own; one network must not end the others
         return Row(name, backend, failure=line(error))
-    history = found.history
+    history = optimized.history
     steps = len(history.saturated.choices if history.saturated else history.steps)
-    nodes = len(network.nodes), len(found.network.nodes)
+    nodes = len(network.nodes), len(optimized.network.nodes)
     return Row(
         name,
         backend,
         nodes,
-        found.seconds,
-        found.timed_out,
+        optimized.seconds,
+        optimized.timed_out,
         steps,
-        found.reason,
-        (found.before, found.after),
+        optimized.reason,
+        (optimized.before, optimized.after),
         timed,
         apart,
         absent,
@@ -161,7 +161,7 @@ def mean_gain(rows: Sequence[Row]) -> Interval | None:
     if not logs:
         return None
     rounds = min(map(len, logs))
-    return median_interval(np.exp(np.mean([one[:rounds] for one in logs], axis=0)))
+    return median_interval(np.exp(np.mean([gains[:rounds] for gains in logs], axis=0)))
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Networks:
 
     def as_json(self) -> dict[str, Any]:
         """Rows and means."""
-        means = {backend: None if (one := mean_gain(rows)) is None else list(one) for backend, rows in self._seven()}
+        means = {backend: None if (mean := mean_gain(rows)) is None else list(mean) for backend, rows in self._seven()}
         return {"rows": [row.as_json() for row in self.rows], "geometric_mean": means, "published_v100_ms": V100}
 
     def _backends(self) -> list[tuple[str, list[Row]]]:

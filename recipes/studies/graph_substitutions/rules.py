@@ -25,8 +25,8 @@ QUICK_SAMPLE = 3
 
 
 @dataclass(frozen=True)
-class Told:
-    """What one of the experiments on rules found.
+class Outcome:
+    """The outcome of one of the experiments on rules.
 
     Attributes:
         text: its table.
@@ -46,35 +46,35 @@ class Told:
         return self.text
 
 
-def generated(settings: Settings, made: Callable[..., Generation] = generation) -> tuple[Told, Generation]:
+def generated(settings: Settings, made: Callable[..., Generation] = generation) -> tuple[Outcome, Generation]:
     """E1, and what it generated, for E5."""
-    found = made(settings.depth, settings.seed)
-    rules = [*found.found.rules, *found.found.multiple]
+    run = made(settings.depth, settings.seed)
+    rules = [*run.found.rules, *run.found.multiple]
     values = {
-        "depth": found.depth,
-        "counts": found.found.counts,
+        "depth": run.depth,
+        "counts": run.found.counts,
         "rules": len(rules),
-        "cpu_seconds": found.seconds,
-        "peak_memory_mb": found.memory,
+        "cpu_seconds": run.seconds,
+        "peak_memory_mb": run.memory,
     }
     unproved = [rule.id for rule in rules if rule.verdict != "proved"]
-    return Told(
-        str(found), values, [f"E1: rules kept without a proof: {', '.join(unproved)}"] if unproved else []
-    ), found
+    return Outcome(
+        str(run), values, [f"E1: rules kept without a proof: {', '.join(unproved)}"] if unproved else []
+    ), run
 
 
-def verified(settings: Settings, made: Generation) -> Told:
+def verified(settings: Settings, made: Generation) -> Outcome:
     """E5 on the rules of E1, kept and open ones; Z3, where it is installed, gives a second opinion on all of them."""
     rules = [*made.found.rules, *made.found.multiple, *made.found.open]
     sample = (QUICK_SAMPLE if settings.quick else len(rules)) if find_spec("z3") else 0
-    found: Verification = verification(rules, settings.seed, sample)
+    verdicts: Verification = verification(rules, settings.seed, sample)
     kept = len(made.found.rules) + len(made.found.multiple)
-    proved = found.verdicts.get("proved", 0)
+    proved = verdicts.verdicts.get("proved", 0)
     wrong = [f"E5: {proved} rules proved anew; expected the {kept} that E1 kept"] if proved < kept else []
-    return Told(str(found), dict(vars(found)), wrong)
+    return Outcome(str(verdicts), dict(vars(verdicts)), wrong)
 
 
-def validated(settings: Settings) -> Told:
+def validated(settings: Settings) -> Outcome:
     """E6: axioms in finite fields, as symbols, against each other, and with the kernels of the backends.
 
     A dry run takes samples and leaves redundancy out. What needs Z3 is "not measured" without it.
@@ -86,15 +86,15 @@ def validated(settings: Settings) -> Told:
         1 if settings.quick else 3,
         settings.seed,
     )
-    failures = [f"{name} is wrong: {one}" for name, one in whole.failures.items()]
-    values: dict[str, Any] = {"fields": _plain(whole), "kernels": [_plain(one) for one in kernels.checks]}
+    failures = [f"{name} is wrong: {failure}" for name, failure in whole.failures.items()]
+    values: dict[str, Any] = {"fields": _plain(whole), "kernels": [_plain(check) for check in kernels.checks]}
     texts = [str(whole)]
-    for one in kernels.checks:
-        where = f"with kernels of {one.backend} in {one.dtype}"
-        failures += [f"{name} is wrong {where}: {how}" for name, how in one.differences.items()]
+    for check in kernels.checks:
+        where = f"with kernels of {check.backend} in {check.dtype}"
+        failures += [f"{name} is wrong {where}: {how}" for name, how in check.differences.items()]
     if find_spec("z3"):
         small = symbols(1 if settings.quick else None, settings.seed)
-        failures += [f"{name} is wrong for symbols: {one}" for name, one in small.failures.items()]
+        failures += [f"{name} is wrong for symbols: {failure}" for name, failure in small.failures.items()]
         values["symbols"] = _plain(small)
         texts.append(str(small))
         if not settings.quick:
@@ -104,16 +104,16 @@ def validated(settings: Settings) -> Told:
     for name in ("symbols", "redundancy"):
         if name not in values:
             texts.append(f"E6, {name}: not measured ({'Z3 is not installed' if not find_spec('z3') else 'dry run'})")
-    return Told("\n\n".join([*texts, str(kernels)]), values, [f"E6: axiom {one}" for one in failures])
+    return Outcome("\n\n".join([*texts, str(kernels)]), values, [f"E6: axiom {failure}" for failure in failures])
 
 
-def _plain(found: Any) -> dict[str, Any]:
+def _plain(result: Any) -> dict[str, Any]:
     """Fields of a result; what JSON does not know, as text."""
     return {
         name: value
         if isinstance(value, (int, float, str))
         else str(value)
         if not isinstance(value, dict)
-        else {key: one if isinstance(one, int) else str(one) for key, one in value.items()}
-        for name, value in vars(found).items()
+        else {key: item if isinstance(item, int) else str(item) for key, item in value.items()}
+        for name, value in vars(result).items()
     }

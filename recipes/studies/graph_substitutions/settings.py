@@ -36,5 +36,5 @@ class Settings:
 
     @property
     def search(self) -> dict[str, Any]:
-        """What every search is told."""
+        """The options of every search."""
         return {"budget": self.budget, "seed": self.seed, "database": self.database}

@@ -40,12 +40,14 @@ class Timed:
 
     def as_json(self) -> dict[str, Any]:
         """Medians, intervals, words and samples."""
-        gains = {name: dict(ratio=list(one.ratio), p=one.p, first_is=one.verdict) for name, one in self.gains.items()}
+        gains = {
+            name: dict(ratio=list(gain.ratio), p=gain.p, first_is=gain.verdict) for name, gain in self.gains.items()
+        }
         return {
-            "seconds": {name: list(one) for name, one in self.seconds.items()},
+            "seconds": {name: list(interval) for name, interval in self.seconds.items()},
             "gains": gains,
             "control": list(self.control),
-            "samples": {name: one.tolist() for name, one in self.samples.items()},
+            "samples": {name: samples.tolist() for name, samples in self.samples.items()},
         }
 
 
@@ -74,13 +76,13 @@ def in_turns(
     fewest = rounds_needed(len(once) * (len(once) - 1) // 2)
     rounds = max(fewest, min(MOST_ROUNDS, int(seconds / (calls * (sum(once) + once[0])))))
     repeated = {name: _repeated(function, calls) for name, function in functions.items()}
-    found = compare_functions(repeated, rounds, seed=seed, warm_up=1, clock=now)
+    compared = compare_functions(repeated, rounds, seed=seed, warm_up=1, clock=now)
     first = next(iter(functions))
-    samples = {name: values / calls for name, values in found.samples.items()}
+    samples = {name: values / calls for name, values in compared.samples.items()}
     return Timed(
         {name: median_interval(values) for name, values in samples.items()},
-        {one.second: one for one in found.comparisons if one.first == first},
-        found.control,
+        {comparison.second: comparison for comparison in compared.comparisons if comparison.first == first},
+        compared.control,
         samples,
     )
 
@@ -108,8 +110,8 @@ class Runner:
 
     def outputs(self) -> list[np.ndarray]:
         """What it computes."""
-        found = self.executor.inference(self.fed)
-        return [np.array(self.executor.network.to_numpy(found[name])) for name in self.executor.network.outputs]
+        arrays = self.executor.inference(self.fed)
+        return [np.array(self.executor.network.to_numpy(arrays[name])) for name in self.executor.network.outputs]
 
 
 def difference(ours: list[np.ndarray], original: list[np.ndarray]) -> float:

@@ -12,7 +12,7 @@ from deep500.transformations.substitutions.operators.elementwise import ACTIVATI
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch, operator
 from deep500.transformations.substitutions.rules.building import builder
 from deep500.transformations.substitutions.rules.conditions import Bindings, order, read_line, solve
-from deep500.transformations.substitutions.rules.matching import Way
+from deep500.transformations.substitutions.rules.matching import DirectedRule
 from deep500.transformations.substitutions.rules.patterns import Pattern, arguments, literal, parse
 from deep500.transformations.workshop.substitutions.validation import CHOICES, RANKED, operand_ranks
 
@@ -31,7 +31,7 @@ class Planter:
         self.pool: dict[int | tuple[int, ...], list[Value]] = {}
         self.made: list[Value] = []
         self.values: dict[int, tuple[np.ndarray[Any, Any], ...]] = {}
-        size, other = (int(one) for one in self.random.choice([2, 3, 4], 2))
+        size, other = (int(drawn) for drawn in self.random.choice([2, 3, 4], 2))
         for shape in ((), (size,), (other,), (size, size), (size, other), (other, size), (other, other)):
             self._inputs(shape, len(shape))
         for channels, count in ((size, size), (other, size), (2 * size, size)):
@@ -54,60 +54,60 @@ class Planter:
 
     def pick(self, key: int | tuple[int, ...]) -> Value:
         """A value of a rank, or a kernel of a size; kernels and images are both of rank 4."""
-        found = self.pool[key]
-        return found[self.random.integers(len(found))]
+        values = self.pool[key]
+        return values[self.random.integers(len(values))]
 
     # -- planting ---------------------------------------------------------------------------------------------------
-    def plant(self, way: Way, attempts: int = 60) -> bool:
+    def plant(self, way: DirectedRule, attempts: int = 60) -> bool:
         """Make the source side of a rule out of values of the pool; False if no attempt fits together."""
         texts = way.rule.right if way.reverse else way.rule.left
         patterns = [parse(text) for text in texts]
         for _ in range(attempts):
             bindings = self._draw(way, patterns)
             try:
-                made = [builder(one)(self.store, bindings, "float64") for one in patterns]
+                made = [builder(value)(self.store, bindings, "float64") for value in patterns]
             except (ShapeMismatch, KeyError):
                 continue
             self.made += made
-            for one in made:
-                self.pool.setdefault(len(self.store.shape(one)), []).append(one)
+            for value in made:
+                self.pool.setdefault(len(self.store.shape(value)), []).append(value)
             return True
         return False
 
-    def _draw(self, way: Way, patterns: list[Pattern]) -> Bindings:
+    def _draw(self, way: DirectedRule, patterns: list[Pattern]) -> Bindings:
         """Values for all names but those of cuts that concatenations show."""
-        found: Bindings = {}
+        bindings: Bindings = {}
         text = " ".join((*way.rule.left, *way.rule.right))
         rank = next((RANKED[op] for op in RANKED if f"({op} " in text), int(self.random.choice([2, 4])))
         for pattern in patterns:
-            self._names(pattern, rank, None, found)
-        steps = order([read_line(line) for line in way.rule.where if "= (" in line], set(found))[0]
-        return next(solve(steps, found, self.store.shape), found)
+            self._names(pattern, rank, None, bindings)
+        steps = order([read_line(line) for line in way.rule.where if "= (" in line], set(bindings))[0]
+        return next(solve(steps, bindings, self.store.shape), bindings)
 
-    def _names(self, pattern: Pattern, rank: int, kernel: tuple[int, ...] | None, found: Bindings) -> None:
+    def _names(self, pattern: Pattern, rank: int, kernel: tuple[int, ...] | None, bindings: Bindings) -> None:
         if isinstance(pattern, str):
-            found.setdefault(pattern, self.pick(rank if kernel is None else kernel))
+            bindings.setdefault(pattern, self.pick(rank if kernel is None else kernel))
             return
         kinds, given, inputs = arguments(pattern)
-        shown = pattern[0] == "concat" or any(one[0] == "concat" for one in inputs)
+        shown = pattern[0] == "concat" or any(operand[0] == "concat" for operand in inputs)
         for kind, word in zip(kinds, given, strict=True):
-            if literal(word, kind) is None and word not in found:
+            if literal(word, kind) is None and word not in bindings:
                 if kind == "shape":
-                    found[word] = self._constant(pattern[0], kernel or (3, 3))
+                    bindings[word] = self._constant(pattern[0], kernel or (3, 3))
                 elif kind != "cut" or not shown:
-                    found[word] = self._parameter(kind, rank, kernel)
+                    bindings[word] = self._parameter(kind, rank, kernel)
         known = {
-            kind: found.get(word) if literal(word, kind) is None else literal(word, kind)
+            kind: bindings.get(word) if literal(word, kind) is None else literal(word, kind)
             for kind, word in zip(kinds, given, strict=True)
         }
-        for one, (inner, window) in zip(inputs, operand_ranks(pattern[0], known, rank, kernel), strict=True):
-            self._names(one, inner, window, found)
+        for operand, (inner, window) in zip(inputs, operand_ranks(pattern[0], known, rank, kernel), strict=True):
+            self._names(operand, inner, window, bindings)
 
     def _parameter(self, kind: str, rank: int, kernel: tuple[int, ...] | None) -> Any:
         if kind == "axis":
             return int(self.random.integers(min(2, rank)))
         if kind == "perm":
-            return tuple(int(one) for one in self.random.permutation(rank))
+            return tuple(int(item) for item in self.random.permutation(rank))
         if kind == "pads":
             return ((1, 1, 1, 1), (0, 0, 0, 0), (0, 1, 0, 1))[self.random.integers(3)]
         if kind == "factor":
@@ -155,5 +155,5 @@ class Planter:
         node = self.store.nodes[number]
         if node.op == CONSTANT:
             return (self.store.arrays[number],)
-        inputs = [self.values[one.node][one.output][None] for one in node.inputs]
-        return tuple(one[0] for one in operator(node.op).evaluate(Real(), inputs, dict(node.parameters)))
+        inputs = [self.values[item.node][item.output][None] for item in node.inputs]
+        return tuple(item[0] for item in operator(node.op).evaluate(Real(), inputs, dict(node.parameters)))

@@ -50,10 +50,10 @@ def optimized(network: Network, **options: Any) -> Optimized:
 
 def run(network: Network, backend: str = "reference", sizes: dict[str, int] | None = None) -> dict[str, np.ndarray]:
     """Outputs for seeded inputs."""
-    found = load_backend(backend).from_model(network)
+    result = load_backend(backend).from_model(network)
     return {
-        name: found.network.to_numpy(value)
-        for name, value in found.inference(make_inputs(network, None, 3, sizes)).items()
+        name: result.network.to_numpy(value)
+        for name, value in result.inference(make_inputs(network, None, 3, sizes)).items()
     }
 
 

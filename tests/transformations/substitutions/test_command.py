@@ -41,7 +41,7 @@ def test_a_file_in_and_a_file_out(model: str, capsys: pytest.CaptureFixture[str]
     captured = capsys.readouterr()
     assert "7 -> 5 operators for reference" in captured.out and "measured: not measured" in captured.out
     assert "checked: outputs within" in captured.out and captured.out.endswith("out.onnx\n")
-    assert captured.err == "", "no progress bar where nobody looks"
+    assert captured.err == "", "no progress bar where there is no terminal"
     onnx.checker.check_model(onnx.load("out.onnx"), full_check=True)
     assert len(Network.from_onnx("out.onnx").nodes) == 5
     for size in (1, 5):
@@ -53,8 +53,8 @@ def test_two_runs_and_a_replay_write_the_same_bytes(model: str, capsys: pytest.C
     assert optimize(model, "-o", "two.onnx", "--history", "two.json", *FORMULA) == 0
     assert optimize(model, "-o", "three.onnx", "--replay", "one.json") == 0
     assert "7 -> 5 operators, as one.json says" in capsys.readouterr().out
-    one, two, three = (Path(f"{name}.onnx").read_bytes() for name in ("one", "two", "three"))
-    assert one == two == three != Path(model).read_bytes()
+    first, second, replayed = (Path(f"{name}.onnx").read_bytes() for name in ("one", "two", "three"))
+    assert first == second == replayed != Path(model).read_bytes()
     assert Path("one.json").read_bytes() == Path("two.json").read_bytes()
 
 
@@ -117,7 +117,7 @@ ERRORS = [  # words after the model, exit code, what the error says
 ]
 
 
-@pytest.mark.parametrize(("words", "code", "message"), ERRORS, ids=[" ".join(one[0]) for one in ERRORS])
+@pytest.mark.parametrize(("words", "code", "message"), ERRORS, ids=[" ".join(first[0]) for first in ERRORS])
 def test_exit_codes(words: list[str], code: int, message: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert optimize(model, *words, "--no-measure") == code
     assert message in error_line(capsys)

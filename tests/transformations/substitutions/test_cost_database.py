@@ -246,17 +246,17 @@ def test_processes_write_at_once(tmp_path: Path) -> None:
         )
         for n in range(4)
     ]
-    for one in writers:
-        assert one.stdin is not None
-        one.stdin.write("go\n")
-        one.stdin.flush()
-    done = [one.communicate(timeout=120) for one in writers]
-    assert [one.returncode for one in writers] == [0] * 4, done
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    done = [writer.communicate(timeout=120) for writer in writers]
+    assert [writer.returncode for writer in writers] == [0] * 4, done
     rows = Database(path).load(HERE)
     assert set(rows) == {f"shared {n}" for n in range(40)} | {f"own {k} {n}" for k in range(4) for n in range(40)}
     stored = [rows[f"shared {n}"].seconds for n in range(40)]
     for text, _ in done:
-        assert [float(one) for one in text.split()] == stored, "everybody goes on with what was stored first"
+        assert [float(writer) for writer in text.split()] == stored, "everybody goes on with what was stored first"
 
 
 # -- where ------------------------------------------------------------------------------------------------------------

@@ -78,11 +78,11 @@ def _count(monkeypatch: pytest.MonkeyPatch, prices: itertools.count[int]) -> lis
     """Let every measurement find the next price instead of timing."""
     asked: list[Slope] = []
 
-    def found(*_: object) -> Slope:
+    def counted(*_: object) -> Slope:
         asked.append(Slope(float(next(prices)), 0.0, 7))
         return asked[-1]
 
-    monkeypatch.setattr(measured, "slope", found)
+    monkeypatch.setattr(measured, "slope", counted)
     monkeypatch.setattr(measured, "margins", lambda *_: Margins(0.0, 0.0))
     return asked
 
@@ -110,8 +110,8 @@ def test_feeding_and_fetching_are_taken_off(monkeypatch: pytest.MonkeyPatch) -> 
         "two outputs": store.add("split", x, axis=0, cut=1),
     }
     # fmt: on
-    found = {name: cost.total(Graph(store, values)) for name, values in prices.items()}
-    assert found == {"two inputs": 88, "one twice": 89, "a constant": 89, "two outputs": 79}
+    totals = {name: cost.total(Graph(store, values)) for name, values in prices.items()}
+    assert totals == {"two inputs": 88, "one twice": 89, "a constant": 89, "two outputs": 79}
 
 
 def test_what_a_backend_cannot_run_is_infinitely_dear(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,17 +175,17 @@ class Work:
 @pytest.mark.parametrize("each", [1e-6, 3e-5, 4e-4])
 def test_the_fixed_cost_of_a_call_cancels(monkeypatch: pytest.MonkeyPatch, each: float) -> None:
     work = Work(monkeypatch, fixed=2e-4, each=each)
-    found = slope(work, limit=0.05)
-    assert found.seconds == pytest.approx(each, abs=2e-9)
+    measured = slope(work, limit=0.05)
+    assert measured.seconds == pytest.approx(each, abs=2e-9)
     assert work.made[0] == 1 and 2 <= work.made[1] <= COPIES
     assert work.now < 0.2, "near its limit"
 
 
 def test_what_takes_long_is_timed_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work(monkeypatch, fixed=2e-4, each=0.3)
-    found = slope(work, limit=0.05)
+    measured = slope(work, limit=0.05)
     assert work.made == [1]
-    assert found.seconds == pytest.approx(0.3002) and found.rounds < 5
+    assert measured.seconds == pytest.approx(0.3002) and measured.rounds < 5
     assert work.now < 3
 
 
@@ -195,7 +195,7 @@ def test_a_busy_machine_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     loud = iter([Slope(1.0, 5.0, 12), Slope(3.0, 4.0, 12), Slope(2.0, 6.0, 12), Slope(1.0, 0.0, 12)])
     assert timing._quietest(lambda: next(loud), 60) == Slope(3.0, 4.0, 12), "the least spread of three"
     free = iter([Slope(0.0, 5e-8, 12)])
-    assert timing._quietest(lambda: next(free), 60).seconds == 0, "below what can be told"
+    assert timing._quietest(lambda: next(free), 60).seconds == 0, "below the resolution"
     clock = itertools.count()
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
     slow = iter([Slope(1.0, 5.0, 12), Slope(1.0, 4.0, 12)])
@@ -225,8 +225,8 @@ def test_margins_tell_feeding_from_fetching(monkeypatch: pytest.MonkeyPatch) -> 
     compare = timing.compare_functions
     clock = lambda: round(now[0] * 1e9)  # noqa: E731
     monkeypatch.setattr(timing, "compare_functions", lambda *a, **k: compare(*a, **k, clock=clock))
-    found = timing.margins(Counted(), 0.01)  # type: ignore[arg-type]
-    assert (found.feed, found.fetch) == (pytest.approx(3e-6, rel=1e-3), pytest.approx(2e-6, rel=1e-3))
+    measured = timing.margins(Counted(), 0.01)  # type: ignore[arg-type]
+    assert (measured.feed, measured.fetch) == (pytest.approx(3e-6, rel=1e-3), pytest.approx(2e-6, rel=1e-3))
 
 
 # -- whole networks ---------------------------------------------------------------------------------------------------
@@ -238,27 +238,27 @@ def _ticking() -> Callable[[], int]:
 
 def test_a_network_is_equivalent_to_itself() -> None:
     net = create("mlp", batch=2)
-    found = remeasure({"a": net, "b": net.copy(), "c": net.copy()}, "reference", limit=0.05, clock=_ticking())
-    assert [(one.first, one.second, one.verdict) for one in found.comparisons] == [
+    measured = remeasure({"a": net, "b": net.copy(), "c": net.copy()}, "reference", limit=0.05, clock=_ticking())
+    assert [(comparison.first, comparison.second, comparison.verdict) for comparison in measured.comparisons] == [
         ("b", "a", "equivalent"),
         ("c", "a", "equivalent"),
     ]
-    assert found.chosen == "a" and found.control.median == 1 and found.rounds >= 6
-    assert "b and a are equivalent" in str(found) and "A/A control" in str(found)
+    assert measured.chosen == "a" and measured.control.median == 1 and measured.rounds >= 6
+    assert "b and a are equivalent" in str(measured) and "A/A control" in str(measured)
 
 
 def test_networks_are_ranked_and_only_a_faster_one_is_chosen() -> None:
     sizes = {"middle": (256, 256), "large": (4096, 2048), "small": (8,)}
     nets = {name: create("mlp", batch=8, hidden=hidden) for name, hidden in sizes.items()}
-    found = remeasure(nets, "reference", limit=1.0)
-    assert found.ranking == ("small", "middle", "large") and found.first == "middle"
-    assert (found["small"].verdict, found["large"].verdict, found.chosen) == ("faster", "slower", "small")
-    assert found["large"].ratio.low is not None and found["large"].ratio.low > 1
-    assert found.seconds["small"].median < found.seconds["large"].median
+    measured = remeasure(nets, "reference", limit=1.0)
+    assert measured.ranking == ("small", "middle", "large") and measured.first == "middle"
+    assert (measured["small"].verdict, measured["large"].verdict, measured.chosen) == ("faster", "slower", "small")
+    assert measured["large"].ratio.low is not None and measured["large"].ratio.low > 1
+    assert measured.seconds["small"].median < measured.seconds["large"].median
     slower = remeasure({name: nets[name] for name in ("middle", "large")}, "reference", limit=0.3)
     assert slower.chosen == "middle"
     with pytest.raises(InputError, match="got 'middle'; expected one of"):
-        found["middle"]
+        measured["middle"]
 
 
 def test_inputs_come_from_a_seed_and_symbols_from_a_mapping(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ def test_inputs_come_from_a_seed_and_symbols_from_a_mapping(monkeypatch: pytest.
     pair = {"a": net, "b": net.copy()}
     for seed in (1, 1, 2):
         remeasure(pair, "reference", sizes={"N": 4, "length": 9}, seed=seed, limit=0.01, clock=_ticking())
-    tokens = [one["tokens"] for one in fed[::2]]
+    tokens = [given["tokens"] for given in fed[::2]]
     assert tokens[0].shape == (4, 9) and set(np.unique(tokens[0])) == {0, 1}
     assert np.array_equal(tokens[0], tokens[1]) and not np.array_equal(tokens[0], tokens[2])
     with pytest.raises(InputError, match="length"):

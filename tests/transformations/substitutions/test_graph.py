@@ -33,8 +33,8 @@ def run(network: Network, sizes: dict[str, int] | None = None) -> dict[str, Any]
     return load_backend("reference").from_model(network).inference(inputs)
 
 
-def same(one: Network, other: Network, sizes: dict[str, int] | None = None, tolerance: float = 1e-12) -> None:
-    want, got = run(one, sizes), run(other, sizes)
+def same(original: Network, written: Network, sizes: dict[str, int] | None = None, tolerance: float = 1e-12) -> None:
+    want, got = run(original, sizes), run(written, sizes)
     assert list(want) == list(got)
     for name, array in want.items():
         np.testing.assert_allclose(got[name], array, rtol=tolerance, atol=tolerance * max(1.0, np.abs(array).max()))
@@ -98,10 +98,10 @@ def test_reshapes_move_behind_what_works_element_by_element() -> None:
 
 
 def test_digests_are_those_of_another_store_and_of_another_precision() -> None:
-    found = [
+    imported = [
         import_network(to_dtype(create("resnet", depth=8), dtype)).store.digests for dtype in ("float32", "float64")
     ]
-    assert found[0] == found[1] and len(set(found[0])) == len(found[0])
+    assert imported[0] == imported[1] and len(set(imported[0])) == len(imported[0])
 
 
 def test_replace_changes_readers_only_and_refuses_cycles() -> None:
@@ -128,28 +128,30 @@ def test_replace_changes_readers_only_and_refuses_cycles() -> None:
 @pytest.mark.parametrize("name", sorted(SMALL))
 def test_a_network_written_back_computes_the_same(name: str, batch: int | None, training: bool) -> None:
     network = to_dtype(create(name, batch, **options(name)), "float64")
-    found = import_network(network, training)
-    back = export_network(found, found.graph)
+    imported = import_network(network, training)
+    back = export_network(imported, imported.graph)
     onnx.checker.check_model(back.to_onnx(), full_check=True)
     same(network, back, {"N": 3} if batch is None else None)
     assert list(back.inputs) == list(network.inputs) and back.outputs == network.outputs
-    assert [one.shape for one in back.inputs.values()] == [one.shape for one in network.inputs.values()]
+    assert [described.shape for described in back.inputs.values()] == [
+        described.shape for described in network.inputs.values()
+    ]
     if training:
         assert back.trainable() == network.trainable()
 
 
 def test_every_model_of_the_zoo_can_be_imported() -> None:
     for name in model_names():
-        found = import_network(create(name, 1, **options(name)), training=True)
-        assert len(found.graph.nodes()) > 1, name
+        imported = import_network(create(name, 1, **options(name)), training=True)
+        assert len(imported.graph.nodes()) > 1, name
 
 
 def test_symbolic_sizes_get_numbers_that_divide_no_fixed_size() -> None:
     network = create("mlp", shape=(10,), classes=3, hidden=(14,))
     number = stand_ins(network, {"N": 5})["N"]
     assert number == 11 and all(size % number for size in (10, 14, 3))
-    found = import_network(network)
-    back = export_network(found, found.graph)
+    imported = import_network(network)
+    back = export_network(imported, imported.graph)
     for batch in (1, 4):
         same(network, back, {"N": batch}, 1e-6)
 
@@ -157,8 +159,8 @@ def test_symbolic_sizes_get_numbers_that_divide_no_fixed_size() -> None:
 def test_names_of_parameters_stay_and_unread_ones_go() -> None:
     network = create("lenet", batch=1)
     network.add_parameter("forgotten", np.ones(3, "float32"))
-    found = import_network(network)
-    back = export_network(found, found.graph)
+    imported = import_network(network)
+    back = export_network(imported, imported.graph)
     assert "forgotten" not in back.parameters and "conv1.weight" in back.parameters
     trained = import_network(network, training=True)
     assert "forgotten" in export_network(trained, trained.graph).parameters
@@ -178,13 +180,13 @@ def test_bodies_of_if_see_the_values_they_capture() -> None:
     net.add_node("Tanh", ["a"], ["b"])
     net.add_node("If", ["flag"], ["y"], then_branch=body("a", "b"), else_branch=body("again", "b"))
     net.add_output("y")
-    found = import_network(net)
-    back = export_network(found, found.graph)
+    imported = import_network(net)
+    back = export_network(imported, imported.graph)
     onnx.checker.check_model(back.to_onnx(), full_check=True)
     inputs = {"x": np.array([-1.0, 2.0], "float32")}
     for flag in (True, False):
         given = {**inputs, "flag": np.array(flag)}
-        want, got = (load_backend("reference").from_model(one).inference(given)["y"] for one in (net, back))
+        want, got = (load_backend("reference").from_model(network).inference(given)["y"] for network in (net, back))
         np.testing.assert_array_equal(got, want)
 
 
@@ -198,8 +200,8 @@ def test_outputs_that_are_inputs_twins_or_constants() -> None:
     net.add_node("Add", ["w", "w"], ["twice"])
     for name in ("same", "y", "twin", "twice"):
         net.add_output(name)
-    found = import_network(net)
-    same(net, export_network(found, found.graph))
+    imported = import_network(net)
+    same(net, export_network(imported, imported.graph))
 
 
 def test_random_nodes_are_not_one_node() -> None:
@@ -209,8 +211,8 @@ def test_random_nodes_are_not_one_node() -> None:
     net.add_node("RandomNormalLike", ["x"], ["b"], name="two")
     net.add_node("Sub", ["a", "b"], ["y"])
     net.add_output("y")
-    found = import_network(net)
-    assert Counter(node.op_type for node in export_network(found, found.graph).nodes)["RandomNormalLike"] == 2
+    imported = import_network(net)
+    assert Counter(node.op_type for node in export_network(imported, imported.graph).nodes)["RandomNormalLike"] == 2
 
 
 def test_custom_operators_and_broadcasts_stay_as_they_are() -> None:
@@ -221,18 +223,18 @@ def test_custom_operators_and_broadcasts_stay_as_they_are() -> None:
     net.add_node("Add", ["x", "column"], ["b"])
     net.add_output("a")
     net.add_output("b")
-    found = import_network(net)
-    back = export_network(found, found.graph)
+    imported = import_network(net)
+    back = export_network(imported, imported.graph)
     (strange,) = [node for node in back.nodes if node.domain]
     assert (strange.op_type, strange.attribute("level")) == ("Strange", 3)
-    kinds = {unit.kind for unit in Units(found.graph)}
+    kinds = {unit.kind for unit in Units(imported.graph)}
     assert kinds == {"opaque", "reshape", "bias"}, "a column is a vector along an axis; an unknown operator is opaque"
 
 
 def test_training_keeps_what_follows_the_executors_mode() -> None:
     network = add_loss(create("resnet", depth=8))
-    found = import_network(network, training=True)
-    counts = Counter(node.op_type for node in export_network(found, found.graph).nodes)
+    imported = import_network(network, training=True)
+    counts = Counter(node.op_type for node in export_network(imported, imported.graph).nodes)
     assert counts["BatchNormalization"] == Counter(node.op_type for node in network.nodes)["BatchNormalization"]
     inference = import_network(network)
     assert "gain" in {inference.store.nodes[n].op for n in inference.graph.nodes()}
@@ -254,7 +256,7 @@ def graph_of(*ops: str) -> tuple[Store, Graph, list[str]]:
     return store, graph, [unit.kind for unit in Units(graph)]
 
 
-def test_biases_go_into_products_that_nobody_else_reads() -> None:
+def test_biases_go_into_products_without_other_readers() -> None:
     assert graph_of("matmul", "bias", "relu")[2] == ["gemm", "relu"]
     store, graph, _ = graph_of("matmul", "bias")
     (product,) = (Value(n) for n in graph.nodes() if store.nodes[n].op == "matmul")
@@ -284,7 +286,7 @@ def test_transposes_go_into_products() -> None:
     (product,) = store.add("matmul", turned, y)
     (unit,) = Units(Graph(store, (product,)))
     assert (unit.kind, unit.inputs, dict(unit.settings)) == ("gemm", (x, y), {"transA": 1, "transB": 0})
-    assert [one.kind for one in Units(Graph(store, (product, turned)))] == ["transpose", "gemm"]
+    assert [each.kind for each in Units(Graph(store, (product, turned)))] == ["transpose", "gemm"]
 
 
 def test_the_order_of_units_does_not_depend_on_a_stores_numbers() -> None:
@@ -294,16 +296,18 @@ def test_the_order_of_units_does_not_depend_on_a_stores_numbers() -> None:
     for number in list(busy.graph.nodes()):
         if busy.store.nodes[number].op == "relu":
             busy.store.add("tanh", Value(number))
-    kinds = [[unit.kind for unit in ordered(list(Units(one.graph)), one.graph.outputs)] for one in (plain, busy)]
+    kinds = [
+        [unit.kind for unit in ordered(list(Units(source.graph)), source.graph.outputs)] for source in (plain, busy)
+    ]
     assert kinds[0] == kinds[1]
-    written = [export_network(one, one.graph).to_onnx().SerializeToString() for one in (plain, busy)]
+    written = [export_network(source, source.graph).to_onnx().SerializeToString() for source in (plain, busy)]
     assert written[0] == written[1]
 
 
 def test_constants_are_computed_in_float64_and_rounded_once() -> None:
     store = Store()
     values = np.random.default_rng(0).standard_normal((3, 50, 50)).astype("float32")
-    a, b, c = (store.constant(one) for one in values)
+    a, b, c = (store.constant(array) for array in values)
     (product,) = store.add("matmul", store.add("matmul", a, b)[0], c)
     exact = values[0].astype("float64") @ values[1].astype("float64") @ values[2].astype("float64")
     np.testing.assert_array_equal(constant_array(store, product), exact.astype("float32"))

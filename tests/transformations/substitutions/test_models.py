@@ -60,8 +60,8 @@ def light(name: str) -> Network:
 
 def exported(network: Network, training: bool = False) -> Network:
     """Into the rule language and out of it again, with nothing rewritten."""
-    found = import_network(network, training)
-    return export_network(found, found.graph)
+    result = import_network(network, training)
+    return export_network(result, result.graph)
 
 
 # -- the zoo ----------------------------------------------------------------------------------------------------------
@@ -74,9 +74,9 @@ def test_the_zoo_stays_equivalent(name: str, options: dict[str, Any]) -> None:
     double = to_dtype(network, "float64")
     assert_same(double, exported(double), 1e-12, N=3)
     assert_same(double, exported(double, training=True), 1e-12, N=3)
-    found = optimized(network, budget=1.0)
-    assert (found.equivalence is None) == (found.chosen is None)
-    assert_same(network, found.network, 1e-4, N=3)
+    result = optimized(network, budget=1.0)
+    assert (result.equivalence is None) == (result.chosen is None)
+    assert_same(network, result.network, 1e-4, N=3)
 
 
 @pytest.mark.parametrize("addend", [None, (), (1,), (4,), (1, 4), (4, 1), (4, 4)], ids=str)
@@ -107,12 +107,12 @@ def test_light_models_stay_equivalent(name: str) -> None:
     assert np.std(want) > 1e-3 and len(np.unique(want)) > 500
     networks = [exported(network), exported(network, training=True)]
     if LONG or name in QUICK:
-        found = optimized(network, budget=30.0 if LONG else 1.0)
-        assert found.chosen is None or found.equivalence is not None
-        networks.append(found.network)
-    for one in networks:
-        assert one.inputs == network.inputs
-        assert relative_error(backend.from_model(one).inference(inputs)[output], want) <= 1e-10
+        result = optimized(network, budget=30.0 if LONG else 1.0)
+        assert result.chosen is None or result.equivalence is not None
+        networks.append(result.network)
+    for variant in networks:
+        assert variant.inputs == network.inputs
+        assert relative_error(backend.from_model(variant).inference(inputs)[output], want) <= 1e-10
 
 
 # -- ONNX's own test cases --------------------------------------------------------------------------------------------
@@ -130,9 +130,11 @@ def judged(suite: Suite, rewrite: Callable[[Network], Network], cases: list[str]
         return load_backend("reference").from_model(rewrite(Network.from_onnx(model)), device=device)
 
     suite.module = SimpleNamespace(from_onnx=from_onnx)  # type: ignore[assignment]
-    found = [suite.judge(case) for case in cases]
+    outcomes = [suite.judge(case) for case in cases]
     assert seen[0] >= len(cases) > 0
-    return [f"{one.case}: {one.verdict} {one.message}" for one in found if one.verdict != "passed"]
+    return [
+        f"{outcome.case}: {outcome.verdict} {outcome.message}" for outcome in outcomes if outcome.verdict != "passed"
+    ]
 
 
 def spoken(suite: Suite, case: str) -> bool:

@@ -100,9 +100,9 @@ def test_every_operator_has_a_case() -> None:
 @pytest.mark.parametrize("case", CASES, ids=_name)
 def test_onnx_form_computes_what_the_evaluator_computes(case: Any) -> None:
     name, shapes, parameters = case
-    spec, inputs = operator(name), [one / 7 - 3 * (name != "batchnorm") for one in _arrays(shapes)]
+    spec, inputs = operator(name), [array / 7 - 3 * (name != "batchnorm") for array in _arrays(shapes)]
     expected = spec.evaluate(Real(), inputs, parameters)
-    assert tuple(one.shape[1:] for one in expected) == spec.infer(shapes, parameters)
+    assert tuple(array.shape[1:] for array in expected) == spec.infer(shapes, parameters)
     names, outputs = [f"x{n}" for n in range(len(shapes))], [f"y{n}" for n in range(spec.outputs)]
     nodes = spec.onnx(names, outputs, {**parameters, "dtype": "float64"}, shapes)
     double = TensorProto.DOUBLE
@@ -117,8 +117,8 @@ def test_onnx_form_computes_what_the_evaluator_computes(case: Any) -> None:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
     checker.check_model(model, full_check=True)
-    found = ReferenceEvaluator(model).run(None, {n: one[0] for n, one in zip(names, inputs, strict=True)})
-    for ours, theirs in zip(expected, found, strict=True):
+    computed = ReferenceEvaluator(model).run(None, {n: array[0] for n, array in zip(names, inputs, strict=True)})
+    for ours, theirs in zip(expected, computed, strict=True):
         tolerance = 1e-5 if name == "gelu" else 1e-12  # the reference evaluator's own error function is float32
         np.testing.assert_allclose(ours[0], theirs, rtol=tolerance, atol=1e-12 if name != "gelu" else 1e-7)
 
@@ -149,8 +149,8 @@ def test_residues_stay_exact_for_large_values() -> None:
     generator = np.random.default_rng(3)
     left, right = (generator.integers(0, prime, (4, 300, 300)) for _ in range(2))
     exact = (left.astype(object)[0] @ right.astype(object)[0]) % prime
-    found = Prime(prime).matmul(left.astype(np.float64), right.astype(np.float64))[0]
-    np.testing.assert_array_equal(exact.astype(np.float64), found)
+    outputs = Prime(prime).matmul(left.astype(np.float64), right.astype(np.float64))[0]
+    np.testing.assert_array_equal(exact.astype(np.float64), outputs)
 
 
 def test_padding_is_no_zero_to_a_maximum() -> None:
@@ -192,8 +192,8 @@ def test_merged_groups_convolve_to_the_same() -> None:
     parameters = {**CONV, "kernel": (3, 3), "pads": (1, 1, 1, 1)}
     (merged,) = operator("merge_groups").evaluate(Real(), [kernel], {"groups": 4, "factor": 2})
     (expected,) = operator("conv").evaluate(Real(), [image, kernel], {**parameters, "groups": 4})
-    (found,) = operator("conv").evaluate(Real(), [image, merged], {**parameters, "groups": 2})
-    np.testing.assert_array_equal(found, expected)
+    (outputs,) = operator("conv").evaluate(Real(), [image, merged], {**parameters, "groups": 2})
+    np.testing.assert_array_equal(outputs, expected)
     (identity,) = operator("identity_kernel").evaluate(Real(), [], {"shape": (8, 4, 3, 3)})
     (same,) = operator("conv").evaluate(Real(), [image, identity], {**parameters, "groups": 2})
     np.testing.assert_array_equal(same, image)

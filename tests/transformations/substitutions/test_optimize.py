@@ -58,39 +58,39 @@ def subject(request: pytest.FixtureRequest) -> str:
 
 # -- equal ------------------------------------------------------------------------------------------------------------
 def test_outputs_are_those_of_the_original(subject: str, results: dict[str, Optimized]) -> None:
-    network, found = SUBJECTS[subject][0], results[subject]
-    assert found.chosen and len(found.network.nodes) < len(network.nodes), "nothing was rewritten, nothing is tested"
-    onnx.checker.check_model(found.network.to_onnx(), full_check=True)
+    network, result = SUBJECTS[subject][0], results[subject]
+    assert result.chosen and len(result.network.nodes) < len(network.nodes), "nothing was rewritten, nothing is tested"
+    onnx.checker.check_model(result.network.to_onnx(), full_check=True)
     sizes: list[dict[str, int]] = [{"N": 1}, {"N": 6}, {"N": 17}] if "any batch" in subject else [{}]
-    for one in sizes:
-        assert_same(network, found.network, 1e-5, **one)
-    assert found.equivalence is not None and found.equivalence.outputs <= TOLERANCE == 1e-10
+    for interval in sizes:
+        assert_same(network, result.network, 1e-5, **interval)
+    assert result.equivalence is not None and result.equivalence.outputs <= TOLERANCE == 1e-10
 
 
 def test_the_check_agrees_with_one_made_here_in_float64(subject: str) -> None:
     network, options = SUBJECTS[subject]
     double = to_dtype(network, "float64")
-    found = optimized(double, **options)
-    assert found.chosen
-    assert_same(double, found.network, 1e-10, **({"N": 3} if "any batch" in subject else {}))
+    result = optimized(double, **options)
+    assert result.chosen
+    assert_same(double, result.network, 1e-10, **({"N": 3} if "any batch" in subject else {}))
 
 
 def test_names_of_inputs_outputs_and_parameters_stay(subject: str, results: dict[str, Optimized]) -> None:
-    network, found = SUBJECTS[subject][0], results[subject].network
-    assert found.inputs == network.inputs and found.outputs == network.outputs
-    kept = {name for name in found.parameters if name in network.parameters}
+    network, result = SUBJECTS[subject][0], results[subject].network
+    assert result.inputs == network.inputs and result.outputs == network.outputs
+    kept = {name for name in result.parameters if name in network.parameters}
     for name in kept:
-        np.testing.assert_array_equal(found.parameters[name].value, network.parameters[name].value)
+        np.testing.assert_array_equal(result.parameters[name].value, network.parameters[name].value)
     if "trained" in subject:
-        assert found.trainable() == network.trainable()
+        assert result.trainable() == network.trainable()
 
 
 def test_the_original_is_left_alone() -> None:
     network = branches()
     before = saved(network)
-    found = optimized(network)
-    assert saved(network) == before and found.original is network and found.network is not network
-    found.network.set_parameter(found.network.trainable()[0], np.zeros((16, 48), "float32"))
+    result = optimized(network)
+    assert saved(network) == before and result.original is network and result.network is not network
+    result.network.set_parameter(result.network.trainable()[0], np.zeros((16, 48), "float32"))
     assert saved(network) == before, "the two share no weights"
     unchanged = optimized(network, budget=0)
     unchanged.network.set_parameter("w0", np.zeros((16, 16), "float32"))
@@ -100,21 +100,21 @@ def test_the_original_is_left_alone() -> None:
 # -- the same bytes ---------------------------------------------------------------------------------------------------
 def test_two_runs_and_a_replay_give_the_same_bytes(subject: str, results: dict[str, Optimized], tmp_path: Path) -> None:
     network, options = SUBJECTS[subject]
-    found = results[subject]
+    result = results[subject]
     again = optimized(network.copy(), **options)
-    assert saved(again.network) == saved(found.network) and again.history == found.history
-    found.history.save(tmp_path / "history.json")
+    assert saved(again.network) == saved(result.network) and again.history == result.history
+    result.history.save(tmp_path / "history.json")
     loaded = History.load(tmp_path / "history.json")
-    assert loaded == found.history
-    assert saved(d5.replay_history(network, loaded)) == saved(found.network)
+    assert loaded == result.history
+    assert saved(d5.replay_history(network, loaded)) == saved(result.network)
 
 
 @pytest.mark.parametrize("options", [{"budget": 0}, {"budget": 1e-9}], ids=["budget 0", "no time"])
 def test_what_stayed_replays_to_itself(options: dict[str, Any], tmp_path: Path) -> None:
     network = add_loss(create("mlp", shape=(4,), hidden=(3,)))
-    found = optimized(network, training=True, **options)
-    assert found.chosen is None and saved(found.network) == saved(network)
-    found.history.save(tmp_path / "history.json")
+    result = optimized(network, training=True, **options)
+    assert result.chosen is None and saved(result.network) == saved(network)
+    result.history.save(tmp_path / "history.json")
     again = d5.replay_history(network, History.load(tmp_path / "history.json"))
     assert again is not network and saved(again) == saved(network)
 
@@ -134,7 +134,7 @@ def test_the_process_does_not_matter(tmp_path: Path) -> None:
         "import hashlib; from tests.transformations.substitutions.samples import *;"
         "print(hashlib.sha256(saved(optimized(images('N')).network)).hexdigest())"
     )
-    found = {
+    result = {
         subprocess.run(
             [sys.executable, "-c", program],
             check=True,
@@ -145,7 +145,7 @@ def test_the_process_does_not_matter(tmp_path: Path) -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(found) == 1
+    assert len(result) == 1
 
 
 # -- training ---------------------------------------------------------------------------------------------------------
@@ -164,24 +164,24 @@ def steps(module: ModuleType, network: Network, count: int = 6) -> tuple[list[fl
 @pytest.mark.parametrize("backend", ["reference", "pytorch"])
 def test_training_goes_as_the_originals(backend: str, results: dict[str, Optimized]) -> None:
     module = load_backend(backend)
-    found = results["branches of any batch, trained"]
-    want, got = (steps(module, to_dtype(one, "float64")) for one in (found.original, found.network))
+    result = results["branches of any batch, trained"]
+    want, got = (steps(module, to_dtype(network, "float64")) for network in (result.original, result.network))
     np.testing.assert_allclose(got[0], want[0], rtol=1e-10)
     assert want[0][-1] < want[0][0] and got[1].keys() == want[1].keys()
     for name, weights in want[1].items():
         np.testing.assert_allclose(got[1][name], weights, rtol=1e-9, atol=1e-12, err_msg=name)
-        assert np.abs(weights - found.original.parameters[name].value).max() > 1e-6, name
+        assert np.abs(weights - result.original.parameters[name].value).max() > 1e-6, name
 
 
 def test_gradients_are_those_of_the_original(results: dict[str, Optimized]) -> None:
-    found = results["branches, trained"]
-    assert found.equivalence is not None and found.equivalence.gradients is not None
-    assert found.equivalence.gradients <= 1e-10
+    result = results["branches, trained"]
+    assert result.equivalence is not None and result.equivalence.gradients is not None
+    assert result.equivalence.gradients <= 1e-10
     values = []
-    for network in (found.original, found.network):
+    for network in (result.original, result.network):
         executor = load_backend("reference").from_model(to_dtype(network, "float64"))
         executor.inference_and_backprop(make_inputs(to_dtype(network, "float64"), None, 5), "loss")
-        values.append(executor.network.fetch_tensors([gradient_name(one) for one in network.trainable()]))
+        values.append(executor.network.fetch_tensors([gradient_name(interval) for interval in network.trainable()]))
     assert len(values[0]) == 3
     for want, got in zip(*values, strict=True):
         assert np.abs(want).max() > 0 and relative_error(got, want) <= 1e-10
@@ -191,7 +191,7 @@ def test_for_inference_normalization_is_folded_and_for_training_it_stays() -> No
     network = create("resnet", 1, depth=8, shape=(3, 8, 8))
     kept = optimized(add_loss(network.copy()), training=True, budget=2)
     folded = optimized(network, budget=2)
-    counts = [sum(node.op_type == "BatchNormalization" for node in one.network.nodes) for one in (folded, kept)]
+    counts = [sum(node.op_type == "BatchNormalization" for node in result.network.nodes) for result in (folded, kept)]
     assert counts[0] < counts[1] == sum(node.op_type == "BatchNormalization" for node in network.nodes)
 
 
@@ -205,21 +205,21 @@ def test_measured_and_timed_beside_the_original(backend_name: str, tmp_path: Pat
     """No figure is expected here, only that fields and decision fit together."""
     database = tmp_path / "costs.sqlite"
     network = branches(2, 2, 8)
-    found = d5.optimize_network(network, backend_name, budget=3.0, database=database)
-    assert found.backend == backend_name and database.is_file()
-    assert found.measured is not None and found.measured.first == ORIGINAL and found.measured.rounds > 0
-    assert found.before is not None and found.after is not None and found.before >= 0
-    assert all(one.median > 0 for one in found.measured.seconds.values())
-    if found.chosen is None:
-        assert saved(found.network) == saved(network) and found.ratio == 1.0 and found.reason in str(found)
-        refused = [found.measured[name].ratio for name in found.measured.seconds if name != ORIGINAL]
-        assert all(one.median >= 1 or one.high is None or one.high > NOISE for one in refused)
+    result = d5.optimize_network(network, backend_name, budget=3.0, database=database)
+    assert result.backend == backend_name and database.is_file()
+    assert result.measured is not None and result.measured.first == ORIGINAL and result.measured.rounds > 0
+    assert result.before is not None and result.after is not None and result.before >= 0
+    assert all(interval.median > 0 for interval in result.measured.seconds.values())
+    if result.chosen is None:
+        assert saved(result.network) == saved(network) and result.ratio == 1.0 and result.reason in str(result)
+        refused = [result.measured[name].ratio for name in result.measured.seconds if name != ORIGINAL]
+        assert all(interval.median >= 1 or interval.high is None or interval.high > NOISE for interval in refused)
     else:
-        ratio = found.measured[found.chosen].ratio
-        assert ratio.median < 1 and ratio.high is not None and ratio.high <= NOISE and found.ratio == ratio.median
-        assert f"measured: {found.measured[found.chosen]}" in str(found)
-    assert_same(network, found.network, 1e-5, backend_name)
-    assert saved(d5.replay_history(network, found.history)) == saved(found.network)
+        ratio = result.measured[result.chosen].ratio
+        assert ratio.median < 1 and ratio.high is not None and ratio.high <= NOISE and result.ratio == ratio.median
+        assert f"measured: {result.measured[result.chosen]}" in str(result)
+    assert_same(network, result.network, 1e-5, backend_name)
+    assert saved(d5.replay_history(network, result.history)) == saved(result.network)
 
 
 def test_a_candidate_that_is_slower_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,8 +228,12 @@ def test_a_candidate_that_is_slower_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
     def slower(networks: dict[str, Network], *_: Any, **__: Any) -> Remeasured:
         taken = {name: 1.0 + 0.5 * (name != ORIGINAL) + rng.normal(0, 1e-3, 40) for name in networks}
-        seconds = {name: median_interval(one) for name, one in taken.items()}
-        ratios = {name: paired_ratio(one, taken[ORIGINAL]) for name, one in taken.items() if name != ORIGINAL}
+        seconds = {name: median_interval(seconds_taken) for name, seconds_taken in taken.items()}
+        ratios = {
+            name: paired_ratio(seconds_taken, taken[ORIGINAL])
+            for name, seconds_taken in taken.items()
+            if name != ORIGINAL
+        }
         compared = tuple(Comparison(name, ORIGINAL, ratio, 1e-6, "slower") for name, ratio in ratios.items())
         return Remeasured(seconds, compared, Interval(1.0, 0.999, 1.001, 40), 40)
 
@@ -237,10 +241,10 @@ def test_a_candidate_that_is_slower_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(optimize, "remeasure", slower)
     network = branches()
     assert optimized(network).chosen, "by price alone it is taken"
-    found = d5.optimize_network(network)
-    assert found.measured is not None and len(found.measured.seconds) > 1
-    assert found.chosen is None and found.ratio == 1.0 and found.after == found.before
-    assert saved(found.network) == saved(network) and "nothing faster was found" in str(found)
+    result = d5.optimize_network(network)
+    assert result.measured is not None and len(result.measured.seconds) > 1
+    assert result.chosen is None and result.ratio == 1.0 and result.after == result.before
+    assert saved(result.network) == saved(network) and "nothing faster was found" in str(result)
 
 
 def test_prices_of_another_machine_are_not_used(tmp_path: Path) -> None:
@@ -249,8 +253,8 @@ def test_prices_of_another_machine_are_not_used(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE costs SET machine = 'another', seconds = 1000.0")
     connection.close()
-    found = d5.optimize_network(branches(2, 2, 8), budget=1.0, database=path)
-    assert found.before is not None and found.before < 100
+    result = d5.optimize_network(branches(2, 2, 8), budget=1.0, database=path)
+    assert result.before is not None and result.before < 100
     with sqlite3.connect(path) as connection:
         machines = dict(connection.execute("SELECT machine, count(*) FROM costs GROUP BY machine"))
     connection.close()

@@ -31,7 +31,7 @@ from tests.frameworks.compiled import softsign
 from tests.networks import custom_operators  # noqa: F401 (registers operators)
 from tests.transformations.substitutions.samples import assert_same, branches, images, optimized, run, saved
 
-FLOAT, INT64, BOOL = (oh.np_dtype_to_tensor_dtype(np.dtype(one)) for one in ("float32", "int64", "bool"))
+FLOAT, INT64, BOOL = (oh.np_dtype_to_tensor_dtype(np.dtype(dtype)) for dtype in ("float32", "int64", "bool"))
 
 
 def one_sentence(error: BaseException) -> str:
@@ -43,7 +43,7 @@ def one_sentence(error: BaseException) -> str:
 
 def rule(left: str | tuple[str, ...], right: str | tuple[str, ...], *where: str) -> PatternRule:
     """A rule that claims to be proved."""
-    sides = [(one,) if isinstance(one, str) else one for one in (left, right)]
+    sides = [(side,) if isinstance(side, str) else side for side in (left, right)]
     return PatternRule(*canonical(sides[0], sides[1], where))
 
 
@@ -79,7 +79,7 @@ ARGUMENTS: list[tuple[dict[str, Any], type[Deep500Error], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "kind", "message"), ARGUMENTS, ids=[str(one[0]) for one in ARGUMENTS])
+@pytest.mark.parametrize(("options", "kind", "message"), ARGUMENTS, ids=[str(case[0]) for case in ARGUMENTS])
 def test_arguments_that_are_none(options: dict[str, Any], kind: type[Deep500Error], message: str) -> None:
     with pytest.raises(kind, match=message) as caught:
         optimized(branches("N"), **options)
@@ -101,15 +101,15 @@ def test_a_backend_that_is_not_installed_can_be_priced_by_formula_only(monkeypat
 
 
 def test_a_budget_of_nothing_searches_nothing() -> None:
-    found = optimized(branches(), budget=0)
-    assert (found.seconds, found.priced, found.before, found.timed_out) == (0, 0, None, False)
-    assert "the budget is 0: nothing was searched" in str(found) and "not measured" in str(found)
+    result = optimized(branches(), budget=0)
+    assert (result.seconds, result.priced, result.before, result.timed_out) == (0, 0, None, False)
+    assert "the budget is 0: nothing was searched" in str(result) and "not measured" in str(result)
 
 
 @pytest.mark.parametrize("search", ["backtracking", "saturation"])
 def test_no_time_returns_the_original(search: str) -> None:
-    found = optimized(branches(), budget=1e-9, search=search)
-    assert found.timed_out and found.chosen is None and "ended by the budget" in str(found)
+    result = optimized(branches(), budget=1e-9, search=search)
+    assert result.timed_out and result.chosen is None and "ended by the budget" in str(result)
 
 
 def test_what_was_best_when_time_was_up_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ FILES = {
     "no operator": (altered(left=["(frobnicate x)"]), "expected a pattern rule in JSON"),
     "unproved": (altered(verdict="unknown"), "got verdict 'unknown'"),
     "refuted": (altered(verdict="refuted", prover="sampling"), "got verdict 'refuted'"),
-    "nobody's proof": (altered(prover=None), "by None; expected a proved rule"),
+    "without a prover": (altered(prover=None), "by None; expected a proved rule"),
     "stale": (altered(specification="0" * 16), "proved under other meanings of its operators"),
     "altered": (altered(where=[]), "the line was altered"),
     "half a line": (to_line(MERGE)[:-20], "expected a pattern rule in JSON"),
@@ -172,8 +172,8 @@ def test_one_bad_line_spoils_the_file(tmp_path: Path) -> None:
 def test_rules_that_apply_nowhere(tmp_path: Path) -> None:
     write([WRONG], tmp_path / "rules.jsonl")
     network = branches(count=1)
-    found = optimized(network, rules=tmp_path / "rules.jsonl")
-    assert found.chosen is None and saved(found.network) == saved(network) and not found.timed_out
+    result = optimized(network, rules=tmp_path / "rules.jsonl")
+    assert result.chosen is None and saved(result.network) == saved(network) and not result.timed_out
 
 
 @pytest.mark.parametrize("search", ["backtracking", "saturation"])
@@ -196,12 +196,12 @@ def test_what_would_make_a_cycle_is_left_alone(tmp_path: Path) -> None:
     network.add_output("y")
     imported = import_network(network)
     matches = list(Matcher([MERGE]).matches(imported.graph))
-    assert matches and all(apply(imported.graph, one) is None for one in matches)
+    assert matches and all(apply(imported.graph, match) is None for match in matches)
     write([MERGE], tmp_path / "rules.jsonl")
     for search in ("backtracking", "saturation"):
-        found = optimized(network, rules=tmp_path / "rules.jsonl", search=search)
-        assert [node.op_type for node in found.network.nodes].count("MatMul") == 2
-        assert_same(network, found.network, 1e-6)
+        result = optimized(network, rules=tmp_path / "rules.jsonl", search=search)
+        assert [node.op_type for node in result.network.nodes].count("MatMul") == 2
+        assert_same(network, result.network, 1e-6)
 
 
 # -- histories --------------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_databases_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(CacheError, match="delete the file") as caught:
         d5.optimize_network(branches(), database=path)
     one_sentence(caught.value)
-    assert path.read_bytes().startswith(b"these are"), "nobody's file is overwritten"
+    assert path.read_bytes().startswith(b"these are"), "a foreign file is not overwritten"
     other = tmp_path / "other.sqlite"
     with sqlite3.connect(other) as connection:
         connection.execute("CREATE TABLE photographs (name TEXT)")
@@ -300,10 +300,10 @@ ODD = {
 @pytest.mark.parametrize("name", list(ODD))
 def test_networks_with_little_in_them(name: str) -> None:
     network = ODD[name]
-    found = optimized(network)
-    assert found.network.inputs == network.inputs and found.network.outputs == network.outputs
+    result = optimized(network)
+    assert result.network.inputs == network.inputs and result.network.outputs == network.outputs
     if network.outputs:
-        assert_same(network, found.network, 0)
+        assert_same(network, result.network, 0)
         written = d5.replay_history(network, History.of(import_network(network), _nothing(network)))
         assert_same(network, written, 0)
 
@@ -328,8 +328,8 @@ def test_sizes_of_zero(shapes: tuple[tuple[int, int], tuple[int, int]]) -> None:
 def test_small_floats_are_left_alone(dtype: str) -> None:
     """Rules hold in exact arithmetic, and rounding of such numbers would show."""
     network = to_dtype(branches(), dtype)
-    found = optimized(network)
-    assert found.chosen is None and saved(found.network) == saved(network)
+    result = optimized(network)
+    assert result.chosen is None and saved(result.network) == saved(network)
 
 
 def test_whole_numbers_are_left_alone() -> None:
@@ -339,9 +339,9 @@ def test_whole_numbers_are_left_alone() -> None:
     for name in ("y", "z"):
         network.add_node("MatMulInteger", ["x", "w"], [name], name=name)
         network.add_output(name)
-    found = optimized(network)
-    assert found.chosen is None and saved(found.network) == saved(network)
-    assert_same(network, found.network, 0)
+    result = optimized(network)
+    assert result.chosen is None and saved(result.network) == saved(network)
+    assert_same(network, result.network, 0)
 
 
 def test_opaque_operators_are_optimized_around() -> None:
@@ -349,10 +349,10 @@ def test_opaque_operators_are_optimized_around() -> None:
     network.add_node("LpNormalization", ["y"], ["length"], p=1)
     network.add_node("Einsum", ["length", "y"], ["e"], equation="ij,kj->ik")
     network.add_output("e")
-    found = optimized(network)
-    kinds = [node.op_type for node in found.network.nodes]
-    assert found.chosen and kinds.count("MatMul") == 1 and {"LpNormalization", "Einsum"} <= set(kinds)
-    assert_same(network, found.network, 1e-6)
+    result = optimized(network)
+    kinds = [node.op_type for node in result.network.nodes]
+    assert result.chosen and kinds.count("MatMul") == 1 and {"LpNormalization", "Einsum"} <= set(kinds)
+    assert_same(network, result.network, 1e-6)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -364,10 +364,10 @@ def test_custom_operators_are_optimized_around(training: bool) -> None:
     network.add_node("ReduceMean", ["last"], ["loss"], keepdims=0)
     for name in ("cosine", "last", "loss"):
         network.add_output(name)
-    found = optimized(network, training=training)
-    assert found.chosen and {"TestLeakyRelu", "TestSinCos"} < {node.op_type for node in found.network.nodes}
-    assert_same(network, found.network, 1e-6)
-    assert found.equivalence is not None and (found.equivalence.gradients is not None) == training
+    result = optimized(network, training=training)
+    assert result.chosen and {"TestLeakyRelu", "TestSinCos"} < {node.op_type for node in result.network.nodes}
+    assert_same(network, result.network, 1e-6)
+    assert result.equivalence is not None and (result.equivalence.gradients is not None) == training
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -376,13 +376,13 @@ def test_compiled_operators_are_optimized_around(training: bool) -> None:
     network.add_node("OptimizedAroundSoftsign", ["y"], ["z"], domain="deep500")
     network.add_node("ReduceMean", ["z"], ["loss"], keepdims=0)
     network.add_output("loss")
-    found = optimized(network, training=training)
-    assert found.chosen and "OptimizedAroundSoftsign" in {node.op_type for node in found.network.nodes}
-    assert_same(network, found.network, 1e-6)
-    assert found.equivalence is not None and (found.equivalence.gradients is not None) == training
+    result = optimized(network, training=training)
+    assert result.chosen and "OptimizedAroundSoftsign" in {node.op_type for node in result.network.nodes}
+    assert_same(network, result.network, 1e-6)
+    assert result.equivalence is not None and (result.equivalence.gradients is not None) == training
 
 
-def test_an_operator_that_nobody_knows_is_named() -> None:
+def test_an_unknown_operator_is_named() -> None:
     network = branches()
     network.add_node("Strange", ["y"], ["z"], name="mystery", domain="elsewhere")
     network.add_output("z")
@@ -440,9 +440,9 @@ def with_scan(network: Network) -> None:
 def test_bodies_stay_and_see_what_they_saw(add: Callable[[Network], None]) -> None:
     network = branches()
     add(network)
-    found = optimized(network)
-    assert found.chosen and [node.op_type for node in found.network.nodes].count("MatMul") == 1
-    assert_same(network, found.network, 1e-5)
+    result = optimized(network)
+    assert result.chosen and [node.op_type for node in result.network.nodes].count("MatMul") == 1
+    assert_same(network, result.network, 1e-5)
 
 
 def test_sizes_that_only_a_run_tells() -> None:
@@ -451,9 +451,9 @@ def test_sizes_that_only_a_run_tells() -> None:
     network.add_node("Cast", ["where"], ["cast"], to=FLOAT)
     network.add_node("Relu", ["cast"], ["z"])
     network.add_output("z")
-    found = optimized(network)
-    assert found.chosen
-    assert_same(network, found.network, 1e-6)
+    result = optimized(network)
+    assert result.chosen
+    assert_same(network, result.network, 1e-6)
 
 
 def test_several_symbolic_sizes() -> None:
@@ -468,11 +468,11 @@ def test_several_symbolic_sizes() -> None:
     network.add_node("Concat", ["av", "bv"], ["second"], axis=0)
     network.add_node("Add", ["first", "second"], ["y"])
     network.add_output("y")
-    found = optimized(network)
-    assert found.chosen
+    result = optimized(network)
+    assert result.chosen
     for n, m in ((1, 1), (3, 5), (7, 2)):
-        assert_same(network, found.network, 1e-6, N=n, M=m)
-    assert found.network.inputs == network.inputs
+        assert_same(network, result.network, 1e-6, N=n, M=m)
+    assert result.network.inputs == network.inputs
 
 
 def test_an_unknown_rank_is_left_alone() -> None:
@@ -495,10 +495,10 @@ def quarters(batch: int | str) -> Network:
 
 
 def test_batches_of_a_multiple_need_a_number() -> None:
-    found = optimized(quarters("N"), sizes={"N": 8})
-    assert found.chosen
+    result = optimized(quarters("N"), sizes={"N": 8})
+    assert result.chosen
     for size in (4, 8, 20):
-        assert_same(quarters("N"), found.network, 1e-6, N=size)
+        assert_same(quarters("N"), result.network, 1e-6, N=size)
     with pytest.raises(Deep500Error, match=r"'Reshape_grouped' \(Reshape\): got float64\[5, 16\]") as caught:
         optimized(quarters("N"))
     one_sentence(caught.value)
@@ -520,9 +520,9 @@ def test_sizes_on_the_way_that_look_like_the_batch() -> None:
     network.add_node("Flatten", ["sum"], ["y"])
     network.add_output("y")
     assert import_network(network).sizes["N"] == number and network.descriptors()["sum"].shape == ("N", 4, 10, 10)
-    found = optimized(network)
+    result = optimized(network)
     for size in (1, 4):
-        assert_same(network, found.network, 1e-5, N=size)
+        assert_same(network, result.network, 1e-5, N=size)
 
 
 def test_weights_that_are_not_finite() -> None:
@@ -530,16 +530,16 @@ def test_weights_that_are_not_finite() -> None:
     values = network.parameters["w1"].value.copy()
     values[0, 0], values[1, 1] = np.inf, np.nan
     network.set_parameter("w1", values)
-    found = optimized(network)
-    want, got = run(network)["y"], run(found.network)["y"]
+    result = optimized(network)
+    want, got = run(network)["y"], run(result.network)["y"]
     np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
     assert not np.isfinite(want).all()
 
 
 def test_what_is_no_number_on_one_side_is_infinitely_far() -> None:
-    one, inf, nan = np.ones(2), np.array([np.inf, 1.0]), np.array([np.nan, 1.0])
-    for got, expected in itertools.permutations((one, inf, nan), 2):
+    ones, inf, nan = np.ones(2), np.array([np.inf, 1.0]), np.array([np.nan, 1.0])
+    for got, expected in itertools.permutations((ones, inf, nan), 2):
         assert relative_error(got, expected) == float("inf")
-    for both in (one, inf, nan):
+    for both in (ones, inf, nan):
         assert relative_error(both, both) == 0.0
     assert relative_error(inf, -inf) == float("inf")

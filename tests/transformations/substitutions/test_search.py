@@ -18,7 +18,7 @@ from deep500.transformations.substitutions.search.backtracking import Backtracki
 from deep500.transformations.substitutions.search.classes import Classes
 from deep500.transformations.substitutions.search.extraction import build, extract
 from deep500.transformations.substitutions.search.groups import groups
-from deep500.transformations.substitutions.search.moves import Step, replay
+from deep500.transformations.substitutions.search.moves import AppliedRule, replay
 from deep500.transformations.substitutions.search.saturating import Saturation
 
 SHARED = PatternRule(
@@ -72,10 +72,10 @@ class ByKind:
 # -- backtracking -----------------------------------------------------------------------------------------------------
 def test_a_sum_of_products_is_factored() -> None:
     graph = sum_of_products()
-    found = Backtracking(Matcher([FACTOR]), ByKind()).run(graph)
-    assert kinds(found.best[0].graph) == ["add", "input", "input", "input", "matmul"]
-    assert found.best[0].cost == 2.0 and found.first.cost == 3.0 and not found.timed_out
-    assert [step.rule for step in found.best[0].history] == [Matcher([FACTOR]).ways[0].name]
+    result = Backtracking(Matcher([FACTOR]), ByKind()).run(graph)
+    assert kinds(result.best[0].graph) == ["add", "input", "input", "input", "matmul"]
+    assert result.best[0].cost == 2.0 and result.first.cost == 3.0 and not result.timed_out
+    assert [step.rule for step in result.best[0].history] == [Matcher([FACTOR]).directed[0].name]
 
 
 def test_merging_all_pays_where_merging_two_does_not() -> None:
@@ -90,26 +90,26 @@ def test_merging_all_pays_where_merging_two_does_not() -> None:
     graph = products(2)
     assert Backtracking(Matcher([SHARED]), pairs).run(graph).best[0].cost == pairs.total(graph)
     graph = products(8)
-    found = Backtracking(Matcher([SHARED]), pairs, alpha=1.0).run(graph)
-    assert kinds(found.best[0].graph).count("matmul") == 1
-    assert found.best[0].cost == 8 + 1 + 3 < pairs.total(graph)
+    result = Backtracking(Matcher([SHARED]), pairs, alpha=1.0).run(graph)
+    assert kinds(result.best[0].graph).count("matmul") == 1
+    assert result.best[0].cost == 8 + 1 + 3 < pairs.total(graph)
 
 
 def test_like_is_merged_with_like_so_that_readers_merge_too() -> None:
-    found = Backtracking(Matcher([SHARED, ACTIVE]), ByKind(split=0.1)).run(products(8))
-    best = kinds(found.best[0].graph)
+    result = Backtracking(Matcher([SHARED, ACTIVE]), ByKind(split=0.1)).run(products(8))
+    best = kinds(result.best[0].graph)
     assert (best.count("matmul"), best.count("relu"), best.count("tanh")) == (1, 1, 1)
 
 
 def test_a_history_replays_in_another_store() -> None:
     matcher = Matcher([SHARED, ACTIVE])
-    found = Backtracking(matcher, ByKind(split=0.1)).run(products(6))
-    history = found.best[0].history
+    result = Backtracking(matcher, ByKind(split=0.1)).run(products(6))
+    history = result.best[0].history
     again = replay(products(6), history, matcher)
-    digests = [[graph.store.digests[one.node] for one in graph.outputs] for graph in (again, found.best[0].graph)]
+    digests = [[graph.store.digests[value.node] for value in graph.outputs] for graph in (again, result.best[0].graph)]
     assert digests[0] == digests[1] and len(history) >= 5
     with pytest.raises(NetworkError, match="step 0 of 1"):
-        replay(products(6), [Step(history[0].rule, ("nowhere",))], matcher)
+        replay(products(6), [AppliedRule(history[0].rule, ("nowhere",))], matcher)
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -123,17 +123,17 @@ def test_a_history_replays_whatever_numbers_the_operands_have(swapped: bool) -> 
         return Graph(store, store.add("relu", store.add("add", made[0], made[1])[0]))
 
     matcher = Matcher([FACTOR])
-    found = Backtracking(matcher, ByKind()).run(graph(False)).best[0]
-    assert len(found.history) == 1
-    again = replay(graph(swapped), found.history, matcher)
-    digests = [one.store.digests[one.outputs[0].node] for one in (again, found.graph)]
+    result = Backtracking(matcher, ByKind()).run(graph(False)).best[0]
+    assert len(result.history) == 1
+    again = replay(graph(swapped), result.history, matcher)
+    digests = [made.store.digests[made.outputs[0].node] for made in (again, result.graph)]
     assert digests[0] == digests[1]
 
 
 def test_no_time_gives_the_first_state() -> None:
     graph = products(8)
-    found = Backtracking(Matcher([SHARED]), ByKind(split=0.1), budget=0.0).run(graph)
-    assert found.timed_out and found.best[0].graph.outputs == graph.outputs
+    result = Backtracking(Matcher([SHARED]), ByKind(split=0.1), budget=0.0).run(graph)
+    assert result.timed_out and result.best[0].graph.outputs == graph.outputs
 
 
 def test_symbolic_sizes_are_never_cut() -> None:
@@ -156,28 +156,28 @@ def test_symbolic_sizes_are_never_cut() -> None:
 
 
 def test_two_runs_find_the_same() -> None:
-    found = [Backtracking(Matcher([SHARED, FACTOR, ACTIVE]), Analytic("pytorch")).run(products(7)) for _ in range(2)]
-    assert found[0].best[0].history == found[1].best[0].history and found[0].priced == found[1].priced > 0
+    result = [Backtracking(Matcher([SHARED, FACTOR, ACTIVE]), Analytic("pytorch")).run(products(7)) for _ in range(2)]
+    assert result[0].best[0].history == result[1].best[0].history and result[0].priced == result[1].priced > 0
 
 
 def test_groups_share_a_value() -> None:
     graph = products(4)
-    found = groups(list(Matcher([SHARED]).matches(graph)))
-    assert {graph.store.node(group.value).op for group in found} >= {"input"}
-    for group, members in found.items():
-        assert len(members) > 1 and all(group.holds(one) for one in members)
+    result = groups(list(Matcher([SHARED]).matches(graph)))
+    assert {graph.store.node(group.value).op for group in result} >= {"input"}
+    for group, members in result.items():
+        assert len(members) > 1 and all(group.holds(value) for value in members)
 
 
 # -- saturation -------------------------------------------------------------------------------------------------------
 def test_saturation_finds_what_backtracking_finds_and_replays() -> None:
     graph = sum_of_products()
     matcher = Matcher([FACTOR])
-    found = Saturation(matcher, ByKind()).run(graph)
-    assert found.best[0].cost == 2.0
-    saturated = found.best[0].saturated
+    result = Saturation(matcher, ByKind()).run(graph)
+    assert result.best[0].cost == 2.0
+    saturated = result.best[0].saturated
     assert saturated is not None
     again = Saturation.repeat(graph, matcher, saturated)
-    assert again.outputs == found.best[0].graph.outputs
+    assert again.outputs == result.best[0].graph.outputs
 
 
 def test_saturation_matches_through_classes() -> None:
@@ -191,8 +191,8 @@ def test_saturation_matches_through_classes() -> None:
     (total,) = store.add("add", turn(left), turn(right))
     swapped = PatternRule(("(add (matmul z x) (matmul z y))",), ("(matmul z (add x y))",))
     prices = ByKind(transpose=0.1)
-    found = Saturation(Matcher([hidden, swapped]), prices).run(Graph(store, (total,)))
-    assert kinds(found.best[0].graph).count("matmul") == 1
+    result = Saturation(Matcher([hidden, swapped]), prices).run(Graph(store, (total,)))
+    assert kinds(result.best[0].graph).count("matmul") == 1
 
 
 def random_classes(seed: int) -> tuple[Classes, list[Value], dict[int, float]]:
@@ -205,8 +205,8 @@ def random_classes(seed: int) -> tuple[Classes, list[Value], dict[int, float]]:
         values += store.add(op, *chosen)
     classes = Classes(store, values)
     for _ in range(4):
-        one, other = (values[n] for n in generator.integers(2, len(values), size=2))
-        classes.union(one, other)
+        first, second = (values[n] for n in generator.integers(2, len(values), size=2))
+        classes.union(first, second)
     classes.close()
     prices = {n: float(generator.integers(1, 9)) if store.nodes[n].inputs else 0.0 for n in classes.nodes}
     return classes, values[-2:], prices
@@ -227,9 +227,11 @@ def brute_force(classes: Classes, outputs: list[Value], prices: dict[int, float]
                 return False
             member = choice.get(root, root)
             used.add(member.node)
-            return all(walk(classes.find(one), (*path, root)) for one in classes.store.nodes[member.node].inputs)
+            return all(
+                walk(classes.find(operand), (*path, root)) for operand in classes.store.nodes[member.node].inputs
+            )
 
-        if all(walk(classes.find(one), ()) for one in outputs):
+        if all(walk(classes.find(operand), ()) for operand in outputs):
             best = min(best, sum(prices[n] for n in used))
     return best
 
@@ -237,10 +239,10 @@ def brute_force(classes: Classes, outputs: list[Value], prices: dict[int, float]
 @pytest.mark.parametrize("seed", range(40))
 def test_extraction_is_what_brute_force_finds(seed: int) -> None:
     classes, outputs, prices = random_classes(seed)
-    found = extract(classes, outputs, prices.__getitem__)
-    assert found.cost == pytest.approx(brute_force(classes, outputs, prices), abs=1e-6) and found.gap == 0.0
-    graph = build(classes, tuple(outputs), found.choice)
-    assert sum(prices.get(n, 0.0) for n in graph.nodes()) <= found.cost + 1e-6, "what is built is what was paid for"
+    result = extract(classes, outputs, prices.__getitem__)
+    assert result.cost == pytest.approx(brute_force(classes, outputs, prices), abs=1e-6) and result.gap == 0.0
+    graph = build(classes, tuple(outputs), result.choice)
+    assert sum(prices.get(n, 0.0) for n in graph.nodes()) <= result.cost + 1e-6, "what is built is what was paid for"
 
 
 def test_congruence_closes_over_several_levels() -> None:
@@ -248,8 +250,8 @@ def test_congruence_closes_over_several_levels() -> None:
     x, y = store.input("x", (2,), "float32"), store.input("y", (2,), "float32")
     ends = []
     for value in (x, y):
-        (one,) = store.add("relu", value)
-        ends += store.add("tanh", one)
+        (inner,) = store.add("relu", value)
+        ends += store.add("tanh", inner)
     classes = Classes(store, ends)
     assert classes.find(ends[0]) != classes.find(ends[1])
     classes.union(x, y)
@@ -259,5 +261,5 @@ def test_congruence_closes_over_several_levels() -> None:
 
 def test_whole_networks_can_be_searched_by_formula() -> None:
     imported = import_network(create("nasrnn", hidden=8))
-    found = Backtracking(Matcher([SHARED]), Analytic("reference"), budget=60.0).run(imported.graph)
-    assert found.best[0].cost < 0.95 * found.first.cost
+    result = Backtracking(Matcher([SHARED]), Analytic("reference"), budget=60.0).run(imported.graph)
+    assert result.best[0].cost < 0.95 * result.first.cost

@@ -96,8 +96,8 @@ def operations(graph: Graph, unit: Unit) -> int:
     attributes = {"transA": settings.get("transA", 0), "kernel_shape": settings.get("kernel", ())}
     names = tuple(str(n) for n in range(len(unit.inputs)))
     node = Node(op_type, names, ("y",), unit.kind, attributes=attributes)
-    shapes = [store.shape(one) for one in unit.inputs]
-    count = FORMULAS[op_type](node, shapes, [store.shape(one) for one in unit.outputs])
+    shapes = [store.shape(value) for value in unit.inputs]
+    count = FORMULAS[op_type](node, shapes, [store.shape(value) for value in unit.outputs])
     elementary = ACTIVATIONS.get(unit.kind) not in (None, "Relu")
     return count * ELEMENTARY if elementary else count
 
@@ -106,7 +106,7 @@ def traffic(graph: Graph, unit: Unit) -> int:
     """Bytes that a unit reads, each value once, and writes."""
     store = graph.store
     values = (*dict.fromkeys(unit.inputs), *unit.outputs)
-    return sum(prod(store.shape(one)) * numpy_dtype(store.dtype(one)).itemsize for one in values)
+    return sum(prod(store.shape(value)) * numpy_dtype(store.dtype(value)).itemsize for value in values)
 
 
 class Analytic(Cost):

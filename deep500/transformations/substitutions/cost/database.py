@@ -65,8 +65,8 @@ def now() -> str:
 def machine_hash() -> str:
     """What tells machines apart: processor, caches, clock switches, cores of this process (16 hex digits)."""
     known = describe()
-    told = {name: known[name] for name in ("cpu", "usable_cores", "machine")}
-    return fingerprint({**told, "hardware": hardware()})[:16]
+    identity = {name: known[name] for name in ("cpu", "usable_cores", "machine")}
+    return fingerprint({**identity, "hardware": hardware()})[:16]
 
 
 def backend_version(backend: str) -> str:
@@ -115,8 +115,8 @@ class Database:
     def load(self, place: Place) -> dict[str, Row]:
         """All prices of a place, by unit."""
         with self._open() as connection:
-            found = connection.execute(f"SELECT unit, seconds, mad, repeats, date FROM costs WHERE {_PLACE}", place)
-            return {unit: Row(*rest) for unit, *rest in found}
+            rows = connection.execute(f"SELECT unit, seconds, mad, repeats, date FROM costs WHERE {_PLACE}", place)
+            return {unit: Row(*rest) for unit, *rest in rows}
 
     def add(self, place: Place, unit: str, row: Row) -> Row:
         """Store a price unless there is one; the one that is stored."""

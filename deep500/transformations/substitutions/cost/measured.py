@@ -111,14 +111,14 @@ class Measured(Cost):
             if self.until is not None and begin > self.until:
                 raise OutOfTime(f"got no price of {unit.kind}; expected one within the budget; raise it")
             try:
-                found = self._measure(graph, unit)
+                measured = self._measure(graph, unit)
             except UnsupportedOperator as error:
                 self.unrunnable[key] = str(error)
                 return float("inf")
             finally:
                 self.measured += 1
                 self.seconds += time.perf_counter() - begin
-            row = Row(found.seconds, found.mad, found.rounds, now())
+            row = Row(measured.seconds, measured.mad, measured.rounds, now())
             self._rows[key] = self.database.add(self.place, key, row)
         return self._rows[key].seconds
 
@@ -136,27 +136,27 @@ class Measured(Cost):
             return self._with_bias(graph, unit)
         own = self._own_margins()
         size = traffic(graph, unit)
-        found = slope(lambda copies: self._run(unit_network(graph, unit, copies)), self.limit, size, self.seed)
+        measured = slope(lambda copies: self._run(unit_network(graph, unit, copies)), self.limit, size, self.seed)
         store = graph.store
-        fed = sum(not store.node(one).constant for one in dict.fromkeys(unit.inputs))
+        fed = sum(not store.node(value).constant for value in dict.fromkeys(unit.inputs))
         margin = fed * own.feed + len(unit.outputs) * own.fetch
-        return Slope(max(found.seconds - margin, 0.0), found.mad, found.rounds)
+        return Slope(max(measured.seconds - margin, 0.0), measured.mad, measured.rounds)
 
     def _with_bias(self, graph: Graph, unit: Unit) -> Slope:
         """A product's price, and what its bias adds side by side with it: the difference of two prices is noise."""
         base = Unit(BIASED[unit.kind], unit.nodes, unit.inputs[:2], unit.outputs, unit.settings)
-        functions = {name: self._run(unit_network(graph, one)) for name, one in (("with", unit), ("without", base))}
+        functions = {name: self._run(unit_network(graph, part)) for name, part in (("with", unit), ("without", base))}
         rounds = rounds_within(self.limit, 3 * typical(functions["with"]))
-        found = compare_functions(functions, rounds, seed=self.seed, warm_up=1).samples
-        added = found["with"] - found["without"]
+        samples = compare_functions(functions, rounds, seed=self.seed, warm_up=1).samples
+        added = samples["with"] - samples["without"]
         fed = 0 if graph.store.node(unit.inputs[2]).constant else self._own_margins().feed
         return Slope(self.unit(graph, base) + max(float(np.median(added)) - fed, 0.0), mad(added), rounds)
 
     def _own_margins(self) -> Margins:
         """What this executor takes per input and output: stored like prices, of which it is a part."""
         if not {FEED, FETCH} <= self._rows.keys():
-            found = margins(self._run, self.limit)
-            for key, seconds in ((FEED, found.feed), (FETCH, found.fetch)):
+            measured = margins(self._run, self.limit)
+            for key, seconds in ((FEED, measured.feed), (FETCH, measured.fetch)):
                 self._rows[key] = self.database.add(self.place, key, Row(seconds, 0.0, REPEATS, now()))
         return Margins(self._rows[FEED].seconds, self._rows[FETCH].seconds)
 

@@ -57,25 +57,25 @@ class Cost(abc.ABC):
         if known is None:
             known = self._nodes[graph.store] = {}
         place = (unit.kind, unit.nodes)
-        found = known.get(place)
-        if found is None:
+        seconds = known.get(place)
+        if seconds is None:
             key = unit.key(graph)
-            found = self._keys.get(key)
-            if found is None:
-                found = self._keys[key] = self.price(graph, unit)
-            known[place] = found
-        return found
+            seconds = self._keys.get(key)
+            if seconds is None:
+                seconds = self._keys[key] = self.price(graph, unit)
+            known[place] = seconds
+        return seconds
 
     def total(self, graph: Graph) -> float:
         """Seconds of all units that are not opaque; it does not depend on the order of the nodes."""
-        return math.fsum(self.unit(graph, one) for one in Units(graph))
+        return math.fsum(self.unit(graph, unit) for unit in Units(graph))
 
     def rows(self, graph: Graph) -> Iterator[tuple[Unit, float]]:
         """Every unit with its seconds, in the order in which they run."""
-        for one in Units(graph):
-            yield one, self.unit(graph, one)
+        for unit in Units(graph):
+            yield unit, self.unit(graph, unit)
 
     @staticmethod
     def unpriced(graph: Graph) -> list[Unit]:
         """The opaque units, which count as 0 in a total."""
-        return [one for one in Units(graph) if one.kind == OPAQUE]
+        return [unit for unit in Units(graph) if unit.kind == OPAQUE]

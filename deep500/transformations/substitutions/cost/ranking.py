@@ -20,7 +20,7 @@ from deep500.networks.network import Network
 from deep500.transformations.substitutions.cost.timing import Runner, typical
 
 MOST = 200
-"""Rounds; more find differences that nobody would notice."""
+"""Rounds; more find differences too small to matter."""
 BLOCK = 1e-3
 """Seconds that a sample should take: long against the clock and a look at it."""
 
@@ -50,24 +50,25 @@ class Remeasured:
     @property
     def ranking(self) -> tuple[str, ...]:
         """All names by median ratio to the first, fastest first; neighbours may well be equivalent."""
-        ratios = {self.first: 1.0, **{one.first: one.ratio.median for one in self.comparisons}}
+        ratios = {self.first: 1.0, **{comparison.first: comparison.ratio.median for comparison in self.comparisons}}
         return tuple(sorted(ratios, key=lambda name: ratios[name]))
 
     @property
     def chosen(self) -> str:
         """The fastest of those that were shown to be faster than the first; the first where none was."""
-        faster = {one.first for one in self.comparisons if one.verdict == FASTER}
+        faster = {comparison.first for comparison in self.comparisons if comparison.verdict == FASTER}
         return next((name for name in self.ranking if name in faster), self.first)
 
     def __getitem__(self, name: str) -> Comparison:
         """The comparison of one of the others with the first; raises InputError for a name that has none."""
-        for one in self.comparisons:
-            if one.first == name:
-                return one
-        raise InputError(f"got {name!r}; expected one of {[one.first for one in self.comparisons]}: name one of these")
+        for comparison in self.comparisons:
+            if comparison.first == name:
+                return comparison
+        known = [comparison.first for comparison in self.comparisons]
+        raise InputError(f"got {name!r}; expected one of {known}: name one of these")
 
     def __str__(self) -> str:
-        lines = [str(one) for one in self.comparisons]
+        lines = [str(comparison) for comparison in self.comparisons]
         return "\n".join([*lines, f"A/A control: {self.control}", f"{self.rounds} rounds within one launch"])
 
 
@@ -102,8 +103,8 @@ def remeasure(
     Example:
         >>> from deep500.networks import create
         >>> small, large = create("mlp", batch=8, hidden=(8,)), create("mlp", batch=8, hidden=(2048, 2048))
-        >>> found = remeasure({"large": large, "small": small}, "reference", limit=0.2)
-        >>> found["small"].verdict, found.chosen
+        >>> measured = remeasure({"large": large, "small": small}, "reference", limit=0.2)
+        >>> measured["small"].verdict, measured.chosen
         ('faster', 'small')
     """
     functions = _functions(networks, backend, sizes, seed, device)
@@ -113,11 +114,11 @@ def remeasure(
     turn = calls * (sum(once.values()) + next(iter(once.values())))
     rounds = max(rounds_needed(pairs), min(MOST, int(limit / turn)))
     repeated = {name: _repeat(run, calls) for name, run in functions.items()}
-    found = compare_functions(repeated, rounds, margin, seed=seed, warm_up=1, clock=clock)
-    seconds = {name: taken / calls for name, taken in found.samples.items()}
-    compared = _against_first(seconds, found.control, margin)
+    comparison = compare_functions(repeated, rounds, margin, seed=seed, warm_up=1, clock=clock)
+    seconds = {name: taken / calls for name, taken in comparison.samples.items()}
+    compared = _against_first(seconds, comparison.control, margin)
     return Remeasured(
-        {name: median_interval(taken) for name, taken in seconds.items()}, compared, found.control, rounds
+        {name: median_interval(taken) for name, taken in seconds.items()}, compared, comparison.control, rounds
     )
 
 

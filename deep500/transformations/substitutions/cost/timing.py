@@ -77,7 +77,7 @@ def _run(executor: GraphExecutor, tensors: dict[str, Any]) -> None:
 
 
 def typical(function: Callable[[], object], calls: int = 5) -> float:
-    """Median seconds of a few calls, to plan with: one that was interrupted tells nothing of the others.
+    """Median seconds of a few calls, to plan with: an interruption spoils one of them, not the median.
 
     Example:
         >>> typical(lambda: None) < 1
@@ -97,27 +97,27 @@ def slope(make: Callable[[int], Callable[[], object]], limit: float, size: int =
     A function that takes so long that its executor's share is lost in it is timed by itself.
 
     Args:
-        make: number of copies -> function that runs so many.
+        make: number of copies -> function that runs that number.
         limit: seconds to measure for; building the functions is not counted, a function that is slower than the limit
             runs a few times nevertheless, and a spread that tells of a busy machine makes it up to three times as much.
         size: bytes of one copy.
         seed: of the order within the rounds.
     """
-    one = make(1)
-    first = typical(one)
+    single = make(1)
+    first = typical(single)
     if first > limit / (4 * FEWEST):
         plan = Plan(budget=Budget(min_n=3, max_n=3 + int(limit / first), max_s=limit, min_neff=0))
-        return _quietest(lambda: _alone(one, plan), limit)
+        return _quietest(lambda: _alone(single, plan), limit)
     copies = max(2, int(min(COPIES, limit / (FEWEST * first) - 2, BYTES / max(size, 1))))
     several = make(copies)
 
     def paired() -> Slope:
         rounds = rounds_within(
-            limit, 2 * typical(one) + typical(several)
+            limit, 2 * typical(single) + typical(several)
         )  # the first function runs twice in every round
-        found = compare_functions({"one": one, "several": several}, rounds, seed=seed, warm_up=1).samples
-        added = float(found["several"].min() - found["one"].min()) / (copies - 1)
-        return Slope(max(added, 0.0), mad((found["several"] - found["one"]) / (copies - 1)), rounds)
+        samples = compare_functions({"one": single, "several": several}, rounds, seed=seed, warm_up=1).samples
+        added = float(samples["several"].min() - samples["one"].min()) / (copies - 1)
+        return Slope(max(added, 0.0), mad((samples["several"] - samples["one"]) / (copies - 1)), rounds)
 
     return _quietest(paired, limit)
 
@@ -135,11 +135,11 @@ def _quietest(attempt: Callable[[], Slope], limit: float) -> Slope:
         made.append(attempt())
         if made[-1].mad <= max(SPREAD * made[-1].seconds, RESOLUTION):
             break
-    return min(made, key=lambda one: one.mad)
+    return min(made, key=lambda attempted: attempted.mad)
 
 
 def rounds_within(limit: float, seconds: float) -> int:
-    """Rounds of so many seconds that fit into a limit, within bounds."""
+    """Number of rounds, each of some seconds, that fit into a limit, within bounds."""
     return int(min(MOST, max(FEWEST, limit / seconds)))
 
 
@@ -167,9 +167,9 @@ def margins(run: Runner, limit: float, dtype: str = "float32") -> Margins:
     functions = {
         f"{make.__name__}{count}": run(make(count, dtype)) for make in (_row, _chain, _last) for count in (1, COPIES)
     }
-    rounds = rounds_within(limit, sum(typical(one) for one in functions.values()))
-    found = np.median([_margins(functions, rounds, seed) for seed in range(REPEATS)], axis=0)
-    return Margins(float(found[0]), float(found[1]))
+    rounds = rounds_within(limit, sum(typical(function) for function in functions.values()))
+    seconds = np.median([_margins(functions, rounds, seed) for seed in range(REPEATS)], axis=0)
+    return Margins(float(seconds[0]), float(seconds[1]))
 
 
 def _margins(functions: dict[str, Callable[[], object]], rounds: int, seed: int) -> tuple[float, float]:

@@ -64,8 +64,8 @@ def import_network(network: Network, training: bool = False, sizes: Mapping[str,
 
     Example:
         >>> from deep500.networks import create
-        >>> found = import_network(create("mlp", batch=2))
-        >>> sorted({found.store.nodes[n].op for n in found.graph.nodes()})
+        >>> imported = import_network(create("mlp", batch=2))
+        >>> sorted({imported.store.nodes[n].op for n in imported.graph.nodes()})
         ['bias', 'constant', 'input', 'matmul', 'relu', 'reshape', 'transpose']
     """
     return Importer(network, training, sizes or {}).run()
@@ -107,19 +107,19 @@ class Importer:
         return tuple(shape) if known and shape is not None else UNKNOWN, str(described.dtype)  # type: ignore[arg-type]
 
     def _node(self, node: Node) -> None:
-        found = None
+        values = None
         form = FORMS.get(node.op_type) if not node.domain else None
         if form and not node.graphs and all(not n or self.known(n) for n in (*node.inputs, *node.outputs)):
             try:
-                found = form(self, node)
+                values = form(self, node)
             except ShapeMismatch:
-                found = None  # broadcasting and the like, which the rule language does not have
-        if found is not None and any(
+                values = None  # broadcasting and the like, which the rule language does not have
+        if values is not None and any(
             (self.store.shape(value), self.store.dtype(value)) != self._type(name)
-            for name, value in zip(node.writes, found, strict=False)
+            for name, value in zip(node.writes, values, strict=False)
         ):
             raise NetworkError(f"got other shapes than ONNX's for node {node.name!r}; expected the same; report this")
-        for name, value in zip(node.writes, found or self._opaque(node), strict=False):
+        for name, value in zip(node.writes, values or self._opaque(node), strict=False):
             self._name(name, value)
 
     def known(self, name: str) -> bool:
@@ -131,14 +131,14 @@ class Importer:
 
     def _opaque(self, node: Node) -> tuple[Value, ...]:
         text = node_proto(replace(node, name="", inputs=(), outputs=())).SerializeToString(deterministic=True)
-        gaps = repr(([bool(one) for one in node.inputs], [bool(one) for one in node.outputs], node.captured))
+        gaps = repr(([bool(name) for name in node.inputs], [bool(name) for name in node.outputs], node.captured))
         own = node.name if node.is_random or node.domain or node.graphs else ""
         digest = hashlib.sha256(text + gaps.encode() + own.encode()).hexdigest()[:16]
         self.opaque.setdefault(digest, node)
         types = [self._type(name) for name in node.writes]
         inputs = [self.values[name] for name in node.reads]
         parameters = (("digest", digest), ("op_type", node.op_type))
-        return self.store.opaque(inputs, [one[0] for one in types], [one[1] for one in types], parameters)
+        return self.store.opaque(inputs, [shape for shape, _ in types], [dtype for _, dtype in types], parameters)
 
     # -- what forms ask ---------------------------------------------------------------------------------------------
     def value(self, node: Node, position: int) -> Value:
@@ -166,19 +166,19 @@ def stand_ins(network: Network, sizes: Mapping[str, int]) -> dict[str, int]:
     """
     fixed = {int(size) for one in network.parameters.values() for size in np.shape(one.value)}
     fixed |= {size for one in network.inputs.values() for size in one.shape or () if isinstance(size, int)}
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for described in network.inputs.values():
         for symbol in described.shape or ():
-            if isinstance(symbol, str) and symbol not in found:
+            if isinstance(symbol, str) and symbol not in numbers:
                 number = max(sizes.get(symbol, 2), 2)
-                while not _prime(number) or number in found.values() or any(size % number == 0 for size in fixed):
+                while not _prime(number) or number in numbers.values() or any(size % number == 0 for size in fixed):
                     number += 1
-                found[symbol] = number
-    return found
+                numbers[symbol] = number
+    return numbers
 
 
 def _prime(number: int) -> bool:
-    return number > 1 and all(number % one for one in range(2, int(number**0.5) + 1))
+    return number > 1 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))
 
 
 def _bound(network: Network, sizes: Mapping[str, int]) -> Network:
@@ -345,12 +345,12 @@ def _pool(op: str) -> Callable[[Importer, Node], Values]:
 def _batch_normalization(g: Importer, node: Node) -> Values:
     """In evaluation mode: x * f + (bias - mean * f) with f = scale / sqrt(variance + epsilon), in float64."""
     arrays = [g.array(node, position) for position in range(1, 5)]
-    if g.training or node.attribute("training_mode") or len(node.writes) > 1 or any(one is None for one in arrays):
+    if g.training or node.attribute("training_mode") or len(node.writes) > 1 or any(array is None for array in arrays):
         return None
     dtype = g.store.dtype(g.value(node, 0))
-    scale, bias, mean, variance = (np.asarray(one, np.float64) for one in arrays)
+    scale, bias, mean, variance = (np.asarray(array, np.float64) for array in arrays)
     factor = scale / np.sqrt(variance + node.attribute("epsilon"))
-    vectors = [g.store.constant(one.astype(dtype)) for one in (factor, bias - mean * factor)]
+    vectors = [g.store.constant(array.astype(dtype)) for array in (factor, bias - mean * factor)]
     (scaled,) = g.store.add("gain", g.value(node, 0), vectors[0], axis=1)
     return g.store.add("bias", scaled, vectors[1], axis=1)
 
@@ -372,15 +372,15 @@ def _split(g: Importer, node: Node) -> Values:
         part = -(-shape[axis] // len(node.outputs))
         sizes = np.full(len(node.outputs), part)
         sizes[-1] = shape[axis] - part * (len(node.outputs) - 1)
-    return _cut(g, g.value(node, 0), axis, [int(one) for one in sizes]) if len(node.writes) == len(sizes) else None
+    return _cut(g, g.value(node, 0), axis, [int(size) for size in sizes]) if len(node.writes) == len(sizes) else None
 
 
 def _cut(g: Importer, value: Value, axis: int, sizes: Sequence[int]) -> tuple[Value, ...]:
-    found = []
+    pieces = []
     for size in sizes[:-1]:
         first, value = g.store.add("split", value, axis=axis, cut=size)
-        found.append(first)
-    return (*found, value)
+        pieces.append(first)
+    return (*pieces, value)
 
 
 def _transpose(g: Importer, node: Node) -> Values:

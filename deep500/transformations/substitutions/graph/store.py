@@ -29,7 +29,7 @@ class Value(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Node:
+class StoreNode:
     """A node.
 
     Attributes:
@@ -70,7 +70,7 @@ class Store:
     """
 
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
+        self.nodes: list[StoreNode] = []
         self.arrays: dict[int, np.ndarray[Any, Any]] = {}
         self.digests: list[str] = []
         self._known: dict[Any, int] = {}
@@ -94,22 +94,22 @@ class Store:
         self, inputs: Sequence[Value], shapes: Sequence[Shape], dtypes: Sequence[str], parameters: Parameters
     ) -> tuple[Value, ...]:
         """A node that no specification describes; ``parameters`` tell it from others."""
-        return self._node(Node(OPAQUE, parameters, tuple(inputs), tuple(shapes), tuple(dtypes), False))
+        return self._node(StoreNode(OPAQUE, parameters, tuple(inputs), tuple(shapes), tuple(dtypes), False))
 
     def add(self, op: str, *inputs: Value, **parameters: Any) -> tuple[Value, ...]:
-        """Apply an operator, or find what does the same with less (`simplify`); its outputs.
+        """Apply an operator, or find what does the same with less (`simplified`); its outputs.
 
         A constant's ``parameters`` may name its ``dtype``; it is float32 without.
 
         Raises:
             ShapeMismatch: shapes, parameters or dtypes that do not fit.
         """
-        dtypes = {self.dtype(one) for one in inputs} or {parameters.pop("dtype", "float32")}
-        shapes = operator(op).infer([self.shape(one) for one in inputs], parameters)
+        dtypes = {self.dtype(value) for value in inputs} or {parameters.pop("dtype", "float32")}
+        shapes = operator(op).infer([self.shape(value) for value in inputs], parameters)
         require(len(dtypes) == 1, op, sorted(dtypes), "inputs of one dtype")
         return self._apply(op, inputs, parameters, shapes, dtypes.pop())
 
-    def again(self, node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+    def again(self, node: StoreNode, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
         """The outputs of a node's twin that reads other values of the same shapes and dtypes."""
         if node.op == OPAQUE:
             return self.opaque(inputs, node.shapes, node.dtypes, node.parameters)
@@ -120,21 +120,21 @@ class Store:
     ) -> tuple[Value, ...]:
         if operator(op).commutative:
             inputs = tuple(sorted(inputs, key=self._order))
-        found = simplified(self, op, inputs, parameters)
-        if found is not None:
-            return found
-        constant = all(self.nodes[one.node].constant for one in inputs)
+        simpler = simplified(self, op, inputs, parameters)
+        if simpler is not None:
+            return simpler
+        constant = all(self.nodes[value.node].constant for value in inputs)
         ordered = tuple(sorted(parameters.items()))
-        return self._node(Node(op, ordered, tuple(inputs), shapes, (dtype,) * len(shapes), constant))
+        return self._node(StoreNode(op, ordered, tuple(inputs), shapes, (dtype,) * len(shapes), constant))
 
     def _order(self, value: Value) -> tuple[str, int]:
         """The order of operands that may change places: the same in every store, as matches and what they build is."""
         return self.digests[value.node], value.output
 
     def _leaf(self, op: str, parameters: Parameters, shape: Shape, dtype: str, constant: bool) -> Value:
-        return self._node(Node(op, parameters, (), (tuple(shape),), (dtype,), constant))[0]
+        return self._node(StoreNode(op, parameters, (), (tuple(shape),), (dtype,), constant))[0]
 
-    def _node(self, node: Node) -> tuple[Value, ...]:
+    def _node(self, node: StoreNode) -> tuple[Value, ...]:
         key = (node.op, node.parameters, node.inputs, node.shapes, node.dtypes)
         number = self._known.get(key)
         if number is None:
@@ -143,8 +143,8 @@ class Store:
             self.digests.append(self._digest(node))
         return tuple(Value(number, output) for output in range(len(node.shapes)))
 
-    def _digest(self, node: Node) -> str:
-        read = [f"{self.digests[one.node]}.{one.output}" for one in node.inputs]
+    def _digest(self, node: StoreNode) -> str:
+        read = [f"{self.digests[value.node]}.{value.output}" for value in node.inputs]
         parameters: Any = node.parameters
         if node.op == CONSTANT:
             parameters = self._constants
@@ -155,7 +155,7 @@ class Store:
         return hashlib.sha256(repr((node.op, parameters, node.shapes, read)).encode()).hexdigest()[:16]
 
     # -- asking -----------------------------------------------------------------------------------------------------
-    def node(self, value: Value) -> Node:
+    def node(self, value: Value) -> StoreNode:
         """The node that makes a value."""
         return self.nodes[value.node]
 
@@ -169,14 +169,14 @@ class Store:
 
     def reachable(self, values: Iterable[Value]) -> list[int]:
         """Numbers of all nodes that values depend on, their own included, ascending: a topological order."""
-        found = {value.node for value in values}
-        todo = list(found)
+        numbers = {value.node for value in values}
+        todo = list(numbers)
         while todo:
             for value in self.nodes[todo.pop()].inputs:
-                if value.node not in found:
-                    found.add(value.node)
+                if value.node not in numbers:
+                    numbers.add(value.node)
                     todo.append(value.node)
-        return sorted(found)
+        return sorted(numbers)
 
     def depends(self, value: Value, on: Iterable[int]) -> bool:
         """Whether a value depends on one of some nodes; on its own node it does."""
@@ -187,10 +187,10 @@ class Store:
             number = todo.pop()
             if number in targets:
                 return True
-            for one in self.nodes[number].inputs:
-                if one.node >= lowest and one.node not in seen:
-                    seen.add(one.node)
-                    todo.append(one.node)
+            for read in self.nodes[number].inputs:
+                if read.node >= lowest and read.node not in seen:
+                    seen.add(read.node)
+                    todo.append(read.node)
         return False
 
 
@@ -216,13 +216,13 @@ class Graph:
 
     def users(self) -> dict[Value, list[int]]:
         """For every value in use, the nodes that read it (twice if they read it twice); -1 stands for an output."""
-        found: dict[Value, list[int]] = {}
+        users: dict[Value, list[int]] = {}
         for number in self.nodes():
             for value in self.store.nodes[number].inputs:
-                found.setdefault(value, []).append(number)
+                users.setdefault(value, []).append(number)
         for value in self.outputs:
-            found.setdefault(value, []).append(-1)
-        return found
+            users.setdefault(value, []).append(-1)
+        return users
 
     def replace(self, mapping: dict[Value, Value]) -> Graph:
         """The graph in which readers of some values read others.
@@ -252,14 +252,14 @@ class Graph:
         lowest = min(replaced, default=0)
         for number in self.nodes():
             node = store.nodes[number]
-            if number <= lowest or not any(one in moved for one in node.inputs):
+            if number <= lowest or not any(read in moved for read in node.inputs):
                 continue
-            inputs = tuple(moved.get(one, one) for one in node.inputs)
+            inputs = tuple(moved.get(read, read) for read in node.inputs)
             for output, new in enumerate(store.again(node, inputs)):
                 old = Value(number, output)
                 if new != old:
                     moved.setdefault(old, new)
-        return Graph(store, tuple(moved.get(one, one) for one in self.outputs))
+        return Graph(store, tuple(moved.get(read, read) for read in self.outputs))
 
 
 # -- applications that need no node of their own -----------------------------------------------------------------------
@@ -282,23 +282,23 @@ def parts(store: Store, value: Value, axis: int) -> list[Value]:
     node = store.node(value)
     if node.op != "concat" or node.parameter("axis") != axis:
         return [value]
-    return [part for one in node.inputs for part in parts(store, one, axis)]
+    return [part for operand in node.inputs for part in parts(store, operand, axis)]
 
 
 def joined(store: Store, values: Sequence[Value], axis: int) -> Value:
     """The concatenation of one or more values, from left to right."""
     whole = values[0]
-    for one in values[1:]:
-        (whole,) = store.add("concat", whole, one, axis=axis)
+    for value in values[1:]:
+        (whole,) = store.add("concat", whole, value, axis=axis)
     return whole
 
 
 def _split(store: Store, inputs: Values, parameters: Mapping[str, Any]) -> Values | None:
     axis, cut, position = parameters["axis"], parameters["cut"], 0
-    found = parts(store, inputs[0], axis)
-    for count, part in enumerate(found):
+    pieces = parts(store, inputs[0], axis)
+    for count, part in enumerate(pieces):
         if position == cut:
-            return joined(store, found[:count], axis), joined(store, found[count:], axis)
+            return joined(store, pieces[:count], axis), joined(store, pieces[count:], axis)
         position += store.shape(part)[axis]
     return None
 
@@ -306,7 +306,7 @@ def _split(store: Store, inputs: Values, parameters: Mapping[str, Any]) -> Value
 def _concat(store: Store, inputs: Values, parameters: Mapping[str, Any]) -> Values | None:
     """Nested to the left, so that equal concatenations are one; neighbours that were cut apart grow together."""
     axis = parameters["axis"]
-    left, right = (parts(store, one, axis) for one in inputs)
+    left, right = (parts(store, value, axis) for value in inputs)
     first, second = left[-1], right[0]
     node = store.node(first)
     halves = first.node == second.node and (first.output, second.output) == (0, 1) and node.op == "split"
@@ -334,8 +334,8 @@ def _reshape(store: Store, inputs: Values, parameters: Mapping[str, Any]) -> Val
 
 def _add(store: Store, inputs: Values, parameters: Mapping[str, Any]) -> Values | None:
     """A bias moves behind a sum, where it meets others; the written network has it in a product before (`units`)."""
-    for one, other in (inputs, inputs[::-1]):
-        node = store.node(one)
+    for summand, other in (inputs, inputs[::-1]):
+        node = store.node(summand)
         if node.op == "bias" and not node.constant:
             (total,) = store.add("add", node.inputs[0], other)
             return store.add("bias", total, node.inputs[1], axis=node.parameter("axis"))
@@ -365,17 +365,17 @@ def _behind_reshape(store: Store, op: str, inputs: Values, parameters: Mapping[s
     if not last or source[-1] != shape[-1] or len(source) != 2:
         return None
     inner = [first.inputs[0]]
-    for one in inputs[1:]:
-        if store.shape(one) == shape:
-            node = store.node(one)
+    for value in inputs[1:]:
+        if store.shape(value) == shape:
+            node = store.node(value)
             if node.op != "reshape" or store.shape(node.inputs[0]) != source:
                 return None
             inner.append(node.inputs[0])
         else:
-            inner.append(one)
+            inner.append(value)
     moved = {**parameters, "axis": 1} if "axis" in parameters else parameters
     results = store.add(op, *inner, **moved)
-    return tuple(store.add("reshape", one, shape=(*shape[:-1], store.shape(one)[-1]))[0] for one in results)
+    return tuple(store.add("reshape", value, shape=(*shape[:-1], store.shape(value)[-1]))[0] for value in results)
 
 
 ELEMENTWISE = {*ACTIVATIONS, "add", "mul", "scale", "shift"}
@@ -402,7 +402,7 @@ def simplified(store: Store, op: str, inputs: Values, parameters: Mapping[str, A
         >>> store.add("split", both, axis=0, cut=2) == (x, y)
         True
     """
-    found = _CASES[op](store, inputs, parameters) if op in _CASES else None
-    if found is None and op in _MOVING:
-        found = _behind_reshape(store, op, inputs, parameters)
-    return found
+    simpler = _CASES[op](store, inputs, parameters) if op in _CASES else None
+    if simpler is None and op in _MOVING:
+        simpler = _behind_reshape(store, op, inputs, parameters)
+    return simpler

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deep500.transformations.substitutions.graph.store import CONSTANT, INPUT, Graph, Node, Value
+from deep500.transformations.substitutions.graph.store import CONSTANT, INPUT, Graph, StoreNode, Value
 
 Users = dict[Value, list[int]]
 
@@ -38,14 +38,14 @@ class Unit:
     def key(self, graph: Graph) -> tuple[Any, ...]:
         """All that a unit's time depends on: kind, settings, and shape, dtype and constness of what it reads.
 
-        Two inputs that are one value (``x + x``) are told by their place in the list.
+        Inputs that are the same value (``x + x``) are recognised by their first position in the list.
         """
         store = graph.store
         read = tuple(
-            (store.shape(one), store.dtype(one), store.node(one).constant, self.inputs.index(one))
-            for one in self.inputs
+            (store.shape(value), store.dtype(value), store.node(value).constant, self.inputs.index(value))
+            for value in self.inputs
         )
-        return (self.kind, self.settings, read, tuple(store.shape(one) for one in self.outputs))
+        return (self.kind, self.settings, read, tuple(store.shape(value) for value in self.outputs))
 
 
 class Units:
@@ -74,7 +74,7 @@ class Units:
 
     def __iter__(self) -> Iterator[Unit]:
         covered: set[int] = set()
-        found: list[Unit] = []
+        units: list[Unit] = []
         self.sunk: dict[int, Value] = {}  # terms of sums -> the bias that they take in
         for number in reversed(self.numbers):
             node = self.store.nodes[number]
@@ -87,8 +87,8 @@ class Units:
             if unit is None:
                 continue
             covered.update(unit.nodes)
-            found.append(unit)
-        return iter(found[::-1])
+            units.append(unit)
+        return iter(units[::-1])
 
     # -- what belongs together --------------------------------------------------------------------------------------
     def alone(self, value: Value) -> bool:
@@ -96,13 +96,13 @@ class Units:
         readers = self.users.get(value, ())
         return len(readers) == 1 and readers[0] != -1
 
-    def plain(self, number: int, node: Node) -> Unit | None:
+    def plain(self, number: int, node: StoreNode) -> Unit | None:
         """A unit of one node."""
         outputs = tuple(Value(number, output) for output in range(len(node.shapes)))
         return Unit(node.op, (number,), node.inputs, outputs, node.parameters)
 
-    def bias(self, number: int, node: Node) -> Unit | None:
-        """A bias with the convolution, product or gain before it, where nobody else reads that."""
+    def bias(self, number: int, node: StoreNode) -> Unit | None:
+        """A bias with the convolution, product or gain before it, where nothing else reads that."""
         whole, vector = node.inputs
         before, axis = self.store.node(whole), node.parameter("axis")
         if axis == 1 and not before.constant and self.alone(whole):
@@ -119,21 +119,21 @@ class Units:
                 return Unit("add", (whole.node, number), before.inputs, (Value(number),))
         return self.plain(number, node)
 
-    def _normalizes(self, node: Node) -> bool:
+    def _normalizes(self, node: StoreNode) -> bool:
         return node.op == "gain" and node.parameter("axis") == 1 and len(node.shapes[0]) > 2
 
-    def _term(self, total: Node) -> int | None:
-        """The term of a sum that can take a bias in: a product, or a gain, that nobody else reads."""
-        terms = [one for one in total.inputs if self.alone(one) and one.node not in self.sunk]
-        for one in terms:
-            node = self.store.node(one)
+    def _term(self, total: StoreNode) -> int | None:
+        """The term of a sum that can take a bias in: a product, or a gain, with no other reader."""
+        terms = [term for term in total.inputs if self.alone(term) and term.node not in self.sunk]
+        for term in terms:
+            node = self.store.node(term)
             product = node.op == "conv" or (node.op == "matmul" and len(node.shapes[0]) == 2)
             if not node.constant and (product or self._normalizes(node)):
-                return one.node
-        sums = (self.store.node(one) for one in terms if self.store.node(one).op == "add")
-        return next((found for one in sums if (found := self._term(one)) is not None), None)
+                return term.node
+        sums = (self.store.node(term) for term in terms if self.store.node(term).op == "add")
+        return next((sunk_into for term in sums if (sunk_into := self._term(term)) is not None), None)
 
-    def _with_bias(self, number: int, node: Node, vector: Value) -> Unit:
+    def _with_bias(self, number: int, node: StoreNode, vector: Value) -> Unit:
         """A term of a sum with the bias that came down to it."""
         if node.op == "matmul":
             return self._gemm(number, node, (vector,), number)
@@ -141,9 +141,9 @@ class Units:
         settings = node.parameters if node.op == "conv" else ()
         return Unit(kind, (number,), (*node.inputs, vector), (Value(number),), settings)
 
-    def matmul(self, number: int, node: Node) -> Unit | None:
+    def matmul(self, number: int, node: StoreNode) -> Unit | None:
         """A product, with transposes of its operands where it reads such."""
-        if len(node.shapes[0]) == 2 and any(self._turned(one) for one in node.inputs):
+        if len(node.shapes[0]) == 2 and any(self._turned(value) for value in node.inputs):
             return self._gemm(number, node, (), number)
         return self.plain(number, node)
 
@@ -151,19 +151,20 @@ class Units:
         node = self.store.node(value)
         return node.op == "transpose" and not node.constant
 
-    def _gemm(self, number: int, node: Node, rest: tuple[Value, ...], last: int) -> Unit:
-        turned = tuple(self._turned(one) for one in node.inputs)
-        inputs = tuple(self.store.node(one).inputs[0] if t else one for one, t in zip(node.inputs, turned, strict=True))
+    def _gemm(self, number: int, node: StoreNode, rest: tuple[Value, ...], last: int) -> Unit:
+        turned = tuple(self._turned(value) for value in node.inputs)
+        operands = zip(node.inputs, turned, strict=True)
+        inputs = tuple(self.store.node(value).inputs[0] if t else value for value, t in operands)
         settings = (("transA", int(turned[0])), ("transB", int(turned[1])))
         return Unit("gemm", tuple(dict.fromkeys((number, last))), (*inputs, *rest), (Value(last),), settings)
 
-    def transpose(self, number: int, node: Node) -> Unit | None:
+    def transpose(self, number: int, node: StoreNode) -> Unit | None:
         """Nothing where only products read it: they take it in."""
-        readers = [self.store.nodes[one] if one >= 0 else None for one in self.users.get(Value(number), ())]
-        taken = all(one is not None and one.op == "matmul" and len(one.shapes[0]) == 2 for one in readers)
+        readers = [self.store.nodes[reader] if reader >= 0 else None for reader in self.users.get(Value(number), ())]
+        taken = all(reader is not None and reader.op == "matmul" and len(reader.shapes[0]) == 2 for reader in readers)
         return None if taken and len(node.shapes[0]) == 2 else self.plain(number, node)
 
-    def concat(self, number: int, node: Node) -> Unit | None:
+    def concat(self, number: int, node: StoreNode) -> Unit | None:
         """A chain of concatenations along one axis."""
         nodes, inputs = self._chain(Value(number), node.parameter("axis"), True)
         return Unit("concat", tuple(nodes), tuple(inputs), (Value(number),), node.parameters)
@@ -173,34 +174,34 @@ class Units:
         inner = node.op == "concat" and node.parameter("axis") == axis and not node.constant
         if not inner or not (first or self.alone(value)):
             return [], [value]
-        sides = [self._chain(one, axis, False) for one in node.inputs]
+        sides = [self._chain(operand, axis, False) for operand in node.inputs]
         return [n for nodes, _ in sides for n in nodes] + [value.node], [v for _, values in sides for v in values]
 
-    def split(self, number: int, node: Node) -> Unit | None:
+    def split(self, number: int, node: StoreNode) -> Unit | None:
         """A chain of splits along one axis, written with the first of them."""
         axis, whole = node.parameter("axis"), node.inputs[0]
         before = self.store.node(whole)
         if before.op == "split" and before.parameter("axis") == axis and self.alone(whole):
             return None
         nodes, outputs = self._cuts(number, axis)
-        sizes = tuple(self.store.shape(one)[axis] for one in outputs)
+        sizes = tuple(self.store.shape(value)[axis] for value in outputs)
         return Unit("split", tuple(nodes), (whole,), tuple(outputs), (("axis", axis), ("sizes", sizes)))
 
     def _cuts(self, number: int, axis: int) -> tuple[list[int], list[Value]]:
         nodes, outputs = [number], []
-        for one in (Value(number, 0), Value(number, 1)):
-            readers = self.users.get(one, [])
-            reader = self.store.nodes[readers[0]] if readers and readers[0] >= 0 and self.alone(one) else None
+        for half in (Value(number, 0), Value(number, 1)):
+            readers = self.users.get(half, [])
+            reader = self.store.nodes[readers[0]] if readers and readers[0] >= 0 and self.alone(half) else None
             if reader is not None and reader.op == "split" and reader.parameter("axis") == axis:
                 inner, values = self._cuts(readers[0], axis)
                 nodes += inner
                 outputs += values
             else:
-                outputs.append(one)
+                outputs.append(half)
         return nodes, outputs
 
 
-_MAKERS: dict[str, Callable[[Units, int, Node], Unit | None]] = {
+_MAKERS: dict[str, Callable[[Units, int, StoreNode], Unit | None]] = {
     "bias": Units.bias,
     "matmul": Units.matmul,
     "transpose": Units.transpose,
@@ -213,16 +214,16 @@ _MAKERS: dict[str, Callable[[Units, int, Node], Unit | None]] = {
 def ordered(units: Sequence[Unit], outputs: Sequence[Value]) -> list[Unit]:
     """Units so that each follows what it reads, in an order that does not depend on a store's numbers."""
     maker = {value: unit for unit in units for value in unit.outputs}
-    found: dict[tuple[int, ...], Unit] = {}
-    todo: list[tuple[Value, bool]] = [(one, False) for one in reversed(outputs)]
+    placed: dict[tuple[int, ...], Unit] = {}
+    todo: list[tuple[Value, bool]] = [(read, False) for read in reversed(outputs)]
     while todo:
         value, ready = todo.pop()
         unit = maker.get(value)
-        if unit is None or unit.nodes in found:
+        if unit is None or unit.nodes in placed:
             continue
         if ready:
-            found[unit.nodes] = unit
+            placed[unit.nodes] = unit
         else:
             todo.append((value, True))
-            todo.extend((one, False) for one in reversed(unit.inputs))
-    return list(found.values())
+            todo.extend((read, False) for read in reversed(unit.inputs))
+    return list(placed.values())

@@ -36,7 +36,7 @@ def constant_array(store: Store, value: Value) -> Array:
         if number in store.arrays:
             known[Value(number)] = np.asarray(store.arrays[number], np.float64)[None]
             continue
-        results = operator(node.op).evaluate(Real(), [known[one] for one in node.inputs], dict(node.parameters))
+        results = operator(node.op).evaluate(Real(), [known[read] for read in node.inputs], dict(node.parameters))
         known.update({Value(number, output): result for output, result in enumerate(results)})
     return np.ascontiguousarray(known[value][0].astype(store.dtype(value)))
 
@@ -97,14 +97,14 @@ class Writer:
         """Add the nodes of a unit."""
         if unit.kind == OPAQUE:
             return self._write_opaque(unit)
-        inputs, outputs = [self.name(one) for one in unit.inputs], [self.name(one) for one in unit.outputs]
+        inputs, outputs = [self.name(value) for value in unit.inputs], [self.name(value) for value in unit.outputs]
         made = _WRITERS.get(unit.kind, Writer._plain)(self, unit, inputs, outputs)
         for proto in made:
             self._add(proto)
         return None
 
     def _add(self, proto: NodeProto) -> None:
-        attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
         if proto.op_type == "Constant":
             self._taken.add(proto.output[0])
             self.network.add_parameter(proto.output[0], numpy_helper.to_array(attributes["value"]), trainable=False)
@@ -120,18 +120,18 @@ class Writer:
                 self.network.add_node("Identity", [self.name(value)], [captured])
         made = iter(unit.outputs)
         outputs = [self.name(next(made)) if name else "" for name in node.outputs]
-        taken = {one.name for one in self.network.nodes}
+        taken = {written.name for written in self.network.nodes}
         name = node.name if node.name not in taken else None
         attributes = dict(node.attributes)
         self.network.add_node(node.op_type, inputs, outputs, name, node.domain, **attributes)
 
     # -- kinds of units ---------------------------------------------------------------------------------------------
     def _plain(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
-        shapes = [self.store.shape(one) for one in unit.inputs]
+        shapes = [self.store.shape(value) for value in unit.inputs]
         return operator(unit.kind).onnx(inputs, outputs, dict(unit.settings), shapes)
 
     def _conv_bias(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
-        shapes = [self.store.shape(one) for one in unit.inputs[:2]]
+        shapes = [self.store.shape(value) for value in unit.inputs[:2]]
         (node,) = operator("conv").onnx(inputs[:2], outputs, dict(unit.settings), shapes)
         node.input.append(inputs[2])
         return [node]
@@ -168,7 +168,7 @@ class Writer:
 
     def _reshape(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
         shape = list(dict(unit.settings)["shape"])
-        open_axes = [axis for axis, size in enumerate(shape) if any(size % one == 0 for one in self.dynamic)]
+        open_axes = [axis for axis, size in enumerate(shape) if any(size % number == 0 for number in self.dynamic)]
         if len(open_axes) == 1:
             shape[open_axes[0]] = -1
         target = self.array(np.array(shape, np.int64))
@@ -195,8 +195,8 @@ def export_network(imported: Imported, graph: Graph) -> Network:
     Example:
         >>> from deep500.networks import create
         >>> from deep500.transformations.substitutions.graph.importing import import_network
-        >>> found = import_network(create("mlp", batch=2))
-        >>> [node.op_type for node in export_network(found, found.graph).nodes]
+        >>> imported = import_network(create("mlp", batch=2))
+        >>> [node.op_type for node in export_network(imported, imported.graph).nodes]
         ['Reshape', 'Gemm', 'Relu', 'Gemm', 'Relu', 'Gemm']
     """
     source, network = imported.network, Network(imported.network.name)
@@ -225,7 +225,7 @@ def export_network(imported: Imported, graph: Graph) -> Network:
 def _add_parameters(imported: Imported, graph: Graph, network: Network) -> None:
     """Those parameters of the source that the written network reads as they are."""
     source = imported.network
-    read = {one for unit in Units(graph) for one in unit.inputs} | set(graph.outputs)
+    read = {value for unit in Units(graph) for value in unit.inputs} | set(graph.outputs)
     for name, parameter in source.parameters.items():
         if imported.training or (imported.values[name] in read and imported.names[imported.values[name]] == name):
             network.add_parameter(name, parameter.value, parameter.trainable)
@@ -242,9 +242,9 @@ def unit_network(graph: Graph, unit: Unit, copies: int = 1) -> Network:
     Example:
         >>> from deep500.networks import create
         >>> from deep500.transformations.substitutions.graph.importing import import_network
-        >>> found = import_network(create("mlp", batch=2))
-        >>> unit = next(one for one in Units(found.graph) if one.kind == "gemm")
-        >>> [node.op_type for node in unit_network(found.graph, unit, 2).nodes]
+        >>> imported = import_network(create("mlp", batch=2))
+        >>> unit = next(unit for unit in Units(imported.graph) if unit.kind == "gemm")
+        >>> [node.op_type for node in unit_network(imported.graph, unit, 2).nodes]
         ['Gemm', 'Gemm']
     """
     network, store = Network("unit"), graph.store

@@ -1,1 +1,1 @@
-"""Operator specifications, one file per family; `deep500.transformations.substitutions.specification` loads them."""
+"""Operator specifications, one file per family; `specification.operators` loads them."""

@@ -27,8 +27,8 @@ def windows(image: Array, kernel: Sequence[int], strides: Sequence[int], dilatio
     """View of a padded (b, n, c, h, w) array: (b, n, c, out h, out w, kernel h, kernel w)."""
     extent = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
     view = sliding_window_view(image, extent, (-2, -1))
-    found = view[..., :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
-    return np.asarray(found)
+    dilated = view[..., :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
+    return np.asarray(dilated)
 
 
 def pad(image: Array, pads: Sequence[int]) -> Array:
@@ -61,9 +61,9 @@ def _conv(numbers: Arithmetic, inputs: Sequence[Array], parameters: Parameters) 
     parts = view.reshape(batch, count, groups, channels // groups, height, width, *kernel.shape[-2:])
     columns = parts.transpose(0, 2, 3, 6, 7, 1, 4, 5).reshape(batch, groups, -1, count * height * width)
     rows = kernel.reshape(len(kernel), groups, kernel.shape[1] // groups, -1)
-    found = numbers.matmul(rows, columns)
-    found = found.reshape(len(found), kernel.shape[1], count, height, width)
-    return (found.transpose(0, 2, 1, 3, 4),)
+    products = numbers.matmul(rows, columns)
+    products = products.reshape(len(products), kernel.shape[1], count, height, width)
+    return (products.transpose(0, 2, 1, 3, 4),)
 
 
 def _conv_onnx(

@@ -27,8 +27,8 @@ def _concat_shape(shapes: Sequence[Shape], parameters: Parameters) -> tuple[Shap
 
 
 def _concat(numbers: Arithmetic, inputs: Sequence[Array], parameters: Parameters) -> tuple[Array, ...]:
-    count = max(len(one) for one in inputs)
-    whole = [np.broadcast_to(one, (count, *one.shape[1:])) for one in inputs]
+    count = max(len(value) for value in inputs)
+    whole = [np.broadcast_to(value, (count, *value.shape[1:])) for value in inputs]
     return (np.concatenate(whole, parameters["axis"] + 1),)
 
 

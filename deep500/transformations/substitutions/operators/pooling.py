@@ -27,7 +27,7 @@ def _views(image: Array, parameters: Parameters) -> tuple[Array, Array]:
     """Windows of the image and of the mask of elements that are no padding, both with one last axis."""
     kernel, strides, pads = parameters["kernel"], parameters["strides"], parameters["pads"]
     mask = np.ones((1, 1, 1, *image.shape[-2:]))
-    both = (windows(pad(one, pads), kernel, strides, (1, 1)) for one in (image, mask))
+    both = (windows(pad(array, pads), kernel, strides, (1, 1)) for array in (image, mask))
     values, present = (view.reshape(*view.shape[:-2], -1) for view in both)
     return values, present
 

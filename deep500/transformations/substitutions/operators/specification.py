@@ -1,7 +1,7 @@
 """One specification per operator: everything that generation, proof and application need to know about it.
 
-A specification holds the shape rule, one evaluator (float64 or modulo a prime, see `arithmetic`), the prover's
-encoding and the ONNX form. `specification_hash` names their current state: a rule proved under another state is stale.
+A specification holds the shape rule, one evaluator (for any `Arithmetic`), the order of parameters in patterns, and the
+ONNX form. `specification_hash` names their current state: a rule proved under another state is stale.
 """
 
 from __future__ import annotations

@@ -7,7 +7,13 @@ from typing import Any
 
 from deep500.transformations.substitutions.graph.store import Store, Value
 from deep500.transformations.substitutions.operators.specification import require
-from deep500.transformations.substitutions.rules.conditions import Bindings, Line, Step, order, read_line
+from deep500.transformations.substitutions.rules.conditions import (
+    Bindings,
+    Condition,
+    OrderedCondition,
+    order,
+    read_line,
+)
 from deep500.transformations.substitutions.rules.patterns import CONSTANTS, Pattern, arguments, literal, names
 
 Builder = Callable[[Store, Bindings, str], Value]
@@ -20,10 +26,10 @@ def unbound(pattern: Pattern, known: set[str]) -> set[str]:
         return set() if pattern in known else {pattern}
     kinds, given, inputs = arguments(pattern)
     missing: set[str] = set()
-    for one in _siblings_last(pattern[0], inputs):
-        if _takes_shape(pattern[0], inputs, one):
-            known.add(arguments(one)[1][0])
-        missing |= unbound(one, known)
+    for operand in _siblings_last(pattern[0], inputs):
+        if _takes_shape(pattern[0], inputs, operand):
+            known.add(arguments(operand)[1][0])
+        missing |= unbound(operand, known)
     if pattern[0] == "concat":
         known.add(given[1])
     return missing | {
@@ -33,7 +39,7 @@ def unbound(pattern: Pattern, known: set[str]) -> set[str]:
 
 def determined(
     source: Sequence[Pattern], target: Sequence[Pattern], where: Iterable[str]
-) -> tuple[list[Step], list[Line]] | None:
+) -> tuple[list[OrderedCondition], list[Condition]] | None:
     """(steps to take before building, lines to check after it) if one side determines the other, else None.
 
     Example:
@@ -42,10 +48,10 @@ def determined(
         >>> determined(twice, x, ()), determined(x, twice, ())
         (([], []), None)
     """
-    if any(isinstance(one, str) or one[0] in CONSTANTS for one in source):
+    if any(isinstance(pattern, str) or pattern[0] in CONSTANTS for pattern in source):
         return None  # matches everywhere
     steps, late, known = order([read_line(line) for line in where], set().union(*map(names, source)))
-    missing = [unbound(one, known) for one in target]
+    missing = [unbound(pattern, known) for pattern in target]
     return None if any(missing) or order(late, known)[1] else (steps, late)
 
 
@@ -57,8 +63,8 @@ def _siblings_last(op: str, inputs: list[Pattern]) -> list[Pattern]:
     return sorted(inputs, key=_is_constant) if op in SIBLINGS else inputs
 
 
-def _takes_shape(op: str, inputs: list[Pattern], one: Pattern) -> bool:
-    return op in SIBLINGS and _is_constant(one) and not all(map(_is_constant, inputs))
+def _takes_shape(op: str, inputs: list[Pattern], operand: Pattern) -> bool:
+    return op in SIBLINGS and _is_constant(operand) and not all(map(_is_constant, inputs))
 
 
 def builder(pattern: Pattern) -> Builder:
@@ -70,8 +76,9 @@ def builder(pattern: Pattern) -> Builder:
         name = given[0]
         return lambda store, bindings, dtype: store.add(op, shape=bindings[name], dtype=dtype)[0]
     ordered = _siblings_last(op, inputs)
-    parts = [(builder(one), arguments(one)[1][0] if _takes_shape(op, inputs, one) else None) for one in ordered]
-    places = [ordered.index(one) for one in inputs]
+    shaped_names = [arguments(operand)[1][0] if _takes_shape(op, inputs, operand) else None for operand in ordered]
+    parts = list(zip(map(builder, ordered), shaped_names, strict=True))
+    places = [ordered.index(operand) for operand in inputs]
     fixed = {kind: literal(word, kind) for word, kind in zip(given, kinds, strict=True)}
     free = [(kind, word) for word, kind in zip(given, kinds, strict=True) if fixed[kind] is None]
 

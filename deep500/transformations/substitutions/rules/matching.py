@@ -20,7 +20,7 @@ from deep500.transformations.substitutions.operators.arithmetic import Real
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch, operator, require
 from deep500.transformations.substitutions.rules.building import Builder, builder, determined
-from deep500.transformations.substitutions.rules.conditions import Bindings, Line, Step, order, solve
+from deep500.transformations.substitutions.rules.conditions import Bindings, Condition, OrderedCondition, order, solve
 from deep500.transformations.substitutions.rules.patterns import (
     CONSTANTS,
     Pattern,
@@ -41,7 +41,7 @@ FLOATS = ("float16", "float32", "float64", "bfloat16")
 # -- one pattern on one node -------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Check:
-    """One operator of a program: what the value in a register must be, and what it gives.
+    """One operator of a source: what the value in a register must be, and what it gives.
 
     Attributes:
         register: of the value.
@@ -82,8 +82,8 @@ def compiled(pattern: Pattern) -> CompiledPattern:
     checks: list[Check] = []
     todo, registers = [(pattern, 0)], 1
     while todo:
-        one, register = todo.pop(0)
-        kinds, given, inputs = arguments(one)
+        current, register = todo.pop(0)
+        kinds, given, inputs = arguments(current)
         targets: list[int | str] = []
         for part in inputs:
             if isinstance(part, str):
@@ -94,15 +94,15 @@ def compiled(pattern: Pattern) -> CompiledPattern:
                 registers += 1
         values = {kind: literal(word, kind) for word, kind in zip(given, kinds, strict=True)}
         cut = None
-        if one[0] == "concat":
+        if current[0] == "concat":
             del values["cut"]
             cut = (given[1], given[0] if values["axis"] is None else values["axis"])
         output = values.pop("output", None) or 0
         fixed = tuple((kind, value) for kind, value in values.items() if value is not None)
         words = dict(zip(kinds, given, strict=True))
         free = tuple((kind, words[kind]) for kind, value in values.items() if value is None)
-        checks.append(Check(register, one[0], output, fixed, free, tuple(targets), cut))
-    kinds_of = tuple(None if isinstance(one, str) else one[0] for one in arguments(pattern)[2])
+        checks.append(Check(register, current[0], output, fixed, free, tuple(targets), cut))
+    kinds_of = tuple(None if isinstance(operand, str) else operand[0] for operand in arguments(pattern)[2])
     return CompiledPattern((pattern[0], *kinds_of), tuple(checks), registers)
 
 
@@ -115,10 +115,10 @@ class Kinds:
 
     def of(self, number: int) -> tuple[str | None, ...]:
         """All names by which a pattern may ask for a node; None, which stands for any, first."""
-        found = self._known.get(number)
-        if found is None:
-            found = self._known[number] = self._find(number)
-        return found
+        kinds = self._known.get(number)
+        if kinds is None:
+            kinds = self._known[number] = self._find(number)
+        return kinds
 
     def _find(self, number: int) -> tuple[str | None, ...]:
         node = self.store.nodes[number]
@@ -151,13 +151,13 @@ def is_constant(op: str, array: np.ndarray[Any, Any]) -> bool:
     return bool(np.array_equal(wanted[0].astype(array.dtype), array))
 
 
-def run(program: CompiledPattern, store: Store, kinds: Kinds, root: Value) -> Bindings | None:
-    """The bindings under which a program's pattern is ``root``; None if it is not."""
-    registers, found = [root] * program.registers, dict[str, Any]()
-    for check in program.checks:
-        if not holds(check, store, kinds, registers[check.register], found, registers):
+def run(source: CompiledPattern, store: Store, kinds: Kinds, root: Value) -> Bindings | None:
+    """The bindings under which a compiled pattern is ``root``; None if it is not."""
+    registers, bindings = [root] * source.registers, dict[str, Any]()
+    for check in source.checks:
+        if not holds(check, store, kinds, registers[check.register], bindings, registers):
             return None
-    return found
+    return bindings
 
 
 def holds(
@@ -165,18 +165,18 @@ def holds(
     store: Store,
     kinds: Kinds,
     value: Value,
-    found: Bindings,
+    bindings: Bindings,
     registers: list[Value],
     find: Callable[[Value], Value] = lambda value: value,
 ) -> bool:
     """Whether a value is what a check asks for; binds names, and sets the registers of what it reads.
 
     Args:
-        check: one line of a program.
+        check: one line of a compiled pattern.
         store: where the value is.
         kinds: of the store's nodes.
         value: in the check's register.
-        found: what names stand for so far; is added to.
+        bindings: what names stand for so far; is added to.
         registers: are set.
         find: what stands for a value where names are compared: itself, or the first of those equal to it.
     """
@@ -184,7 +184,7 @@ def holds(
     if check.op not in kinds.of(value.node) or value.output != check.output:
         return False
     if check.op in CONSTANTS:
-        return bool(found.setdefault(check.names[0][1], node.shapes[0]) == node.shapes[0])
+        return bool(bindings.setdefault(check.names[0][1], node.shapes[0]) == node.shapes[0])
     if check.op == "matmul" and len(node.shapes[0]) != 2:
         return False  # an axis in a pattern is one of a matrix
     given = dict(node.parameters)
@@ -194,17 +194,17 @@ def holds(
         if given[kind] != wanted:
             return False
     for kind, name in check.names:
-        if found.setdefault(name, given[kind]) != given[kind]:
+        if bindings.setdefault(name, given[kind]) != given[kind]:
             return False
     for target, operand in zip(check.inputs, node.inputs, strict=True):
         if isinstance(target, int):
             registers[target] = operand
-        elif found.setdefault(target, find(operand)) != find(operand):
+        elif bindings.setdefault(target, find(operand)) != find(operand):
             return False
     if check.cut:
         name, axis = check.cut
-        size = store.shape(node.inputs[0])[found[axis] if isinstance(axis, str) else axis]
-        return bool(found.setdefault(name, size) == size)
+        size = store.shape(node.inputs[0])[bindings[axis] if isinstance(axis, str) else axis]
+        return bool(bindings.setdefault(name, size) == size)
     return True
 
 
@@ -213,13 +213,13 @@ Index = dict[Key, list[tuple[int, int, CompiledPattern]]]
 
 
 @dataclass(frozen=True)
-class Way:
+class DirectedRule:
     """A rule in one direction, compiled.
 
     Attributes:
         rule: the rule.
         reverse: from right to left.
-        programs: of every output of the source side.
+        sources: of every output of the source side.
         shared: names that the patterns of two outputs share.
         symmetric: whether both patterns are one but for names, so that each pair is met twice.
         steps: conditions and definitions, and (``late``) those that are known once the target is built.
@@ -229,11 +229,11 @@ class Way:
 
     rule: PatternRule
     reverse: bool
-    programs: tuple[tuple[CompiledPattern, ...], ...]
+    sources: tuple[tuple[CompiledPattern, ...], ...]
     shared: tuple[str, ...]
     symmetric: bool
-    steps: list[Step]
-    late: list[Line]
+    steps: list[OrderedCondition]
+    late: list[Condition]
     targets: tuple[Builder, ...]
     tensors: tuple[str, ...]
     chosen: tuple[str, ...]
@@ -241,7 +241,7 @@ class Way:
     @property
     def common(self) -> tuple[int, ...]:
         """Positions in ``tensors`` of those that every output of the source side is made from."""
-        single = len(self.programs) == 1
+        single = len(self.sources) == 1
         return tuple(n for n, tensor in enumerate(self.tensors) if single or tensor in self.shared)
 
     @property
@@ -259,55 +259,55 @@ class Way:
 
 def _operators(patterns: Sequence[str]) -> int:
     """Applications in patterns, equal ones once and both outputs of a split as one."""
-    found: set[str] = set()
+    applications: set[str] = set()
 
     def walk(pattern: Pattern) -> None:
         if isinstance(pattern, list):
             if pattern[0] not in CONSTANTS:
-                found.add(repr(["split", *pattern[2:]] if pattern[0] == "split" else pattern))
-            for one in pattern[1:]:
-                walk(one)
+                applications.add(repr(["split", *pattern[2:]] if pattern[0] == "split" else pattern))
+            for part in pattern[1:]:
+                walk(part)
 
     for text in patterns:
         walk(parse(text))
-    return len(found)
+    return len(applications)
 
 
 @functools.cache
-def ways(rule: PatternRule) -> tuple[Way, ...]:
+def directions(rule: PatternRule) -> tuple[DirectedRule, ...]:
     """The directions in which one side of a rule determines the other."""
     sides = [[parse(text) for text in side] for side in (rule.left, rule.right)]
-    found = (_way(rule, reverse, sides[reverse], sides[not reverse]) for reverse in (False, True))
-    return tuple(one for one in found if one is not None)
+    both = (_directed(rule, reverse, sides[reverse], sides[not reverse]) for reverse in (False, True))
+    return tuple(directed for directed in both if directed is not None)
 
 
-def _way(rule: PatternRule, reverse: bool, source: list[Pattern], target: list[Pattern]) -> Way | None:
+def _directed(rule: PatternRule, reverse: bool, source: list[Pattern], target: list[Pattern]) -> DirectedRule | None:
     lines = determined(source, target, rule.where)
     if lines is None:
         return None
-    each = [names(one) for one in source]
-    each_order = [flips(one) for one in source] if len(source) > 1 else [orders(source[0], target[0], rule.where)]
-    programs = tuple(tuple(map(compiled, one)) for one in each_order)
+    each = [names(output) for output in source]
+    each_order = [flips(output) for output in source] if len(source) > 1 else [orders(source[0], target[0], rule.where)]
+    sources = tuple(tuple(map(compiled, forms)) for forms in each_order)
     shared = tuple(sorted(set.intersection(*each))) if len(each) == 2 else ()
     symmetric = len(source) == 2 and _shape(source, shared) == _shape(source[::-1], shared)
     tensors = dict.fromkeys(word for pattern in source for word, kind in words(pattern) if kind is None)
     chosen = tuple(name for step in lines[0] if len(step.defines) > 1 for name in step.defines)
-    targets = tuple(builder(one) for one in target)
-    return Way(rule, reverse, programs, shared, symmetric, *lines, targets, tuple(tensors), chosen)
+    targets = tuple(builder(output) for output in target)
+    return DirectedRule(rule, reverse, sources, shared, symmetric, *lines, targets, tuple(tensors), chosen)
 
 
 def _shape(patterns: Sequence[Pattern], shared: Collection[str]) -> str:
     """Patterns with the names that are not shared numbered by first use."""
     numbers: dict[str, int] = {}
 
-    def word(one: Pattern) -> Any:
-        if isinstance(one, list):
-            return [one[0], *map(word, one[1:])]
-        own = one in own_names and one not in shared
-        return numbers.setdefault(one, len(numbers)) if own else one
+    def word(pattern: Pattern) -> Any:
+        if isinstance(pattern, list):
+            return [pattern[0], *map(word, pattern[1:])]
+        own = pattern in own_names and pattern not in shared
+        return numbers.setdefault(pattern, len(numbers)) if own else pattern
 
-    own_names = set().union(*(names(one) for one in patterns))
-    return repr([word(one) for one in patterns])
+    own_names = set().union(*(names(pattern) for pattern in patterns))
+    return repr([word(pattern) for pattern in patterns])
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,13 +315,13 @@ class Match:
     """A place where a rule applies.
 
     Attributes:
-        way: the rule and its direction.
+        directed: the rule and its direction.
         store: where the sites are.
         sites: values that it replaces, one per output of the rule.
         bindings: names of the rule -> values and parameters.
     """
 
-    way: Way = field(repr=False)
+    directed: DirectedRule = field(repr=False)
     store: Store = field(repr=False)
     sites: tuple[Value, ...]
     bindings: Bindings
@@ -329,18 +329,18 @@ class Match:
     @property
     def rule(self) -> str:
         """The rule's id, its direction, and the value of every name that was chosen and not found."""
-        chosen = [f"{name}={self.bindings[name]}" for name in self.way.chosen]
-        return " ".join([self.way.name, *chosen])
+        chosen = [f"{name}={self.bindings[name]}" for name in self.directed.chosen]
+        return " ".join([self.directed.name, *chosen])
 
     @property
     def bound(self) -> tuple[Value, ...]:
         """The values that the rule's variables stand for, in the order of the variables."""
-        return tuple(self.bindings[name] for name in self.way.tensors)
+        return tuple(self.bindings[name] for name in self.directed.tensors)
 
     @property
     def shared(self) -> tuple[int, ...]:
         """Positions in ``bound`` of the variables that every output of the rule is made from."""
-        return self.way.common
+        return self.directed.common
 
     def build(self) -> dict[Value, Value]:
         """Make the other side in the store: site -> its replacement.
@@ -350,8 +350,8 @@ class Match:
         """
         store, bindings = self.store, dict(self.bindings)
         dtype = store.dtype(self.sites[0])
-        made = [target(store, bindings, dtype) for target in self.way.targets]
-        steps = order(self.way.late, bindings)[0]
+        made = [target(store, bindings, dtype) for target in self.directed.targets]
+        steps = order(self.directed.late, bindings)[0]
         require(next(solve(steps, bindings, store.shape), None) is not None, self.rule, self.bindings, "its conditions")
         for old, new in zip(self.sites, made, strict=True):
             require(store.shape(old) == store.shape(new), self.rule, store.shape(new), f"{store.shape(old)}")
@@ -359,12 +359,12 @@ class Match:
 
 
 class Matcher:
-    """All ways of some rules, indexed.
+    """Some rules in all their directions, indexed.
 
     Attributes:
-        ways: the directions of all rules.
-        index: (operator of a root, operators of what it reads) -> (position in ``ways``, output, program).
-        paired: the same, of rules of two outputs only.
+        directed: the rules, each in the directions in which it may be applied.
+        index: (operator of a root, operators of what it reads) -> (position in ``directed``, output, source).
+        by_name: the same for each directed rule alone, by its name.
 
     Example:
         >>> store = Store()
@@ -377,83 +377,68 @@ class Matcher:
     """
 
     def __init__(self, rules: Iterable[PatternRule], growth: int | None = None) -> None:
-        every = (way for rule in rules for way in ways(rule))
-        self.ways = [way for way in every if growth is None or way.growth <= growth]
+        every = (directed for rule in rules for directed in directions(rule))
+        self.directed = [directed for directed in every if growth is None or directed.growth <= growth]
         self.index: Index = {}
-        self.paired: Index = {}  # of rules of two outputs only
-        self.single: dict[str, Index] = {}  # of every way by its name
-        for number, way in enumerate(self.ways):
-            own = self.single.setdefault(way.name, {})
-            for output, programs in enumerate(way.programs):
-                for program in programs:
-                    for index in (own, self.index, self.paired)[: len(way.programs) + 1]:
-                        index.setdefault(program.key, []).append((number, output, program))
+        self.by_name: dict[str, Index] = {}
+        for number, directed in enumerate(self.directed):
+            own = self.by_name.setdefault(directed.name, {})
+            for output, sources in enumerate(directed.sources):
+                for source in sources:
+                    own.setdefault(source.key, []).append((number, output, source))
+                    self.index.setdefault(source.key, []).append((number, output, source))
         self._kinds = Kinds(Store())
 
-    def matches(self, graph: Graph, only: str | None = None, touched: Collection[int] | None = None) -> Iterator[Match]:
+    def matches(self, graph: Graph, only: str | None = None) -> Iterator[Match]:
         """All places where a rule applies.
 
         Args:
             graph: where to look.
             only: what `Match.rule` must be; None: anything.
-            touched: nodes of which a match must contain or read one, as its root or up to three nodes below; None:
-                all matches.
         """
         store = graph.store
         if self._kinds.store is not store:
             self._kinds = Kinds(store)
         kinds = self._kinds
         pairs: dict[int, tuple[list[Any], list[Any]]] = {}
-        numbers = graph.nodes()
-        near = None if touched is None else _near(store, numbers, touched)
-        whole = self.index if only is None else self.single.get(only.split(" ")[0], {})
-        for number in numbers:
-            far = near is not None and number not in near
-            for position, output, program in self._programs(store, kinds, number, self.paired if far else whole):
-                way = self.ways[position]
-                root = Value(number, program.checks[0].output)
-                found = run(program, store, kinds, root)
-                if found is None:
+        index = self.index if only is None else self.by_name.get(only.split(" ")[0], {})
+        for number in graph.nodes():
+            for position, output, source in _candidates(store, kinds, number, index):
+                directed = self.directed[position]
+                root = Value(number, source.checks[0].output)
+                bindings = run(source, store, kinds, root)
+                if bindings is None:
                     continue
-                if len(way.programs) == 2:
-                    pairs.setdefault(position, ([], []))[output].append((root, found))
+                if len(directed.sources) == 2:
+                    pairs.setdefault(position, ([], []))[output].append((root, bindings))
                 else:
-                    yield from chosen(way, store, (root,), found, only)
+                    yield from with_conditions(directed, store, (root,), bindings, only)
         for position, sides in pairs.items():
-            yield from joined(self.ways[position], store, sides, near, only)
-
-    def _programs(
-        self, store: Store, kinds: Kinds, number: int, index: Index
-    ) -> Iterator[tuple[int, int, CompiledPattern]]:
-        """Programs of an index that may match at a node."""
-        node = store.nodes[number]
-        if node.dtypes[0] not in FLOATS:
-            return
-        for op in kinds.of(number)[1:]:
-            for key in itertools.product((op,), *(kinds.of(one.node) for one in node.inputs)):
-                yield from index.get(key, ())
+            yield from joined(self.directed[position], store, sides, only)
 
 
-def _near(store: Store, numbers: Sequence[int], touched: Collection[int], depth: int = 3) -> set[int]:
-    """Nodes that are touched, or read within ``depth`` nodes what is."""
-    found = {number: 0 for number in numbers if number in touched}
-    for number in numbers:
-        below = [found[one.node] + 1 for one in store.nodes[number].inputs if one.node in found]
-        if number not in found and below and min(below) <= depth:
-            found[number] = min(below)
-    return set(found)
+def _candidates(store: Store, kinds: Kinds, number: int, index: Index) -> Iterator[tuple[int, int, CompiledPattern]]:
+    """Patterns of an index that may match at a node."""
+    node = store.nodes[number]
+    if node.dtypes[0] not in FLOATS:
+        return
+    for op in kinds.of(number)[1:]:
+        for key in itertools.product((op,), *(kinds.of(value.node) for value in node.inputs)):
+            yield from index.get(key, ())
 
 
-def chosen(way: Way, store: Store, sites: tuple[Value, ...], found: Bindings, only: str | None) -> Iterator[Match]:
-    """A match for every way to meet the conditions."""
-    for bindings in solve(way.steps, found, store.shape):
-        match = Match(way, store, sites, bindings)
+def with_conditions(
+    directed: DirectedRule, store: Store, sites: tuple[Value, ...], bindings: Bindings, only: str | None
+) -> Iterator[Match]:
+    """A match for every choice of parameters that meets the conditions."""
+    for solved in solve(directed.steps, bindings, store.shape):
+        match = Match(directed, store, sites, solved)
         if only is None or match.rule == only:
             yield match
 
 
 def joined(
-    way: Way, store: Store, sides: tuple[list[Any], list[Any]], near: set[int] | None, only: str | None
+    directed: DirectedRule, store: Store, sides: tuple[list[Any], list[Any]], only: str | None
 ) -> Iterator[Match]:
     """Matches of a rule of two outputs: pairs that agree on the names both patterns use.
 
@@ -465,17 +450,15 @@ def joined(
         constant = isinstance(value, Value) and store.node(value).constant
         return not isinstance(value, Value) or (constant and len(store.shape(value)) < 2)
 
-    def common(root: Value, found: Bindings) -> tuple[Any, ...]:
-        shared = tuple(found[name] for name in way.shared)
+    def common(root: Value, bindings: Bindings) -> tuple[Any, ...]:
+        shared = tuple(bindings[name] for name in directed.shared)
         return (*shared, store.node(root).inputs[0].node) if all(map(weak, shared)) else shared
 
     index: dict[tuple[Any, ...], list[tuple[Value, Bindings]]] = {}
-    for root, found in sides[1]:
-        index.setdefault(common(root, found), []).append((root, found))
-    for root, found in sides[0]:
-        for other, more in index.get(common(root, found), ()):
-            if root == other or (way.symmetric and only is None and other < root):
+    for root, bindings in sides[1]:
+        index.setdefault(common(root, bindings), []).append((root, bindings))
+    for root, bindings in sides[0]:
+        for other, more in index.get(common(root, bindings), ()):
+            if root == other or (directed.symmetric and only is None and other < root):
                 continue
-            if near is not None and root.node not in near and other.node not in near:
-                continue
-            yield from chosen(way, store, (root, other), {**found, **more}, only)
+            yield from with_conditions(directed, store, (root, other), {**bindings, **more}, only)

@@ -70,7 +70,7 @@ def literal(word: str, name: str) -> Any:
         parts = word.strip('"').split(",")
         if parts[0] in ("True", "False"):
             return parts[0] == "True"
-        return tuple(int(one) for one in parts) if name != "function" else parts[0]
+        return tuple(int(part) for part in parts) if name != "function" else parts[0]
     if word.lstrip("-").isdigit():
         return int(word) & ((1 << BITS) - 1)  # a size, packed, is the same in all environments
     return None
@@ -93,8 +93,8 @@ def words(pattern: Pattern) -> Iterator[tuple[str, str | None]]:
         return
     names, given, inputs = arguments(pattern)
     yield from zip(given, names, strict=True)
-    for one in inputs:
-        yield from words(one)
+    for operand in inputs:
+        yield from words(operand)
 
 
 def names(pattern: Pattern) -> set[str]:
@@ -108,10 +108,10 @@ def flips(pattern: Pattern) -> Iterator[Pattern]:
         yield pattern
         return
     _, given, inputs = arguments(pattern)
-    for chosen in itertools.product(*(list(flips(one)) for one in inputs)):
-        yield [pattern[0], *given, *chosen]
+    for operands in itertools.product(*(list(flips(operand)) for operand in inputs)):
+        yield [pattern[0], *given, *operands]
         if pattern[0] in ("add", "mul"):
-            yield [pattern[0], *given, *chosen[::-1]]
+            yield [pattern[0], *given, *operands[::-1]]
 
 
 def renamed(sides: list[list[Pattern]], where: tuple[str, ...]) -> tuple[list[list[str]], tuple[str, ...]]:
@@ -130,7 +130,7 @@ def renamed(sides: list[list[Pattern]], where: tuple[str, ...]) -> tuple[list[li
             names[name] = f"p{counts['p']}"
 
     def rename(pattern: Pattern) -> Pattern:
-        return names.get(pattern, pattern) if isinstance(pattern, str) else [rename(one) for one in pattern]
+        return names.get(pattern, pattern) if isinstance(pattern, str) else [rename(part) for part in pattern]
 
     lines = []
     for line in where:
@@ -138,7 +138,7 @@ def renamed(sides: list[list[Pattern]], where: tuple[str, ...]) -> tuple[list[li
         plain = not body.startswith("(")
         whole = rename(parse(f"({body})" if plain else body))
         lines.append(f"{names[name]} = {' '.join(map(show, whole)) if plain else show(whole)}")
-    return [[show(rename(one)) for one in side] for side in sides], tuple(lines)
+    return [[show(rename(pattern)) for pattern in side] for side in sides], tuple(lines)
 
 
 def canonical(
@@ -150,14 +150,14 @@ def canonical(
         >>> canonical(("(add v (relu u))",), ("(relu u)",), ()) == canonical(("(relu y)",), ("(add (relu y) x)",), ())
         True
     """
-    found = []
-    for one, other in ((left, right), (right, left)):
-        forms = [list(flips(parse(text))) for text in (*one, *other)]
-        for chosen in itertools.product(*forms):
-            sides, lines = renamed([list(chosen[: len(one)]), list(chosen[len(one) :])], where)
+    forms = []
+    for first, second in ((left, right), (right, left)):
+        flipped = [list(flips(parse(text))) for text in (*first, *second)]
+        for chosen in itertools.product(*flipped):
+            sides, lines = renamed([list(chosen[: len(first)]), list(chosen[len(first) :])], where)
             size = sum(text.count("(") for text in sides[0]) - sum(text.count("(") for text in sides[1])
-            found.append((-size, tuple(sides[0]), tuple(sides[1]), _ordered(lines)))
-    return min(found)[1:]
+            forms.append((-size, tuple(sides[0]), tuple(sides[1]), _ordered(lines)))
+    return min(forms)[1:]
 
 
 def orders(source: Pattern, target: Pattern, where: tuple[str, ...]) -> list[Pattern]:
@@ -168,11 +168,11 @@ def orders(source: Pattern, target: Pattern, where: tuple[str, ...]) -> list[Pat
         >>> len(list(flips(source))), len(orders(source, target, ()))
         (8, 4)
     """
-    found: dict[str, Pattern] = {}
-    for one in flips(source):
-        forms = (renamed([[one], [other]], where) for other in flips(target))
-        found.setdefault(min(repr((sides, _ordered(lines))) for sides, lines in forms), one)
-    return list(found.values())
+    distinct: dict[str, Pattern] = {}
+    for source_order in flips(source):
+        forms = (renamed([[source_order], [target_order]], where) for target_order in flips(target))
+        distinct.setdefault(min(repr((sides, _ordered(lines))) for sides, lines in forms), source_order)
+    return list(distinct.values())
 
 
 def _ordered(lines: tuple[str, ...]) -> tuple[str, ...]:

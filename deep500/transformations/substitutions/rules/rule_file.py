@@ -71,10 +71,10 @@ def from_line(line: str, where: str = "line") -> PatternRule:
         DataError: no rule, an altered or unproved one, or one proved under other specifications.
     """
     try:
-        found = json.loads(line)
-        left, right, conditions = (tuple(map(str, found[name])) for name in ("left", "right", "where"))
-        rule = PatternRule(left, right, conditions, found["origin"], found["verdict"], found["prover"])
-        identity, specification = found["id"], found["specification"]
+        fields = json.loads(line)
+        left, right, conditions = (tuple(map(str, fields[name])) for name in ("left", "right", "where"))
+        rule = PatternRule(left, right, conditions, fields["origin"], fields["verdict"], fields["prover"])
+        identity, specification = fields["id"], fields["specification"]
         form = canonical(rule.left, rule.right, rule.where)
     except (json.JSONDecodeError, KeyError, TypeError, ValueError, IndexError, NetworkError) as problem:
         raise DataError(

@@ -5,8 +5,8 @@ times the best so far joins the queue. With alpha 1 the search only descends; a 
 
 Moves are single applications and groups of them (`groups`). Two things make the search quick on networks of many equal
 layers. Moves that lower the cost are also made one after the other as far as they leave each other's places alone. And
-a move is priced by what it changes around its place (`local`); the graph is made, and priced itself, only when its turn
-comes.
+a move is priced by what it changes around its place (`Surroundings`); the graph is made, and priced itself, only when
+its turn comes.
 """
 
 from __future__ import annotations
@@ -17,31 +17,19 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from deep500.transformations.substitutions.cost.model import OutOfTime
+from deep500.transformations.substitutions.cost.model import Cost, OutOfTime
 from deep500.transformations.substitutions.graph.store import Graph, Value
-from deep500.transformations.substitutions.graph.units import Unit
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
+from deep500.transformations.substitutions.rules.matching import Match, Matcher
 from deep500.transformations.substitutions.search.groups import Group, follow, groups
-from deep500.transformations.substitutions.search.moves import Match, Matcher, Saturated, Step, apply, place
+from deep500.transformations.substitutions.search.moves import AppliedRule, Saturated, apply, place
 from deep500.transformations.substitutions.search.surroundings import Surroundings
 
 Move = Match | Group
 WIDTH = 100  # successors of one state that are kept
 GROWTH = 2  # a state may have this many times the nodes of the first one
-
-
-class Pricing(Protocol):
-    """What a search asks a cost model."""
-
-    def total(self, graph: Graph) -> float:
-        """Seconds of a graph."""
-        ...
-
-    def unit(self, graph: Graph, unit: Unit) -> float:
-        """Seconds of one unit."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -50,12 +38,12 @@ class State:
 
     graph: Graph
     cost: float
-    history: tuple[Step, ...] = ()
+    history: tuple[AppliedRule, ...] = ()
     saturated: Saturated | None = None
 
 
 @dataclass
-class Found:
+class SearchResult:
     """What a search found.
 
     Attributes:
@@ -86,11 +74,11 @@ class Backtracking:
         fixed: numbers that stand for symbolic sizes.
         keep: how many states to return.
         patience: states to look at without finding a better one, before it ends; a third of the budget ends it too.
-        progress: is told (seconds so far, best cost, first cost) after every state.
+        progress: called with (seconds so far, best cost, first cost) after every state.
     """
 
     matcher: Matcher
-    cost: Pricing
+    cost: Cost
     budget: float = 30.0
     alpha: float = 1.05
     fixed: Sequence[int] = ()
@@ -100,7 +88,7 @@ class Backtracking:
     _seen: set[tuple[Value, ...]] = field(default_factory=set)
     _changes: dict[Any, float] = field(default_factory=dict)
 
-    def run(self, graph: Graph, starts: Sequence[State] = ()) -> Found:
+    def run(self, graph: Graph, starts: Sequence[State] = ()) -> SearchResult:
         """Search from a graph, and from states that another search reached from it.
 
         Raises:
@@ -108,54 +96,54 @@ class Backtracking:
         """
         started = time.perf_counter()
         first = State(graph, self.cost.total(graph))
-        found, largest = Found([first], first), GROWTH * len(graph.nodes())
+        result, largest = SearchResult([first], first), GROWTH * len(graph.nodes())
         order, idle, since = itertools.count(), 0, 0.0
         queue: list[tuple[float, int, State, Move | None]] = [(first.cost, next(order), first, None)]
         for start in starts:
             try:
-                state = self._priced(start.graph, start.history, found)
+                state = self._priced(start.graph, start.history, result)
             except OutOfTime:
-                found.timed_out = True
+                result.timed_out = True
                 continue
             heapq.heappush(queue, (state.cost, next(order), state, None))
 
         def late() -> bool:
-            found.seconds = time.perf_counter() - started
-            return found.seconds > self.budget
+            result.seconds = time.perf_counter() - started
+            return result.seconds > self.budget
 
-        while queue and idle < self.patience and not found.timed_out:
+        while queue and idle < self.patience and not result.timed_out:
             cost, _, state, move = heapq.heappop(queue)
-            limit = self.alpha * found.best[0].cost
+            limit = self.alpha * result.best[0].cost
             if cost >= limit and state is not first:
                 break
             if move is not None:
                 try:
-                    made = self._make(state, move, largest, found)
+                    made = self._make(state, move, largest, result)
                 except OutOfTime:
-                    found.timed_out = True
+                    result.timed_out = True
                     break
                 if made is None or made.cost >= limit:
                     continue
                 state = made
             self._seen.add(state.graph.outputs)
-            found.pops, idle, best = found.pops + 1, idle + 1, found.best[0].cost
+            result.pops, idle, best = result.pops + 1, idle + 1, result.best[0].cost
             try:
-                for price, after, waiting in self._successors(state, found, late, largest):
+                for price, after, waiting in self._successors(state, result, late, largest):
                     heapq.heappush(queue, (price, next(order), after, waiting))
             except OutOfTime:
-                found.timed_out = True
-            found.timed_out = found.timed_out or late()
-            if found.best[0].cost < best:
-                idle, since = 0, found.seconds
-            elif found.seconds - since > self.budget / 3:
+                result.timed_out = True
+            result.timed_out = result.timed_out or late()
+            if result.best[0].cost < best:
+                idle, since = 0, result.seconds
+            elif result.seconds - since > self.budget / 3:
                 break
             if self.progress:
-                self.progress(found.seconds, found.best[0].cost, first.cost)
+                self.progress(result.seconds, result.best[0].cost, first.cost)
         late()
-        return found
+        return result
 
     def _successors(
-        self, state: State, found: Found, late: Callable[[], bool], largest: int
+        self, state: State, result: SearchResult, late: Callable[[], bool], largest: int
     ) -> list[tuple[float, State, Move | None]]:
         """States to come: (price, state, move that is still to be made in it)."""
         around = Surroundings(state.graph, self.cost)
@@ -168,48 +156,48 @@ class Backtracking:
             if len(members[0].sites) == 1:
                 moves.append((_change(around, *members), group))
                 continue
-            known = [_change(around, one) for one in members]
+            known = [_change(around, match) for match in members]
             look = (group.rule, *sorted(f"{change:.3e}" for change in known))
             if look not in self._changes:
-                made = self._make(state, group, largest, found)
+                made = self._make(state, group, largest, result)
                 self._changes[look] = math.inf if made is None else made.cost - state.cost
             moves.append((self._changes[look], group))
-        moves.sort(key=lambda one: one[0])
+        moves.sort(key=lambda pair: pair[0])
         better = [move for change, move in moves if change < 0]
-        limit = self.alpha * found.best[0].cost
+        limit = self.alpha * result.best[0].cost
         new: list[tuple[float, State, Move | None]] = [
             (state.cost + change, state, move) for change, move in moves[:WIDTH] if state.cost + change < limit
         ]
-        together = self._together(state, better, late, largest, found)
+        together = self._together(state, better, late, largest, result)
         return [*new, *([(together.cost, together, None)] if together else [])]
 
-    def _make(self, state: State, move: Move, largest: int, found: Found) -> State | None:
+    def _make(self, state: State, move: Move, largest: int, result: SearchResult) -> State | None:
         """The state after a move; None if it cannot be made, was there before, or is too large."""
         if isinstance(move, Group):
-            return self._follow(state, move, largest, found)
+            return self._follow(state, move, largest, result)
         graph = apply(state.graph, move, self.fixed)
         if graph is None or graph.outputs in self._seen or len(graph.nodes()) > largest:
             return None
-        return self._priced(graph, (*state.history, Step(move.rule, place(graph.store, move))), found)
+        return self._priced(graph, (*state.history, AppliedRule(move.rule, place(graph.store, move))), result)
 
-    def _follow(self, state: State, group: Group, largest: int, found: Found) -> State | None:
+    def _follow(self, state: State, group: Group, largest: int, result: SearchResult) -> State | None:
         """The cheapest state on the way that a group leads."""
         best, history = None, state.history
         for graph, step in follow(state.graph, group, self.matcher, self.fixed, largest):
             history = (*history, step)
             if graph.outputs not in self._seen:
-                made = self._priced(graph, history, found)
+                made = self._priced(graph, history, result)
                 best = made if best is None or made.cost < best.cost else best
         return best
 
-    def _priced(self, graph: Graph, history: tuple[Step, ...], found: Found) -> State:
-        found.priced += 1
+    def _priced(self, graph: Graph, history: tuple[AppliedRule, ...], result: SearchResult) -> State:
+        result.priced += 1
         made = State(graph, self.cost.total(graph), history)
-        found.best = sorted([*found.best, made], key=lambda one: one.cost)[: self.keep]
+        result.best = sorted([*result.best, made], key=lambda state: state.cost)[: self.keep]
         return made
 
     def _together(
-        self, state: State, moves: list[Move], late: Callable[[], bool], largest: int, found: Found
+        self, state: State, moves: list[Move], late: Callable[[], bool], largest: int, result: SearchResult
     ) -> State | None:
         """The state after all moves that lower the cost and whose places are still there."""
         reached, nodes = state, set(state.graph.nodes())
@@ -217,8 +205,8 @@ class Backtracking:
             if late():
                 break
             places = (move.value,) if isinstance(move, Group) else (*move.sites, *move.bound)
-            if all(one.node in nodes for one in places):
-                made = self._make(reached, move, largest, found)
+            if all(value.node in nodes for value in places):
+                made = self._make(reached, move, largest, result)
                 if made is not None and made.cost < reached.cost:
                     reached, nodes = made, set(made.graph.nodes())
         return None if reached is state else reached

@@ -1,6 +1,6 @@
 """One rule at all places that share a value, as one move: many products of one input become one product.
 
-Merging two of eight products may cost more than it saves (somebody must split the result) while merging all eight pays:
+Merging two of eight products may cost more than it saves (the result must be split again) while merging all eight pays:
 a search that looks at single applications would have to cross that hill. A group is followed step by step, each step an
 ordinary move of the history. Products whose readers do alike are merged first, so that what reads them can be merged.
 """
@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from deep500.transformations.substitutions.graph.store import Graph, Value
-from deep500.transformations.substitutions.search.moves import Match, Matcher, Step, apply, place
+from deep500.transformations.substitutions.rules.matching import Match, Matcher
+from deep500.transformations.substitutions.search.moves import AppliedRule, apply, place
 
 MOST = 64  # applications of one group
 
@@ -37,14 +38,14 @@ class Group(NamedTuple):
 
 def groups(matches: Sequence[Match]) -> dict[Group, list[Match]]:
     """Groups of two or more matches; of groups with the same matches the first."""
-    found: dict[Group, list[Match]] = {}
+    by_value: dict[Group, list[Match]] = {}
     for match in matches:
         for position in match.shared:
             value = match.bound[position]
-            found.setdefault(Group(match.rule, position, value), []).append(match)
+            by_value.setdefault(Group(match.rule, position, value), []).append(match)
     known: set[tuple[str, tuple[tuple[Value, ...], ...]]] = set()
     chosen = {}
-    for group, members in found.items():
+    for group, members in by_value.items():
         sites = tuple(match.sites for match in members)
         if len(members) > 1 and (group.rule, sites) not in known:
             known.add((group.rule, sites))
@@ -54,17 +55,18 @@ def groups(matches: Sequence[Match]) -> dict[Group, list[Match]]:
 
 def follow(
     graph: Graph, group: Group, matcher: Matcher, fixed: Sequence[int], largest: int
-) -> Iterator[tuple[Graph, Step]]:
+) -> Iterator[tuple[Graph, AppliedRule]]:
     """Apply the rule of a group wherever its value is bound, until nowhere; every graph on the way."""
     seen = {graph.outputs}
     for _ in range(MOST):
-        for match in _in_order(graph, [one for one in matcher.matches(graph, only=group.rule) if group.holds(one)]):
+        members = [match for match in matcher.matches(graph, only=group.rule) if group.holds(match)]
+        for match in _in_order(graph, members):
             new = apply(graph, match, fixed)
             if new is not None and new.outputs not in seen and len(new.nodes()) <= largest:
                 break
         else:
             return
-        step = Step(match.rule, place(graph.store, match))
+        step = AppliedRule(match.rule, place(graph.store, match))
         graph = new
         seen.add(graph.outputs)
         yield graph, step
@@ -77,11 +79,11 @@ def _in_order(graph: Graph, matches: list[Match]) -> list[Match]:
     users, known = graph.users(), dict[tuple[Value, int], frozenset[Any]]()
 
     def labels(match: Match, depth: int) -> set[frozenset[Any]]:
-        return {known.setdefault((one, depth), label(graph, one, users, depth)) for one in match.sites}
+        return {known.setdefault((value, depth), label(graph, value, users, depth)) for value in match.sites}
 
     def rank(match: Match) -> tuple[int, int]:
         alike = sum(len(labels(match, depth)) == 1 for depth in (1, 2, 3))
-        return -alike, sum(math.prod(graph.store.shape(one)) for one in match.sites)
+        return -alike, sum(math.prod(graph.store.shape(value)) for value in match.sites)
 
     return sorted(matches, key=rank)
 
@@ -94,20 +96,20 @@ def label(graph: Graph, value: Value, users: dict[Value, list[int]], depth: int 
         >>> store = Store()
         >>> x = store.input("x", (2, 4), "float32")
         >>> graph = Graph(store, (store.add("relu", x)[0], store.add("tanh", x)[0]))
-        >>> sorted(one[0] for one in label(graph, x, graph.users()))
+        >>> sorted(entry[0] for entry in label(graph, x, graph.users()))
         ['relu', 'tanh']
     """
-    found: set[Any] = set()
+    labels: set[Any] = set()
     for number in users.get(value, ()):
         if number < 0 or depth == 0:
-            found.add(("", frozenset()))
+            labels.add(("", frozenset()))
             continue
         node = graph.store.nodes[number]
         outputs = [Value(number, output) for output in range(len(node.shapes))]
         if node.op == "split":
-            for one in outputs:
-                found |= label(graph, one, users, depth)
+            for made in outputs:
+                labels |= label(graph, made, users, depth)
         else:
-            inner: frozenset[Any] = frozenset().union(*(label(graph, one, users, depth - 1) for one in outputs))
-            found.add((node.op, inner))
-    return frozenset(found)
+            inner: frozenset[Any] = frozenset().union(*(label(graph, made, users, depth - 1) for made in outputs))
+            labels.add((node.op, inner))
+    return frozenset(labels)

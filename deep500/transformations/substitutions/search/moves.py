@@ -6,15 +6,16 @@ store that the same network was imported into, and for the network in another pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from deep500.errors import NetworkError
 from deep500.transformations.substitutions.graph.store import Graph, Store, Value
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
+from deep500.transformations.substitutions.rules.matching import Match, Matcher
 
 
-class Step(NamedTuple):
+class AppliedRule(NamedTuple):
     """One rule at one place.
 
     Attributes:
@@ -40,45 +41,9 @@ class Saturated(NamedTuple):
     choices: tuple[tuple[str, str], ...]
 
 
-class Match(Protocol):
-    """Where a rule applies."""
-
-    @property
-    def rule(self) -> str:
-        """Id of the rule and its direction."""
-        ...
-
-    @property
-    def sites(self) -> tuple[Value, ...]:
-        """The values that would be replaced."""
-        ...
-
-    @property
-    def bound(self) -> tuple[Value, ...]:
-        """The values that the rule's variables stand for, in the order of the variables."""
-        ...
-
-    @property
-    def shared(self) -> tuple[int, ...]:
-        """Positions in ``bound`` of the variables that every output of the rule is made from."""
-        ...
-
-    def build(self) -> dict[Value, Value]:
-        """Make the other side; old value -> new one. Raises `ShapeMismatch` where that cannot be."""
-        ...
-
-
-class Matcher(Protocol):
-    """Finds where rules apply."""
-
-    def matches(self, graph: Graph, only: str | None = None, touched: set[int] | None = None) -> Iterator[Match]:
-        """All matches of all rules, of the rule called ``only``, or those that read or replace a ``touched`` node."""
-        ...
-
-
 def place(store: Store, match: Match) -> tuple[str, ...]:
     """What names the place of a match."""
-    return tuple(name(store, one) for one in (*match.sites, *match.bound))
+    return tuple(name(store, value) for value in (*match.sites, *match.bound))
 
 
 def name(store: Store, value: Value) -> str:
@@ -98,7 +63,7 @@ def apply(graph: Graph, match: Match, fixed: Sequence[int] = ()) -> Graph | None
         new = graph.replace(match.build())
     except ShapeMismatch:
         return None
-    if fixed and any(cuts_symbol(graph.store.nodes[one], fixed) for one in set(new.nodes()) - set(graph.nodes())):
+    if fixed and any(cuts_symbol(graph.store.nodes[number], fixed) for number in set(new.nodes()) - set(graph.nodes())):
         return None
     return new if new.outputs != graph.outputs else None
 
@@ -108,13 +73,13 @@ def cuts_symbol(node: Any, fixed: Sequence[int]) -> bool:
     if node.constant:
         return False
     if node.op == "split":
-        return any(node.shapes[0][node.parameter("axis")] % one == 0 for one in fixed)
+        return any(node.shapes[0][node.parameter("axis")] % number == 0 for number in fixed)
     if node.op == "reshape":
-        return sum(any(size % one == 0 for one in fixed) for size in node.shapes[0]) > 1
+        return sum(any(size % number == 0 for number in fixed) for size in node.shapes[0]) > 1
     return False
 
 
-def replay(graph: Graph, steps: Sequence[Step], matcher: Matcher) -> Graph:
+def replay(graph: Graph, steps: Sequence[AppliedRule], matcher: Matcher) -> Graph:
     """The graph after a history.
 
     Raises:
@@ -123,14 +88,14 @@ def replay(graph: Graph, steps: Sequence[Step], matcher: Matcher) -> Graph:
     for number, step in enumerate(steps):
         for match in matcher.matches(graph, only=step.rule):
             if place(graph.store, match) == step.place:
-                found = apply(graph, match)
+                reached = apply(graph, match)
                 break
         else:
-            found = None
-        if found is None:
+            reached = None
+        if reached is None:
             raise NetworkError(
                 f"step {number} of {len(steps)}: got no place where rule {step.rule} applies as it did; expected the "
                 "network and the rules that the history was made with; optimize anew"
             )
-        graph = found
+        graph = reached
     return graph

@@ -13,15 +13,23 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from deep500.errors import NetworkError
-from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Graph, Node, Value
+from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Graph, StoreNode, Value
 from deep500.transformations.substitutions.graph.units import Unit
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.conditions import Bindings
-from deep500.transformations.substitutions.rules.matching import CompiledPattern, Kinds, Matcher, chosen, holds, joined
-from deep500.transformations.substitutions.search.backtracking import Found, State
+from deep500.transformations.substitutions.rules.matching import (
+    CompiledPattern,
+    Kinds,
+    Match,
+    Matcher,
+    holds,
+    joined,
+    with_conditions,
+)
+from deep500.transformations.substitutions.search.backtracking import SearchResult, State
 from deep500.transformations.substitutions.search.classes import Classes
 from deep500.transformations.substitutions.search.extraction import build, extract
-from deep500.transformations.substitutions.search.moves import Match, Saturated, cuts_symbol, name
+from deep500.transformations.substitutions.search.moves import Saturated, cuts_symbol, name
 
 ROUNDS = 3
 LIMIT = 4000  # nodes: what the solver of the extraction masters in seconds
@@ -53,11 +61,11 @@ class Saturation:
         self.matcher, self.cost, self.budget = matcher, cost, budget
         self.rounds, self.limit, self.fixed, self.progress = rounds, limit, tuple(fixed), progress
 
-    def run(self, graph: Graph) -> Found:
+    def run(self, graph: Graph) -> SearchResult:
         """Search from a graph."""
         started = time.perf_counter()
         first = State(graph, self.cost.total(graph))
-        found = Found([first], first)
+        found = SearchResult([first], first)
 
         def late() -> bool:
             found.seconds = time.perf_counter() - started
@@ -80,7 +88,7 @@ class Saturation:
         self._extract(grown, applied, found, started)
         return found
 
-    def _extract(self, grown: _Growth, applied: int, found: Found, started: float) -> None:
+    def _extract(self, grown: _Growth, applied: int, found: SearchResult, started: float) -> None:
         graph, classes = grown.graph, grown.classes
         left = max(self.budget - (time.perf_counter() - started), 1.0)
         try:
@@ -142,7 +150,7 @@ class Saturation:
         return build(classes, graph.outputs, choice)
 
 
-def _alone(node: Node, number: int, outputs: tuple[Value, ...]) -> Unit:
+def _alone(node: StoreNode, number: int, outputs: tuple[Value, ...]) -> Unit:
     settings = node.parameters
     if node.op == "split":
         shapes = [shape[node.parameter("axis")] for shape in node.shapes]
@@ -180,8 +188,8 @@ class _Growth:
     def _matches(self) -> Iterator[Match]:
         pairs: dict[int, tuple[list[Any], list[Any]]] = {}
         roots: dict[str, list[tuple[int, int, CompiledPattern]]] = {}
-        for position, way in enumerate(self.matcher.ways):
-            for output, programs in enumerate(way.programs):
+        for position, way in enumerate(self.matcher.directed):
+            for output, programs in enumerate(way.sources):
                 for program in programs:
                     roots.setdefault(str(program.key[0]), []).append((position, output, program))
         for number in sorted(self.classes.nodes):
@@ -191,7 +199,7 @@ class _Growth:
                 for position, output, program in roots.get(str(op), ()):
                     yield from self._of(number, position, output, program, pairs)
         for position, sides in pairs.items():
-            yield from joined(self.matcher.ways[position], self.graph.store, sides, None, None)
+            yield from joined(self.matcher.directed[position], self.graph.store, sides, None)
 
     def _of(
         self,
@@ -201,12 +209,12 @@ class _Growth:
         program: CompiledPattern,
         pairs: dict[int, tuple[list[Any], list[Any]]],
     ) -> Iterator[Match]:
-        way, root = self.matcher.ways[position], Value(number, program.checks[0].output)
+        way, root = self.matcher.directed[position], Value(number, program.checks[0].output)
         for found in self._run(program, [root] * program.registers, {}, 0):
-            if len(way.programs) == 2:
+            if len(way.sources) == 2:
                 pairs.setdefault(position, ([], []))[output].append((root, found))
             else:
-                yield from chosen(way, self.graph.store, (root,), found, None)
+                yield from with_conditions(way, self.graph.store, (root,), found, None)
 
     def _run(self, program: CompiledPattern, registers: list[Value], found: Bindings, line: int) -> Iterator[Bindings]:
         """Bindings under which the rest of a program holds, each register being any member of its class."""

@@ -49,10 +49,10 @@ class Surroundings:
             >>> Surroundings(Graph(store, (twice,)), Analytic()).change({twice: once}, [x]) < 0
             True
         """
-        ends = {one.node for one in bound}
+        ends = {old.node for old in bound}
         inside = self._inside(mapping, ends)
         dead = self._dead(mapping, inside)
-        readers = {n for one in mapping for n in self.users.get(one, ()) if n >= 0 and n not in dead}
+        readers = {n for old in mapping for n in self.users.get(old, ()) if n >= 0 and n not in dead}
         around = ends | inside | readers
         twins = self._twins(mapping, readers)
         new = self._new([*mapping.values(), *(value for values in twins.values() for value in values)])
@@ -62,42 +62,42 @@ class Surroundings:
 
     def _inside(self, mapping: dict[Value, Value], ends: set[int]) -> set[int]:
         """Nodes from the replaced values down to the variables."""
-        found = {one.node for one in mapping} - ends
-        todo = list(found)
+        inside = {value.node for value in mapping} - ends
+        todo = list(inside)
         while todo:
-            for one in self.store.nodes[todo.pop()].inputs:
-                if one.node not in found and one.node not in ends:
-                    found.add(one.node)
-                    todo.append(one.node)
-        return found
+            for value in self.store.nodes[todo.pop()].inputs:
+                if value.node not in inside and value.node not in ends:
+                    inside.add(value.node)
+                    todo.append(value.node)
+        return inside
 
     def _dead(self, mapping: dict[Value, Value], inside: set[int]) -> set[int]:
-        """Nodes that nobody reads once the values are replaced."""
+        """Nodes without readers once the values are replaced."""
         dead: set[int] = set()
         for number in sorted(inside, reverse=True):
             outputs = (Value(number, output) for output in range(len(self.store.nodes[number].shapes)))
-            if all(one in mapping or all(n in dead for n in self.users.get(one, ())) for one in outputs):
+            if all(value in mapping or all(n in dead for n in self.users.get(value, ())) for value in outputs):
                 dead.add(number)
         return dead
 
     def _twins(self, mapping: dict[Value, Value], readers: set[int]) -> dict[int, tuple[Value, ...]]:
         """What readers of replaced values become."""
-        found = {}
+        twins = {}
         for number in readers:
             node = self.store.nodes[number]
-            found[number] = self.store.again(node, tuple(mapping.get(one, one) for one in node.inputs))
-        return found
+            twins[number] = self.store.again(node, tuple(mapping.get(value, value) for value in node.inputs))
+        return twins
 
     def _new(self, values: list[Value]) -> set[int]:
         """Nodes that the graph does not have yet."""
-        found: set[int] = set()
-        todo = [one.node for one in values]
+        added: set[int] = set()
+        todo = [value.node for value in values]
         while todo:
             number = todo.pop()
-            if number not in self.present and number not in found:
-                found.add(number)
-                todo.extend(one.node for one in self.store.nodes[number].inputs)
-        return found
+            if number not in self.present and number not in added:
+                added.add(number)
+                todo.extend(value.node for value in self.store.nodes[number].inputs)
+        return added
 
     def _users_after(
         self, mapping: dict[Value, Value], twins: dict[int, tuple[Value, ...]], new: set[int], gone: set[int]
@@ -106,8 +106,8 @@ class Surroundings:
         users: Users = {}
         added = sorted(new)
         for number in added:
-            for one in self.store.nodes[number].inputs:
-                users.setdefault(one, [n for n in self.users.get(one, ()) if n not in gone]).append(number)
+            for read in self.store.nodes[number].inputs:
+                users.setdefault(read, [n for n in self.users.get(read, ()) if n not in gone]).append(number)
         for number, values in twins.items():
             for output, value in enumerate(values):
                 before = self.users.get(Value(number, output), ())

@@ -126,7 +126,7 @@ def _conv(image: str, kernel: str, groups: str = "g", strides: str = "s") -> str
 
 def _convolution() -> list[Axiom]:
     # Where two images meet, strides are 1: only then do outputs of one size mean images of one size.
-    one, step = str(ONE), '"1,1"'
+    single, step = str(ONE), '"1,1"'
     return [
         Axiom("11 conv moves scale", _conv("(scale x w)", "y"), _conv("x", "(scale y w)")),
         Axiom("12 scale conv", f"(scale {_conv('x', 'y')} w)", _conv("(scale x w)", "y")),
@@ -138,8 +138,8 @@ def _convolution() -> list[Axiom]:
         ),
         Axiom(
             "18 sum of convs",
-            f"(add {_conv('x', 'y', one, step)} {_conv('z', 'w', one, step)})",
-            _conv("(concat 1 p x z)", "(concat 1 p y w)", one, step),
+            f"(add {_conv('x', 'y', single, step)} {_conv('z', 'w', single, step)})",
+            _conv("(concat 1 p x z)", "(concat 1 p y w)", single, step),
             ("p = size x 1",),
         ),
         Axiom(
@@ -149,8 +149,8 @@ def _convolution() -> list[Axiom]:
         ),
         Axiom(
             "23 conv outputs",
-            f"(concat 1 p {_conv('x', 'y', one)} {_conv('x', 'z', one)})",
-            _conv("x", "(concat 0 p y z)", one),
+            f"(concat 1 p {_conv('x', 'y', single)} {_conv('x', 'z', single)})",
+            _conv("x", "(concat 0 p y z)", single),
         ),
         Axiom(
             "conv groups side by side",
@@ -170,7 +170,7 @@ def _convolution() -> list[Axiom]:
 
 def _kernels() -> list[Axiom]:
     whole = ("n = size (identity_kernel q) 0", "n = size x 1")  # each channel once: three outputs of one repeat it
-    found = [
+    equalities = [
         Axiom(
             "38 pooling as conv",
             '(conv "3,3" "1,1" "1,1,1,1" "1,1" g x (pool_kernel q))',
@@ -182,7 +182,7 @@ def _kernels() -> list[Axiom]:
     ]
     for source, pads in (("1,1", "0,0,0,0"), ("1,3", "0,1,0,1"), ("3,1", "1,0,1,0")):
         enlarge = f'enlarge "{source}" "3,3"'
-        found += [
+        equalities += [
             Axiom(
                 f"43 enlarge {source}",
                 f'(conv "{source}" s "{pads}" "1,1" g x y)',
@@ -204,16 +204,16 @@ def _kernels() -> list[Axiom]:
             Axiom(f"enlarge gain {source}", f"({enlarge} (gain 0 x b))", f"(gain 0 ({enlarge} x) b)"),
             Axiom(f"enlarge relu {source}", f'({enlarge} (unary "relu" x))', f'(unary "relu" ({enlarge} x))'),
         ]
-    return found
+    return equalities
 
 
 def _pooling() -> list[Axiom]:
     # As for convolutions, where two images meet strides are 1; a part of one image may be cut before any stride.
-    found = []
+    splits = []
     for name, numbers, head in (("average", ("35 ", ""), "avgpool {} c"), ("maximum", ("37 ", "36 "), "maxpool {}")):
         pool, step = head.format("k s d"), head.format('k "1,1" d')
         for axis, word, number in ((1, "channels", numbers[0]), (0, "batch", numbers[1])):
-            found += [
+            splits += [
                 Axiom(
                     f"{number}{name} {word}",
                     f"({step} (concat {axis} p x y))",
@@ -223,7 +223,7 @@ def _pooling() -> list[Axiom]:
             ]
     average = 'avgpool k "1,1" d c'
     return [
-        *found,
+        *splits,
         Axiom("average sum", f"({average} (add x y))", f"(add ({average} x) ({average} y))"),
         Axiom("average scale", "(avgpool k s d c (scale x w))", "(scale (avgpool k s d c x) w)"),
         Axiom("average gain", "(avgpool k s d c (gain 1 x b))", "(gain 1 (avgpool k s d c x) b)"),
@@ -244,7 +244,7 @@ def _pooling() -> list[Axiom]:
 
 
 def _channelwise() -> list[Axiom]:
-    found = [
+    moves = [
         Axiom("bias of sum", "(add (bias a x b) y)", "(bias a (add x y) b)"),
         Axiom("gain of sum", "(gain a (add x y) b)", "(add (gain a x b) (gain a y b))"),
         Axiom("gain of product", "(mul (gain a x b) y)", "(gain a (mul x y) b)"),
@@ -260,12 +260,12 @@ def _channelwise() -> list[Axiom]:
         Axiom("gain of outputs", f"(gain 1 {_conv('x', 'y')} b)", _conv("x", "(gain 0 y b)")),
         Axiom("gain of channels", _conv("(gain 1 x b)", "y", str(ONE)), _conv("x", "(gain 1 y b)", str(ONE))),
     ]
-    found += [
+    moves += [
         Axiom("sum of gains", "(add (gain a x b) (gain a x c))", "(gain a x (add b c))"),
         Axiom("product with bias", "(mul x (bias a y b))", "(add (mul x y) (gain a x b))"),
     ]
     for op in ("bias", "gain"):
-        found += [
+        moves += [
             Axiom(f"{op} both ways", f"({op} a ({op} m x b) c)", f"({op} m ({op} a x c) b)"),
             Axiom(
                 f"{op} along",
@@ -278,14 +278,14 @@ def _channelwise() -> list[Axiom]:
             Axiom(f"{op} of transpose", f'(transpose "1,0" ({op} 0 x b))', f'({op} 1 (transpose "1,0" x) b)'),
             Axiom(f"{op} of transposed", f'(transpose "1,0" ({op} 1 x b))', f'({op} 0 (transpose "1,0" x) b)'),
         ]
-    return found
+    return moves
 
 
 def axioms() -> list[Axiom]:
     """All axioms.
 
     Example:
-        >>> next(one for one in axioms() if one.name.startswith("24")).right
+        >>> next(axiom for axiom in axioms() if axiom.name.startswith("24")).right
         '(matmul (matmul x y) z)'
     """
     return [*_matrix(), *_elementwise(), *_layout(), *_convolution(), *_kernels(), *_pooling(), *_channelwise()]

@@ -62,13 +62,13 @@ class Values:
         for name in mine:
             key = key * (int(columns[name].max()) + 1) + columns[name]
         _, first, back = np.unique(key, return_index=True, return_inverse=True)
-        found = []
+        by_shape = []
         for rows, values in self._apply(pattern, {name: columns[name][first] for name in mine}):
             position = np.full(len(first), -1)
             position[rows] = np.arange(len(rows))
             wanted = position[back]
-            found.append((np.flatnonzero(wanted >= 0), values[wanted[wanted >= 0]]))
-        return found
+            by_shape.append((np.flatnonzero(wanted >= 0), values[wanted[wanted >= 0]]))
+        return by_shape
 
     def _apply(self, pattern: Pattern, columns: Columns) -> list[Part]:
         if isinstance(pattern, str):
@@ -77,10 +77,10 @@ class Values:
             ]
         names, words, inputs = arguments(pattern)
         if pattern[0] in CONSTANTS:
-            found = [(rows, shape) for shape, rows in self._by_shape(words[0], columns)]
-            fits = [(rows, shape) for rows, shape in found if infer(pattern[0], (), {"shape": shape}) is not None]
+            shaped = [(rows, shape) for shape, rows in self._by_shape(words[0], columns)]
+            fits = [(rows, shape) for rows, shape in shaped if infer(pattern[0], (), {"shape": shape}) is not None]
             return [(rows, self._operate(pattern[0], [], {"shape": shape}, len(rows))) for rows, shape in fits]
-        operands = [self.parts(one, columns) for one in inputs]
+        operands = [self.parts(operand, columns) for operand in inputs]
         values = {name: self._parameter(word, name, columns) for name, word in zip(names, words, strict=True)}
         return self._operations(pattern[0], operands, values, count_rows(columns))
 
@@ -108,25 +108,27 @@ class Values:
         for n, value in enumerate(varying.values(), len(operands)):
             labels[n] = value
         whole = np.flatnonzero((labels >= 0).all(0))
-        found = []
+        results = []
         for chosen, part in groups(labels[:, whole]):
             rows = whole[part]
-            arrays = [parts[one][1][place[rows]] for parts, one, place in zip(operands, chosen, places, strict=False)]
+            arrays = [
+                parts[label][1][place[rows]] for parts, label, place in zip(operands, chosen, places, strict=False)
+            ]
             known = {**values, **dict(zip(varying, chosen[len(operands) :], strict=True))}
-            shapes = [one.shape[1:] for one in arrays]
+            shapes = [array.shape[1:] for array in arrays]
             fits = infer(op, shapes, known) is not None and (op != "concat" or shapes[0][known["axis"]] == known["cut"])
             if fits:
-                found.append((rows, self._operate(op, arrays, known, len(rows))))
-        return found
+                results.append((rows, self._operate(op, arrays, known, len(rows))))
+        return results
 
     def _operate(self, op: str, arrays: list[Array], known: Mapping[str, Any], count: int) -> Array:
         name = known["function"] if op == "unary" else op
         spec = specification(name)
-        given = {one: value for one, value in known.items() if one in spec.parameters}
+        given = {parameter: value for parameter, value in known.items() if parameter in spec.parameters}
         value = spec.evaluate(self.numbers, arrays, given)[known.get("output", 0)]
         return np.broadcast_to(value, (count, *value.shape[1:]))
 
 
 def _names(pattern: Pattern) -> set[str]:
     """Words of a pattern that may be columns."""
-    return {pattern} if isinstance(pattern, str) else set().union(*(_names(one) for one in pattern[1:]))
+    return {pattern} if isinstance(pattern, str) else set().union(*(_names(word) for word in pattern[1:]))

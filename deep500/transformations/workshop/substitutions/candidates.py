@@ -27,17 +27,17 @@ class Candidates:
         multiple: rules with two outputs: both parts of a split against two terms without it.
 
     Example:
-        >>> found = Candidates(Enumeration(1, seed=0, counts={"x": 2}))
-        >>> [str(rule) for rule in found.rules]
+        >>> candidates = Candidates(Enumeration(1, seed=0, counts={"x": 2}))
+        >>> [str(rule) for rule in candidates.rules]
         ['add(x1, x2) = add(x2, x1)', 'mul(x1, x2) = mul(x2, x1)']
     """
 
     def __init__(self, terms: Enumeration) -> None:
         self.terms = terms
-        pairs = [(group[0], one) for group in terms.groups for one in group[1:]]
+        pairs = [(group[0], number) for group in terms.groups for number in group[1:]]
         self.counts = {"terms": terms.tried, "distinct": terms.tried - len(pairs), "pairs": len(pairs)}
         self.multiple = self._two_outputs()
-        pairs = [pair for pair in pairs if any(self._in_order(self._leaves(one)) for one in pair)]
+        pairs = [pair for pair in pairs if any(self._in_order(self._leaves(number)) for number in pair)]
         self.counts["variables in order"] = len(pairs)
         pairs = [pair for pair in pairs if not self._inner(pair[0]) & self._inner(pair[1])]
         self.counts["no common subgraph"] = len(pairs)
@@ -54,13 +54,13 @@ class Candidates:
         return self.terms.term(number)
 
     def _operands(self, number: int) -> list[int]:
-        return [int(one) for one in (self.terms.left[number], self.terms.right[number]) if one >= 0]
+        return [int(operand) for operand in (self.terms.left[number], self.terms.right[number]) if operand >= 0]
 
     @functools.cache  # noqa: B019
     def _leaves(self, number: int) -> tuple[int, ...]:
         if self.terms.call[number] < 0:
             return (number,)
-        return tuple(itertools.chain.from_iterable(self._leaves(one) for one in self._operands(number)))
+        return tuple(itertools.chain.from_iterable(self._leaves(operand) for operand in self._operands(number)))
 
     @functools.cache  # noqa: B019
     def _in_order(self, leaves: tuple[int, ...]) -> bool:
@@ -79,7 +79,7 @@ class Candidates:
         operands = self._operands(number)
         if not operands:
             return frozenset()
-        return frozenset({number}).union(*(self._inner(one) for one in operands))
+        return frozenset({number}).union(*(self._inner(operand) for operand in operands))
 
     def _same_root(self, pair: Pair) -> bool:
         """Whether both sides end in one operator whose operands are equal in value: never, for operands represent."""
@@ -90,8 +90,8 @@ class Candidates:
         return all(a == b or self.terms.hashes[a] == self.terms.hashes[b] for a, b in operands)
 
     def _distinct(self, rules: Iterable[Rule]) -> list[Rule]:
-        found = {rule.id: rule for rule in map(canonical, rules)}
-        return sorted(found.values(), key=lambda rule: (rule.operations, str(rule)))
+        by_id = {rule.id: rule for rule in map(canonical, rules)}
+        return sorted(by_id.values(), key=lambda rule: (rule.operations, str(rule)))
 
     def _two_outputs(self) -> list[Rule]:
         """Rules (l0, l1) = (split 0 of u, split 1 of u) where l0 and l1 are no variables but share one."""
@@ -101,7 +101,7 @@ class Candidates:
                 if not self._is_split(number):
                     continue
                 call = self.terms.calls[self.terms.call[number]]
-                other = next((one for one in group if one != number and not self._is_split(one)), None)
+                other = next((term for term in group if term != number and not self._is_split(term)), None)
                 if other is not None:
                     parts = halves.setdefault((int(self.terms.left[number]), call.parameters), {})
                     parts[call.output] = (other, number)
@@ -116,6 +116,6 @@ class Candidates:
 
     def _merges(self, parts: list[int]) -> bool:
         """Whether two terms are operators that share an input and have their variables in order."""
-        leaves = [self._leaves(one) for one in parts]
+        leaves = [self._leaves(part) for part in parts]
         shared = set(leaves[0]) & set(leaves[1])
         return all(map(self._operands, parts)) and bool(shared) and self._in_order(leaves[0] + leaves[1])

@@ -73,7 +73,7 @@ class Space:
         windows = itertools.product(self.kernels, repeat=2)
         pairs = [(o, i) for o, i in itertools.product(self.sizes, repeat=2) if o % i == 0]
         chosen = [(o, i, *window) for window in windows for o, i in pairs]
-        return [one for one in chosen if op == "identity_kernel" or one[1] == 1]
+        return [shape for shape in chosen if op == "identity_kernel" or shape[1] == 1]
 
 
 def ranks(first: Pattern, second: Pattern) -> tuple[int, ...]:
@@ -85,8 +85,8 @@ def ranks(first: Pattern, second: Pattern) -> tuple[int, ...]:
 def _operators(pattern: Pattern) -> Iterator[str]:
     if isinstance(pattern, list):
         yield pattern[0]
-        for one in pattern[1:]:
-            yield from _operators(one)
+        for part in pattern[1:]:
+            yield from _operators(part)
 
 
 def configurations(first: Pattern, space: Space, rank: int) -> Iterator[dict[str, Any]]:
@@ -103,9 +103,9 @@ def _cuts(pattern: Pattern) -> set[str]:
     """Cuts of splits that no concatenation below determines."""
     if isinstance(pattern, str):
         return set()
-    found = set().union(*(_cuts(one) for one in pattern[1:]))
+    inner = set().union(*(_cuts(part) for part in pattern[1:]))
     below = {word for op, kind, word in walk(pattern) if op == "concat" and kind == "cut"}
-    return found | ({pattern[3]} - below if pattern[0] == "split" else set())
+    return inner | ({pattern[3]} - below if pattern[0] == "split" else set())
 
 
 class Legal:
@@ -120,8 +120,8 @@ class Legal:
         domains: variable or constant's shape -> its shapes; columns hold indices into them.
 
     Example:
-        >>> found = Legal(Space((2, 3)), 2, {}).tables(["matmul", "x", "y"])
-        >>> sorted((shape, len(columns["x"])) for shape, columns in found.items())
+        >>> tables = Legal(Space((2, 3)), 2, {}).tables(["matmul", "x", "y"])
+        >>> sorted((shape, len(columns["x"])) for shape, columns in tables.items())
         [((2, 2), 2), ((2, 3), 2), ((3, 2), 2), ((3, 3), 2)]
     """
 
@@ -145,20 +145,20 @@ class Legal:
             return self._leaf(words[0], self.space.constants(pattern[0], rank))
         known = {name: self._value(word, name) for name, word in zip(names, words, strict=True)}
         wanted = operand_ranks(pattern[0], known, rank, tail)
-        parts = [self._tables(one, *want) for one, want in zip(inputs, wanted, strict=True)]
+        parts = [self._tables(operand, *want) for operand, want in zip(inputs, wanted, strict=True)]
         cut = words[1] if pattern[0] == "concat" else None
         missing = {
             name: word for name, word in zip(names, words, strict=True) if known[name] is None and word is not cut
         }
-        found: dict[Shape, list[Columns]] = {}
+        rows_by_shape: dict[Shape, list[Columns]] = {}
         for shapes, sides, whole in self._fitting(pattern[0], parts, known, missing):
             rows = join(sides)
             if cut:
                 rows = bind(rows, cut, shapes[0][whole["axis"]], self.known)
             if len(next(iter(rows.values()))):
                 shape = infer(pattern[0], shapes, whole)
-                found.setdefault(shape, []).append(rows)  # type: ignore[arg-type]
-        return {shape: _stack(several) for shape, several in found.items()}
+                rows_by_shape.setdefault(shape, []).append(rows)  # type: ignore[arg-type]
+        return {shape: _stack(several) for shape, several in rows_by_shape.items()}
 
     def _fitting(
         self, op: str, parts: list[Tables], known: Mapping[str, Any], missing: Mapping[str, str]
@@ -201,24 +201,24 @@ def infer(op: str, shapes: Sequence[Shape], known: Mapping[str, Any]) -> Shape |
 @functools.lru_cache(maxsize=1 << 18)
 def _partners(op: str, known: tuple[tuple[str, Any], ...], left: Shape, rights: frozenset[Shape]) -> list[Shape]:
     """Second operands that fit a first one: the same few sets of shapes meet under hundreds of configurations."""
-    return [one for one in sorted(rights) if infer(op, [left, one], dict(known)) is not None]
+    return [right for right in sorted(rights) if infer(op, [left, right], dict(known)) is not None]
 
 
 def join(sides: Sequence[Columns]) -> Columns:
     """Rows of all sides that agree where two have a column of one name."""
-    found = sides[0]
+    joined = sides[0]
     for side in sides[1:]:
-        shared = found.keys() & side.keys()
-        left, right = (len(next(iter(one.values()))) for one in (found, side))
+        shared = joined.keys() & side.keys()
+        left, right = (len(next(iter(table.values()))) for table in (joined, side))
         keep = np.ones((left, right), bool)
         for name in shared:
-            keep &= found[name][:, None] == side[name]
+            keep &= joined[name][:, None] == side[name]
         first, second = np.nonzero(keep)
-        found = {
-            **{name: column[first] for name, column in found.items()},
+        joined = {
+            **{name: column[first] for name, column in joined.items()},
             **{name: column[second] for name, column in side.items()},
         }
-    return found
+    return joined
 
 
 def bind(columns: Columns, name: str, value: Any, known: Mapping[str, Any]) -> Columns:
@@ -229,7 +229,7 @@ def bind(columns: Columns, name: str, value: Any, known: Mapping[str, Any]) -> C
     if present is None:
         return {**columns, name: value}
     keep = np.broadcast_to(present == value, (count,))
-    return {one: column[keep] for one, column in columns.items()}
+    return {key: column[keep] for key, column in columns.items()}
 
 
 def _by_value(sides: list[Columns], missing: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], list[Columns]]]:
@@ -240,8 +240,8 @@ def _by_value(sides: list[Columns], missing: Mapping[str, str]) -> Iterator[tupl
     ((name, word),), (columns,) = missing.items(), sides
     for value in np.unique(columns[word]):
         keep = columns[word] == value
-        yield {name: int(value)}, [{one: column[keep] for one, column in columns.items()}]
+        yield {name: int(value)}, [{key: column[keep] for key, column in columns.items()}]
 
 
 def _stack(several: list[Columns]) -> Columns:
-    return {name: np.concatenate([one[name] for one in several]) for name in several[0]}
+    return {name: np.concatenate([table[name] for table in several]) for name in several[0]}

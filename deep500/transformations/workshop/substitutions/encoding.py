@@ -31,16 +31,16 @@ def pack(value: int | tuple[int, ...]) -> int:
         True
     """
     values = (value,) * ENVIRONMENTS if isinstance(value, int) else value
-    return sum(one << (BITS * n) for n, one in enumerate(values))
+    return sum(size << (BITS * n) for n, size in enumerate(values))
 
 
-def literal(name: str, value: Any) -> str:
+def parameter_text(name: str, value: Any) -> str:
     """A parameter in the provers' language."""
     if name in PACKED:
         return str(pack(value))
     if isinstance(value, bool) or not isinstance(value, int):
         flat = value if isinstance(value, tuple) else (value,)
-        return '"' + ",".join("/".join(map(str, one)) if isinstance(one, Sizes) else str(one) for one in flat) + '"'
+        return '"' + ",".join("/".join(map(str, item)) if isinstance(item, Sizes) else str(item) for item in flat) + '"'
     return str(value)
 
 
@@ -49,7 +49,7 @@ def head(term: Term, types: list[Type]) -> str:
     if term.op in ACTIVATIONS:
         return f'unary "{term.op}"'
     known = dict(term.parameters)
-    fields = [literal(name, known[name]) for name in operator(term.op).parameters]
+    fields = [parameter_text(name, known[name]) for name in operator(term.op).parameters]
     if term.op == "concat":
         fields.append(str(pack(tuple(shape[known["axis"]] for shape in types[0]))))
     if term.op == "split":
@@ -58,12 +58,12 @@ def head(term: Term, types: list[Type]) -> str:
 
 
 def sized_axes(term: Expression, type_: Type) -> range:
-    """Axes whose size the provers are told: the first two; all of constants, whose shape is one word to them."""
+    """Axes whose sizes provers know: the first two; all of constants, whose shape is a single word to them."""
     rank = len(type_[0])
     return range(rank if isinstance(term, Term) and term.op in CONSTANTS else min(2, rank))
 
 
-class Program:
+class EgglogTerms:
     """Actions of an egglog rule that define terms, each subterm once, and the sizes of their first two axes.
 
     The names are local to the rule: egglog makes a table per global name, and thousands of tables take seconds.
@@ -90,10 +90,10 @@ class Program:
         if isinstance(term, Variable):
             type_, body = kind_type(term.kind), f'(V "{term.kind}{term.number}")'
         else:
-            inputs = [self._define(one) for one in term.inputs]
-            types = [one[1] for one in inputs]
+            inputs = [self._define(operand) for operand in term.inputs]
+            types = [pair[1] for pair in inputs]
             type_ = infer(term.op, types, term.parameters)[term.output]
-            body = f"({' '.join([head(term, types), *(one[0] for one in inputs)])})"
+            body = f"({' '.join([head(term, types), *(pair[0] for pair in inputs)])})"
         name = f"t{len(self._known)}"
         self.lines.append(f"(let {name} {body})")
         for axis in sized_axes(term, type_):

@@ -1,10 +1,10 @@
-"""Enumeration of all small expressions, told apart by fingerprints in finite fields.
+"""Enumeration of all small expressions, distinguished by fingerprints in finite fields.
 
 Terms are built bottom-up: level 0 holds the variables, level n all operators on terms whose levels sum to n - 1
 (observational equivalence: of terms with one value, only the first is built upon). Operands of one type are evaluated
-together in NumPy. A *world* is a shape environment with a prime and a seed. Lower levels are told apart in all worlds;
-the last level in the first world, and in all others wherever two terms agree in it. Two different polynomials of
-degree d agree at a random point with probability at most d / prime in each world (Schwartz-Zippel).
+together in NumPy. A *world* is a shape environment with a prime and a seed. Lower levels are distinguished in all
+worlds; the last level in the first world, and in all others wherever two terms agree in it. Two different polynomials
+of degree d agree at a random point with probability at most d / prime in each world (Schwartz-Zippel).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from deep500.transformations.substitutions.operators.arithmetic import Array
 from deep500.transformations.substitutions.operators.specification import operator
-from deep500.transformations.workshop.substitutions.menu import CORE, Call, Menu
+from deep500.transformations.workshop.substitutions.menu import CORE, Menu, OperatorCall
 from deep500.transformations.workshop.substitutions.prime_fields import PRIMES, Prime
 from deep500.transformations.workshop.substitutions.terms import (
     ENVIRONMENTS,
@@ -46,7 +46,7 @@ class Block:
 class Batch:
     """Terms proposed by one call on pairs of operands: operands' numbers (-1: none) and fingerprints per world."""
 
-    call: Call
+    call: OperatorCall
     left: Array
     right: Array
     hashes: Array  # (worlds evaluated, terms)
@@ -69,9 +69,9 @@ class Enumeration:
         groups: lists of numbers of terms that agree in all worlds, each in order of size.
 
     Example:
-        >>> found = Enumeration(1, seed=0, counts={"x": 2})
+        >>> terms = Enumeration(1, seed=0, counts={"x": 2})
         >>> from deep500.transformations.workshop.substitutions.terms import show
-        >>> [[show(found.term(number)) for number in group] for group in found.groups]
+        >>> [[show(terms.term(number)) for number in group] for group in terms.groups]
         [['add(x1, x2)', 'add(x2, x1)'], ['mul(x1, x2)', 'mul(x2, x1)']]
     """
 
@@ -80,7 +80,7 @@ class Enumeration:
         self.fields = [Prime(prime) for _, prime in self.worlds]
         self.random = np.random.default_rng(seed)
         self.depth, self.menu, self.calls, self.levels = depth, menu, [], [[]]
-        self._calls: dict[Call, int] = {}
+        self._calls: dict[OperatorCall, int] = {}
         self._types: dict[Type, int] = {}
         self._weights = self.random.integers(1, 2**63, 1 << 14, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         self.variables: list[Variable] = []
@@ -93,7 +93,7 @@ class Enumeration:
         self.tried = len(self.call)
         self.groups = self._group()
 
-    calls: list[Call]
+    calls: list[OperatorCall]
     levels: list[list[Block]]
 
     def _add_variables(self, counts: dict[str, int]) -> None:
@@ -108,7 +108,7 @@ class Enumeration:
             block = Block(type_, np.arange(start, start + count), values)
             self.levels[0].append(block)
             self._where += [(block, position) for position in range(count)]
-            hashes = self._combine(np.stack([self._hash(one, type_) for one in values]))
+            hashes = self._combine(np.stack([self._hash(value, type_) for value in values]))
             self._append(-1, np.full(count, -1), np.full(count, -1), hashes)
 
     def _append(self, call: int, left: Array, right: Array, hashes: Array) -> None:
@@ -120,28 +120,28 @@ class Enumeration:
     def _hash(self, values: Array, type_: Type) -> Array:
         flat = values.reshape(len(values), -1).astype(np.int64).view(np.uint64)
         number = self._types.setdefault(type_, len(self._types) + 1)
-        found: Array = (flat @ self._weights[: flat.shape[1]]) ^ (self._weights[-1:] * np.uint64(number))
-        return found
+        hashed: Array = (flat @ self._weights[: flat.shape[1]]) ^ (self._weights[-1:] * np.uint64(number))
+        return hashed
 
     def _combine(self, hashes: Array) -> Array:
         """One fingerprint out of those of all worlds."""
-        found = np.zeros(hashes.shape[1], np.uint64)
-        for one in hashes:
-            found = (found ^ (found >> np.uint64(29))) * self._weights[-2] + one
-        return found
+        combined = np.zeros(hashes.shape[1], np.uint64)
+        for row in hashes:
+            combined = (combined ^ (combined >> np.uint64(29))) * self._weights[-2] + row
+        return combined
 
-    def _evaluate(self, call: Call, world: int, operands: list[Array]) -> Array:
+    def _evaluate(self, call: OperatorCall, world: int, operands: list[Array]) -> Array:
         parameters = parameters_at(call.parameters, self.worlds[world][0])
         return operator(call.op).evaluate(self.fields[world], operands, parameters)[call.output]
 
-    def _proposals(self, level: int) -> list[tuple[Call, list[Block], Array, Array]]:
+    def _proposals(self, level: int) -> list[tuple[OperatorCall, list[Block], Array, Array]]:
         """(call, operand blocks, positions in the first, positions in the second) for all terms of a level."""
-        found: list[tuple[Call, list[Block], Array, Array]] = []
+        proposals: list[tuple[OperatorCall, list[Block], Array, Array]] = []
         none = np.zeros(0, np.int64)
         if level == 1:
-            found += [(call, [], none, none) for call in self.menu.leaves()]
+            proposals += [(call, [], none, none) for call in self.menu.leaves()]
         for block in self.levels[level - 1]:
-            found += [(call, [block], np.arange(len(block.numbers)), none) for call in self.menu.unary(block.type)]
+            proposals += [(call, [block], np.arange(len(block.numbers)), none) for call in self.menu.unary(block.type)]
         for below in range(level):
             for left in self.levels[below]:
                 for right in self.levels[level - 1 - below]:
@@ -151,10 +151,10 @@ class Enumeration:
                             keep = left.numbers[first] <= right.numbers[second]
                             first, second = first[keep], second[keep]
                         if len(first):
-                            found.append((call, [left, right], first, second))
-        return found
+                            proposals.append((call, [left, right], first, second))
+        return proposals
 
-    def _run(self, call: Call, blocks: list[Block], first: Array, second: Array, last: bool) -> Batch:
+    def _run(self, call: OperatorCall, blocks: list[Block], first: Array, second: Array, last: bool) -> Batch:
         worlds = range(1 if last else len(self.worlds))
         picks = [first, second][: len(blocks)]
         length = max(int(np.prod(shape)) for shape in call.type) * (9 if call.op in ("conv", "maxpool") else 1)
@@ -172,10 +172,12 @@ class Enumeration:
                     ]
                     for s in spans
                 )
-                parts = [self._evaluate(call, world, one) for one in operands] if not last else []
+                parts = [self._evaluate(call, world, chunk) for chunk in operands] if not last else []
                 if last:
                     hashes.append(
-                        np.concatenate([self._hash(self._evaluate(call, world, one), call.type) for one in operands])
+                        np.concatenate(
+                            [self._hash(self._evaluate(call, world, chunk), call.type) for chunk in operands]
+                        )
                     )
             if parts:
                 whole = np.concatenate(parts)
@@ -210,7 +212,7 @@ class Enumeration:
         for batch, size in zip(batches, sizes, strict=True):
             keep = fresh[start : start + size]
             if keep.any():
-                part = (np.flatnonzero(keep) + start, [one[keep] for one in batch.values])
+                part = (np.flatnonzero(keep) + start, [array[keep] for array in batch.values])
                 by_type.setdefault(batch.call.type, []).append(part)
             start += size
         self._where += [(None, 0)] * (len(self.call) - len(self._where))  # type: ignore[list-item]
@@ -243,22 +245,22 @@ class Enumeration:
         call = self.calls[self.call[numbers[0]]]
         by_blocks: dict[tuple[int, int], list[int]] = {}
         for position, number in enumerate(numbers):
-            operands = [one for one in (self.left[number], self.right[number]) if one >= 0]
-            key = tuple(id(self._where[one][0]) for one in operands)
+            operands = [operand for operand in (self.left[number], self.right[number]) if operand >= 0]
+            key = tuple(id(self._where[operand][0]) for operand in operands)
             by_blocks.setdefault(key, []).append(position)  # type: ignore[arg-type]
-        found = np.zeros((len(self.worlds), len(numbers)), np.uint64)
+        hashes = np.zeros((len(self.worlds), len(numbers)), np.uint64)
         for positions in by_blocks.values():
             chosen = numbers[positions]
             sides = [side[chosen] for side in (self.left, self.right) if side[chosen[0]] >= 0]
             blocks = [self._where[side[0]][0] for side in sides]
-            picks = [np.array([self._where[one][1] for one in side]) for side in sides]
+            picks = [np.array([self._where[operand][1] for operand in side]) for side in sides]
             for world in range(len(self.worlds)):
                 operands = [
                     block.values[world][pick].astype(np.float64) for block, pick in zip(blocks, picks, strict=True)
                 ]
                 values = self._evaluate(call, world, operands)
-                found[world, positions] = self._hash(values, call.type)
-        return found
+                hashes[world, positions] = self._hash(values, call.type)
+        return hashes
 
     def _group(self) -> list[list[int]]:
         numbers = np.flatnonzero(self.hashes)
@@ -272,5 +274,5 @@ class Enumeration:
         if self.call[number] < 0:
             return self.variables[number]
         call = self.calls[self.call[number]]
-        operands = [int(one) for one in (self.left[number], self.right[number]) if one >= 0]
-        return Term(call.op, call.parameters, tuple(self.term(one) for one in operands), call.output)
+        operands = [int(operand) for operand in (self.left[number], self.right[number]) if operand >= 0]
+        return Term(call.op, call.parameters, tuple(self.term(operand) for operand in operands), call.output)

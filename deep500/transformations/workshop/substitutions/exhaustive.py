@@ -63,9 +63,9 @@ def exhaust(axiom: Axiom, space: Space | None = None, seed: int = 0) -> Exhauste
     numbers, total = Prime(PRIMES[seed % len(PRIMES)]), 0
     for left, right, legal, columns in legal_rows(axiom, space or Space()):
         total += count_rows(columns)
-        found = _first_failure(Values(numbers, seed, legal), parse(left), parse(right), columns)
-        if found:
-            row, what = found
+        failure = _first_failure(Values(numbers, seed, legal), parse(left), parse(right), columns)
+        if failure:
+            row, what = failure
             shapes = {name: legal.domains[name][code] for name, code in row.items() if name in legal.domains}
             return Exhausted(total, Failure({**legal.known, **shapes}, f"{right} {what}"))
     return Exhausted(total, None)
@@ -97,7 +97,7 @@ def _take(columns: Columns, rows: Array) -> Columns:
 
 def _rows(legal: Legal, first: Pattern) -> Columns:
     tables = list(legal.tables(first).values())
-    return {name: np.concatenate([one[name] for one in tables]) for name in tables[0]} if tables else {}
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]} if tables else {}
 
 
 def _keys(columns: Columns, legal: Legal) -> Array:
@@ -131,7 +131,7 @@ def _define(body: str, columns: Columns, legal: Legal) -> Any | None:
     if body.startswith("("):
         sign, *words = parse(body)
         values = [columns.get(word, legal.known.get(word)) for word in words]
-        if any(one is None for one in values):
+        if any(value is None for value in values):
             return None
         return functools.reduce(operator.mul if sign == "*" else operator.add, values)
     return literal(body, "cut")
@@ -144,7 +144,7 @@ def _first_failure(
     for start in range(0, count_rows(columns), ROWS):
         some = _take(columns, np.arange(start, min(start + ROWS, count_rows(columns))))
         what = _compare(sides.parts(first, some), sides.parts(second, some), count_rows(some))
-        wrong = next((n for n, one in enumerate(what) if one), None)
+        wrong = next((n for n, difference in enumerate(what) if difference), None)
         if wrong is not None:
             return {name: int(column[wrong]) for name, column in some.items()}, what[wrong]
     return None

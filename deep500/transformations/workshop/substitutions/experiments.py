@@ -42,10 +42,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         stage  left
         terms    12
     """
-    lines = [[str(one) for one in row] for row in (head, *rows)]
+    lines = [[str(cell) for cell in row] for row in (head, *rows)]
     widths = [max(len(line[n]) for line in lines) for n in range(len(head))]
     return "\n".join(
-        "  ".join([line[0].ljust(widths[0]), *(one.rjust(w) for one, w in zip(line[1:], widths[1:], strict=True))])
+        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
         for line in lines
     )
 
@@ -89,8 +89,8 @@ def generation(depth: int = 3, seed: int = 0) -> Generation:
         MissingEngine: egglog is not installed.
     """
     start = time.process_time()
-    found = generate(depth, seed)
-    return Generation(depth, found, time.process_time() - start, _peak())
+    generated = generate(depth, seed)
+    return Generation(depth, generated, time.process_time() - start, _peak())
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ def verification(rules: Sequence[Rule], seed: int = 0, sample: int = 0, limit: i
         return Verification(verdicts, seconds)
     chosen = random.Random(seed).sample(decided, min(sample, len(decided)))
     start = time.process_time()
-    found = attempts(chosen, Solver(), limit)
-    same = sum(one.proved == (rule.verdict == "proved") for rule, one in zip(chosen, found, strict=True))
+    tried = attempts(chosen, Solver(), limit)
+    same = sum(attempt.proved == (rule.verdict == "proved") for rule, attempt in zip(chosen, tried, strict=True))
     return Verification(verdicts, seconds, len(chosen), same, time.process_time() - start)
 
 
@@ -179,10 +179,12 @@ def redundancy(limit: int = SOLVER_LIMIT) -> Redundancy:
         MissingEngine: Z3 is not installed.
     """
     start, known = time.process_time(), axioms()
-    found = [
-        one.name for one in known if Solver(other for other in known if other is not one).prove_axiom(one, limit).proved
-    ]
-    return Redundancy(len(known), tuple(found), time.process_time() - start)
+    redundant = []
+    for axiom in known:
+        others = Solver(other for other in known if other is not axiom)
+        if others.prove_axiom(axiom, limit).proved:
+            redundant.append(axiom.name)
+    return Redundancy(len(known), tuple(redundant), time.process_time() - start)
 
 
 @dataclass(frozen=True)
@@ -219,12 +221,12 @@ def symbols(sample: int | None = None, seed: int = 0) -> Symbols:
         MissingEngine: Z3 is not installed.
     """
     start = time.process_time()
-    found = {axiom.name: prove_small(axiom, sample=sample, seed=seed) for axiom in axioms()}
+    proofs = {axiom.name: prove_small(axiom, sample=sample, seed=seed) for axiom in axioms()}
     return Symbols(
-        sum(one.combinations for one in found.values()),
-        sum(one.tried for one in found.values()),
-        sum(one.undecided for one in found.values()),
-        {name: one.failure for name, one in found.items() if one.failure},
+        sum(proof.combinations for proof in proofs.values()),
+        sum(proof.tried for proof in proofs.values()),
+        sum(proof.undecided for proof in proofs.values()),
+        {name: proof.failure for name, proof in proofs.items() if proof.failure},
         time.process_time() - start,
     )
 
@@ -242,14 +244,14 @@ class Kernels:
     def __str__(self) -> str:
         rows = [
             (
-                f"{one.backend} {one.dtype}",
-                one.cases,
-                len(one.differences),
-                len(one.refused),
-                f"{one.worst:.2f}",
-                f"{one.seconds:.1f}",
+                f"{check.backend} {check.dtype}",
+                check.cases,
+                len(check.differences),
+                len(check.refused),
+                f"{check.worst:.2f}",
+                f"{check.seconds:.1f}",
             )
-            for one in self.checks
+            for check in self.checks
         ]
         return table(("E6, real kernels", "cases", "differ", "refused", "worst / tolerance", "s"), rows)
 

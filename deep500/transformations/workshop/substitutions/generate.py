@@ -56,7 +56,7 @@ def generate(depth: int = 3, seed: int = 0, counts: dict[str, int] | None = None
 
     Args:
         depth: greatest number of operators of a side.
-        seed: of the values expressions are told apart by.
+        seed: of the values that distinguish expressions.
         counts: variables of each kind, see `Enumeration`.
 
     Raises:

@@ -20,7 +20,7 @@ AXES = 2
 KEEPING = {*ACTIVATIONS, "scale", "shift", "enlarge", "avgpool", "maxpool"}
 
 
-class Symbolic:
+class SizeInference:
     """Inference over the terms of one rule.
 
     Attributes:
@@ -43,24 +43,24 @@ class Symbolic:
 
     def resolve(self, size: Sum) -> Sum:
         """A size in atoms that are bound to nothing."""
-        found: list[int] = []
-        for one in size:
-            found += self.resolve(self._bound[one]) if one in self._bound else (one,)
-        return tuple(found)
+        atoms: list[int] = []
+        for atom in size:
+            atoms += self.resolve(self._bound[atom]) if atom in self._bound else (atom,)
+        return tuple(atoms)
 
     def total(self, size: Sum) -> int:
         """A size's packed value in the generated rule."""
-        return sum(self.values[one] for one in size)
+        return sum(self.values[atom] for atom in size)
 
     def unify(self, first: Size, second: Size) -> None:
         """Make two sizes one, as far as atoms can say it."""
         if first is None or second is None:
             return
         left, right = list(self.resolve(first)), list(self.resolve(second))
-        for one in list(left):
-            if one in right:
-                left.remove(one)
-                right.remove(one)
+        for atom in list(left):
+            if atom in right:
+                left.remove(atom)
+                right.remove(atom)
         if len(left) == 1 and right:
             self._bound[left[0]] = tuple(right)
         elif len(right) == 1 and left:
@@ -73,11 +73,11 @@ class Symbolic:
     def coincide(self) -> None:
         """Make all atoms one that had one value in the generated rule."""
         first: dict[int, int] = {}
-        for one, value in enumerate(self.values):
-            if one not in self._bound:
-                other = first.setdefault(value, one)
-                if other != one:
-                    self._bound[one] = (other,)
+        for atom, value in enumerate(self.values):
+            if atom not in self._bound:
+                other = first.setdefault(value, atom)
+                if other != atom:
+                    self._bound[atom] = (other,)
 
     def sizes(self, term: Expression) -> list[Size]:
         """Sizes of the first two axes."""
@@ -85,7 +85,7 @@ class Symbolic:
             if isinstance(term, Variable) or term.op in CONSTANTS:
                 self._sizes[term] = self._leaf(term)
             else:
-                inputs = [self.sizes(one) for one in term.inputs]
+                inputs = [self.sizes(operand) for operand in term.inputs]
                 self._sizes[term] = self._apply(term, inputs)
         return self._sizes[term]
 
@@ -95,17 +95,17 @@ class Symbolic:
             if isinstance(term, Variable):
                 self._types[term] = kind_type(term.kind)
             else:
-                inputs = [self.type(one) for one in term.inputs]
+                inputs = [self.type(operand) for operand in term.inputs]
                 self._types[term] = infer(term.op, inputs, term.parameters)[term.output]
         return self._types[term]
 
     def _leaf(self, term: Expression) -> list[Size]:
-        shapes, found = self.type(term), []
+        shapes, own_sizes = self.type(term), []
         for axis in range(min(AXES, len(shapes[0]))):
             atom = self.atom(pack(tuple(shape[axis] for shape in shapes)))
             self.leaves[atom] = (term, axis)
-            found.append((atom,))
-        return list(found)
+            own_sizes.append((atom,))
+        return list(own_sizes)
 
     def _apply(self, term: Term, inputs: list[list[Size]]) -> list[Size]:
         known, first = dict(term.parameters), inputs[0]
@@ -136,27 +136,27 @@ class Symbolic:
 
     def _concat(self, term: Term, inputs: Sequence[list[Size]], axis: int) -> list[Size]:
         left, right = inputs
-        found: list[Size] = []
-        for n, (one, other) in enumerate(zip(left, right, strict=True)):
+        joined: list[Size] = []
+        for n, (first, second) in enumerate(zip(left, right, strict=True)):
             if n != axis:
-                self.unify(one, other)
-                found.append(one)
-            elif one is None:
-                found.append(None)
+                self.unify(first, second)
+                joined.append(first)
+            elif first is None:
+                joined.append(None)
             else:
-                self.cuts[term] = one
-                found.append(None if other is None else one + other)
-        return found
+                self.cuts[term] = first
+                joined.append(None if second is None else first + second)
+        return joined
 
     def _split(self, term: Term, sizes: list[Size], axis: int) -> list[Size]:
         whole, cut = sizes[axis], pack(dict(term.parameters)["cut"])
         if whole is None:
             atom = self.atom(cut)
             self.cuts[term], part = (atom,), (atom,) if term.output == 0 else None
-            return [part if n == axis else one for n, one in enumerate(sizes)]
+            return [part if n == axis else size for n, size in enumerate(sizes)]
         halves = self._cut(self.resolve(whole), cut)
         self.cuts[term] = halves[0]
-        return [halves[term.output] if n == axis else one for n, one in enumerate(sizes)]
+        return [halves[term.output] if n == axis else size for n, size in enumerate(sizes)]
 
     def _cut(self, whole: Sum, cut: int) -> tuple[Sum, Sum]:
         """Both parts; an atom across the cut is bound to two new ones."""

@@ -19,7 +19,7 @@ def _walk(term: Expression) -> Iterator[tuple[Hashable, Hashable]]:
         yield len(KINDS[term.kind]), term
         return
     shaped = operator(term.op).shaped
-    fixed = tuple(one for one in term.parameters if one[0] not in shaped)
+    fixed = tuple((name, value) for name, value in term.parameters if name not in shaped)
     yield (term.op, fixed, term.output), None
     for name, value in term.parameters:
         if name in shaped:
@@ -28,15 +28,15 @@ def _walk(term: Expression) -> Iterator[tuple[Hashable, Hashable]]:
     if term.op == "concat":  # square operands hide that cuts on two axes need not be equal
         axis = dict(term.parameters)["axis"]
         yield "cut", tuple(shape[axis] for shape in term_type(term.inputs[0]))
-    for one in term.inputs:
-        yield from _walk(one)
+    for operand in term.inputs:
+        yield from _walk(operand)
 
 
 def skeleton(rule: Rule, swapped: bool = False) -> tuple[tuple[Hashable, ...], tuple[Hashable, ...]]:
     """The fixed and the free parts of a rule, its sides exchanged if asked for."""
     sides = (rule.target, rule.source) if swapped else (rule.source, rule.target)
     parts = [pair for side in sides for term in side for pair in _walk(term)]
-    return tuple(one for one, _ in parts), tuple(free for _, free in parts if free is not None)
+    return tuple(fixed for fixed, _ in parts), tuple(free for _, free in parts if free is not None)
 
 
 def general(rules: Iterable[Rule]) -> list[Rule]:
@@ -46,7 +46,7 @@ def general(rules: Iterable[Rule]) -> list[Rule]:
         >>> from deep500.transformations.workshop.substitutions.terms import make
         >>> x, y, w = Variable("x", 1), Variable("x", 2), Variable("w", 1)
         >>> pairs = [(x, x), (x, y), (w, w)]
-        >>> [str(one) for one in general(Rule((make("add", a, b),), (make("add", b, a),)) for a, b in pairs)]
+        >>> [str(rule) for rule in general(Rule((make("add", a, b),), (make("add", b, a),)) for a, b in pairs)]
         ['add(x1, x2) = add(x2, x1)']
     """
     rules = list(rules)

@@ -87,8 +87,8 @@ def check_kernels(backend: str, chosen: Sequence[Case], dtype: str = "float32") 
     Example:
         >>> from deep500.transformations.workshop.substitutions.axioms import axioms
         >>> from deep500.transformations.workshop.substitutions.lowering import cases
-        >>> found = check_kernels("reference", cases(axioms()[0], 2))
-        >>> found.cases, found.worst < 1, found.differences
+        >>> check = check_kernels("reference", cases(axioms()[0], 2))
+        >>> check.cases, check.worst < 1, check.differences
         (2, True, {})
     """
     start, worst, ran = time.perf_counter(), 0.0, 0
@@ -99,7 +99,7 @@ def check_kernels(backend: str, chosen: Sequence[Case], dtype: str = "float32") 
     while pending:
         batch = pending.pop()
         try:
-            found = _run(backend, batch, dtype)
+            results = _run(backend, batch, dtype)
         except Deep500Error as problem:
             if len(batch) == 1:
                 refused.setdefault(batch[0].axiom.name, str(problem))
@@ -107,7 +107,7 @@ def check_kernels(backend: str, chosen: Sequence[Case], dtype: str = "float32") 
                 half = len(batch) // 2
                 pending += [batch[:half], batch[half:]]
             continue
-        for case, sides in zip(batch, found, strict=True):
+        for case, sides in zip(batch, results, strict=True):
             share, what = _compare(case, sides, dtype)
             ran, worst = ran + 1, max(worst, share)
             if share > 1:
@@ -120,9 +120,9 @@ def _run(backend: str, batch: list[Case], dtype: str) -> list[tuple[Array, Array
     inputs = {
         f"c{n}_{name}": value.astype(dtype) for n, case in enumerate(batch) for name, value in case.inputs.items()
     }
-    found = executor.inference(inputs)
+    outputs = executor.inference(inputs)
     to_numpy = executor.network.to_numpy
-    return [(to_numpy(found[f"c{n}_left"]), to_numpy(found[f"c{n}_right"])) for n in range(len(batch))]
+    return [(to_numpy(outputs[f"c{n}_left"]), to_numpy(outputs[f"c{n}_right"])) for n in range(len(batch))]
 
 
 def _compare(case: Case, sides: tuple[Array, Array], dtype: str) -> tuple[float, str]:
@@ -130,15 +130,17 @@ def _compare(case: Case, sides: tuple[Array, Array], dtype: str) -> tuple[float,
     rounded = {name: value.astype(dtype).astype(np.float64)[None] for name, value in case.inputs.items()}
     expected = case.evaluate(Sides(rounded, case.parameters, Real()))[0][0]
     magnitude = Magnitude()
-    bounds = case.evaluate(Sides({one: abs(value) for one, value in rounded.items()}, case.parameters, magnitude))
+    bounds = case.evaluate(
+        Sides({variable: abs(value) for variable, value in rounded.items()}, case.parameters, magnitude)
+    )
     tolerance = FACTOR * np.finfo(dtype).eps * math.sqrt(magnitude.terms) * np.maximum(bounds[0], bounds[1])[0]
     shapes = {name: value.shape for name, value in case.inputs.items()}
     worst, what = 0.0, ""
     pairs: list[tuple[str, Any, Any]] = [("left and right", *sides), ("left and float64", sides[0], expected)]
-    for name, one, other in [*pairs, ("right and float64", sides[1], expected)]:
-        if one.shape != other.shape:
-            return math.inf, f"{name}: shapes {one.shape} and {other.shape} for {shapes}, {case.parameters}"
-        difference = np.abs(one.astype(np.float64) - other)
+    for name, got, wanted in [*pairs, ("right and float64", sides[1], expected)]:
+        if got.shape != wanted.shape:
+            return math.inf, f"{name}: shapes {got.shape} and {wanted.shape} for {shapes}, {case.parameters}"
+        difference = np.abs(got.astype(np.float64) - wanted)
         with np.errstate(invalid="ignore", divide="ignore"):
             share = np.nan_to_num(np.where(difference == 0, 0.0, difference / tolerance), nan=np.inf).max(initial=0.0)
         if share > worst:

@@ -81,7 +81,7 @@ THEMES = (
 )
 # fmt: on
 DEPTH = 3
-TRIALS, LEGAL = 6000, 200  # of the last trial of every rule: at most so many choices of sizes, until so many fit
+TRIALS, LEGAL = 6000, 200  # of the last trial of every rule: at most this many choices of sizes, until that many fit
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,15 @@ def generated(theme: Theme, seed: int = 0) -> tuple[list[Rule], dict[str, int]]:
     Raises:
         MissingEngine: egglog is not installed.
     """
-    found = Candidates(Enumeration(DEPTH, seed, theme.counts, theme.menu))
+    candidates = Candidates(Enumeration(DEPTH, seed, theme.counts, theme.menu))
     single, double = (
-        [rule for rule in prove(rules, seed) if rule.verdict == "proved"] for rules in (found.rules, found.multiple)
+        [rule for rule in prove(rules, seed) if rule.verdict == "proved"]
+        for rules in (candidates.rules, candidates.multiple)
     )
     kept = single if theme.whole else minimal(single)
     more = [rule for rule in prove(joined(single), seed) if rule.verdict == "proved"]
     rules = {rule.id: rule for rule in (*kept, *double, *more)}
-    counts = {"candidates": len(found.rules) + len(found.multiple), "proved": len(single) + len(double)}
+    counts = {"candidates": len(candidates.rules) + len(candidates.multiple), "proved": len(single) + len(double)}
     return list(rules.values()), {**counts, "kept": len(rules)}
 
 
@@ -127,7 +128,7 @@ def joined(rules: Sequence[Rule]) -> list[Rule]:
         >>> [len(rule.source) for rule in joined([Rule((both,), (merged,))])]
         [2]
     """
-    found = []
+    pairs = []
     for rule in rules:
         for (whole,), (other,) in ((rule.source, rule.target), (rule.target, rule.source)):
             if isinstance(whole, Variable) or whole.op != "concat" or isinstance(other, Variable):
@@ -138,8 +139,8 @@ def joined(rules: Sequence[Rule]) -> list[Rule]:
             if merges and set(variables(left)) & set(variables(right)):
                 cut = size(tuple(shape[axis] for shape in term_type(left)))
                 parts = tuple(make("split", other, output=n, axis=axis, cut=cut) for n in (0, 1))
-                found.append(Rule((left, right), parts))
-    return found
+                pairs.append(Rule((left, right), parts))
+    return pairs
 
 
 def library(seed: int = 0, themes: Sequence[Theme] = THEMES, said: Callable[[str], None] | None = None) -> Library:
@@ -157,8 +158,8 @@ def library(seed: int = 0, themes: Sequence[Theme] = THEMES, said: Callable[[str
     rules: dict[str, PatternRule] = {}
     failed: list[Rule | PatternRule] = []
     for theme in themes:
-        found, counts[theme.name] = generated(theme, seed)
-        lifted = lift(found)
+        rules_of_theme, counts[theme.name] = generated(theme, seed)
+        lifted = lift(rules_of_theme)
         rules.update({rule.id: rule for rule in lifted.rules})
         failed += lifted.failed
         counts[theme.name]["lifted"] = len(lifted.rules)

@@ -16,7 +16,7 @@ from deep500.transformations.substitutions.operators.specification import operat
 from deep500.transformations.substitutions.rules.patterns import CONSTANTS, LETTERS, canonical
 from deep500.transformations.substitutions.rules.rule_file import PatternRule
 from deep500.transformations.workshop.substitutions.encoding import head, pack
-from deep500.transformations.workshop.substitutions.inference import Sum, Symbolic
+from deep500.transformations.workshop.substitutions.inference import SizeInference, Sum
 from deep500.transformations.workshop.substitutions.pattern_proofs import proved, ways_determined
 from deep500.transformations.workshop.substitutions.rules import Rule
 from deep500.transformations.workshop.substitutions.terms import KINDS, Expression, Term, Variable
@@ -47,25 +47,25 @@ class Form:
     """
 
     def __init__(self, rule: Rule, coarse: int = 0) -> None:
-        self.rule, self.coarse, self.sizes = rule, coarse, Symbolic()
+        self.rule, self.coarse, self.sizes = rule, coarse, SizeInference()
         for pair in zip(rule.source, rule.target, strict=True):
-            for first, second in zip(*(self.sizes.sizes(one) for one in pair), strict=True):
+            for first, second in zip(*(self.sizes.sizes(side) for side in pair), strict=True):
                 self.sizes.unify(first, second)
         if coarse:
             self.sizes.coincide()
         self._leaves: dict[Expression, str] = {}
         self._unknown: dict[int, int] = {}
-        found: dict[Slot, None] = {}
+        slots_seen: dict[Slot, None] = {}
         for term in (*rule.source, *rule.target):
-            self._collect(term, found)
-        self.needed = [slot for slot in found if slot.parameter == "groups" and int(slot.word) not in PLAIN]
-        axes = [slot for slot in found if slot.parameter == "axis"]
-        self.slots = [slot for slot in found if slot.parameter != "axis" or len(axes) == 1]
+            self._collect(term, slots_seen)
+        self.needed = [slot for slot in slots_seen if slot.parameter == "groups" and int(slot.word) not in PLAIN]
+        axes = [slot for slot in slots_seen if slot.parameter == "axis"]
+        self.slots = [slot for slot in slots_seen if slot.parameter != "axis" or len(axes) == 1]
 
     # -- what may be named ------------------------------------------------------------------------------------------
     def _words(self, term: Term) -> list[tuple[str, str]]:
         """(parameter, word) in the provers' order."""
-        texts = head(term, [self.sizes.type(one) for one in term.inputs]).split(" ")[1:]
+        texts = head(term, [self.sizes.type(operand) for operand in term.inputs]).split(" ")[1:]
         names = ["function"] if not operator(term.op).parameters and texts else list(operator(term.op).parameters)
         names = ["output"] * (term.op == "split") + names + ["cut"] * (term.op == "concat")
         return list(zip(names, texts, strict=True))
@@ -78,14 +78,14 @@ class Form:
         family = "pool" if term.op in POOLS else "conv" if term.op == "conv" else ""
         return Slot(family, name, word)
 
-    def _collect(self, term: Expression, found: dict[Slot, None]) -> None:
+    def _collect(self, term: Expression, slots: dict[Slot, None]) -> None:
         if isinstance(term, Term):
             for name, word in self._words(term):
                 slot = self._slot(term, name, word)
                 if slot:
-                    found.setdefault(slot)
-            for one in term.inputs:
-                self._collect(one, found)
+                    slots.setdefault(slot)
+            for operand in term.inputs:
+                self._collect(operand, slots)
 
     # -- writing ----------------------------------------------------------------------------------------------------
     def write(self, chosen: Collection[Slot]) -> PatternRule:
@@ -122,7 +122,7 @@ class _Writer:
         texts = [term.op if operator(term.op).parameters or term.op in CONSTANTS or not self._unary(term) else "unary"]
         for name, word in self.form._words(term):
             texts.append(self._word(term, name, word))
-        texts += [self.write(one) for one in term.inputs]
+        texts += [self.write(operand) for operand in term.inputs]
         text = f"({' '.join(texts)})"
         return self._leaf(term, text) if term.op in CONSTANTS else text
 
@@ -166,7 +166,7 @@ class _Writer:
                 lines += [f"{self.cut(size)} = {body}" for body in bodies]
                 if self.form.coarse and self.sizes.total(size) == pack(1):
                     lines.append(f"{self.cut(size)} = {pack(1)}")
-        return [*lines, *(line for one in sums for line in one), *self._relations()]
+        return [*lines, *(line for lines_of_sum in sums for line in lines_of_sum), *self._relations()]
 
     def _axis(self, leaf: Expression, axis: int) -> str | None:
         rank = len(KINDS[leaf.kind]) if isinstance(leaf, Variable) else 4
@@ -222,7 +222,7 @@ def lift(rules: Sequence[Rule]) -> Lifted:
     """The most general proved form of every rule.
 
     All literals become names where that is proved. Else names are given one after the other, as far as it stays
-    proved, starting from none; and sizes are told apart only if that is proved. Last, conditions go that nothing needs.
+    proved, starting from none; and sizes get different names only if that is proved. Last, needless conditions go.
 
     Raises:
         MissingEngine: egglog is not installed.
@@ -241,8 +241,8 @@ def lift(rules: Sequence[Rule]) -> Lifted:
             if position < len(forms[n].slots) and forms[n].slots[position] not in slots
         }
         _accept(forms, wanted, chosen)
-    found = _without_needless({n: forms[n].write(slots) for n, slots in sorted(chosen.items())})
-    unique = {rule.id: rule for rule in reversed(found) if rule.left != rule.right}
+    patterns = _without_needless({n: forms[n].write(slots) for n, slots in sorted(chosen.items())})
+    unique = {rule.id: rule for rule in reversed(patterns) if rule.left != rule.right}
     return Lifted(list(unique.values())[::-1], [rules[n] for n in forms if n not in chosen])
 
 
@@ -261,7 +261,7 @@ def _without_needless(rules: dict[int, PatternRule]) -> list[PatternRule]:
         tried = {}
         for n, rule in kept.items():
             if position < len(rules[n].where) and (line := rules[n].where[position]) in rule.where:
-                fewer = dataclasses.replace(rule, where=tuple(one for one in rule.where if one != line))
+                fewer = dataclasses.replace(rule, where=tuple(kept for kept in rule.where if kept != line))
                 if ways_determined(fewer) == ways_determined(rule):
                     tried[n] = fewer
         for n, ok in zip(tried, proved(list(tried.values())), strict=True):

@@ -49,17 +49,17 @@ def cases(axiom: Axiom, count: int, seed: int = 0, trials: int = 50_000) -> list
         ShapeMismatch: fewer than ``count`` of all ``trials`` do.
     """
     generator = np.random.default_rng(seed)
-    found: list[Case] = []
+    fitting: list[Case] = []
     for _ in range(trials):
         draw = Draw(axiom, generator)
         values = {name: generator.normal(size=shape) for name, shape in draw.shapes.items()}
         for left, right in directions(axiom):
             case = Case(axiom, left, right, values, draw.parameters)
-            if len(found) < count and _applies(case):
-                found.append(case)
-        if len(found) == count:
-            return found
-    raise ShapeMismatch(f"{axiom.name}: got {len(found)} cases that fit in {trials}; expected {count}; draw more")
+            if len(fitting) < count and _applies(case):
+                fitting.append(case)
+        if len(fitting) == count:
+            return fitting
+    raise ShapeMismatch(f"{axiom.name}: got {len(fitting)} cases that fit in {trials}; expected {count}; draw more")
 
 
 def _applies(case: Case) -> bool:
@@ -87,14 +87,14 @@ class _Writer(Sides):
         self.network, self.dtype, self.names = network, dtype, names
 
     def apply(self, op: str, inputs: Sequence[Any], known: Mapping[str, Any], output: int) -> Any:
-        shapes = [one.shape[1:] for one in inputs]
+        shapes = [wire.shape[1:] for wire in inputs]
         outputs = [next(self.names) for _ in range(operator(op).outputs)]
-        found = operator(op).infer(shapes, known)
+        shapes_out = operator(op).infer(shapes, known)
         given = {**known, "dtype": self.dtype}
-        for node in operator(op).onnx([one.name for one in inputs], outputs, given, shapes):
-            attributes = {one.name: _plain(helper.get_attribute_value(one)) for one in node.attribute}
+        for node in operator(op).onnx([wire.name for wire in inputs], outputs, given, shapes):
+            attributes = {attribute.name: _plain(helper.get_attribute_value(attribute)) for attribute in node.attribute}
             self.network.add_node(node.op_type, list(node.input), list(node.output), **attributes)
-        return _Wire(outputs[output], (1, *found[output]))
+        return _Wire(outputs[output], (1, *shapes_out[output]))
 
 
 def _plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ CONSTANTS: tuple[tuple[str, tuple[str | int, ...]], ...] = (
 )
 
 
-class Call(NamedTuple):
+class OperatorCall(NamedTuple):
     """An operator with its parameters, one of its outputs and that output's type."""
 
     op: str
@@ -29,13 +29,13 @@ class Call(NamedTuple):
     type: Type
 
 
-def _calls(op: str, types: tuple[Type, ...], **parameters: Any) -> list[Call]:
+def _calls(op: str, types: tuple[Type, ...], **parameters: Any) -> list[OperatorCall]:
     ordered = tuple(sorted(parameters.items()))
     try:
-        found = infer(op, types, ordered)
+        types_out = infer(op, types, ordered)
     except ShapeMismatch:
         return []
-    return [Call(op, ordered, output, one) for output, one in enumerate(found)]
+    return [OperatorCall(op, ordered, output, type_out) for output, type_out in enumerate(types_out)]
 
 
 def conv_parameters(kernel: tuple[int, ...], groups: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _sums(names: tuple[str, ...]) -> frozenset[tuple[int, ...]]:
     """Sums of up to three of some sizes: what is left of a concatenation after its first part."""
     vectors = [SYMBOLS.get(name, (1,) * ENVIRONMENTS) for name in names]
     chosen = (c for count in (1, 2, 3) for c in itertools.combinations_with_replacement(vectors, count))
-    return frozenset(tuple(map(sum, zip(*one, strict=True))) for one in chosen)
+    return frozenset(tuple(map(sum, zip(*addends, strict=True))) for addends in chosen)
 
 
 def cuts(type_: Type, axis: int) -> list[Any]:
@@ -69,8 +69,8 @@ def cuts(type_: Type, axis: int) -> list[Any]:
     rank = len(type_[0])
     names = ("c", "k") if rank == 1 else ("n", "k") if rank == 2 else (("b", "c"), ("c", "1"))[axis]
     vectors = [SYMBOLS.get(name, (1,) * ENVIRONMENTS) for name in names]
-    rests = [(one, tuple(a - b for a, b in zip(length, one, strict=True))) for one in vectors]
-    return [size(one) for one, rest in rests if rest in _sums(names)]
+    rests = [(part, tuple(a - b for a, b in zip(length, part, strict=True))) for part in vectors]
+    return [size(part) for part, rest in rests if rest in _sums(names)]
 
 
 @dataclass(frozen=True)
@@ -89,64 +89,64 @@ class Menu:
     constants: tuple[tuple[str, tuple[str | int, ...]], ...] = ()
     factor: int = 2
 
-    def _calls(self, op: str, types: tuple[Type, ...], **parameters: Any) -> list[Call]:
+    def _calls(self, op: str, types: tuple[Type, ...], **parameters: Any) -> list[OperatorCall]:
         return _calls(op, types, **parameters) if op in self.operators else []
 
     @functools.cache  # noqa: B019 - menus live as long as the program
-    def unary(self, type_: Type) -> list[Call]:
+    def unary(self, type_: Type) -> list[OperatorCall]:
         """Calls with one operand."""
         rank, types = len(type_[0]), (type_,)
-        found: list[Call] = []
+        calls: list[OperatorCall] = []
         if rank == 0:
-            return found
-        found += self._calls("relu", types)
+            return calls
+        calls += self._calls("relu", types)
         if rank == 2:
-            found += self._calls("transpose", types, perm=(1, 0))
+            calls += self._calls("transpose", types, perm=(1, 0))
         if rank == 4:
-            found += self._calls("avgpool", types, **WINDOW, count_padding=True)
-            found += self._calls("maxpool", types, **WINDOW)
+            calls += self._calls("avgpool", types, **WINDOW, count_padding=True)
+            calls += self._calls("maxpool", types, **WINDOW)
             for kernel in self.kernels[1:]:
-                found += self._calls("enlarge", types, source=kernel, target=self.kernels[0])
+                calls += self._calls("enlarge", types, source=kernel, target=self.kernels[0])
             outputs = {shape[0] for shape in type_}
             if len(outputs) == 1 and (groups := outputs.pop()) % self.factor == 0:
-                found += self._calls("merge_groups", types, groups=groups, factor=self.factor)
+                calls += self._calls("merge_groups", types, groups=groups, factor=self.factor)
         for axis in range(min(2, rank)):
             for cut in cuts(type_, axis):
-                found += self._calls("split", types, axis=axis, cut=cut)
-        return found
+                calls += self._calls("split", types, axis=axis, cut=cut)
+        return calls
 
     @functools.cache  # noqa: B019
-    def binary(self, left: Type, right: Type) -> list[Call]:
+    def binary(self, left: Type, right: Type) -> list[OperatorCall]:
         """Calls with two operands, in this order."""
         types, rank = (left, right), len(left[0])
-        found: list[Call] = []
+        calls: list[OperatorCall] = []
         if rank == 0:
-            return found
+            return calls
         if len(right[0]) == 0:
             return self._calls("scale", types)
         if rank > len(right[0]) == 1:
-            return [one for op in ("bias", "gain") for axis in (0, 1) for one in self._calls(op, types, axis=axis)]
+            return [call for op in ("bias", "gain") for axis in (0, 1) for call in self._calls(op, types, axis=axis)]
         if rank != len(right[0]):
-            return found
-        found += self._calls("add", types) + self._calls("mul", types)
+            return calls
+        calls += self._calls("add", types) + self._calls("mul", types)
         for axis in range(min(2, rank)):
-            found += self._calls("concat", types, axis=axis)
+            calls += self._calls("concat", types, axis=axis)
         if rank == 2:
-            return found + self._calls("matmul", types)
+            return calls + self._calls("matmul", types)
         kernels = {shape[2:] for shape in right}
         if rank == 4 and len(kernels) == 1 and (kernel := kernels.pop()) in self.kernels:
             groups = tuple(a[1] // b[1] for a, b in zip(left, right, strict=True))
             if min(groups) > 0:
-                found += self._calls("conv", types, **conv_parameters(kernel, size(groups)))
-        return found
+                calls += self._calls("conv", types, **conv_parameters(kernel, size(groups)))
+        return calls
 
-    def leaves(self) -> list[Call]:
+    def leaves(self) -> list[OperatorCall]:
         """The constants, each counted as one operator."""
-        found: list[Call] = []
+        calls: list[OperatorCall] = []
         for op, shape in self.constants:
-            sizes = tuple(Sizes(SYMBOLS[one]) if isinstance(one, str) else one for one in shape)
-            found += _calls(op, (), shape=sizes)
-        return found
+            sizes = tuple(Sizes(SYMBOLS[symbol]) if isinstance(symbol, str) else symbol for symbol in shape)
+            calls += _calls(op, (), shape=sizes)
+        return calls
 
 
 CORE = Menu(

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from deep500.transformations.substitutions.rules.building import determined
-from deep500.transformations.substitutions.rules.conditions import Line
+from deep500.transformations.substitutions.rules.conditions import Condition
 from deep500.transformations.substitutions.rules.patterns import (
     PACKED,
     Pattern,
@@ -150,13 +150,13 @@ def _reached(rules: Sequence[PatternRule], side: int, by: Sequence[str]) -> list
     for n, rule in enumerate(rules):
         loads += _Ground(len(owners), rule).load(side)
         owners += [n] * len(rule.left)
-    found = saturate_loaded(
+    proofs = saturate_loaded(
         [text for text in loads if text.endswith("load)")],
         by,
         1,
         late=[text for text in loads if text.endswith("late)")],
     )
-    missing = {n for n, iteration in zip(owners, found, strict=True) if iteration is None}
+    missing = {n for n, iteration in zip(owners, proofs, strict=True) if iteration is None}
     return [n not in missing for n in range(len(rules))]
 
 
@@ -169,12 +169,12 @@ def _rank(rule: PatternRule) -> tuple[int, int]:
 
 def _steps(rule: PatternRule) -> list[str]:
     """egglog rules for one application, with the operands of sums and products in all orders."""
-    sides = [[[show(one) for one in flips(parse(text))] for text in side] for side in (rule.left, rule.right)]
+    sides = [[[show(form) for form in flips(parse(text))] for text in side] for side in (rule.left, rule.right)]
     if len(rule.left) == 1:
         return rewrites(Axiom(rule.id, left, right, rule.where) for left in sides[0][0] for right in sides[1][0])
-    found = []
+    steps = []
     for source, target in (sides, sides[::-1]):
-        lines = determined([parse(one[0]) for one in source], [parse(one[0]) for one in target], rule.where)
+        lines = determined([parse(form[0]) for form in source], [parse(form[0]) for form in target], rule.where)
         facts = " ".join(_fact(step.line) for step in lines[0]) if lines and not lines[1] else None
         for left in itertools.product(*source):
             named = " ".join(f"(= result{n} {text})" for n, text in enumerate(left))
@@ -182,10 +182,10 @@ def _steps(rule: PatternRule) -> list[str]:
                 bound = {word for text in (*left, *rule.where) for word in _NAMES.findall(text)}
                 if facts is not None and {word for text in right for word in _NAMES.findall(text)} <= bound:
                     unions = " ".join(f"(union result{n} {text})" for n, text in enumerate(right))
-                    found.append(f"(rule ({named} {facts}) ({unions}))")
-    return found
+                    steps.append(f"(rule ({named} {facts}) ({unions}))")
+    return steps
 
 
-def _fact(line: Line) -> str:
-    operands = " ".join(one if isinstance(one, str) else show(one) for one in line.operands)
+def _fact(line: Condition) -> str:
+    operands = " ".join(operand if isinstance(operand, str) else show(operand) for operand in line.operands)
     return f"(= {line.name} ({line.sign} {operands}))" if line.sign else f"(= {line.name} {operands})"

@@ -49,11 +49,11 @@ class Prime:
 
     def constant(self, values: Array) -> Array:
         values = np.asarray(values, np.float64)
-        found = np.empty_like(values)
+        residues = np.empty_like(values)
         for number in np.unique(values):
             meant = Fraction(float(number)).limit_denominator(1_000_000)  # below both primes, so it has an inverse
-            found[values == number] = meant.numerator * pow(meant.denominator, -1, self.prime) % self.prime
-        return found
+            residues[values == number] = meant.numerator * pow(meant.denominator, -1, self.prime) % self.prime
+        return residues
 
     def add(self, left: Array, right: Array) -> Array:
         value = left + right

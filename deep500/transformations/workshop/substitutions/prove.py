@@ -25,7 +25,7 @@ def implied(rules: Sequence[Rule], by: Sequence[str], stages: Sequence[tuple[int
 
     Args:
         rules: what is to be proved.
-        by: egglog rules, of `saturation.rewrites` or `patterns.rule_rewrites`.
+        by: egglog rules, of `saturation.rewrites` or `rewrites.rule_rewrites`.
         stages: (goals per e-graph, iterations) for what the stage before leaves open.
 
     Raises:
@@ -51,7 +51,7 @@ def attempts(rules: Sequence[Rule], solver: Solver, limit: int) -> list[Attempt]
         solver: holds the axioms.
         limit: Z3's resource units per output.
     """
-    found = []
+    outcomes = []
     for rule in rules:
         seconds, last = 0.0, Attempt(True, 0.0)
         for goal in zip(rule.source, rule.target, strict=True):
@@ -59,8 +59,8 @@ def attempts(rules: Sequence[Rule], solver: Solver, limit: int) -> list[Attempt]
             seconds += last.seconds
             if not last.proved:
                 break
-        found.append(dataclasses.replace(last, seconds=seconds))
-    return found
+        outcomes.append(dataclasses.replace(last, seconds=seconds))
+    return outcomes
 
 
 def prove(
@@ -80,19 +80,21 @@ def prove(
     start = time.process_time()
     known = implied(rules, rewrites(axioms()), stages)
     share = (time.process_time() - start) / max(1, len(rules))
-    found = [_verdict(rule, "proved", "egglog", share) if ok else rule for rule, ok in zip(rules, known, strict=True)]
+    decided = [_verdict(rule, "proved", "egglog", share) if ok else rule for rule, ok in zip(rules, known, strict=True)]
     unproved = [n for n, ok in enumerate(known) if not ok]
     for n in unproved:
         start = time.process_time()
         refuted = counterexample(rules[n], seed) is not None
         seconds = time.process_time() - start
-        found[n] = _verdict(rules[n], "refuted", "finite field", seconds) if refuted else _verdict(rules[n], "unknown")
-    unknown = [n for n in unproved if found[n].verdict == "unknown"]
+        decided[n] = (
+            _verdict(rules[n], "refuted", "finite field", seconds) if refuted else _verdict(rules[n], "unknown")
+        )
+    unknown = [n for n in unproved if decided[n].verdict == "unknown"]
     if limit and unknown:
         for n, attempt in zip(unknown, attempts([rules[n] for n in unknown], Solver(), limit), strict=True):
             if attempt.proved:
-                found[n] = _verdict(rules[n], "proved", "z3", attempt.seconds)
-    return found
+                decided[n] = _verdict(rules[n], "proved", "z3", attempt.seconds)
+    return decided
 
 
 def _verdict(rule: Rule, verdict: str, prover: str | None = None, seconds: float | None = None) -> Rule:

@@ -69,7 +69,7 @@ def symbolic(sizes: Sizes) -> tuple[str, ...]:
 def _with_sizes(value: Any, symbols: Mapping[str, int]) -> Any:
     if isinstance(value, Sizes):
         return sum(symbols.get(name, 1) for name in symbolic(value))
-    return tuple(_with_sizes(one, symbols) for one in value) if isinstance(value, tuple) else value
+    return tuple(_with_sizes(item, symbols) for item in value) if isinstance(value, tuple) else value
 
 
 def instantiate(term: Expression, symbols: Mapping[str, int]) -> Expression:
@@ -77,7 +77,7 @@ def instantiate(term: Expression, symbols: Mapping[str, int]) -> Expression:
     if isinstance(term, Variable):
         return term
     parameters = tuple((name, _with_sizes(value, symbols)) for name, value in term.parameters)
-    return term._replace(parameters=parameters, inputs=tuple(instantiate(one, symbols) for one in term.inputs))
+    return term._replace(parameters=parameters, inputs=tuple(instantiate(operand, symbols) for operand in term.inputs))
 
 
 def counterexample(rule: Rule, seed: int = 0, trials: int = 12) -> Counterexample | None:
@@ -96,26 +96,26 @@ def counterexample(rule: Rule, seed: int = 0, trials: int = 12) -> Counterexampl
     for trial in range(trials):
         symbols = {name: int(generator.integers(1, 6)) for name in SYMBOLS}
         prime = PRIMES[trial % len(PRIMES)]
-        found = _differs(rule, symbols, prime, int(generator.integers(2**31)))
-        if found is not None:
-            return found
+        difference = _differs(rule, symbols, prime, int(generator.integers(2**31)))
+        if difference is not None:
+            return difference
     return None
 
 
 def _differs(rule: Rule, symbols: Mapping[str, int], prime: int, seed: int) -> Counterexample | None:
     generator, values = np.random.default_rng(seed), {}
-    for one in variables(*rule.source, *rule.target):
-        shape = tuple(extent(size, symbols) for size in KINDS[one.kind])
-        values[one] = generator.integers(0, prime, (1, *shape)).astype(np.float64)
-    shapes = {show(one): value.shape[1:] for one, value in values.items()}
+    for variable in variables(*rule.source, *rule.target):
+        shape = tuple(extent(size, symbols) for size in KINDS[variable.kind])
+        values[variable] = generator.integers(0, prime, (1, *shape)).astype(np.float64)
+    shapes = {show(variable): value.shape[1:] for variable, value in values.items()}
     for output, pair in enumerate(zip(rule.source, rule.target, strict=True)):
         try:
-            left, right = (evaluate(instantiate(one, symbols), values, Prime(prime), 0) for one in pair)
+            left, right = (evaluate(instantiate(side, symbols), values, Prime(prime), 0) for side in pair)
         except (ShapeMismatch, ValueError):
             continue
         if left.shape != right.shape:
             return Counterexample(output, shapes, seed, prime, None)
         if not np.array_equal(left, right):
-            index = tuple(int(one) for one in np.argwhere(left != right)[0][1:])
+            index = tuple(int(position) for position in np.argwhere(left != right)[0][1:])
             return Counterexample(output, shapes, seed, prime, index)
     return None

@@ -27,10 +27,10 @@ class _Pattern:
     def write(self, term: Expression) -> tuple[str, Type]:
         if isinstance(term, Variable):
             return f"{term.kind}{term.number}", kind_type(term.kind)
-        inputs = [self.write(one) for one in term.inputs]
-        types = [one[1] for one in inputs]
+        inputs = [self.write(operand) for operand in term.inputs]
+        types = [pair[1] for pair in inputs]
         type_ = infer(term.op, types, term.parameters)[term.output]
-        return f"({' '.join([*self._head(term, types), *(one[0] for one in inputs)])})", type_
+        return f"({' '.join([*self._head(term, types), *(pair[0] for pair in inputs)])})", type_
 
     def _head(self, term: Expression, types: list[Type]) -> list[str]:
         words = head(term, types).split(" ")  # type: ignore[arg-type]
@@ -50,12 +50,12 @@ class _Pattern:
 
     def definitions(self, terms: tuple[Expression, ...]) -> list[str]:
         """For every size one definition by a variable's axis, and by sums of two other sizes."""
-        found: dict[int, str] = {}
-        for one in variables(*terms):
-            for axis in range(min(2, len(kind_type(one.kind)[0]))):
-                packed = pack(tuple(shape[axis] for shape in kind_type(one.kind)))
-                found.setdefault(packed, f"size {one.kind}{one.number} {axis}")
-        lines = [f"{self.names[packed]} = {body}" for packed, body in found.items() if packed in self.names]
+        bodies: dict[int, str] = {}
+        for variable in variables(*terms):
+            for axis in range(min(2, len(kind_type(variable.kind)[0]))):
+                packed = pack(tuple(shape[axis] for shape in kind_type(variable.kind)))
+                bodies.setdefault(packed, f"size {variable.kind}{variable.number} {axis}")
+        lines = [f"{self.names[packed]} = {body}" for packed, body in bodies.items() if packed in self.names]
         for total, name in self.names.items():
             for first, second in ((a, total - a) for a in self.names):
                 if second in self.names:
@@ -73,13 +73,13 @@ def rule_rewrites(rules: Iterable[Rule]) -> list[str]:
         >>> rule_rewrites([Rule((twice,), (x,))])
         ['(rule ((= result (transpose "1,0" (transpose "1,0" x1)))) ((union result x1)))']
     """
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for rule in rules:
         for source, target in zip(rule.source, rule.target, strict=True):
             pattern = _Pattern()
             left, right = pattern.write(source)[0], pattern.write(target)[0]
             where = pattern.definitions((source, target))
-            for one in (direction(left, right, where, True), direction(right, left, where, True)):
-                if one:
-                    found[one] = None
-    return list(found)
+            for rewrite in (direction(left, right, where, True), direction(right, left, where, True)):
+                if rewrite:
+                    texts[rewrite] = None
+    return list(texts)

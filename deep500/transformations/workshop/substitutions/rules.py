@@ -85,17 +85,17 @@ def canonical(rule: Rule) -> Rule:
         >>> str(canonical(Rule((make("add", x, y),), (make("add", y, x),))))
         'add(x1, x2) = add(x2, x1)'
     """
-    found = []
+    forms = []
     for source, target in ((rule.source, rule.target), (rule.target, rule.source)):
         numbers: dict[str, int] = {}
         mapping: dict[Variable, Expression] = {}
-        for one in variables(*source, *target):
-            numbers[one.kind] = numbers.get(one.kind, 0) + 1
-            mapping[one] = Variable(one.kind, numbers[one.kind])
+        for variable in variables(*source, *target):
+            numbers[variable.kind] = numbers.get(variable.kind, 0) + 1
+            mapping[variable] = Variable(variable.kind, numbers[variable.kind])
         sides = [tuple(substitute(term, mapping) for term in side) for side in (source, target)]
         renamed = dataclasses.replace(rule, source=sides[0], target=sides[1])
-        found.append((-operations(*sides[0]), str(renamed), renamed))
-    return min(found, key=lambda one: one[:2])[2]
+        forms.append((-operations(*sides[0]), str(renamed), renamed))
+    return min(forms, key=lambda form: form[:2])[2]
 
 
 def _encode(value: Any) -> Any:
@@ -104,27 +104,27 @@ def _encode(value: Any) -> Any:
     if isinstance(value, Variable):
         return {"kind": value.kind, "number": value.number}
     if isinstance(value, Term):
-        parameters = {name: _encode(one) for name, one in value.parameters}
+        parameters = {name: _encode(item) for name, item in value.parameters}
         return {"op": value.op, "parameters": parameters, "inputs": _encode(value.inputs), "output": value.output}
-    return [_encode(one) for one in value] if isinstance(value, tuple) else value
+    return [_encode(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _decode_parameter(value: Any) -> Any:
     if isinstance(value, dict):
         return Sizes(value["sizes"])
-    return tuple(_decode_parameter(one) for one in value) if isinstance(value, list) else value
+    return tuple(_decode_parameter(item) for item in value) if isinstance(value, list) else value
 
 
 def _decode(value: dict[str, Any]) -> Expression:
     if "kind" in value:
         return Variable(value["kind"], value["number"])
-    parameters = tuple(sorted((name, _decode_parameter(one)) for name, one in value["parameters"].items()))
-    return Term(value["op"], parameters, tuple(_decode(one) for one in value["inputs"]), value["output"])
+    parameters = tuple(sorted((name, _decode_parameter(item)) for name, item in value["parameters"].items()))
+    return Term(value["op"], parameters, tuple(_decode(item) for item in value["inputs"]), value["output"])
 
 
 def to_line(rule: Rule) -> str:
     """One JSON line without its line feed."""
-    kinds = {one.kind: list(KINDS[one.kind]) for one in variables(*rule.source, *rule.target)}
+    kinds = {variable.kind: list(KINDS[variable.kind]) for variable in variables(*rule.source, *rule.target)}
     return json.dumps(
         {
             "id": rule.id,
@@ -148,10 +148,12 @@ def from_line(line: str, where: str = "line") -> Rule:
         DataError: not a rule, an altered rule (its id is another's), or one made under other specifications.
     """
     try:
-        found = json.loads(line)
-        sides = [tuple(_decode(one) for one in found[name]) for name in ("source", "target")]
-        rule = Rule(sides[0], sides[1], found["verdict"], found["prover"], tuple(found["conditions"]), found["seed"])
-        identity, specification = found["id"], found["specification"]
+        fields = json.loads(line)
+        sides = [tuple(_decode(item) for item in fields[name]) for name in ("source", "target")]
+        rule = Rule(
+            sides[0], sides[1], fields["verdict"], fields["prover"], tuple(fields["conditions"]), fields["seed"]
+        )
+        identity, specification = fields["id"], fields["specification"]
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as problem:
         raise DataError(
             f"{where}: got {line[:60]!r} ({problem!r}); expected a rule in JSON; generate the file anew"
@@ -189,5 +191,5 @@ def read(path: str | Path, proved_only: bool = True) -> list[Rule]:
     if not path.is_file():
         raise DataError(f"got no file {path}; expected a rule file; generate one")
     lines = path.read_text(encoding="utf-8").splitlines()
-    found = [from_line(line, f"{path.name}:{number}") for number, line in enumerate(lines, 1)]
-    return [rule for rule in found if rule.verdict == "proved" or not proved_only]
+    rules = [from_line(line, f"{path.name}:{number}") for number, line in enumerate(lines, 1)]
+    return [rule for rule in rules if rule.verdict == "proved" or not proved_only]

@@ -12,7 +12,7 @@ from typing import Any
 
 from deep500.errors import MissingEngine
 from deep500.transformations.workshop.substitutions.axioms import Axiom
-from deep500.transformations.workshop.substitutions.encoding import Program
+from deep500.transformations.workshop.substitutions.encoding import EgglogTerms
 from deep500.transformations.workshop.substitutions.terms import Expression
 
 Goal = tuple[Expression, Expression]
@@ -101,12 +101,12 @@ def direction(left: str, right: str, where: Sequence[str], needed: bool = False,
 
 def rewrites(axioms: Iterable[Axiom]) -> list[str]:
     """Both directions of every axiom, as far as each side, or what must be present, names what the other needs."""
-    found = []
+    texts = []
     for axiom in axioms:
         forth = direction(axiom.left, axiom.right, axiom.where)
         back = direction(axiom.right, axiom.left, axiom.where, present=axiom.present)
-        found += [one for one in (forth, back) if one]
-    return found
+        texts += [rewrite for rewrite in (forth, back) if rewrite]
+    return texts
 
 
 def saturate(
@@ -137,8 +137,8 @@ def saturate_loaded(
     graph = engine()
     run = lambda text: graph.run_program(*graph.parse_program(text))  # noqa: E731
     for text in (LANGUAGE, *rules, *loads, *late, "(run load 1)"):
-        run(text)  # one by one: the parser's time grows with the square of a text's length
-    found: list[int | None] = [None] * max(len(loads), len(late))
+        run(text)  # one at a time: the parser's time grows with the square of a text's length
+    proved_in: list[int | None] = [None] * max(len(loads), len(late))
     for iteration in range(iterations + 1):
         if iteration:
             run("(run-schedule (saturate (run sizes)) (run))")
@@ -146,27 +146,27 @@ def saturate_loaded(
             run("(run late 1)")
         run("(run goals 1)")
         for number in _proved(run):
-            if found[number] is None:
-                found[number] = iteration
-        if None not in found or _tuples(run) > limit:
+            if proved_in[number] is None:
+                proved_in[number] = iteration
+        if None not in proved_in or _tuples(run) > limit:
             break
-    return found
+    return proved_in
 
 
 def _load(number: int, goal: Goal) -> str:
     """A rule that runs once and puts a goal into the e-graph; one per goal."""
-    program = Program()
-    sides = " ".join([program.add(goal[0]), program.add(goal[1])])
-    return f"(rule () ({' '.join(program.lines)} (goal {number} {sides})) :ruleset load)"
+    definitions = EgglogTerms()
+    sides = " ".join([definitions.add(goal[0]), definitions.add(goal[1])])
+    return f"(rule () ({' '.join(definitions.lines)} (goal {number} {sides})) :ruleset load)"
 
 
 def _proved(run: Any) -> list[int]:
-    return [int(one) for one in re.findall(r"\bproved (\d+)", _said(run("(print-function proved 1000000)")))]
+    return [int(number) for number in re.findall(r"\bproved (\d+)", _said(run("(print-function proved 1000000)")))]
 
 
 def _tuples(run: Any) -> int:
-    return sum(int(one) for one in re.findall(r" (\d+)\)", _said(run("(print-size)"))))
+    return sum(int(count) for count in re.findall(r" (\d+)\)", _said(run("(print-size)"))))
 
 
 def _said(outputs: Any) -> str:
-    return " ".join(str(one) for one in outputs)
+    return " ".join(str(output) for output in outputs)

@@ -75,14 +75,14 @@ class Solver:
         self.words: dict[str, int] = {}
         self._declare("size", ["T", "i64"], self.integer)
         rules = [parse(text) for text in _statements(LANGUAGE)]
-        for constructor in next(one for one in rules if one[0] == "datatype")[2:]:
+        for constructor in next(rule for rule in rules if rule[0] == "datatype")[2:]:
             self._declare(constructor[0], constructor[1:], self.tensor)
-        self.axioms = [self._size_rule(one) for one in rules if one[0] == "rule" and one[-1] == "sizes"]
+        self.axioms = [self._size_rule(rule) for rule in rules if rule[0] == "rule" and rule[-1] == "sizes"]
         for axiom in axioms() if by is None else by:
             self.axioms += self.quantified(axiom)
 
     def _declare(self, name: str, arguments: Sequence[str], result: Any) -> None:
-        sorts = [self.tensor if one == "T" else self.integer for one in arguments]
+        sorts = [self.tensor if sort == "T" else self.integer for sort in arguments]
         self.functions[name] = self.z3.Function(name, *sorts, result)
 
     def _literal(self, word: str) -> Any | None:
@@ -102,13 +102,13 @@ class Solver:
             return names[pattern]
         op, *inputs = pattern
         if op in "+*":
-            values = [self.expression(one, names, False) for one in inputs]
+            values = [self.expression(operand, names, False) for operand in inputs]
             return self.z3.Product(*values) if op == "*" else self.z3.Sum(*values)
         if op == "*":
-            return math.prod(self.expression(one, names, False) for one in inputs)
+            return math.prod(self.expression(operand, names, False) for operand in inputs)
         function = self.functions[op]
         wanted = [function.domain(n) == self.tensor for n in range(function.arity())]
-        return function(*(self.expression(one, names, sort) for one, sort in zip(inputs, wanted, strict=True)))
+        return function(*(self.expression(operand, names, sort) for operand, sort in zip(inputs, wanted, strict=True)))
 
     def _size_rule(self, rule: Pattern) -> Any:
         """``(rule ((= e pattern) (= n (size x a)) ..) ((set (size e b) value)) ..)`` as an equation of sizes."""
@@ -124,7 +124,7 @@ class Solver:
         body = defined == self.expression(value, names, False)
         if conditions:
             body = self.z3.Implies(self.z3.And(*conditions), body)
-        free = [one for one in names.values() if self.z3.is_const(one) and one.decl().arity() == 0]
+        free = [constant for constant in names.values() if self.z3.is_const(constant) and constant.decl().arity() == 0]
         return self.z3.ForAll(free, body, patterns=[defined])
 
     def quantified(self, axiom: Axiom) -> list[Any]:
@@ -134,13 +134,13 @@ class Solver:
         """
         left, right = parse(axiom.left), parse(axiom.right)
         both = [self._direction(left, right, axiom.where), self._direction(right, left, axiom.where, axiom.present)]
-        return [one for one in both if one is not None]
+        return [equation for equation in both if equation is not None]
 
     def _direction(self, left: Pattern, right: Pattern, where: Sequence[str], present: str = "") -> Any | None:
         if isinstance(left, str) and not present:  # a variable triggers nowhere
             return None
         names: dict[str, Any] = {}
-        triggers = [self.expression(one, names) for one in [left] * (not isinstance(left, str))]
+        triggers = [self.expression(side, names) for side in [left] * (not isinstance(left, str))]
         triggers += [self.expression(parse(present), names)] if present else []
         source = self.expression(left, names)
         bound = list(names.values())
@@ -177,7 +177,7 @@ class Solver:
         """
         facts: list[Any] = []
         known: dict[Expression, tuple[Any, Type]] = {}
-        left, right = (self._term(one, facts, known)[0] for one in goal)
+        left, right = (self._term(side, facts, known)[0] for side in goal)
         return self._decide(facts, left, right, limit)
 
     def prove_axiom(self, axiom: Axiom, limit: int = LIMIT) -> Attempt:
@@ -186,20 +186,20 @@ class Solver:
         proofs go through them, and no trigger makes them.
         """
         names: dict[str, Any] = {}
-        left, right = (self.expression(parse(one), names) for one in (axiom.left, axiom.right))
-        cuts = {line for one in (axiom.left, axiom.right) for line in cut_sizes(parse(one))}
+        left, right = (self.expression(parse(side), names) for side in (axiom.left, axiom.right))
+        cuts = {line for side in (axiom.left, axiom.right) for line in cut_sizes(parse(side))}
         facts = self._conditions([*sorted(cuts), *axiom.where], names)
         if "(matmul " in axiom.left or "(transpose " in axiom.left:
             seen = self.z3.Function("seen", self.tensor, self.z3.BoolSort(self.context))
             swap, twice = self._literal('"1,0"'), self.functions["transpose"]
-            facts += [seen(twice(swap, twice(swap, one))) for one in self._parts([left, right])]
+            facts += [seen(twice(swap, twice(swap, tensor))) for tensor in self._parts([left, right])]
         return self._decide(facts, left, right, limit)
 
     def _parts(self, terms: Iterable[Any]) -> list[Any]:
         """Tensors that terms are made of, themselves among them."""
-        found = {one for one in terms if one.sort() == self.tensor}
-        inner = [child for one in found for child in one.children()]
-        return [*found, *(self._parts(inner) if inner else [])]
+        tensors = {term for term in terms if term.sort() == self.tensor}
+        inner = [child for term in tensors for child in term.children()]
+        return [*tensors, *(self._parts(inner) if inner else [])]
 
     def _decide(self, facts: list[Any], left: Any, right: Any, limit: int) -> Attempt:
         solver, negated = self._solver(limit), self.z3.Bool("negated", self.context)
@@ -224,17 +224,17 @@ class Solver:
         if term in known:
             return known[term]
         if isinstance(term, Variable):
-            found, type_ = self.z3.Const(f"{term.kind}{term.number}", self.tensor), kind_type(term.kind)
+            encoded, type_ = self.z3.Const(f"{term.kind}{term.number}", self.tensor), kind_type(term.kind)
         else:
-            inputs = [self._term(one, facts, known) for one in term.inputs]
-            types = [one[1] for one in inputs]
+            inputs = [self._term(operand, facts, known) for operand in term.inputs]
+            types = [type_ for _, type_ in inputs]
             type_ = infer(term.op, types, term.parameters)[term.output]
             op, *words = parse(f"({head(term, types)})")
-            found = self.functions[op](*(self._literal(word) for word in words), *(one[0] for one in inputs))
+            encoded = self.functions[op](*(self._literal(word) for word in words), *(value for value, _ in inputs))
         for axis in sized_axes(term, type_):
-            size = self.functions["size"](found, self.z3.IntVal(axis, self.context))
+            size = self.functions["size"](encoded, self.z3.IntVal(axis, self.context))
             facts.append(size == self.z3.IntVal(pack(tuple(shape[axis] for shape in type_)), self.context))
-        known[term] = (found, type_)
+        known[term] = (encoded, type_)
         return known[term]
 
 
@@ -248,7 +248,7 @@ def cut_sizes(pattern: Pattern) -> list[str]:
     if isinstance(pattern, str):
         return []
     own = [f"{pattern[2]} = size {_text(pattern[3])} {pattern[1]}"] if pattern[0] == "concat" else []
-    return own + [line for one in pattern[1:] for line in cut_sizes(one)]
+    return own + [line for operand in pattern[1:] for line in cut_sizes(operand)]
 
 
 def _text(pattern: Pattern) -> str:
@@ -257,12 +257,12 @@ def _text(pattern: Pattern) -> str:
 
 def _words(body: str) -> list[str]:
     """Names in a definition."""
-    return [one for one in body.replace("(", " ").replace(")", " ").split() if one.isidentifier() and one != "size"]
+    return [word for word in body.replace("(", " ").replace(")", " ").split() if word.isidentifier() and word != "size"]
 
 
 def _statements(text: str) -> list[str]:
     """The top-level S-expressions of a text."""
-    found, depth, start = [], 0, 0
+    texts, depth, start = [], 0, 0
     for position, letter in enumerate(text):
         if letter == "(":
             start = position if depth == 0 else start
@@ -270,5 +270,5 @@ def _statements(text: str) -> list[str]:
         elif letter == ")":
             depth -= 1
             if depth == 0:
-                found.append(text[start : position + 1])
-    return found
+                texts.append(text[start : position + 1])
+    return texts

@@ -43,8 +43,10 @@ class Symbolic:
 
     def constant(self, values: Array) -> Array:
         """Rational constants."""
-        meant = np.frompyfunc(lambda one: self.z3.RealVal(Fraction(float(one)).limit_denominator(1_000_000)), 1, 1)
-        return np.asarray(meant(np.asarray(values, np.float64)), object)
+        exact = np.frompyfunc(
+            lambda number: self.z3.RealVal(Fraction(float(number)).limit_denominator(1_000_000)), 1, 1
+        )
+        return np.asarray(exact(np.asarray(values, np.float64)), object)
 
     def add(self, left: Array, right: Array) -> Array:
         """Elementwise sum."""
@@ -69,27 +71,29 @@ class Symbolic:
     def unary(self, name: str, value: Array) -> Array:
         """An unknown function, one per name."""
         apply = np.frompyfunc(
-            lambda one: self.functions[name](self.z3.simplify(self.z3.RealVal(0) + one, som=True)), 1, 1
+            lambda element: self.functions[name](self.z3.simplify(self.z3.RealVal(0) + element, som=True)), 1, 1
         )
         return np.asarray(apply(value), object)
 
     def maximum(self, value: Array, present: Array, axis: int) -> Array:
         """Greatest of the elements that are present."""
         present = np.broadcast_to(present, value.shape)
-        found = np.empty(np.moveaxis(value, axis, -1).shape[:-1], object)
+        greatest = np.empty(np.moveaxis(value, axis, -1).shape[:-1], object)
         rows = zip(
             np.moveaxis(value, axis, -1).reshape(-1, value.shape[axis]),
             np.moveaxis(present, axis, -1).reshape(-1, value.shape[axis]),
             strict=True,
         )
         for n, (elements, there) in enumerate(rows):
-            found.ravel()[n] = self._greatest([one for one, real in zip(elements, there, strict=True) if real])
-        return found
+            greatest.ravel()[n] = self._greatest(
+                [element for element, real in zip(elements, there, strict=True) if real]
+            )
+        return greatest
 
     def _greatest(self, elements: list[Any]) -> Any:
         greatest = elements[0]
-        for one in elements[1:]:
-            greatest = self.z3.If(one > greatest, one, greatest)
+        for element in elements[1:]:
+            greatest = self.z3.If(element > greatest, element, greatest)
         return greatest
 
     def equal(self, left: Any, right: Any) -> bool | None:
@@ -173,14 +177,14 @@ def _compare(
         return f"{sides[1]} does not fit together: {problem}"
     if left.shape != right.shape:
         return f"shapes {left.shape[1:]} and {right.shape[1:]}"
-    verdicts = {numbers.equal(one, other) for one, other in zip(left.ravel(), right.ravel(), strict=True)}
+    verdicts = {numbers.equal(*elements) for elements in zip(left.ravel(), right.ravel(), strict=True)}
     if False in verdicts:
         return "elements differ"
     return None if None in verdicts else ""
 
 
 def _symbols(numbers: Symbolic, name: str, shape: tuple[int, ...]) -> Array:
-    found = np.empty(shape, object)
+    symbols = np.empty(shape, object)
     for index in np.ndindex(*shape):
-        found[index] = numbers.z3.Real("_".join([name, *map(str, index)]))
-    return found[None]
+        symbols[index] = numbers.z3.Real("_".join([name, *map(str, index)]))
+    return symbols[None]

@@ -81,7 +81,7 @@ def at(value: Any, environment: int) -> Any:
     """A parameter's value in one environment."""
     if isinstance(value, Sizes):
         return value[environment]
-    return tuple(at(one, environment) for one in value) if isinstance(value, tuple) else value
+    return tuple(at(item, environment) for item in value) if isinstance(value, tuple) else value
 
 
 def parameters_at(parameters: Sequence[tuple[str, Any]], environment: int) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def extent(size: str | int, symbols: Mapping[str, int]) -> int:
         >>> extent("c+c", {"c": 3}), extent(4, {})
         (6, 4)
     """
-    return size if isinstance(size, int) else sum(symbols[one] for one in size.split("+"))
+    return size if isinstance(size, int) else sum(symbols[name] for name in size.split("+"))
 
 
 @functools.cache
@@ -108,13 +108,13 @@ def kind_type(kind: str) -> Type:
         ((3, 3), (2, 2))
     """
     symbols = [{name: values[n] for name, values in SYMBOLS.items()} for n in range(ENVIRONMENTS)]
-    return tuple(tuple(extent(size, one) for size in KINDS[kind]) for one in symbols)
+    return tuple(tuple(extent(size, environment) for size in KINDS[kind]) for environment in symbols)
 
 
 def infer(op: str, types: Sequence[Type], parameters: Sequence[tuple[str, Any]]) -> tuple[Type, ...]:
     """Types of all outputs of an operator; raises `ShapeMismatch` where it does not fit in every environment."""
     spec = operator(op)
-    each = [spec.infer([one[n] for one in types], parameters_at(parameters, n)) for n in range(ENVIRONMENTS)]
+    each = [spec.infer([type_[n] for type_ in types], parameters_at(parameters, n)) for n in range(ENVIRONMENTS)]
     return tuple(zip(*each, strict=True))
 
 
@@ -126,14 +126,14 @@ def term_type(term: Expression) -> Type:
     """
     if isinstance(term, Variable):
         return kind_type(term.kind)
-    return infer(term.op, [term_type(one) for one in term.inputs], term.parameters)[term.output]
+    return infer(term.op, [term_type(operand) for operand in term.inputs], term.parameters)[term.output]
 
 
 def evaluate(term: Expression, values: dict[Variable, Array], numbers: Arithmetic, environment: int) -> Array:
     """Value of a term (with a batch axis) for given values of its variables (with a batch axis)."""
     if isinstance(term, Variable):
         return values[term]
-    inputs = [evaluate(one, values, numbers, environment) for one in term.inputs]
+    inputs = [evaluate(operand, values, numbers, environment) for operand in term.inputs]
     return operator(term.op).evaluate(numbers, inputs, parameters_at(term.parameters, environment))[term.output]
 
 
@@ -141,26 +141,28 @@ def subterms(term: Expression) -> Iterator[Expression]:
     """The term and all it is made of, operators before their inputs, with repetitions."""
     yield term
     if isinstance(term, Term):
-        for one in term.inputs:
-            yield from subterms(one)
+        for operand in term.inputs:
+            yield from subterms(operand)
 
 
 def variables(*terms: Expression) -> list[Variable]:
     """Variables in the order of first use."""
-    found = (one for term in terms for one in subterms(term) if isinstance(one, Variable))
-    return list(dict.fromkeys(found))
+    read = (subterm for term in terms for subterm in subterms(term) if isinstance(subterm, Variable))
+    return list(dict.fromkeys(read))
 
 
 def operations(*terms: Expression) -> int:
     """Number of different operator applications in the terms; two outputs of one count once."""
-    return len({one._replace(output=0) for term in terms for one in subterms(term) if isinstance(one, Term)})
+    return len(
+        {subterm._replace(output=0) for term in terms for subterm in subterms(term) if isinstance(subterm, Term)}
+    )
 
 
 def substitute(term: Expression, mapping: dict[Variable, Expression]) -> Expression:
     """Replace variables; those not in ``mapping`` stay."""
     if isinstance(term, Variable):
         return mapping.get(term, term)
-    return term._replace(inputs=tuple(substitute(one, mapping) for one in term.inputs))
+    return term._replace(inputs=tuple(substitute(operand, mapping) for operand in term.inputs))
 
 
 def show(term: Expression) -> str:
@@ -172,6 +174,6 @@ def show(term: Expression) -> str:
     """
     if isinstance(term, Variable):
         return f"{term.kind}{term.number}"
-    shown = [show(one) for one in term.inputs]
+    shown = [show(operand) for operand in term.inputs]
     shown += [f"{name}={tuple(v) if isinstance(v, Sizes) else v}" for name, v in term.parameters]
     return f"{term.op}{term.output if term.op == 'split' else ''}({', '.join(shown)})"

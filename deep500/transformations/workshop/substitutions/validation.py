@@ -32,8 +32,8 @@ def walk(pattern: Pattern) -> Iterator[tuple[str, str, str]]:
     if isinstance(pattern, list):
         names, words, inputs = arguments(pattern)
         yield from ((pattern[0], name, word) for name, word in zip(names, words, strict=True))
-        for one in inputs:
-            yield from walk(one)
+        for operand in inputs:
+            yield from walk(operand)
 
 
 def operand_ranks(
@@ -101,7 +101,7 @@ class Sides:
         if isinstance(pattern, str):
             return self.values[pattern]
         op, (names, words, operands) = pattern[0], arguments(pattern)
-        inputs = [self.evaluate(one) for one in operands]
+        inputs = [self.evaluate(operand) for operand in operands]
         if op == "concat":
             self._cut(words[1], inputs[0].shape[1:], self.parameter(words[0], "axis"))
         known = {name: self.parameter(word, name) for name, word in zip(names, words, strict=True)}
@@ -113,7 +113,7 @@ class Sides:
 
     def apply(self, op: str, inputs: Sequence[Any], known: Mapping[str, Any], output: int) -> Any:
         """One output of an operator; raises `ShapeMismatch` where it does not fit."""
-        operator(op).infer([one.shape[1:] for one in inputs], known)
+        operator(op).infer([array.shape[1:] for array in inputs], known)
         return operator(op).evaluate(self.numbers, inputs, known)[output]
 
     def _cut(self, word: str, shape: Shape, axis: int) -> None:
@@ -163,8 +163,8 @@ class Draw:
     def __init__(self, axiom: Axiom, generator: np.random.Generator) -> None:
         self.generator = generator
         patterns = [parse(axiom.left), parse(axiom.right)]
-        found = [RANKED[op] for op in RANKED if f"({op} " in axiom.left + axiom.right]
-        self.rank = found[0] if found else int(generator.choice([2, 4]))
+        ranks = [RANKED[op] for op in RANKED if f"({op} " in axiom.left + axiom.right]
+        self.rank = ranks[0] if ranks else int(generator.choice([2, 4]))
         self.pool = generator.integers(1, 6, 2)
         self.parameters: dict[str, Any] = {}
         self.shapes: dict[str, Shape] = {}
@@ -218,8 +218,8 @@ class Draw:
             for name, word in zip(names, words, strict=True)
         }
         operands = zip(inputs, operand_ranks(pattern[0], known, rank, kernel), strict=True)
-        for one, (inner, window) in sorted(operands, key=lambda pair: pair[0][0] in CONSTANTS):
-            self._shape(one, inner, window)
+        for operand, (inner, window) in sorted(operands, key=lambda pair: pair[0][0] in CONSTANTS):
+            self._shape(operand, inner, window)
 
 
 def directions(axiom: Axiom) -> Iterator[tuple[str, str]]:
@@ -233,8 +233,8 @@ def validate(axiom: Axiom, seed: int = 0, trials: int = 20_000, legal: int = 50)
     """Evaluate both sides of an axiom for random sizes, until ``legal`` choices fit or ``trials`` are drawn.
 
     Example:
-        >>> found = validate(Axiom("wrong", "(matmul x y)", "(matmul y x)"))
-        >>> found.failure is None
+        >>> validation = validate(Axiom("wrong", "(matmul x y)", "(matmul y x)"))
+        >>> validation.failure is None
         False
     """
     generator, fitting, tried = np.random.default_rng(seed), 0, 0

@@ -29,16 +29,16 @@ WRONG = [
 # fmt: on
 
 
-@pytest.mark.parametrize("axiom", axioms(), ids=lambda one: one.name)
+@pytest.mark.parametrize("axiom", axioms(), ids=lambda axiom: axiom.name)
 def test_axiom_is_proved_for_small_sizes(axiom: Axiom) -> None:
-    found = prove_small(axiom, Space((1, 2), (3,) if "conv k" in axiom.left else (1, 3)), sample=6, seed=1)
-    assert found.failure is None and found.undecided == 0 and found.tried == min(6, found.combinations) > 0
+    result = prove_small(axiom, Space((1, 2), (3,) if "conv k" in axiom.left else (1, 3)), sample=6, seed=1)
+    assert result.failure is None and result.undecided == 0 and result.tried == min(6, result.combinations) > 0
 
 
-@pytest.mark.parametrize("axiom", WRONG, ids=lambda one: one.name)
+@pytest.mark.parametrize("axiom", WRONG, ids=lambda axiom: axiom.name)
 def test_wrong_axiom_is_not_proved(axiom: Axiom) -> None:
-    found = prove_small(axiom, sample=150)
-    assert found.failure is not None and found.failure.what, found
+    result = prove_small(axiom, sample=150)
+    assert result.failure is not None and result.failure.what, result
 
 
 def test_symbols_stand_for_numbers() -> None:
@@ -49,15 +49,15 @@ def test_symbols_stand_for_numbers() -> None:
     for name in ("avgpool", "maxpool"):
         given = {key: value for key, value in parameters.items() if key in operator(name).parameters}
         (expected,) = operator(name).evaluate(Real(), [image], given)
-        (found,) = operator(name).evaluate(numbers, [numbers.constant(image)], given)
-        for one, other in zip(found.ravel(), expected.ravel(), strict=True):
-            assert float(z3.simplify(one).as_fraction()) == pytest.approx(other)
+        (result,) = operator(name).evaluate(numbers, [numbers.constant(image)], given)
+        for axiom, other in zip(result.ravel(), expected.ravel(), strict=True):
+            assert float(z3.simplify(axiom).as_fraction()) == pytest.approx(other)
 
 
 def test_functions_are_unknown_but_for_zero() -> None:
     numbers, (x, y) = Symbolic(), (z3.Real("x"), z3.Real("y"))
-    zero, one = (numbers.unary("relu", np.array([value], object))[0] for value in (0, x))
-    assert numbers.equal(zero, 0) is True and numbers.equal(one, x) is False
+    zero, other = (numbers.unary("relu", np.array([value], object))[0] for value in (0, x))
+    assert numbers.equal(zero, 0) is True and numbers.equal(other, x) is False
     first, second = (numbers.unary("tanh", np.array([value], object))[0] for value in ((x + y) * y, y * x + y * y))
     assert numbers.equal(first, second) is True
     assert numbers.equal(numbers.unary("sigmoid", np.array([0], object))[0], 0) is False

@@ -16,9 +16,9 @@ def test_columns_have_one_width() -> None:
 
 def test_a_sample_of_sizes_is_told_from_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiments, "axioms", lambda: real[:2])
-    found = experiments.validation()
-    assert list(found.combinations) == [axiom.name for axiom in real[:2]] and not found.failures
-    assert "sample" in str(found) and experiments.NOT_MEASURED in str(found)
+    result = experiments.validation()
+    assert list(result.combinations) == [axiom.name for axiom in real[:2]] and not result.failures
+    assert "sample" in str(result) and experiments.NOT_MEASURED in str(result)
     wrong = Failure({"x": (1, 2)}, "x has shape (1, 2), not (2, 1)")
     monkeypatch.setattr(experiments, "exhaust", lambda axiom, seed: Exhausted(5, wrong))
     whole = experiments.validation(exhaustive=True)
@@ -31,22 +31,22 @@ real = experiments.axioms()
 
 def test_generation_counts_what_it_found() -> None:
     pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")
-    found = experiments.generation(depth=1)
-    assert found.seconds > 0 and found.memory > 0
-    assert f"{found.found.counts['terms']:,}" in str(found) and experiments.NOT_MEASURED in str(found)
-    verdicts = experiments.verification([*found.found.rules, *found.found.open])
-    assert verdicts.verdicts.get("proved", 0) >= len(found.found.rules) > 0
+    result = experiments.generation(depth=1)
+    assert result.seconds > 0 and result.memory > 0
+    assert f"{result.found.counts['terms']:,}" in str(result) and experiments.NOT_MEASURED in str(result)
+    verdicts = experiments.verification([*result.found.rules, *result.found.open])
+    assert verdicts.verdicts.get("proved", 0) >= len(result.found.rules) > 0
 
 
 def test_both_provers_and_what_follows_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")
     pytest.importorskip("z3", reason="an extra: pip install 'deep500[substitutions]'")
-    found = experiments.generation(depth=1)
-    both = experiments.verification(found.found.rules, sample=4)
+    result = experiments.generation(depth=1)
+    both = experiments.verification(result.found.rules, sample=4)
     assert both.compared == both.agreeing == 4 and "same verdict by Z3" in str(both)
-    assert experiments.NOT_MEASURED in str(experiments.verification(found.found.rules))
+    assert experiments.NOT_MEASURED in str(experiments.verification(result.found.rules))
     names = ("24 ", "28 ", "29 ", "30 ", "33 ", "sum matmul")
-    monkeypatch.setattr(experiments, "axioms", lambda: [one for one in real if one.name.startswith(names)])
+    monkeypatch.setattr(experiments, "axioms", lambda: [axiom for axiom in real if axiom.name.startswith(names)])
     left = experiments.redundancy()
     assert left.redundant == ("28 matmul sum", "sum matmul") and left.tried == 6
     small = experiments.symbols(sample=2)
@@ -54,6 +54,9 @@ def test_both_provers_and_what_follows_are_told(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_kernels_of_a_backend_are_one_row_each() -> None:
-    found = experiments.real_kernels(["reference"], count=1)
-    assert [(one.backend, one.dtype) for one in found.checks] == [("reference", "float32"), ("reference", "float64")]
-    assert len(str(found).splitlines()) == 3 and not any(one.differences or one.refused for one in found.checks)
+    result = experiments.real_kernels(["reference"], count=1)
+    assert [(check.backend, check.dtype) for check in result.checks] == [
+        ("reference", "float32"),
+        ("reference", "float64"),
+    ]
+    assert len(str(result).splitlines()) == 3 and not any(check.differences or check.refused for check in result.checks)

@@ -57,20 +57,20 @@ FALSE = {
 
 @pytest.mark.parametrize("name", TRUE)
 def test_axioms_prove_what_holds(name: str) -> None:
-    (found,) = prove([_rule(*TRUE[name])])
-    assert (found.verdict, found.prover) == ("proved", "egglog")
+    (verdicts,) = prove([_rule(*TRUE[name])])
+    assert (verdicts.verdict, verdicts.prover) == ("proved", "egglog")
 
 
 def test_axioms_prove_nothing_false_and_counterexamples_refute_it() -> None:
-    found = prove([_rule(*pair) for pair in FALSE.values()])
-    assert [one.verdict for one in found] == ["refuted"] * len(FALSE)
+    verdicts = prove([_rule(*pair) for pair in FALSE.values()])
+    assert [rule.verdict for rule in verdicts] == ["refuted"] * len(FALSE)
 
 
 def test_what_holds_only_by_arithmetic_is_unknown() -> None:
     """conv commutes at the diagonal of the centre: true for all sizes, and no axiom says so."""
     kernel = make("identity_kernel", shape=(C, C, 3, 3))
-    (found,) = prove([_rule(make("mul", kernel, _conv(A, B)), make("mul", kernel, _conv(B, A)))])
-    assert (found.verdict, found.prover) == ("unknown", None)
+    (verdicts,) = prove([_rule(make("mul", kernel, _conv(A, B)), make("mul", kernel, _conv(B, A)))])
+    assert (verdicts.verdict, verdicts.prover) == ("unknown", None)
 
 
 def test_every_goal_says_at_which_iteration_it_was_proved() -> None:
@@ -97,10 +97,10 @@ def test_rules_imply_others_and_only_theirs() -> None:
 
 
 def test_generation_ends_with_few_proved_rules() -> None:
-    found = generate(3, 0, {"w": 3})
-    assert found.counts["not derivable"] == len(found.rules) < found.counts["proved"]
-    assert all(rule.verdict == "proved" for rule in found.rules)
-    assert all(rule.verdict != "proved" for rule in found.open)
-    known = {rule.id for rule in found.rules}
+    verdicts = generate(3, 0, {"w": 3})
+    assert verdicts.counts["not derivable"] == len(verdicts.rules) < verdicts.counts["proved"]
+    assert all(rule.verdict == "proved" for rule in verdicts.rules)
+    assert all(rule.verdict != "proved" for rule in verdicts.open)
+    known = {rule.id for rule in verdicts.rules}
     associative = _rule(make("matmul", W, make("matmul", V, U)), make("matmul", make("matmul", W, V), U))
     assert associative.id in known

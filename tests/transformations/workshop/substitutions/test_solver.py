@@ -66,19 +66,19 @@ def whole() -> Solver:
 
 @pytest.mark.parametrize("name", TRUE)
 def test_solver_proves_what_holds(whole: Solver, name: str) -> None:
-    found = whole.prove(TRUE[name], LIMIT)
-    assert found.proved and found.reason == "" and found.seconds >= 0
+    attempt = whole.prove(TRUE[name], LIMIT)
+    assert attempt.proved and attempt.reason == "" and attempt.seconds >= 0
 
 
 @pytest.mark.parametrize("name", FALSE)
 def test_solver_proves_nothing_false_and_says_why_it_stopped(whole: Solver, name: str) -> None:
-    found = whole.prove(FALSE[name], LIMIT)
-    assert not found.proved and found.reason
+    attempt = whole.prove(FALSE[name], LIMIT)
+    assert not attempt.proved and attempt.reason
 
 
 def test_a_limit_never_refutes(whole: Solver) -> None:
-    (found,) = attempts([Rule((TRUE["three matmuls"][0],), (TRUE["three matmuls"][1],))], whole, limit=10)
-    assert not found.proved and found.reason
+    (attempt,) = attempts([Rule((TRUE["three matmuls"][0],), (TRUE["three matmuls"][1],))], whole, limit=10)
+    assert not attempt.proved and attempt.reason
 
 
 def test_verdicts_are_the_same_again(whole: Solver) -> None:
@@ -100,9 +100,9 @@ def test_every_axiom_gives_a_quantifier(whole: Solver) -> None:
 def test_axioms_that_contradict_themselves_prove_nothing() -> None:
     """Two sizes for one value: everything follows, also what is wrong, and the core shows that the goal had no part."""
     wrong = Axiom("columns are rows", "(concat 1 p x y)", "(concat 0 p x y)")
-    one = make("concat", X, X, axis=1)
-    found = Solver([wrong]).prove((one, make("relu", one)), LIMIT)
-    assert not found.proved and found.reason == "contradiction"
+    both = make("concat", X, X, axis=1)
+    attempt = Solver([wrong]).prove((both, make("relu", both)), LIMIT)
+    assert not attempt.proved and attempt.reason == "contradiction"
 
 
 def test_an_axiom_that_others_imply_is_found_and_no_other() -> None:
@@ -119,17 +119,17 @@ def test_both_provers_agree_on_generated_rules(whole: Solver) -> None:
     rules = Candidates(Enumeration(2, 0, {"x": 2, "w": 2, "i": 2, "a": 2, "s": 1})).rules
     assert len(rules) > 30
     saturated = [rule.verdict == "proved" for rule in prove(rules)]
-    assert [found.proved for found in attempts(rules, whole, LIMIT)] == saturated
+    assert [attempt.proved for attempt in attempts(rules, whole, LIMIT)] == saturated
 
 
 def test_solver_decides_what_saturation_leaves_open() -> None:
     """With no iterations equality saturation proves nothing; Z3 then does, and says so, and time is told."""
     pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")
     true, false = (Rule((left,), (right,)) for left, right in (TRUE["shared input"], FALSE["matmul commutes"]))
-    found = prove([true, false], stages=((10, 0),), limit=LIMIT)
-    assert [(one.verdict, one.prover) for one in found] == [("proved", "z3"), ("refuted", "finite field")]
-    assert all(one.seconds is not None and one.seconds >= 0 for one in found)
-    assert [one.verdict for one in prove([true], stages=((10, 0),))] == ["unknown"]
+    attempt = prove([true, false], stages=((10, 0),), limit=LIMIT)
+    assert [(rule.verdict, rule.prover) for rule in attempt] == [("proved", "z3"), ("refuted", "finite field")]
+    assert all(rule.seconds is not None and rule.seconds >= 0 for rule in attempt)
+    assert [rule.verdict for rule in prove([true], stages=((10, 0),))] == ["unknown"]
 
 
 def test_without_z3_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,13 +53,13 @@ def _rule(left: object, right: object) -> Rule:
 
 
 def test_two_operators_give_the_known_laws(small: Candidates) -> None:
-    found = {rule.id for rule in small.rules}
+    rules = {rule.id for rule in small.rules}
     square = make("matmul", make("matmul", X, W), V), make("matmul", X, make("matmul", W, V))
     twice = make("transpose", make("transpose", W, perm=(1, 0)), perm=(1, 0)), W
     i, j = Variable("a", 1), Variable("a", 2)
     part = make("split", make("concat", i, j, axis=0), output=1, axis=0, cut=Sizes(SYMBOLS["c"])), j
     for left, right in (square, twice, part):
-        assert _rule(left, right).id in found
+        assert _rule(left, right).id in rules
 
 
 def test_what_does_not_hold_is_not_found(small: Candidates) -> None:
@@ -77,9 +77,9 @@ def test_equal_terms_are_equal_in_real_numbers_of_other_sizes(small: Candidates)
     assert len(small.rules) > 30
     for rule in small.rules:
         values = {}
-        for one in variables(*rule.source, *rule.target):
-            shape = tuple(symbols[size] if isinstance(size, str) else size for size in KINDS[one.kind])
-            values[one] = generator.normal(size=(1, *shape))
+        for term in variables(*rule.source, *rule.target):
+            shape = tuple(symbols[size] if isinstance(size, str) else size for size in KINDS[term.kind])
+            values[term] = generator.normal(size=(1, *shape))
         left, right = (
             evaluate(instantiate(side[0], symbols), values, Real(), 0) for side in (rule.source, rule.target)
         )
@@ -103,27 +103,27 @@ def test_last_level_is_told_apart_in_every_world() -> None:
     """Levels below the last are compared in all worlds anyway: a deeper run must find the same pairs among them."""
     shallow, deep = Enumeration(1, 0, SMALL), Enumeration(2, 0, SMALL)
     pairs = {tuple(str(shallow.term(n)) for n in group) for group in shallow.groups}
-    found = {tuple(str(deep.term(n)) for n in group if n < len(shallow.call)) for group in deep.groups}
-    assert pairs <= found
+    rules = {tuple(str(deep.term(n)) for n in group if n < len(shallow.call)) for group in deep.groups}
+    assert pairs <= rules
 
 
 def test_an_accident_of_one_environment_is_no_rule() -> None:
     """A convolution of two groups equals one of ungrouped kernels nowhere; sizes that agree once are not equal."""
-    found = Enumeration(2, 0, {"x": 1, "w": 1})
-    for group in found.groups:
+    rules = Enumeration(2, 0, {"x": 1, "w": 1})
+    for group in rules.groups:
         types = {tuple(shape for shape in kind_type("x"))} if 0 in group else set()
         assert len(types) <= 1
         assert not {0, 1} <= set(group)
 
 
 def test_two_outputs_join_the_parts_of_a_split() -> None:
-    found = Candidates(Enumeration(3, 0, {"w": 3})).multiple
-    merged = [rule for rule in found if {term.op for term in rule.target} == {"matmul"}]  # type: ignore[union-attr]
-    assert merged and all(len(rule.source) == 2 == len(rule.target) for rule in found)
+    rules = Candidates(Enumeration(3, 0, {"w": 3})).multiple
+    merged = [rule for rule in rules if {term.op for term in rule.target} == {"matmul"}]  # type: ignore[union-attr]
+    assert merged and all(len(rule.source) == 2 == len(rule.target) for rule in rules)
     whole = make("matmul", W, make("concat", V, Variable("w", 3), axis=1))
     parts = tuple(make("split", whole, output=n, axis=1, cut=Sizes(SYMBOLS["k"])) for n in (0, 1))
     wanted = Rule(parts, (make("matmul", W, V), make("matmul", W, Variable("w", 3))))
-    assert wanted.id in {rule.id for rule in found}
+    assert wanted.id in {rule.id for rule in rules}
 
 
 def test_id_is_the_same_under_renaming_and_exchange() -> None:
@@ -143,7 +143,7 @@ def test_an_instance_goes_and_the_general_rule_stays() -> None:
     kernel, one_group = Variable("g", 1), Variable("a", 1)
     grouped = make("conv", images[0], kernel, **conv_parameters((3, 3), c))
     plain = make("conv", images[0], one_group, **conv_parameters((3, 3), 1))
-    pair = [_rule(make("relu", one), one) for one in (grouped, plain)]
+    pair = [_rule(make("relu", term), term) for term in (grouped, plain)]
     assert general(pair) == pair  # one group is a condition of its own
 
 
@@ -169,7 +169,7 @@ def test_sides_share_no_operator() -> None:
     assert len(rules) > 20
     for rule in rules:
         sides = (
-            {one for one in subterms(side[0]) if getattr(one, "inputs", ())} for side in (rule.source, rule.target)
+            {term for term in subterms(side[0]) if getattr(term, "inputs", ())} for side in (rule.source, rule.target)
         )
         assert not set.intersection(*sides), rule
 
@@ -231,17 +231,17 @@ def test_new_specifications_make_a_file_stale(tmp_path: Path, monkeypatch: pytes
 
 def test_counterexample_names_where_it_fails() -> None:
     wrong = _rule(make("matmul", W, V), make("matmul", V, W))
-    found = counterexample(wrong)
-    assert found is not None and found.index is not None and set(found.shapes) == {"w1", "w2"}
+    rules = counterexample(wrong)
+    assert rules is not None and rules.index is not None and set(rules.shapes) == {"w1", "w2"}
     assert counterexample(_rule(make("add", W, V), make("add", V, W))) is None
 
 
 def test_an_accident_of_kernel_sizes_is_refuted() -> None:
     """Grouped convolutions of equal sizes merge; sizes of which only the sum is equal do not."""
     n, k = Sizes(SYMBOLS["n"]), Sizes(SYMBOLS["k"])
-    one = make("split", make("concat", X, W, axis=0), output=0, axis=0, cut=n)
+    term = make("split", make("concat", X, W, axis=0), output=0, axis=0, cut=n)
     other = make("split", make("concat", W, X, axis=0), output=0, axis=0, cut=k)
-    assert counterexample(_rule(one, X)) is None
+    assert counterexample(_rule(term, X)) is None
     assert counterexample(_rule(other, X)) is not None
 
 
@@ -251,5 +251,5 @@ def test_reduction_is_exact_at_multiples_of_the_prime() -> None:
         greatest = 2**53 // prime - 1
         multiples = np.random.default_rng(0).integers(greatest // 2, greatest, 20000)
         values = (multiples * prime)[:, None] + np.array([-1, 0, 1])
-        found = Prime(prime).multiply(values.astype(np.float64), np.ones(1))
-        np.testing.assert_array_equal(found, values % prime)
+        rules = Prime(prime).multiply(values.astype(np.float64), np.ones(1))
+        np.testing.assert_array_equal(rules, values % prime)

@@ -55,23 +55,23 @@ WRONG = [
 # fmt: on
 
 
-@pytest.mark.parametrize("axiom", axioms(), ids=lambda one: one.name)
+@pytest.mark.parametrize("axiom", axioms(), ids=lambda axiom: axiom.name)
 def test_axiom_holds(axiom: Axiom) -> None:
-    found = validate(axiom, seed=1, trials=12_000, legal=20)
-    assert found.failure is None and found.legal >= 20, found
+    result = validate(axiom, seed=1, trials=12_000, legal=20)
+    assert result.failure is None and result.legal >= 20, result
 
 
-@pytest.mark.parametrize("axiom", WRONG, ids=lambda one: one.name)
+@pytest.mark.parametrize("axiom", WRONG, ids=lambda axiom: axiom.name)
 def test_wrong_axiom_is_caught(axiom: Axiom) -> None:
-    found = validate(axiom, seed=1, trials=12_000, legal=400)
-    assert found.failure is not None, found
-    assert found.failure.shapes and found.failure.what
+    result = validate(axiom, seed=1, trials=12_000, legal=400)
+    assert result.failure is not None, result
+    assert result.failure.shapes and result.failure.what
 
 
-@pytest.mark.parametrize("axiom", axioms(), ids=lambda one: one.name)
+@pytest.mark.parametrize("axiom", axioms(), ids=lambda axiom: axiom.name)
 def test_axiom_holds_for_all_small_combinations(axiom: Axiom) -> None:
-    found = exhaust(axiom, Space((1, 2), (3,) if "conv k" in axiom.left else (1, 3)), seed=2)
-    assert found.failure is None and found.combinations > 0, found
+    result = exhaust(axiom, Space((1, 2), (3,) if "conv k" in axiom.left else (1, 3)), seed=2)
+    assert result.failure is None and result.combinations > 0, result
 
 
 OVERLOOKED = [  # what random sizes do not meet, for they draw kernels that fit
@@ -85,12 +85,12 @@ OVERLOOKED = [  # what random sizes do not meet, for they draw kernels that fit
 ]
 
 
-@pytest.mark.parametrize("axiom", [*WRONG, *OVERLOOKED], ids=lambda one: one.name)
+@pytest.mark.parametrize("axiom", [*WRONG, *OVERLOOKED], ids=lambda axiom: axiom.name)
 def test_wrong_axiom_is_caught_by_small_combinations(axiom: Axiom) -> None:
     """An even kernel under ``enlarge`` has no combination in which it fits: the side that fits shows it."""
     sizes = Space((1, 2, 3) if "unary" in axiom.left else (1, 2))
-    found = exhaust(axiom, sizes)
-    assert found.failure is not None and found.failure.shapes and found.failure.what, found
+    result = exhaust(axiom, sizes)
+    assert result.failure is not None and result.failure.shapes and result.failure.what, result
 
 
 BRUTE = [
@@ -99,34 +99,34 @@ BRUTE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "variables", "parameters"), BRUTE, ids=[one[0] for one in BRUTE])
+@pytest.mark.parametrize(("name", "variables", "parameters"), BRUTE, ids=[name_of[0] for name_of in BRUTE])
 def test_combinations_are_those_of_brute_force(name: str, variables: dict[str, int], parameters: Any) -> None:
     """Every shape of every variable, one by one, by the evaluator of single choices (rank 2 only)."""
-    (axiom,) = (one for one in axioms() if name in one.name)
+    (axiom,) = (name_of for name_of in axioms() if name in name_of.name)
     space, count = Space((1, 2, 3)), 0
     shapes = [list(itertools.product(space.sizes, repeat=rank)) for rank in variables.values()]
     for known, chosen in itertools.product(parameters, itertools.product(*shapes)):
-        values = {one: np.ones((1, *shape)) for one, shape in zip(variables, chosen, strict=True)}
+        values = {name_of: np.ones((1, *shape)) for name_of, shape in zip(variables, chosen, strict=True)}
         fits = [compare(Sides(values, known, Prime(7)), *pair, axiom.where) for pair in directions(axiom)]
-        count += any(one is not None for one in fits)
-    legal = {one: len(table) for one, table in _legal_rows(axiom, space).items()}
+        count += any(name_of is not None for name_of in fits)
+    legal = {name_of: len(table) for name_of, table in _legal_rows(axiom, space).items()}
     assert sum(legal.values()) == count > 50
 
 
 def _legal_rows(axiom: Axiom, space: Space) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+    rows: dict[str, list[Any]] = {}
     pattern = parse(axiom.left)
     for known in configurations(pattern, space, 2):
         tables = Legal(space, 2, known).tables(pattern)
-        found[str(known)] = [row for one in tables.values() for row in zip(*one.values(), strict=True)]
-    return found
+        rows[str(known)] = [row for columns in tables.values() for row in zip(*columns.values(), strict=True)]
+    return rows
 
 
 def test_the_published_list_is_there() -> None:
     """44 axioms, less number 13 (a fused activation: an operator of its own here); split in parts where it says so."""
-    numbers = {int(found[0]) for one in axioms() if (found := re.match(r"\d+", one.name))}
+    numbers = {int(number[0]) for axiom in axioms() if (number := re.match(r"\d+", axiom.name))}
     assert numbers == set(range(44)) - {13}
-    assert len({one.name for one in axioms()}) == len(axioms())
+    assert len({axiom.name for axiom in axioms()}) == len(axioms())
 
 
 def test_one_is_packed_as_axioms_write_it() -> None:

@@ -31,24 +31,24 @@ POOLING = [axiom for axiom in axioms() if axiom.name.startswith(("38 ", "42 "))]
 
 def test_axioms_hold_with_the_kernels_of_every_backend(backend_name: str) -> None:
     chosen = [case for axiom in axioms() for case in cases(axiom, 1, seed=3)]
-    found = check_kernels(backend_name, chosen)
-    assert not found.differences and not found.refused
-    assert found.cases == len(chosen) == len(axioms()) and 0 < found.worst < 1
+    result = check_kernels(backend_name, chosen)
+    assert not result.differences and not result.refused
+    assert result.cases == len(chosen) == len(axioms()) and 0 < result.worst < 1
 
 
 @pytest.mark.parametrize("backend", ["reference", "onnxruntime"])
 def test_axioms_hold_in_float64(backend: str, request: pytest.FixtureRequest) -> None:
     request.applymarker(pytest.mark.backend(backend))
     pytest.importorskip({"reference": "numpy"}.get(backend, backend))
-    found = check_kernels(backend, [case for axiom in axioms() for case in cases(axiom, 1, seed=4)], "float64")
-    assert not found.differences and not found.refused and 0 < found.worst < 1
+    result = check_kernels(backend, [case for axiom in axioms() for case in cases(axiom, 1, seed=4)], "float64")
+    assert not result.differences and not result.refused and 0 < result.worst < 1
 
 
 def test_a_wrong_axiom_differs_on_every_backend(backend_name: str) -> None:
     """A pool that excludes padding from what it divides by is no convolution."""
-    found = check_kernels(backend_name, cases(EXCLUDED, 3, seed=1))
-    assert set(found.differences) == {EXCLUDED.name} and "differ by" in found.differences[EXCLUDED.name]
-    assert found.worst > 1
+    result = check_kernels(backend_name, cases(EXCLUDED, 3, seed=1))
+    assert set(result.differences) == {EXCLUDED.name} and "differ by" in result.differences[EXCLUDED.name]
+    assert result.worst > 1
 
 
 def test_a_kernel_that_excludes_padding_breaks_axioms_38_and_42(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,8 +74,8 @@ def test_a_kernel_wrong_on_both_sides_is_found(monkeypatch: pytest.MonkeyPatch) 
         right, onnx=lambda i, o, parameters, s: right.onnx(i, o, {**parameters, "count_padding": False}, s)
     )
     monkeypatch.setattr(lowering, "operator", lambda name: planted if name == "avgpool" else operator(name))
-    found = check_kernels("reference", chosen)
-    assert "float64" in found.differences["average scale"]
+    result = check_kernels("reference", chosen)
+    assert "float64" in result.differences["average scale"]
 
 
 def test_what_a_backend_refuses_is_named_and_keeps_no_other_from_running(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,8 +89,8 @@ def test_what_a_backend_refuses_is_named_and_keeps_no_other_from_running(monkeyp
 
     axioms_first = chosen[2].axiom
     monkeypatch.setattr(kernels, "_run", refuse)
-    found = check_kernels("reference", chosen)
-    assert found.refused == {axioms_first.name: "got this axiom; expected another; choose it"} and found.cases == 4
+    result = check_kernels("reference", chosen)
+    assert result.refused == {axioms_first.name: "got this axiom; expected another; choose it"} and result.cases == 4
 
 
 def test_a_missing_backend_is_an_error() -> None:
@@ -106,13 +106,13 @@ def test_lowered_sides_are_what_the_evaluator_computes() -> None:
     model = lower(chosen, "float64").to_onnx(opset=20)
     checker.check_model(model, full_check=True)
     inputs = {f"c{n}_{name}": value for n, case in enumerate(chosen) for name, value in case.inputs.items()}
-    found = ReferenceEvaluator(model).run(None, inputs)
+    result = ReferenceEvaluator(model).run(None, inputs)
     assert len(chosen) > 60
-    for case, left, right in zip(chosen, found[::2], found[1::2], strict=True):
+    for case, left, right in zip(chosen, result[::2], result[1::2], strict=True):
         sides = Sides({name: value[None] for name, value in case.inputs.items()}, case.parameters, Real())
         expected = case.evaluate(sides)[0][0]
-        for one in (left, right):
-            np.testing.assert_allclose(one, expected, rtol=1e-10, atol=1e-12, err_msg=case.axiom.name)
+        for side in (left, right):
+            np.testing.assert_allclose(side, expected, rtol=1e-10, atol=1e-12, err_msg=case.axiom.name)
 
 
 def test_magnitude_bounds_what_cancels() -> None:
