@@ -2,7 +2,8 @@
 
 from deep500.operators.base import CustomOp
 from deep500.operators.check import check_op_forward, check_op_gradient, test_op_forward, test_op_gradient
-from deep500.operators.cpp import CompiledOp, CustomCPPOp, compile_custom_cppop, compile_custom_cppop_inline
+from deep500.operators.compiling import compile_custom_cppop, compile_custom_cppop_inline
+from deep500.operators.cpp import CompiledOp, CustomCPPOp
 from deep500.operators.findings import OpCheck
 from deep500.operators.measure import OpMeasurement, measure_op
 from deep500.operators.python_op import CustomPythonOp, GradientOp

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import deep500 as d5
-from deep500.operators.cpp import running
+from deep500.operators.cpp import commands
 from deep500.operators.cpp.spec import BuildSpec
 from tests.operators.cpp_sources import SCRATCH, simple
 
@@ -97,12 +97,12 @@ def test_a_compiler_that_does_not_end(
 ) -> None:
     """Long builds say why; builds that do not end are stopped, with all that they started."""
     spec = BuildSpec("slow", "", None, ("float32",), ("float32",))
-    monkeypatch.setattr(running, "PATIENCE", 0.1)
-    running.run_compiler(spec, ["sleep", "0.3"], tmp_path, False, 20, running.ZIG_NOTICE)
+    monkeypatch.setattr(commands, "PATIENCE", 0.1)
+    commands.run_compiler(spec, ["sleep", "0.3"], tmp_path, False, 20, commands.ZIG_NOTICE)
     assert "zig is building its own C++ library" in capfd.readouterr().err
     before = time.monotonic()
     with pytest.raises(d5.CompileError, match=r"C\+\+ operator 'slow': got no end of sh in 0\.3 s"):
-        running.run_compiler(spec, ["sh", "-c", "sleep 60; true"], tmp_path, False, 0.3)
+        commands.run_compiler(spec, ["sh", "-c", "sleep 60; true"], tmp_path, False, 0.3)
     assert time.monotonic() - before < 30
 
 

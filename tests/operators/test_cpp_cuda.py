@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 import deep500 as d5
-from deep500.operators.cpp import cuda
+from deep500.operators.cpp import compilers
 
 VECTOR = [d5.tensordesc(["N"])]
 
 
 def test_cuda_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "op.cu").write_text(CUDA, encoding="utf-8")
-    monkeypatch.setattr(cuda, "gpu_architecture", lambda: (None, "no driver"))
-    monkeypatch.setattr(cuda, "nvcc_program", lambda: None)
+    monkeypatch.setattr(compilers, "gpu_architecture", lambda: (None, "no driver"))
+    monkeypatch.setattr(compilers, "nvcc_program", lambda: None)
     with pytest.raises(
         d5.MissingDevice, match=r"got no nvcc and no GPU \(no driver\); expected nvcc and a GPU: install"
     ):
         d5.compile_custom_cppop("twice", tmp_path / "op.cu", VECTOR, VECTOR)
-    monkeypatch.setattr(cuda, "nvcc_program", lambda: Path("/bin/nvcc"))
+    monkeypatch.setattr(compilers, "nvcc_program", lambda: Path("/bin/nvcc"))
     with pytest.raises(d5.MissingDevice, match=r"got nvcc at /bin/nvcc and no GPU \(no driver\)"):
         d5.compile_custom_cppop("twice", tmp_path / "op.cu", VECTOR, VECTOR)
     with pytest.raises(d5.InputError, match="Enzyme differentiates C\\+\\+ for the processor only"):
@@ -50,12 +50,12 @@ D500_REGISTER_OP(twice);
 """
 
 
-@pytest.mark.skipif(cuda.nvcc_program() is None, reason="nvcc is not there")
+@pytest.mark.skipif(compilers.nvcc_program() is None, reason="nvcc is not there")
 def test_cuda_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU the code is compiled for some, and running it is an error rather than a crash."""
-    architecture = cuda.gpu_architecture()[0]
+    architecture = compilers.gpu_architecture()[0]
     if architecture is None:
-        monkeypatch.setattr(cuda, "gpu_architecture", lambda: ("sm_90", ""))
+        monkeypatch.setattr(compilers, "gpu_architecture", lambda: ("sm_90", ""))
     (tmp_path / "op.cu").write_text(CUDA, encoding="utf-8")
     op = d5.compile_custom_cppop("twice", tmp_path / "op.cu", VECTOR, VECTOR)
     assert op.signature["cuda"] and op.differentiable and op.address("d500_forward_cuda")

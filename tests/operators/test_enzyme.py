@@ -12,7 +12,8 @@ import deep500 as d5
 from deep500.errors import EnzymeError, InputError, MissingEngine, UnsupportedOperator
 from deep500.operators.enzyme import pipeline
 from deep500.operators.enzyme.engine import find_clang, find_engine
-from deep500.operators.enzyme.examples import examples
+from deep500.operators.enzyme.ir import turn_loops
+from deep500.operators.enzyme.verify import examples
 from tests.operators import enzyme_sources as sources
 
 
@@ -25,6 +26,7 @@ def _missing() -> str:
 
 
 pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
+DOWNWARDS = re.compile(r"= add (?:nsw |nuw )*i64 %[^,\n]+, -1\n")
 PLUGINS = Path(d5.__file__).resolve().parent / "custom_ops"
 
 
@@ -201,6 +203,26 @@ def test_a_crash_while_checking_harms_nobody() -> None:
     """It is an error with the signal's name."""
     with pytest.raises(EnzymeError, match=r"got a crash when it was tried: SIGSEGV in forward with shapes "):
         compiled("crashing", sources.CRASHING, ["float64"], ["float64"])
+
+
+def test_loops_of_a_derived_gradient_are_turned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On what this compiler and engine write: on text of another form the rewriting would do nothing, silently."""
+    seen: list[tuple[str, str]] = []
+
+    def recorded(ir: str) -> str:
+        seen.append((ir, turn_loops(ir)))
+        return seen[-1][1]
+
+    monkeypatch.setenv("DEEP500_ENZYME", str(find_engine().path))
+    monkeypatch.setenv("DEEP500_CACHE", str(tmp_path))  # where no library is: it is built now
+    monkeypatch.setattr(pipeline, "turn_loops", recorded)
+    source = (PLUGINS / "gelu" / "gelu.cpp").read_text(encoding="utf-8")
+    compiled("gelu", source, ["float32"], ["float32"], check=False)
+    before, after = seen[0]  # the module with the gradient; those with further derivatives follow
+    upwards = re.findall(r"\.up\"? = add nuw i64", after)
+    assert len(upwards) >= 1, "no loop of the gradient was turned: mend the patterns of enzyme/ir.py for this compiler"
+    assert len(DOWNWARDS.findall(before)) - len(DOWNWARDS.findall(after)) == len(upwards)
+    assert after.count("store float 0.0") < before.count("store float 0.0"), "what is written to used-up shadows"
 
 
 def test_an_unknown_function_is_one_clear_error() -> None:

@@ -14,7 +14,7 @@ from deep500.errors import CompileError, EnzymeError, MissingEngine
 from deep500.operators.enzyme import pipeline
 from deep500.operators.enzyme.diagnose import explain, pragmas
 from deep500.operators.enzyme.engine import find_clang, find_engine
-from deep500.operators.enzyme.openmp import fix_reductions
+from deep500.operators.enzyme.ir import fix_reductions
 from deep500.operators.enzyme.pipeline import Options, compile_library
 from tests.operators.enzyme_units import OMP, OPENMP_REFUSED, REFUSED, loop, unit
 

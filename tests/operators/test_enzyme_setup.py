@@ -32,7 +32,7 @@ def index(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("pennylane_catalyst.data/data/bin/catalyst", SCRIPT)
     monkeypatch.setattr(setup, "WHEEL_SHA256", hashlib.sha256(wheel.read_bytes()).hexdigest())
-    monkeypatch.setattr(setup, "BINARY_SHA256", hashlib.sha256(SCRIPT.encode()).hexdigest())
+    monkeypatch.setattr(engine, "BINARY_SHA256", hashlib.sha256(SCRIPT.encode()).hexdigest())
     downloads: list[Path] = []
 
     def download(folder: Path) -> Path:
@@ -57,7 +57,7 @@ def test_setup_unpacks_the_engine_once(empty: Path, index: list[Path], capsys: p
     """Twice in a row is one download; nothing but the executable and a lock stays."""
     assert main(["setup", "enzyme"]) == 0 and main(["setup", "enzyme"]) == 0
     assert len(index) == 1 and capsys.readouterr().out.count("Bringing the Enzyme engine") == 1
-    path = setup.engine_path()
+    path = engine.engine_path()
     assert path.read_text() == SCRIPT and engine.find_engine().path == path
     assert sorted(p.name for p in (empty / "enzyme").iterdir()) == sorted([path.parent.name, "lock"])
 
@@ -69,7 +69,7 @@ def test_two_at_once_download_once(empty: Path, index: list[Path]) -> None:
         one.start()
     for one in threads:
         one.join()
-    assert len(index) == 1 and setup.engine_path().is_file()
+    assert len(index) == 1 and engine.engine_path().is_file()
 
 
 @pytest.mark.parametrize("pinned", ["WHEEL_SHA256", "BINARY_SHA256"])
@@ -77,16 +77,16 @@ def test_another_file_than_the_pinned_one_is_refused(
     empty: Path, index: list[Path], monkeypatch: pytest.MonkeyPatch, pinned: str
 ) -> None:
     """It is not run, and nothing of it stays."""
-    monkeypatch.setattr(setup, pinned, "0" * 64)
+    monkeypatch.setattr(setup if pinned == "WHEEL_SHA256" else engine, pinned, "0" * 64)
     with pytest.raises(MissingEngine, match=r"with SHA-256 [0-9a-f]{64}; expected 0{64}"):
         setup.install()
-    assert not setup.engine_path().exists() and [p.name for p in (empty / "enzyme").iterdir()] == ["lock"]
+    assert not engine.engine_path().exists() and [p.name for p in (empty / "enzyme").iterdir()] == ["lock"]
 
 
 def test_an_engine_that_does_not_run_is_an_error(empty: Path, index: list[Path]) -> None:
     """Setting up ends with a trial."""
     setup.install()
-    setup.engine_path().write_text("#!/bin/sh\necho broken >&2; exit 3\n")
+    engine.engine_path().write_text("#!/bin/sh\necho broken >&2; exit 3\n")
     with pytest.raises(MissingEngine, match=r"does not run \(broken\); .* then deep500 setup enzyme"):
         setup.install()
 

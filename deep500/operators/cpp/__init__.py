@@ -1,9 +1,8 @@
 """Operators in C++: compiled once into a per-user cache, loaded through a C interface, called from any framework."""
 
 from deep500.operators.cpp.compiled_op import CompiledOp
-from deep500.operators.cpp.compiling import compile_custom_cppop, compile_custom_cppop_inline
 
 CustomCPPOp = CompiledOp
 """The name that the original Deep500 gave it."""
 
-__all__ = ["CompiledOp", "CustomCPPOp", "compile_custom_cppop", "compile_custom_cppop_inline"]
+__all__ = ["CompiledOp", "CustomCPPOp"]

@@ -5,19 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from pathlib import Path
 
 from deep500.errors import CompileError
+from deep500.operators.base import Descriptors
 from deep500.operators.cpp.cache import building, cache_folder, enter, write_text
-from deep500.operators.cpp.commands import FLAGS, LINK, Examples, Job, compile_library
-from deep500.operators.cpp.compilers import Compiler, cpu_model, find_compiler, identity, zig_program
-from deep500.operators.cpp.cuda import find_nvcc
-from deep500.operators.cpp.spec import INCLUDE, BuildSpec
+from deep500.operators.cpp.commands import FLAGS, LINK, Derivation, Job, compile_library
+from deep500.operators.cpp.compilers import Compiler, cpu_model, find_compiler, find_nvcc
+from deep500.operators.cpp.spec import INCLUDE, BuildSpec, Infer
 from deep500.operators.cpp.wrapper import ABI, wrapper_source
 
 
-def find_library(spec: BuildSpec, examples: Examples, live_output: bool = False) -> Path:
+def find_library(
+    spec: BuildSpec, inputs: Descriptors, infer: Infer, live_output: bool = False, derivation: Derivation | None = None
+) -> Path:
     """The library of an operator, built now unless the cache has it.
 
     The key holds the source, everything else of the spec, the compiler and the processor. It leads to a list of the
@@ -25,8 +26,9 @@ def find_library(spec: BuildSpec, examples: Examples, live_output: bool = False)
 
     Args:
         spec: what to build.
-        examples: gives shapes to try a derived gradient with.
+        inputs, infer: the operator's, to try a derived gradient with.
         live_output: show what the compiler is asked and says.
+        derivation: what derives its gradient, None where that is the class's own.
 
     Raises:
         CompileError: it does not compile.
@@ -37,40 +39,29 @@ def find_library(spec: BuildSpec, examples: Examples, live_output: bool = False)
     """
     compiler = find_nvcc(spec.name) if spec.is_cuda else find_compiler()
     folder = cache_folder() / "cpp"
-    key = _key(spec, compiler)
+    key = _key(spec, compiler, derivation)
     found = _cached(folder, key, spec)
     if found is not None:
         return found
     with building(folder, key) as place:
         found = _cached(folder, key, spec)  # another process may have built it while this one waited
         if found is None:
-            job = _job(spec, compiler, place, live_output, examples)
+            job = _job(spec, compiler, place, live_output, inputs, infer, derivation)
             compile_library(job)
             found = _entered(job, folder, key)
         return found
 
 
-def _key(spec: BuildSpec, compiler: Compiler) -> str:
+def _key(spec: BuildSpec, compiler: Compiler, derivation: Derivation | None) -> str:
     texts = [str(ABI), spec.as_json(), compiler.kind, compiler.identity, cpu_model(), " ".join(FLAGS + LINK)]
     texts += [os.environ.get(name, "") for name in ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")]
-    texts.append(wrapper_source(spec, ""))
-    if spec.gradient == "enzyme":
-        texts += _enzyme_identity()
+    texts.append(wrapper_source(spec, "", derive=None if derivation is None else derivation.source))
+    if derivation is not None:
+        texts += derivation.identity()
     digest = hashlib.sha256("\0".join(texts).encode())
     for path in (*([spec.file] if spec.file else []), *spec.other_files):
         digest.update(b"\0" + Path(path).name.encode() + b"\0" + Path(path).read_bytes())
     return digest.hexdigest()[:32]
-
-
-def _enzyme_identity() -> list[str]:
-    """What a library's gradient depends on beside its source: engine, compilers, and how they are driven."""
-    from deep500.operators.enzyme import engine
-
-    found = engine.find_engine()
-    drivers = [shutil.which(name) for name in (f"clang++-{found.llvm}", "clang++")] + [zig_program()]
-    # Read, not imported: that would take longer than everything else.
-    ours = [path.read_text(encoding="utf-8") for path in sorted(Path(str(engine.__file__)).parent.glob("*.py"))]
-    return [str(found), *(identity(Path(path)) for path in drivers if path), *ours]
 
 
 def _cached(folder: Path, key: str, spec: BuildSpec) -> Path | None:
@@ -109,14 +100,22 @@ def _places(spec: BuildSpec) -> list[tuple[str, Path]]:
     return [("<deep500>", INCLUDE), *own]
 
 
-def _job(spec: BuildSpec, compiler: Compiler, place: Path, live_output: bool, examples: Examples) -> Job:
+def _job(
+    spec: BuildSpec,
+    compiler: Compiler,
+    place: Path,
+    live_output: bool,
+    inputs: Descriptors,
+    infer: Infer,
+    derivation: Derivation | None,
+) -> Job:
     main = spec.file
     if main is None:
         main = f"{spec.name}.cpp"
         (place / main).write_text(spec.source or "", encoding="utf-8")
     library = place / "made" / f"{spec.name}.so"
     library.parent.mkdir()
-    return Job(spec, compiler, place, main, library, live_output, examples)
+    return Job(spec, compiler, place, main, library, live_output, inputs, infer, derivation)
 
 
 def _entered(job: Job, folder: Path, key: str) -> Path:

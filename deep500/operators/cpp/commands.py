@@ -1,15 +1,25 @@
-"""The commands that turn an operator's source into a library."""
+"""The commands that turn an operator's source into a library; what a compiler says, as an error that names the source.
+
+A gradient that is derived is the business of a :class:`Derivation`, which is handed in from above: this room knows no
+engine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
-from deep500.errors import MissingEngine
+from deep500.errors import CompileError, MissingEngine
+from deep500.operators.base import Descriptors
 from deep500.operators.cpp.compilers import Compiler
-from deep500.operators.cpp.running import SECONDS, ZIG_NOTICE, ZIG_SECONDS, run_compiler
-from deep500.operators.cpp.spec import CPP_TYPES, INCLUDE, BuildSpec
+from deep500.operators.cpp.spec import CPP_TYPES, INCLUDE, BuildSpec, Infer
 from deep500.operators.cpp.wrapper import wrapper_source
 
 HEADERS = (".h", ".hpp", ".hh", ".inl", ".cuh")
@@ -18,8 +28,18 @@ FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-march=native", "-fPIC", "-w")
 LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs")
 """Calls inside a library stay inside, whatever else the process has loaded under the same names; none leads nowhere."""
 
-Examples = Callable[[], list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]]]
-"""Gives pairs of input and output shapes that an operator can be tried with."""
+
+class Derivation(Protocol):
+    """What derives the gradients of operators from their forward; can be pickled, as operators can."""
+
+    def source(self, spec: BuildSpec, fields: Mapping[str, Any]) -> str:
+        """C++ that exports the derivatives and the signature, whose other fields these are."""
+
+    def identity(self) -> Sequence[str]:
+        """What a library's gradient depends on beside its source, for the key in the cache."""
+
+    def build(self, job: Job) -> None:
+        """Compile the library with its derivatives, and check them."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +51,9 @@ class Job:
         main: the operator's source, as the unit includes it.
         library: what is to be made.
         live: whether commands and their output are shown.
-        examples: gives shapes of inputs and outputs to try a derived gradient with.
+        inputs: descriptors, as declared.
+        infer: gives those of the outputs; with the inputs', shapes to try a derived gradient with.
+        derivation: what compiles the library where its gradient is derived, else None.
     """
 
     spec: BuildSpec
@@ -40,7 +62,9 @@ class Job:
     main: str
     library: Path
     live: bool
-    examples: Examples
+    inputs: Descriptors
+    infer: Infer
+    derivation: Derivation | None = None
 
     @property
     def unit(self) -> Path:
@@ -76,8 +100,8 @@ class Job:
 
 def compile_library(job: Job) -> None:
     """Make the library, by whatever compiles the source."""
-    if job.spec.gradient == "enzyme":
-        compile_with_enzyme(job)
+    if job.derivation is not None:
+        job.derivation.build(job)
     elif job.spec.is_cuda:
         compile_cuda(job)
     else:
@@ -133,13 +157,6 @@ def compile_plainly(job: Job) -> None:
     run_compiler(spec, linking, job.place, job.live, seconds, notice)
 
 
-def compile_with_enzyme(job: Job) -> None:
-    """Compile through Enzyme, and check the gradient that comes out."""
-    from deep500.operators.enzyme.build import Build
-
-    Build(job).run()
-
-
 def openmp_flags(compiler: Compiler) -> tuple[list[str], list[str]]:
     """Flags of compiling and of linking with OpenMP; zig has no runtime of its own and takes Intel's from pip.
 
@@ -170,3 +187,104 @@ def _kind_flags(compiler: Compiler) -> list[str]:
 
 def _fast_math(compiler: Compiler) -> list[str]:
     return ["-ffast-math"] if compiler.kind == "gcc" else ["-ffast-math", "-fveclib=libmvec"]
+
+
+SECONDS = 300.0
+ZIG_SECONDS = 1200.0
+ZIG_NOTICE = "deep500: zig is building its own C++ library, this once; that takes one to two minutes\n"
+PATIENCE = 5.0
+"""Seconds after which a notice is given; builds without special reasons end earlier."""
+
+MOST_LINES = 40
+OURS = ("deep500 wrapper of ", "deep500/", "operator.cc", "<scratch space>")
+"""Where the compiler's remarks are on our own text, as it names our files."""
+
+
+def run_compiler(
+    spec: BuildSpec, command: Sequence[str], folder: Path, live: bool, seconds: float = SECONDS, notice: str = ""
+) -> None:
+    """Run one command of a build.
+
+    Args:
+        live: also write what is run and said to standard error.
+        seconds: when to give up.
+        notice: what to write to standard error if it takes longer than usual.
+
+    Raises:
+        CompileError: it fails or takes too long.
+    """
+    if live:
+        sys.stderr.write(f"deep500: {' '.join(command)}\n")
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        cwd=folder,
+        start_new_session=True,
+    ) as process:
+        try:
+            said = _output(process, seconds, notice)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)  # the compiler's own children too
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise CompileError(
+                    f"C++ operator {spec.name!r}: got no end of {Path(command[0]).name} in {seconds:g} s; expected "
+                    "one: simplify the source"
+                ) from error
+            raise
+    if live:
+        sys.stderr.write(said)
+    if process.returncode:
+        raise compile_error(spec, said.replace(f"{folder}{os.sep}", "").replace(f"{INCLUDE}{os.sep}", ""))
+
+
+def _output(process: subprocess.Popen[str], seconds: float, notice: str) -> str:
+    """All that it says until it ends."""
+    if notice:
+        try:
+            return process.communicate(timeout=PATIENCE)[0]
+        except subprocess.TimeoutExpired:
+            sys.stderr.write(notice)
+    return process.communicate(timeout=seconds)[0]
+
+
+def compile_error(spec: BuildSpec, said: str) -> CompileError:
+    """The error for a compiler's output: about the class where that does not fit the descriptors, else its lines."""
+    said = re.sub(r"^\.+ .*\n", "", said, flags=re.MULTILINE)  # clang -H: the files that it read
+    name, kept = f"C++ operator {spec.name!r}", compiler_lines(said)
+    wanted = re.search(r"D500: (expected [^\n]*?)\"?$", said, re.MULTILINE)
+    if wanted is None or re.search(r": error: |: fatal error: ", kept):
+        cure = "add the source or library that has it to other_files" if "undefined" in said else "mend it"
+        return CompileError(f"{name}: got C++ that does not compile; expected C++17: {cure}\n{kept or _cut(said)}")
+    if not wanted[1].startswith("expected public"):
+        return CompileError(f"{name}: got a class that cannot be used; {wanted[1]}")
+    found = re.search(r"((?:forward|backward)(?:_cuda)?)_check<.*?, false, (.*?)>(?:['’)]| |$)", said, re.MULTILINE)
+    has = found is not None and found[2] != "void"
+    got = re.sub(r" ?\([^()]*::\*\)", f" {found[1]}", found[2]) if has and found else "none"
+    return CompileError(f"{name}: got {got}; {wanted[1]}: make the class and the descriptors agree")
+
+
+def compiler_lines(said: str) -> str:
+    """What the compiler said of the user's own files; empty if that is nothing."""
+    kept: list[str] = []
+    context: list[str] = []
+    keep = False
+    for line in said.splitlines():
+        head = re.match(r"(.+?)(?::\d+:(?:\d+:)?|\(\d+\):) (?:fatal error|error|warning|note): ", line)
+        if head:
+            keep = not head[1].startswith(OURS)
+            kept += [*context, line] if keep else []
+            context = []
+        elif re.match(r"\s+(?:\d+ )?\|", line):  # an excerpt of the source
+            kept += [line] if keep else []
+        elif line.strip() and not re.match(r"In file included from|\s+from |\d+ errors? generated", line):
+            context.append(line)
+    return _cut("\n".join(kept))
+
+
+def _cut(text: str) -> str:
+    lines = text.splitlines()
+    return "\n".join([*lines[:MOST_LINES], *(["..."] if len(lines) > MOST_LINES else [])])

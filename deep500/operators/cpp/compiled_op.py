@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,13 @@ from deep500.errors import InputError, UnsupportedOperator
 from deep500.operators.base import CustomOp, Descriptors, describe
 from deep500.operators.cpp.binding import Binding
 from deep500.operators.cpp.build import find_library
-from deep500.operators.cpp.spec import BuildSpec
+from deep500.operators.cpp.commands import Derivation
+from deep500.operators.cpp.spec import BuildSpec, Infer
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
 if TYPE_CHECKING:
     from deep500.operators.cpp.isolate import IsolatedBinding
 
-Infer = Callable[[list[TensorDescriptor]], Sequence[TensorDescriptor]]
 Plan = list["list[tuple[int, int]] | None"]
 
 DENSE = 0x0101
@@ -55,23 +55,19 @@ class CompiledOp(CustomOp):
         infer: Infer | None = None,
         isolate_seconds: float | None = None,
         live_output: bool = False,
+        derivation: Derivation | None = None,
     ) -> None:
         super().__init__(
             [TensorDescriptor(t, d.shape) for t, d in zip(spec.inputs, input_descriptors, strict=True)],
             [TensorDescriptor(t, d.shape) for t, d in zip(spec.outputs, output_descriptors, strict=True)],
         )
-        self.spec, self._infer = spec, infer
-        self.path: Path = find_library(spec, self._examples, live_output)
+        self.spec, self._infer, self._derivation = spec, infer, derivation
+        declared = self.input_descriptors or ()
+        self.path: Path = find_library(spec, declared, self.infer, live_output, derivation)
         self._seconds = isolate_seconds
         self._binding = _binding(spec.name, self.path, isolate_seconds)
         self.signature: dict[str, Any] = self._binding.signature
         self._known: dict[tuple[tuple[int, ...], ...], Call] = {}
-
-    def _examples(self) -> list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]]:
-        """Shapes to try a derived gradient with."""
-        from deep500.operators.enzyme.examples import examples
-
-        return examples(self.input_descriptors or (), self.infer)
 
     @property
     def name(self) -> str:
@@ -273,7 +269,7 @@ class CompiledOp(CustomOp):
 
     def __reduce__(self) -> tuple[Any, ...]:
         descriptors = (self.input_descriptors, self.output_descriptors)
-        return type(self), (self.spec, *descriptors, self._infer, self._seconds)
+        return type(self), (self.spec, *descriptors, self._infer, self._seconds, False, self._derivation)
 
 
 def _shape(one: Any) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,8 @@ AUTOMATIC = "automatic"
 GRADIENTS = (AUTOMATIC, "backward", "enzyme", None)
 
 Definitions = tuple[tuple[str, str], ...]
+Infer = Callable[[list[TensorDescriptor]], Sequence[TensorDescriptor]]
+"""Descriptors of the inputs -> those of the outputs."""
 
 
 @dataclass(frozen=True)

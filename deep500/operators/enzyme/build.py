@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from deep500.errors import CompileError, EnzymeError
-from deep500.operators.cpp.commands import LINK, Job
-from deep500.operators.cpp.running import compile_error
+from deep500.operators.cpp.commands import LINK, Job, compile_error
 from deep500.operators.cpp.spec import CPP_TYPES, FLOATING, BuildSpec
 from deep500.operators.cpp.wrapper import wrapper_source
 from deep500.operators.enzyme.pipeline import Options, compile_library
-from deep500.operators.enzyme.verify import check_build, error_of
+from deep500.operators.enzyme.verify import check_build, error_of, examples
+from deep500.operators.enzyme.wrapper import gradient_source
 
 Missing = dict[str, str]
 APART = ("d500_jvp", "d500_hvp")
@@ -71,7 +71,7 @@ class Build:
     def _checked(self, twin: Path | None, missing: Missing) -> None:
         """Try the library; without the further derivatives where one of them is wrong."""
         for _ in range(3):
-            wrong = check_build(self.job.spec, self.job.library, twin, self.job.examples())
+            wrong = check_build(self.job.spec, self.job.library, twin, examples(self.job.inputs, self.job.infer))
             if not wrong:
                 return
             error = error_of(self.job.spec, wrong[0])
@@ -109,7 +109,7 @@ def _compile(job: Job, unit: str, flags: Sequence[str], listing: Path | None = N
         return compile_error(job.spec, said.replace(f"{job.place}{os.sep}", ""))
 
     spec, path = job.spec, job.place / unit
-    path.write_text(wrapper_source(spec, job.main, job.sources), encoding="utf-8")
+    path.write_text(wrapper_source(spec, job.main, job.sources, gradient_source), encoding="utf-8")
     options = Options(
         fast_math=spec.fast_math,
         openmp=spec.openmp,

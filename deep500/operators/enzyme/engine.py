@@ -8,7 +8,6 @@ else the one inside the pip package ``ziglang``.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -19,9 +18,17 @@ from functools import lru_cache
 from pathlib import Path
 
 from deep500.errors import MissingEngine
+from deep500.operators.cpp.cache import cache_folder
+from deep500.operators.cpp.compilers import zig_program
 
 COMMAND = "deep500 setup enzyme"
 VARIABLE = "DEEP500_ENZYME"
+DISTRIBUTION, VERSION = "pennylane-catalyst", "0.15.0"
+"""The pinned wheel that holds the engine."""
+
+BINARY_SHA256 = "e5d329f13e928d388c5be6e1f54a2ccb47895ef44203eed31a32d2df8173ca89"
+"""Of the executable ``catalyst`` in it."""
+
 CATALYST_LLVM = 22
 """LLVM of the pinned engine: its text form is read by a clang of the same major version only."""
 
@@ -55,13 +62,9 @@ class Clang:
     is_zig: bool = False
 
 
-def cache_folder() -> Path:
-    """The folder that holds everything Deep500 keeps for this user between processes."""
-    own = os.environ.get("DEEP500_CACHE")
-    if own:
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "deep500"
+def engine_path() -> Path:
+    """Where the executable that was set up is kept, there or not."""
+    return cache_folder() / "enzyme" / f"catalyst-{VERSION}-{BINARY_SHA256[:8]}" / "catalyst"
 
 
 def find_engine() -> Engine:
@@ -76,8 +79,6 @@ def find_engine() -> Engine:
     plugin = _system_plugin()
     if plugin is not None:
         return plugin
-    from deep500.operators.enzyme.setup import BINARY_SHA256, VERSION, engine_path
-
     path = engine_path()
     if not os.access(path, os.X_OK):
         raise MissingEngine(
@@ -98,7 +99,7 @@ def find_clang(engine: Engine) -> Clang:
         version = _clang_version(path) if path else None
         if path and version and int(version.split(".")[0]) == engine.llvm:
             return Clang((path,), f"clang {version}")
-    zig = _zig()
+    zig = zig_program()
     if engine.kind == "catalyst" and zig is not None:
         return Clang((str(zig), "c++"), f"zig {_zig_version()}", is_zig=True)
     cure = f"install clang {engine.llvm}" if engine.kind == "plugin" else "pip install 'deep500[enzyme]'"
@@ -153,12 +154,6 @@ def _clang_version(command: str) -> str | None:
         return None
     found = re.search(r"clang version (\d+\.\d+[.\w]*)", said)
     return found[1] if found else None
-
-
-def _zig() -> Path | None:
-    spec = importlib.util.find_spec("ziglang")
-    place = None if spec is None or spec.origin is None else Path(spec.origin).parent / "zig"
-    return place if place is not None and os.access(place, os.X_OK) else None
 
 
 def _zig_version() -> str:

@@ -21,9 +21,7 @@ from pathlib import Path
 from deep500.errors import CompileError, EnzymeError
 from deep500.operators.enzyme.diagnose import explain, pragmas
 from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engine
-from deep500.operators.enzyme.loops import turn_loops
-from deep500.operators.enzyme.modules import split
-from deep500.operators.enzyme.openmp import fix_reductions, shared_pointers
+from deep500.operators.enzyme.ir import fix_reductions, shared_pointers, split, turn_loops
 
 GATE = "\ndeclare void @__enzyme_autodiff_gate(...)\n"
 """The engine looks for Enzyme calls only if a function's name starts with ``__enzyme_autodiff``; C++ names do not."""
@@ -53,8 +51,8 @@ class Options:
         name: what errors call it; the file's name if empty.
         source: the user's own file, for the lines of its OpenMP pragmas; the compiled file itself if None.
         complain: makes the error for what the compiler said.
-        apart: exports that are differentiated in modules of their own, see :mod:`deep500.operators.enzyme.modules`.
-        turn: let element-wise loops of derivatives run upwards, see :mod:`deep500.operators.enzyme.loops`.
+        apart: exports that are differentiated in modules of their own, see :mod:`deep500.operators.enzyme.ir`.
+        turn: let element-wise loops of derivatives run upwards, see :mod:`deep500.operators.enzyme.ir`.
         listing: where to list the files that the C++ includes, system headers left out, as ``-MMD`` does.
     """
 

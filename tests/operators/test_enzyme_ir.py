@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deep500.operators.enzyme.loops import turn_loops
-from deep500.operators.enzyme.modules import split
+from deep500.operators.enzyme.ir import split, turn_loops
 
 LOOP = """define internal fastcc void @d500_reverse(ptr noundef %op, ptr noalias noundef %x, ptr noalias noundef %dx, ptr noalias %dy, i64 %n) {
 entry:

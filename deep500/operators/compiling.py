@@ -8,8 +8,19 @@ from typing import Any
 
 from deep500.errors import InputError
 from deep500.operators.base import Descriptors
-from deep500.operators.cpp.compiled_op import CompiledOp, Infer
-from deep500.operators.cpp.spec import AUTOMATIC, GRADIENTS, BuildSpec, as_definitions, as_paths, check_name, dtypes
+from deep500.operators.cpp.commands import Derivation
+from deep500.operators.cpp.compiled_op import CompiledOp
+from deep500.operators.cpp.spec import (
+    AUTOMATIC,
+    GRADIENTS,
+    BuildSpec,
+    Infer,
+    as_definitions,
+    as_paths,
+    check_name,
+    dtypes,
+)
+from deep500.operators.enzyme import Enzyme
 
 
 def compile_custom_cppop(
@@ -82,7 +93,7 @@ def compile_custom_cppop(
         infer,
     )
     seconds = timeout if isolate else None
-    return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output)
+    return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output, _derivation(gradient))
 
 
 def compile_custom_cppop_inline(
@@ -140,7 +151,11 @@ def compile_custom_cppop_inline(
         infer,
     )
     seconds = timeout if isolate else None
-    return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output)
+    return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output, _derivation(gradient))
+
+
+def _derivation(gradient: str | None) -> Derivation | None:
+    return Enzyme() if gradient == "enzyme" else None
 
 
 def _spec(

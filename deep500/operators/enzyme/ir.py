@@ -1,0 +1,264 @@
+"""Rewrites of LLVM's text form around Enzyme: reductions of OpenMP before it, modules apart, loops upwards after it.
+
+*OpenMP.* Enzyme knows most of what clang emits for ``parallel for``, but not the entry of a reduction. And a *pointer*
+that a parallel region captures by reference may be taken for its own shadow: the caller's input array is then
+overwritten, with no message. Reductions are corrected, such pointers found so that they can be refused.
+
+*Modules.* Enzyme gets gradients wrong where one module asks for forward and for reverse mode of code that shares
+functions (a growing ``std::vector``, seen with the engine that is pinned: the heap is corrupted). So every mode gets a
+module of its own.
+
+*Loops.* A reverse pass runs loops backwards, so vector code must turn every register around that it loads or stores:
+up to a quarter of the time of an element-wise gradient. A loop is turned only if it can be seen to be element-wise: one
+block, one induction variable from n - 1 down to 0, every access to memory at exactly that index of an argument that is
+``noalias``, of a local array, or of one place within either, and no call but of pure math functions. Then no iteration
+reads what another one writes: any order does. In the reverse pass of an operator, what such a loop writes back to a
+shadow that it has used up, a zero, is left out: the shadow is the wrapper's own copy, or was zero before. Measured in
+pairs, gradients of gelu and mish then take 0.75 and 0.84 of the time with ``fast_math``, 0.90 and 0.88 without; where
+no loop is element-wise, nothing changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+_REDUCE = re.compile(
+    r"^(\s*%[-\w.$]+ = )(?:(?:tail|notail|musttail) )?call i32 @__kmpc_reduce(?:_nowait)?\(.*$", re.MULTILINE
+)
+_END_REDUCE = re.compile(r"call void @__kmpc_end_reduce(?:_nowait)?\((ptr [^,]*), (i32 [^,]*), ptr [^)]*\)")
+_BARRIER = re.compile(r"^declare void @__kmpc_barrier", re.MULTILINE)
+_FORK = re.compile(r"@__kmpc_fork_call\([^\n]*?, ptr (?:nonnull |noundef )*(@[-\w.$\"]+)")
+_REFERENCE = re.compile(r"ptr [^,()%]*(?:\([^()]*\)[^,()%]*)*dereferenceable\(8\)[^,%]*(%[-\w.$]+)")
+
+
+def fix_reductions(ir: str) -> str:
+    """Let reductions combine by atomic updates, which Enzyme differentiates.
+
+    The runtime's ``__kmpc_reduce`` answers 1 (combine in a tree, then call ``end_reduce``), 2 (combine with atomics)
+    or 0. The answer is made the constant 2, and the matching ``end_reduce`` a barrier.
+
+    Args:
+        ir: LLVM's text form, as clang writes it, before Enzyme.
+    """
+    if not _REDUCE.search(ir):
+        return ir
+    ir = _END_REDUCE.sub(r"call void @__kmpc_barrier(\1, \2)", _REDUCE.sub(r"\1add i32 0, 2", ir))
+    return ir if _BARRIER.search(ir) else ir + "\ndeclare void @__kmpc_barrier(ptr, i32)\n"
+
+
+def shared_pointers(ir: str) -> list[str]:
+    """Names of parallel regions that capture a pointer by reference, outermost function first.
+
+    A parameter that clang marks as a reference to eight bytes and whose value the region loads as a pointer is one
+    such; references to numbers (reductions, atomics) and to objects (a vector) are not.
+
+    Args:
+        ir: LLVM's text form, optimised, before Enzyme.
+    """
+    found = []
+    for name in dict.fromkeys(_FORK.findall(ir)):
+        body = _function(ir, name)
+        head, _, rest = body.partition("{\n")
+        if any(re.search(rf"= load ptr, ptr {re.escape(one)}[,\s]", rest) for one in _REFERENCE.findall(head)):
+            found.append(name)
+    return found
+
+
+def _function(ir: str, name: str) -> str:
+    found = re.search(rf"^define [^\n]*{re.escape(name)}\(.*?^}}", ir, re.MULTILINE | re.DOTALL)
+    return found[0] if found else ""
+
+
+_STRONG = re.compile(
+    r"^define (?!internal |private |linkonce|weak|available_externally)([^@\n]*)@([\w.$]+)\(", re.MULTILINE
+)
+_USED = re.compile(r"^(@llvm\.(?:compiler\.)?used = appending global )\[\d+ x ptr\] \[([^\]]*)\](.*)$", re.MULTILINE)
+_GLOBAL = re.compile(
+    r"^(@(?!llvm\.)[\w.$]+ = )((?:dso_local |unnamed_addr |local_unnamed_addr |thread_local(?:\([a-z]+\))? )*)"
+    r"(global|constant) (.*)$",
+    re.MULTILINE,
+)
+REST = "rest"
+_KEPT = re.compile(r"^@__enzyme_")
+
+
+def split(ir: str, apart: Sequence[str]) -> dict[str, str]:
+    """The module without some exports, then one module for each of these.
+
+    Args:
+        ir: LLVM's text form.
+        apart: names of exported functions; those that the module does not define are passed over.
+
+    Returns:
+        The modules by name, the rest first; to be linked together. Variables of the first are shared by the others,
+        except static ones.
+    """
+    exports = [name for _, name in _STRONG.findall(ir)]
+    alone = [name for name in apart if name in exports]
+    if not alone:
+        return {REST: ir}
+    rest = [name for name in exports if name not in alone]
+    return {REST: _with(ir, rest)} | {name: _borrowing(_with(ir, [name])) for name in alone}
+
+
+def _with(ir: str, exports: Collection[str]) -> str:
+    """The module with only these exports: the others become internal, so that they vanish if nothing needs them."""
+
+    def hidden(found: re.Match[str]) -> str:
+        attributes, name = found[1], found[2]
+        if name in exports:
+            return found[0]
+        # A definition that is internal has neither visibility nor preemption.
+        plain = re.sub(r"\b(?:dso_local|hidden|protected|default) ", "", attributes)
+        return f"define internal {plain}@{name}("
+
+    def used(found: re.Match[str]) -> str:
+        names = [one.strip() for one in found[2].split(",")]
+        kept = [one for one in names if one.removeprefix("ptr @") in exports or not _is_function(ir, one)]
+        return f"{found[1]}[{len(kept)} x ptr] [{', '.join(kept)}]{found[3]}" if kept else ""
+
+    return _USED.sub(used, _STRONG.sub(hidden, ir))
+
+
+def _is_function(ir: str, reference: str) -> bool:
+    name = re.escape(reference.removeprefix("ptr "))
+    return re.search(rf"^define [^\n]*{name}\(", ir, re.MULTILINE) is not None
+
+
+def _borrowing(ir: str) -> str:
+    """The module with its variables declared only: another one defines them. What tells Enzyme of gradients stays."""
+
+    def declared(found: re.Match[str]) -> str:
+        if _KEPT.match(found[1]):
+            return f"{found[1]}internal {found[2].replace('dso_local ', '')}{found[3]} {found[4]}"
+        kind = _type_of(found[4])
+        return f"{found[1]}external {found[2].replace('dso_local ', '')}{found[3]} {kind}"
+
+    return _GLOBAL.sub(declared, ir)
+
+
+def _type_of(rest: str) -> str:
+    """The type at the start of a definition's text: one word, or up to the bracket that closes it."""
+    closing = {"[": "]", "{": "}", "<": ">", "(": ")"}
+    stack: list[str] = []
+    for i, mark in enumerate(rest):
+        if mark in closing:
+            stack.append(closing[mark])
+        elif stack and mark == stack[-1]:
+            stack.pop()
+        elif not stack and mark in " ,":
+            return rest[:i]
+        if not stack and mark in closing.values():
+            return rest[: i + 1]
+    return rest
+
+
+REVERSE = "d500_reverse"
+"""Part of the names of the functions around reverse passes, see ``wrapper.py``."""
+
+_FUNCTION = re.compile(r"^define [^\n]*\{\n.*?^\}", re.MULTILINE | re.DOTALL)
+_PARAMETER = re.compile(r"ptr ([^,()]*(?:\([^()]*\)[^,()]*)*)(%[-\w.$]+|%\"[^\"]+\")")
+_BLOCK = re.compile(r"^((?:\"[^\"\n]+\"|[-\w.$]+)):[^\n]*\n((?:  [^\n]*\n)+)", re.MULTILINE)
+_NAME = r"(%(?:\"[^\"\n]+\"|[-\w.$]+))"
+_BOUND = r"(%(?:\"[^\"\n]+\"|[-\w.$]+)|\d+)"
+_ENTRY = re.compile(rf"^  {_NAME} = phi i64 \[ {_BOUND}, {_NAME} \], \[ {_BOUND}, {_NAME} \]\n")
+_LOCAL = re.compile(rf"^  {_NAME} = alloca ", re.MULTILINE)
+_OFFSET = re.compile(rf"^  {_NAME} = getelementptr [^\n]*, ptr {_NAME}, i64 [^\n]*$", re.MULTILINE)
+_ACCESS = re.compile(rf"^  (?:{_NAME} = load [^,]+|store [^,]+ [^,]+), ptr {_NAME}[,\n]", re.MULTILINE)
+_PURE = re.compile(
+    r"@(?:llvm\.(?:exp|exp2|log|log2|log10|sqrt|fabs|sin|cos|tanh|pow|powi|fma|fmuladd|minnum|maxnum|minimum|maximum|copysign"
+    r"|floor|ceil|trunc)\.[.\w]+|(?:exp|exp2|expm1|log|log2|log10|log1p|sqrt|sin|cos|tan|tanh|sinh|cosh|atan|erf|pow|fabs)f?)\("
+)
+
+
+def turn_loops(ir: str) -> str:
+    """The module with its element-wise loops running upwards.
+
+    Args:
+        ir: LLVM's text form, as Enzyme leaves it.
+    """
+    return _FUNCTION.sub(lambda found: _in_function(found[0]), ir)
+
+
+def _in_function(text: str) -> str:
+    head = text.partition("\n")[0]
+    apart = {name for attributes, name in _PARAMETER.findall(head) if "noalias" in attributes.split()}
+    roots = {name: name for name in (*apart, *_LOCAL.findall(text))}
+    if not roots or "phi i64" not in text:
+        return text
+    roots |= {name: roots[base] for name, base in _OFFSET.findall(text) if base in roots}
+    turned = _BLOCK.sub(lambda found: _turned(found[0], found[1], found[2], roots), text)
+    return turned if turned == text or REVERSE not in head else _without_zeros(turned, apart)
+
+
+def _without_zeros(text: str, apart: set[str]) -> str:
+    """The function without stores of zero to arguments that are otherwise only loaded from, once, just there."""
+    for base in apart:
+        places = re.findall(rf"^  {_NAME} = getelementptr [^\n]*ptr {re.escape(base)},", text, re.MULTILINE)
+        if len(places) != 1 or len(_uses(text, base)) != 2:  # the parameter itself, and the place
+            continue
+        zero = re.findall(rf"^  store \w+ 0\.0+e\+00, ptr {re.escape(places[0])},[^\n]*\n", text, re.MULTILINE)
+        loads = re.findall(rf"= load \w+, ptr {re.escape(places[0])},", text)
+        if len(zero) == len(loads) == 1 and len(_uses(text, places[0])) == 3:
+            text = text.replace(zero[0], "", 1)
+    return text
+
+
+def _turned(block: str, label: str, body: str, roots: dict[str, str]) -> str:
+    entry = _ENTRY.match(body)
+    if entry is None or body.count(" = phi ") != 1:
+        return block
+    above, edges = entry[1], {entry[3]: entry[2], entry[5]: entry[4]}
+    this = f"%{label}"
+    if this not in edges:
+        return block
+    index = edges.pop(this)
+    ((outside, count),) = edges.items()
+    found = re.search(rf"^  {re.escape(index)} = add (?:nsw |nuw )*i64 {re.escape(above)}, -1\n", body, re.MULTILINE)
+    step = found[0] if found else ""
+    ending = re.search(
+        rf"^  {_NAME} = icmp eq i64 {re.escape(index)}, 0\n  br i1 \1, label {_NAME}, label {re.escape(this)}(?=[,\n])",
+        body,
+        re.MULTILINE,
+    )
+    if ending is None or not step or len(_uses(body, above)) != 2 or not _is_elementwise(body, index, roots):
+        return block
+    upper = index[:-1] + '.up"' if index.endswith('"') else f"{index}.up"
+    fresh = f"  {index} = phi i64 [ {upper}, {this} ], [ 0, {outside} ]\n"
+    test = f"  {upper} = add nuw i64 {index}, 1\n  {ending[1]} = icmp eq i64 {upper}, {count}\n"
+    changed = body.replace(entry[0], fresh, 1).replace(step, "", 1)
+    changed = changed.replace(f"  {ending[1]} = icmp eq i64 {index}, 0\n", test, 1)
+    return block.replace(body, changed, 1)
+
+
+def _is_elementwise(body: str, index: str, roots: dict[str, str]) -> bool:
+    """Whether memory is touched at the index only, and nothing else has an effect."""
+    element = re.compile(
+        rf"^  {_NAME} = getelementptr (?:inbounds |nuw |nusw )*(\w+), ptr {_NAME}, i64 {re.escape(index)}(?=[,\n])",
+        re.MULTILINE,
+    )
+    places = {name: (kind, base) for name, kind, base in element.findall(body)}
+    kinds: dict[str, tuple[str, str]] = {}
+    for line in body.splitlines(keepends=True):
+        if " call " in line and not _PURE.search(line):
+            return False
+        if re.search(r"\b(?:atomicrmw|cmpxchg|fence|invoke|volatile|atomic)\b", line):
+            return False
+        if not re.search(r"= load |^  store ", line):
+            continue
+        found = _ACCESS.match(line)
+        kind, base = places.get(found[2], ("", "")) if found else ("", "")
+        accessed = re.search(r"= load (\w+),|^  store (\w+) ", line)
+        if (
+            base not in roots
+            or accessed is None
+            or kind not in accessed.groups()
+            or kinds.setdefault(roots[base], (kind, base)) != (kind, base)
+        ):
+            return False
+    return bool(kinds)
+
+
+def _uses(body: str, name: str) -> list[str]:
+    return re.findall(rf"{re.escape(name)}(?![-\w.$\"])", body)
