@@ -64,6 +64,7 @@ class Compression(DistributedOptimizer):
         InputError: a gradient that is not of a floating-point dtype, or no samples on any rank.
     """
 
+    waits = "together"
     error_feedback: ClassVar[bool] = True
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None) -> None:

@@ -57,6 +57,8 @@ class ShardedOptimizer(DistributedOptimizer):
             parameters; the state of another rank, or of another number of ranks, to load.
     """
 
+    waits = "together"
+
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None) -> None:
         if isinstance(base_optimizer, Optimizer) and not isinstance(base_optimizer, ThreeStepOptimizer):
             kind = type(base_optimizer)

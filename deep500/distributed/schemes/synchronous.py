@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from deep500.distributed.buckets import BUCKET_BYTES, Buckets
+from deep500.distributed.buckets import BUCKET_BYTES, Buckets, GradientMean
 from deep500.distributed.communicator import Communicator
 from deep500.distributed.optimizer import DistributedOptimizer
-from deep500.distributed.schemes.overlap import GradientMean
 from deep500.networks.execution.capabilities import watch_gradients
 from deep500.training.optimizers.base import Optimizer
 
@@ -31,6 +30,8 @@ class ConsistentDecentralized(DistributedOptimizer):
             by bit. One bucket alone never does. A base optimizer that runs backward more than once in a step needs
             False.
     """
+
+    waits = "together"
 
     def __init__(
         self,
@@ -91,6 +92,7 @@ class ConsistentParameterServer(DistributedOptimizer):
     Only rank 0 keeps the base optimizer's state. Payload per step and rank: twice the bytes of all parameters.
     """
 
+    waits = "together"
     changes_parameters = True
 
     def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
@@ -122,6 +124,7 @@ class ModelAverage(DistributedOptimizer):
     Optimizer states stay local. Payload per step and rank: the bytes of all parameters.
     """
 
+    waits = "together"
     changes_parameters = True
 
     def mix(self) -> None:
@@ -144,6 +147,7 @@ class LocalSGD(DistributedOptimizer):
         every: local steps between averages (H in the papers).
     """
 
+    waits = "together"
     consistent = False
     changes_parameters = True
 
