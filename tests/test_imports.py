@@ -35,7 +35,6 @@ DOORS = {
 }
 STILL = {
     # Circles that are being untied: to be removed, never added to.
-    ("deep500.distributed.world", "deep500.distributed.transports.mpi"),
     ("deep500.frameworks.jax.checkpoint", "deep500.frameworks.jax.compiler"),
     ("deep500.frameworks.jax.custom_native", "deep500.frameworks.jax.custom_routes"),
     ("deep500.frameworks.jax.functions", "deep500.frameworks.jax.executor"),

@@ -2,12 +2,12 @@
 
 from deep500.distributed.clocks import Clock as Clock
 from deep500.distributed.clocks import synchronise as synchronise
-from deep500.distributed.communicator import ANY as ANY
-from deep500.distributed.communicator import Communicator as Communicator
-from deep500.distributed.communicator import Serial as Serial
 from deep500.distributed.optimizer import DistributedOptimizer as DistributedOptimizer
 from deep500.distributed.timing import ParallelTiming as ParallelTiming
 from deep500.distributed.timing import parallel as parallel
+from deep500.distributed.transports.communicator import ANY as ANY
+from deep500.distributed.transports.communicator import Communicator as Communicator
+from deep500.distributed.transports.serial import Serial as Serial
 from deep500.distributed.transports.threads import Threads as Threads
 from deep500.distributed.world import current_world as current_world
 from deep500.distributed.world import set_world as set_world

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deep500.distributed.communicator import Communicator, Pending
+from deep500.distributed.transports.communicator import Communicator, Pending
 from deep500.errors import InputError
 
 BUCKET_BYTES = 25_000_000

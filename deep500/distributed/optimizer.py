@@ -21,8 +21,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from deep500.distributed.buckets import Buckets
-from deep500.distributed.communicator import Communicator
 from deep500.distributed.tensors import TensorCommunicator
+from deep500.distributed.transports.communicator import Communicator
 from deep500.distributed.world import world
 from deep500.errors import CommunicationError, InputError, nearest
 from deep500.training.optimizers.base import Optimizer

@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deep500.distributed.buckets import Bucket, Buckets
-from deep500.distributed.communicator import Communicator
 from deep500.distributed.optimizer import DistributedOptimizer
+from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
 from deep500.training.optimizers.base import Optimizer
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from deep500.distributed.buckets import Buckets
-from deep500.distributed.communicator import Communicator
 from deep500.distributed.optimizer import DistributedOptimizer
 from deep500.distributed.schemes.mixing import mixing_matrix, second_eigenvalue
+from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import CommunicationError
 from deep500.training.data.samplers import checked_integer
 from deep500.training.optimizers.base import Optimizer

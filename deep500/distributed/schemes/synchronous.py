@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from deep500.distributed.buckets import BUCKET_BYTES, Buckets, GradientMean
-from deep500.distributed.communicator import Communicator
 from deep500.distributed.optimizer import DistributedOptimizer
+from deep500.distributed.transports.communicator import Communicator
 from deep500.networks.execution.capabilities import watch_gradients
+from deep500.training.data.samplers import checked_integer
 from deep500.training.optimizers.base import Optimizer
 
 
@@ -41,7 +42,7 @@ class ConsistentDecentralized(DistributedOptimizer):
         overlap: bool = True,
     ) -> None:
         super().__init__(base_optimizer, comm)
-        self.bucket_bytes = positive("bucket_bytes", bucket_bytes)
+        self.bucket_bytes = checked_integer("bucket_bytes", bucket_bytes, 1)
         self.overlap = overlap and self.comm.size > 1
         self._mean: tuple[tuple[Any, ...], GradientMean, dict[str, int]] | None = None
         self._watching = False
@@ -153,7 +154,7 @@ class LocalSGD(DistributedOptimizer):
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, every: int = 8) -> None:
         super().__init__(base_optimizer, comm)
-        self.every = positive("every", every)
+        self.every = checked_integer("every", every, 1)
         self.seen = 0  # samples since the last average
 
     def mix(self) -> None:
@@ -175,10 +176,3 @@ class LocalSGD(DistributedOptimizer):
 
     def load_own_state(self, state: Any) -> None:
         self.seen = int(state["seen"])
-
-
-def positive(name: str, value: int) -> int:
-    """An integer of at least 1, or InputError."""
-    from deep500.training.data.samplers import checked_integer
-
-    return checked_integer(name, value, 1)
