@@ -33,19 +33,7 @@ DOORS = {
     ("deep500.networks.network", "deep500.networks.onnx.load"): "Network.from_onnx",
     ("deep500.networks.network", "deep500.networks.summary"): "Network.__str__",
 }
-STILL = {
-    # Circles that are being untied: to be removed, never added to.
-    ("deep500.distributed.world", "deep500.distributed.transports.mpi"),
-    ("deep500.operators.cpp.build", "deep500.operators.enzyme.engine"),
-    ("deep500.operators.cpp.commands", "deep500.operators.enzyme.build"),
-    ("deep500.operators.cpp.compiled_op", "deep500.operators.enzyme.examples"),
-    ("deep500.operators.cpp.wrapper", "deep500.operators.enzyme.wrapper"),
-    ("deep500.operators.enzyme.engine", "deep500.operators.enzyme.setup"),
-    ("deep500.training.optimizers.base", "deep500.training.run"),
-    ("deep500.training.run", "deep500.training.trainer"),
-    ("deep500.transformations.substitutions.graph.forms", "deep500.transformations.substitutions.graph.importing"),
-    ("deep500.transformations.substitutions.graph.simplify", "deep500.transformations.substitutions.graph.store"),
-}
+STILL: dict[tuple[str, str], str] = {}
 # fmt: on
 CORE = [info.name for info in pkgutil.iter_modules(deep500.__path__) if info.name not in ("frameworks", "custom_ops")]
 

@@ -16,17 +16,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from deep500.distributed.buckets import Buckets
-from deep500.distributed.communicator import Communicator
 from deep500.distributed.tensors import TensorCommunicator
+from deep500.distributed.transports.communicator import Communicator
 from deep500.distributed.world import world
 from deep500.errors import CommunicationError, InputError, nearest
 from deep500.training.optimizers.base import Optimizer
 from deep500.training.tally import batch_length
+
+Waiting = Literal["together", "neighbours", "pairs", "server"]
+"""Whom a rank waits for: all ranks at every exchange; those whose parameters it takes; one partner, another one in each
+step; or the link of a server, rank 0, which carries one message at a time."""
 
 
 class DistributedOptimizer(Optimizer):
@@ -65,6 +69,8 @@ class DistributedOptimizer(Optimizer):
         1
     """
 
+    waits: ClassVar[Waiting | None] = None
+    """Whom a rank waits for; ``deep500 simulate`` asks for it and refuses a scheme that has not declared it."""
     least_ranks: ClassVar[int] = 1
     consistent: ClassVar[bool] = True
     """Whether all ranks have the same parameters, bit by bit, after every step."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deep500.distributed.buckets import carrier
-from deep500.distributed.communicator import ANY, Communicator
+from deep500.distributed.transports.communicator import ANY, Communicator
 from deep500.networks.execution.executor import BoundNetwork
 
 Reduction = Callable[[Sequence[Any]], Any]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deep500.distributed.clocks import Clock, ClockReader, as_control, gather_quietly, synchronise
-from deep500.distributed.communicator import Communicator
+from deep500.distributed.transports.communicator import Communicator
 from deep500.distributed.world import world
 from deep500.errors import InputError
 from deep500.measure.launches import DIFFER, FEWEST_TO_COMPARE, groups_differ, nearly_independent

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from deep500.distributed.communicator import Communicator, Serial
+from deep500.distributed.transports.communicator import Communicator
+from deep500.distributed.transports.mpi import MPI, ranks_started
+from deep500.distributed.transports.serial import Serial
 from deep500.errors import CommunicationError
-
-MPI_VARIABLES = ("DEEP500_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS")
-"""Set by our launcher, Open MPI's, those that speak PMI (MPICH, Intel MPI, srun), Hydra, and by any srun."""
 
 TORCH_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
 """What ``torch.distributed`` meets by: torchrun sets them, and so do others, such as Ray Train."""
@@ -34,16 +33,6 @@ def transport_of(environment: Mapping[str, str]) -> str:
     if "TORCHELASTIC_RUN_ID" in environment or (by_torch and "DEEP500_WORLD_SIZE" not in environment):
         return "torch"
     return "mpi" if ranks_started(environment) > 1 else "serial"
-
-
-def ranks_started(environment: Mapping[str, str]) -> int:
-    """How many ranks a launcher of MPI says that it started (at least); 1 if there was none.
-
-    Example:
-        >>> ranks_started({"PMI_SIZE": "4"}), ranks_started({})
-        (4, 1)
-    """
-    return max((int(environment[name]) for name in MPI_VARIABLES if environment.get(name, "").isdigit()), default=1)
 
 
 def world() -> Communicator:
@@ -74,8 +63,6 @@ def set_world(comm: Communicator | None) -> None:
 
 def _make(transport: str) -> Communicator:
     if transport == "mpi":
-        from deep500.distributed.transports.mpi import MPI
-
         return MPI()
     if transport == "torch":
         from deep500.registry import load_backend

@@ -11,9 +11,10 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from deep500.distributed import Communicator, ConsistentDecentralized, DistributedOptimizer
+from deep500.distributed import Communicator, DistributedOptimizer
 from deep500.distributed.launch import THREADS, launch, started
 from deep500.distributed.sampler import DistributedSampler
+from deep500.distributed.schemes import ConsistentDecentralized
 from deep500.errors import CommunicationError, RecipeError
 from deep500.events import Event
 from deep500.measure.environment import describe

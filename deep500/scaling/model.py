@@ -154,4 +154,4 @@ COLLECTIVES = {
     "exchange": exchange,
     "send": exchange,
 }
-"""Seconds by kind of call, as :class:`~deep500.distributed.traffic.Traffic` names them, of so many bytes per rank."""
+"""Seconds of a call on a number of bytes per rank, by the kinds that a communicator's ``traffic`` counts."""

@@ -14,7 +14,7 @@ from deep500.measure.statistics import Interval
 from deep500.results.scaling import PREDICTED, STRONG, WEAK, Base, Bound, Entry, Scaling
 from deep500.scaling.model import Interconnect
 from deep500.scaling.pretend import ROWS, Demand, demand
-from deep500.scaling.rig import Rig, Scheme, Step, period_of
+from deep500.scaling.rig import Rig, SchemeChoice, StepFunction, period_of
 from deep500.scaling.simulation import Case, served, server_service, simulate, together, waiting_of
 
 
@@ -68,7 +68,7 @@ class Compute:
             self.traces[batch] = self.rig.trace(batch, self.steps, self.seconds)
         return self.traces[batch]
 
-    def own_seconds(self, rig: Rig, scheme: Scheme, ranks: int) -> float:
+    def own_seconds(self, rig: Rig, scheme: SchemeChoice, ranks: int) -> float:
         """What a scheme computes; grows in line with the ranks where it decodes what all of them send."""
         ends = []
         for few in (2, ROWS):
@@ -81,11 +81,11 @@ class Compute:
         return ends[0] + more * max(0, ranks - 2)
 
 
-def demand_of(rig: Rig, scheme: Scheme, ranks: int) -> tuple[Demand, Any]:
+def demand_of(rig: Rig, scheme: SchemeChoice, ranks: int) -> tuple[Demand, Any]:
     """What the scheme asks of the network, and the scheme's optimizer that was asked."""
     known: dict[str, Any] = {}
 
-    def make(comm: Communicator) -> Step:
+    def make(comm: Communicator) -> StepFunction:
         step, known["optimizer"] = rig.step(1, comm, scheme)
         return step
 
@@ -95,7 +95,7 @@ def demand_of(rig: Rig, scheme: Scheme, ranks: int) -> tuple[Demand, Any]:
 
 
 def step_seconds(
-    compute: Compute, rig: Rig, scheme: Scheme, ranks: int, global_batch: int, machine: Machine
+    compute: Compute, rig: Rig, scheme: SchemeChoice, ranks: int, global_batch: int, machine: Machine
 ) -> tuple[Interval, float]:
     """Seconds of a step, and what the network alone takes of it.
 
@@ -121,7 +121,7 @@ def step_seconds(
 
 
 def predict(
-    compute: Compute, rig: Rig, schemes: Sequence[Scheme], counts: Sequence[int], mode: str, machine: Machine
+    compute: Compute, rig: Rig, schemes: Sequence[SchemeChoice], counts: Sequence[int], mode: str, machine: Machine
 ) -> tuple[Scaling, dict[tuple[str, int], str]]:
     """A table of strong or weak scaling, with what the network alone takes and Amdahl's law as bounds.
 
@@ -131,6 +131,8 @@ def predict(
     Returns:
         the table, and for each scheme and number of ranks that it lacks, why.
     """
+    for scheme in schemes:
+        waiting_of(scheme.kind)  # refuses one that has not declared it, before anything is measured
     batch = rig.batch_size
     base = simulate(together, Case(1, compute.trace(batch), 0.0), machine.seed)
     entries, why, alone = [], {}, dict[str, dict[int, float]]()

@@ -1,8 +1,8 @@
 """`Pretend`: one rank of many that are not there, to see what a scheme asks of the network, and what else it takes.
 
 Collectives return what this rank brought, at once; messages that it waits for are zeros. So a step takes the time of
-everything but the network, and :class:`~deep500.distributed.traffic.Traffic` holds what a network would have to carry.
-What is computed is of no use.
+everything but the network, and the communicator's ``traffic`` holds what a network would have to carry. What is
+computed is of no use.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deep500.distributed.communicator import Communicator
+from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
 from deep500.scaling.model import COLLECTIVES, Interconnect
 

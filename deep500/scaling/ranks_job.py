@@ -24,7 +24,7 @@ from deep500.distributed.timing import parallel
 from deep500.errors import CommunicationError
 from deep500.measure import Budget, Plan, Target
 from deep500.scaling.model import Interconnect
-from deep500.scaling.rig import Rig, Scheme, period_of
+from deep500.scaling.rig import Rig, SchemeChoice, period_of
 
 SIZES = tuple(8 * 4**k for k in range(10))
 """Bytes of the messages from which a network is fitted: 8 B to 2 MiB."""
@@ -115,16 +115,17 @@ def time_steps(
         comm: all ranks.
         setting: of the recipe, see :class:`~deep500.compare.subject.Setting`.
         framework: None: the recipe's.
-        scheme: see :meth:`~deep500.scaling.rig.Scheme.parse`.
+        scheme: see :meth:`~deep500.scaling.rig.SchemeChoice.parse`.
         global_batch: samples of all ranks together.
         blocks, block_seconds: how many, and how long each should take.
         timed: so many further steps are timed rank by rank, begun together as ``sync`` says; see
             :func:`~deep500.distributed.timing.parallel`.
     """
-    rig, one = Rig(framework, Setting(**{**setting, "overrides": tuple(setting["overrides"])})), Scheme.parse(scheme)
-    workers = one.workers(comm.size)
+    rig = Rig(framework, Setting(**{**setting, "overrides": tuple(setting["overrides"])}))
+    choice = SchemeChoice.parse(scheme)
+    workers = choice.workers(comm.size)
     mine = len(range(workers.index(comm.rank), global_batch, len(workers))) if comm.rank in workers else 0
-    step, optimizer = rig.step(mine, comm, one)
+    step, optimizer = rig.step(mine, comm, choice)
     plain = rig.step(mine)[0] if mine else None
     count = period = period_of(optimizer)
     samples, compute = list[float](), list[float]()

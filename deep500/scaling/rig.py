@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -12,58 +13,66 @@ from typing import Any
 
 import numpy as np
 
-from deep500 import distributed
 from deep500.compare.subject import Batch, Setting, Subject
 from deep500.distributed import Communicator, DistributedOptimizer
+from deep500.distributed.schemes import by_name
 from deep500.errors import InputError, nearest
 from deep500.measure import Budget, Plan, Target, measure
 from deep500.recipe.build import make_executor, make_optimizer
+from deep500.recipe.names import resolve_name
 from deep500.scaling.pretend import Pretend
 
 BATCHES = 8
 """Batches over which measured steps go round."""
 
-Step = Callable[[], object]
+StepFunction = Callable[[], object]
+"""Makes one training step."""
 
 
 @dataclass(frozen=True)
-class Scheme:
+class SchemeChoice:
     """A scheme by name, with arguments.
 
+    Attributes:
+        name: in ``d5.schemes``, or of a scheme of the user's own.
+        kind: the class.
+        arguments: of its constructor, besides optimizer and communicator.
+
     Example:
-        >>> scheme = Scheme.parse("LocalSGD(every=4)")
-        >>> scheme.kind.__name__, scheme.arguments, str(scheme)
+        >>> choice = SchemeChoice.parse("LocalSGD(every=4)")
+        >>> choice.kind.__name__, choice.arguments, str(choice)
         ('LocalSGD', {'every': 4}, 'LocalSGD(every=4)')
     """
 
+    name: str
     kind: type[DistributedOptimizer]
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, text: str) -> Scheme:
-        """From ``Name`` or ``Name(argument=value)``; raises InputError."""
-        known = {
-            name: one
-            for name, one in vars(distributed).items()
-            if inspect.isclass(one) and issubclass(one, DistributedOptimizer) and not inspect.isabstract(one)
-        }
-        del known["DistributedOptimizer"]
-        try:
-            word = ast.parse(text.strip(), mode="eval").body
-            call = word if isinstance(word, ast.Call) else ast.Call(word, [], [])
-            name = call.func.id  # type: ignore[attr-defined]
-            arguments = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
-        except (SyntaxError, ValueError, AttributeError) as error:
-            raise InputError(f"got scheme {text!r}; expected a name, or name(argument=value)") from error
-        if name not in known:
+    def parse(cls, text: str) -> SchemeChoice:
+        """From ``Name`` or ``Name(argument=value)``; a scheme of your own is ``module:Name`` or ``path.py:Name``.
+
+        Raises:
+            InputError, RecipeError: there is no such scheme, or it does not take these arguments.
+        """
+        parts = re.fullmatch(r"\s*([^()\s]+)\s*(\(.*\))?\s*", text)
+        arguments = _literal_arguments(parts[2] or "()") if parts else None
+        if parts is None or arguments is None:
+            raise InputError(f"got scheme {text!r}; expected a name, or name(argument=value)")
+        name, known = parts[1], by_name()
+        if ":" in name:
+            kind = resolve_name("scheme", name, None)
+        elif name in known:
+            kind = known[name]
+        else:
             raise InputError(f"got scheme {name!r}; expected one of {', '.join(known)}; {nearest(name, known)}")
+        if not (inspect.isclass(kind) and issubclass(kind, DistributedOptimizer)):
+            raise InputError(f"got scheme {name!r}, {kind!r}; expected a class derived from d5.DistributedOptimizer")
         try:
-            inspect.signature(known[name]).bind(None, **arguments)
+            inspect.signature(kind).bind(None, **arguments)
         except TypeError as error:
-            raise InputError(
-                f"got scheme {text!r} ({error}); expected {name}{inspect.signature(known[name])}"
-            ) from error
-        return cls(known[name], arguments)
+            raise InputError(f"got scheme {text!r} ({error}); expected {name}{inspect.signature(kind)}") from error
+        return cls(name, kind, arguments)
 
     def wrap(self, base: Any, comm: Communicator) -> DistributedOptimizer:
         """The scheme around an optimizer."""
@@ -75,14 +84,25 @@ class Scheme:
 
     def __str__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
-        return f"{self.kind.__name__}({arguments})" if arguments else self.kind.__name__
+        return f"{self.name}({arguments})" if arguments else self.name
 
 
-def parse_schemes(text: str) -> list[Scheme]:
+def _literal_arguments(text: str) -> dict[str, Any] | None:
+    """Arguments by name out of ``(a=1, b='x')``; None where it is no such text."""
+    try:
+        call = ast.parse(f"call{text}", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args:
+            return None
+        return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except (SyntaxError, ValueError):
+        return None
+
+
+def parse_schemes(text: str) -> list[SchemeChoice]:
     """Several, with commas between them.
 
     Example:
-        >>> [str(one) for one in parse_schemes("ModelAverage, TopK(ratio=0.1, sparse=True)")]
+        >>> [str(choice) for choice in parse_schemes("ModelAverage, TopK(ratio=0.1, sparse=True)")]
         ['ModelAverage', 'TopK(ratio=0.1, sparse=True)']
     """
     depth, words = 0, [""]
@@ -92,7 +112,7 @@ def parse_schemes(text: str) -> list[Scheme]:
             words.append("")
         else:
             words[-1] += letter
-    return [Scheme.parse(word) for word in words if word.strip()]
+    return [SchemeChoice.parse(word) for word in words if word.strip()]
 
 
 class Rig:
@@ -108,7 +128,9 @@ class Rig:
         self.batch_size = int(self.subject.plan.values["batch_size"])
         self._whole: list[Batch] = self.subject.batches(BATCHES)
 
-    def step(self, batch: int, comm: Communicator | None = None, scheme: Scheme | None = None) -> tuple[Step, Any]:
+    def step(
+        self, batch: int, comm: Communicator | None = None, scheme: SchemeChoice | None = None
+    ) -> tuple[StepFunction, Any]:
         """A training step on ``batch`` samples (0: a rank that computes nothing), and its optimizer.
 
         Raises:
@@ -123,7 +145,7 @@ class Rig:
         if scheme is not None:
             assert comm is not None
             optimizer = scheme.wrap(optimizer, comm)
-        parts = [{name: array[:batch] for name, array in one.items()} for one in self._whole]
+        parts = [{name: array[:batch] for name, array in whole.items()} for whole in self._whole]
         following, wait = cycle(parts), executor.synchronize
 
         def step() -> None:
@@ -151,24 +173,24 @@ class Rig:
             times.append(perf_counter() - begin)
         return min(times)
 
-    def own_seconds(self, scheme: Scheme, ranks: int, rounds: int) -> float:
+    def own_seconds(self, scheme: SchemeChoice, ranks: int, rounds: int) -> float:
         """What a scheme adds to a step besides the network: copies, compression. Plain steps of one sample and the
         scheme's take turns; the difference of the quickest of each, since others on the machine only add; at least 0.
         """
         plain, _ = self.step(1)
         step, optimizer = self.step(1, Pretend(ranks), scheme)
         period = period_of(optimizer)
-        for once in (plain, step):
+        for make_step in (plain, step):
             for _ in range(3):
-                once()
-        found: tuple[list[float], list[float]] = ([], [])
+                make_step()
+        without, within = list[float](), list[float]()
         for _ in range(rounds):
-            for once, times in zip((plain, step), found, strict=True):
+            for make_step, times in ((plain, without), (step, within)):
                 begin = perf_counter()
-                for _ in range(period):
-                    once()
+                for _ in range(period):  # a scheme that exchanges now and then does all of its work once per period
+                    make_step()
                 times.append((perf_counter() - begin) / period)
-        return max(0.0, min(found[1]) - min(found[0]))
+        return max(0.0, min(within) - min(without))
 
 
 def period_of(optimizer: Any) -> int:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from deep500.distributed.optimizer import DistributedOptimizer, Waiting
 from deep500.distributed.schemes.mixing import ring
 from deep500.errors import InputError
 from deep500.measure.statistics import Interval, median_interval
@@ -112,24 +113,34 @@ def served(case: Case, draw: Draw, steps: int) -> float:
     return finish / steps
 
 
-WAITS: dict[str, Callable[[Case, Draw, int], float]] = {
-    "ConsistentNeighbors": neighbours,
-    "InconsistentDecentralized": pairs,
-    "InconsistentParameterServer": served,
-    "StaleSynchronous": served,
+RULES: dict[Waiting, Callable[[Case, Draw, int], float]] = {
+    "together": together,
+    "neighbours": neighbours,
+    "pairs": pairs,
+    "server": served,
 }
-"""Who waits for whom, by the name of the scheme or of a class that it derives from; all others: :func:`together`."""
+"""What each word that a scheme declares as its ``waits`` means for the time of its steps."""
 
 
-def waiting_of(scheme: type) -> Callable[[Case, Draw, int], float]:
-    """The rule for a class of schemes.
+def waiting_of(scheme: type[DistributedOptimizer]) -> Callable[[Case, Draw, int], float]:
+    """The rule of a scheme.
+
+    Raises:
+        InputError: the scheme has not declared how its ranks wait.
 
     Example:
-        >>> from deep500.distributed import LocalSGD
+        >>> from deep500.distributed.schemes import LocalSGD
         >>> waiting_of(LocalSGD).__name__
         'together'
     """
-    return next((WAITS[one.__name__] for one in scheme.__mro__ if one.__name__ in WAITS), together)
+    rule = None if scheme.waits is None else RULES.get(scheme.waits)
+    if rule is None:
+        words = ", ".join(f'"{word}"' for word in RULES)
+        raise InputError(
+            f"got scheme {scheme.__name__} with waits = {scheme.waits!r}; expected one of {words}, which says whom its "
+            'ranks wait for: declare it in the class, such as waits = "together"'
+        )
+    return rule
 
 
 def simulate(

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from deep500.distributed.communicator import ANY, Communicator, Pending
+from deep500.distributed.transports.communicator import ANY, Communicator, Pending
 from deep500.distributed.transports.failstop import end_with_all
 from deep500.errors import CommunicationError, InputError
 

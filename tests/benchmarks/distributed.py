@@ -29,9 +29,9 @@ import torch
 import torch.distributed as dist
 
 import deep500.frameworks.pytorch as d5fw
-from deep500 import distributed
-from deep500.distributed import Communicator, ConsistentDecentralized, DistributedOptimizer, Serial
+from deep500.distributed import Communicator, Serial, schemes
 from deep500.distributed.launch import find_mpiexec
+from deep500.distributed.schemes import ConsistentDecentralized
 from deep500.distributed.transports.mpi import MPI
 from deep500.errors import Deep500Error
 from deep500.measure.statistics import paired_ratio
@@ -154,10 +154,8 @@ def alone(rounds: int) -> None:
 
 
 def scheme_names() -> list[str]:
-    """Every scheme that is exported, but not the classes that schemes derive from."""
-    types = {name: kind for name, kind in vars(distributed).items() if isinstance(kind, type)}
-    found = [name for name, kind in types.items() if issubclass(kind, DistributedOptimizer)]
-    return sorted(set(found) - {"DistributedOptimizer", "Compression"})
+    """Every scheme that is exported."""
+    return sorted(schemes.by_name())
 
 
 def block_of(step: Work) -> Work:
@@ -165,11 +163,11 @@ def block_of(step: Work) -> Work:
     return lambda: [step() for _ in range(STEPS)]
 
 
-def schemes(comm: Communicator, rounds: int, names: list[str]) -> None:
+def compare_schemes(comm: Communicator, rounds: int, names: list[str]) -> None:
     """Schemes with their defaults; blocks of steps, for some exchange only now and then."""
     ddp = ddp_step(batch_of(BATCH // comm.size, comm.rank))
     for name in names:
-        kind = getattr(distributed, name)
+        kind = getattr(schemes, name)
         workers = list(kind.computing_ranks(comm.size))
         inputs = batch_of(BATCH // len(workers) if comm.rank in workers else 0, comm.rank)
         try:
@@ -205,7 +203,7 @@ def work(folder: str, parts: list[str], rounds: int, names: list[str]) -> None:
     if "step" in parts:
         steps(comm, rounds)
     if "schemes" in parts:
-        schemes(comm, max(rounds // 4, 3), names)
+        compare_schemes(comm, max(rounds // 4, 3), names)
     dist.destroy_process_group()
     comm.close()
 

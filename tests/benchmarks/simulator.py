@@ -21,10 +21,10 @@ from deep500.recipe.loader import find_recipe
 from deep500.scaling.command import SCHEMES
 from deep500.scaling.prediction import Compute, Machine, step_seconds
 from deep500.scaling.ranks_job import fitted, on_ranks
-from deep500.scaling.rig import Rig, Scheme, parse_schemes
+from deep500.scaling.rig import Rig, SchemeChoice, parse_schemes
 
 
-def round_(rig: Rig, scheme: Scheme, ranks: int, job: dict[str, Any], machine: Machine) -> tuple[float, float]:
+def round_(rig: Rig, scheme: SchemeChoice, ranks: int, job: dict[str, Any], machine: Machine) -> tuple[float, float]:
     """Measured and predicted seconds per step."""
     answer = on_ranks(ranks, {**job, "scheme": str(scheme)})
     share = -(-job["global_batch"] // answer["workers"])

@@ -18,7 +18,7 @@ from deep500.scaling import command as simulate
 from deep500.scaling.model import Interconnect, all_reduce
 from deep500.scaling.page import text
 from deep500.scaling.prediction import Compute, Machine, predict, serial_share, step_seconds
-from deep500.scaling.rig import Rig, Scheme, parse_schemes
+from deep500.scaling.rig import Rig, SchemeChoice, parse_schemes
 
 NETWORK = "alpha=1e-3,beta=1e-9,gamma=0"
 NET = Interconnect.parse(NETWORK)
@@ -64,7 +64,7 @@ def test_strong_scaling_ends_where_ranks_have_no_samples_and_knows_amdahl(rig: R
 
 
 def test_shared_cores_and_own_computation_are_added(rig: Rig) -> None:
-    scheme = Scheme.parse("TopK(ratio=0.5)")
+    scheme = SchemeChoice.parse("TopK(ratio=0.5)")
     compute = given_times(rig, "TopK(ratio=0.5)")
     plain, network = step_seconds(compute, rig, scheme, 4, 128, Machine(NET))
     assert plain.median == pytest.approx(0.01 + network)
@@ -84,7 +84,7 @@ def test_an_asynchronous_server_is_limited_by_its_link(rig: Rig) -> None:
 
 
 def test_what_a_scheme_computes_is_measured(rig: Rig) -> None:
-    assert rig.own_seconds(Scheme.parse("QSGD"), 8, 10) > 0
+    assert rig.own_seconds(SchemeChoice.parse("QSGD"), 8, 10) > 0
     assert 0 < rig.update_seconds(3) < 1
     with pytest.raises(InputError, match="got a batch of 33; expected at most the recipe's 32"):
         rig.step(33)

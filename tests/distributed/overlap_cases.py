@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 import deep500 as d5
-from deep500.distributed import Communicator, ConsistentDecentralized
+from deep500.distributed import Communicator
+from deep500.distributed.schemes import ConsistentDecentralized
 from deep500.events import Event, Events
 from deep500.networks import Network, add_loss
 from deep500.registry import load_backend

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-import deep500.distributed
 from deep500 import registry
-from deep500.distributed import Communicator
+from deep500.distributed import Communicator, schemes
 from deep500.networks.losses import add_loss
 from deep500.networks.network import Network
 from deep500.training.optimizers.base import Optimizer
@@ -103,7 +102,7 @@ def train(
     ``apart`` moves this rank's parameters by random numbers of that size, its own, before the first step.
     """
     base = make(backend, optimizer, hyper or {}, dtype, width)
-    distributed = getattr(deep500.distributed, scheme)(base, comm, **(keywords or {}))
+    distributed = getattr(schemes, scheme)(base, comm, **(keywords or {}))
     if apart:
         rng = np.random.default_rng([3, comm.rank])
         distributed.set_parameters(

@@ -1,4 +1,5 @@
-"""One row per scheme: how it is made, which check proves it, and what it may send. A new scheme is a new row.
+"""One row per scheme: how it is made, which check proves it, and what it may send. A new scheme is a new row, which
+test_scheme_table.py asks for.
 
 The network is a small one in float64 with three layers; rank p of P has p + 2 samples of every batch, so that no mean
 over ranks is right that forgets the shares.
@@ -10,13 +11,13 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from deep500 import distributed as d5
-from deep500.distributed import Communicator, DistributedOptimizer
+from deep500.distributed import Communicator, DistributedOptimizer, schemes
 from deep500.networks.network import Network
 from deep500.registry import load_backend
 from deep500.training import optimizers
@@ -30,15 +31,16 @@ STEPS = 6
 
 
 @dataclass(frozen=True)
-class Scheme:
-    """A row.
+class SchemeRow:
+    """A row of the table.
 
     Attributes:
         name: for the test's id.
         make: wraps a base optimizer.
         check: what it must be: ``serial`` (training on the union of the batches), ``average`` (ModelAverage, bit by
             bit), ``conserved`` (gradients applied and residuals add up to all mean gradients), ``bounded`` (every
-            element within the sum of the ranks' largest rounding errors), ``outer`` (see test_diloco.py).
+            element within the sum of the ranks' largest rounding errors), ``outer`` (see test_diloco.py). Where ranks
+            differ between steps: the file whose tests prove the scheme.
         payload: bytes per step and rank, of the number of ranks; None where the data decide, and other tests look.
         native: takes a framework's own optimizer too.
     """
@@ -64,24 +66,35 @@ LOW_RANK = 8 * sum(n + m + m for n, m in MATRICES)  # factors of rank 1, and the
 
 # fmt: off
 SCHEMES = [
-    Scheme("ConsistentDecentralized", d5.ConsistentDecentralized, "serial", several(WHOLE)),
-    Scheme("ConsistentParameterServer", d5.ConsistentParameterServer, "serial", several(2 * WHOLE)),
-    Scheme("ModelAverage", d5.ModelAverage, "serial", several(WHOLE)),
-    Scheme("LocalSGD-1", lambda b, c: d5.LocalSGD(b, c, every=1), "average", several(WHOLE)),
-    Scheme("DiLoCo-1", lambda b, c: d5.DiLoCo(b, c, every=1, outer_lr=1, outer_momentum=0), "average", several(WHOLE)),
-    Scheme("DiLoCo-2", lambda b, c: d5.DiLoCo(b, c, every=2), "outer", several(WHOLE / 2)),
-    Scheme("ShardedOptimizer", d5.ShardedOptimizer, "serial", several(2 * WHOLE), native=False),
-    Scheme("TopK", lambda b, c: d5.TopK(b, c, ratio=0.1), "conserved", always(math.ceil(0.1 * COUNT) * (4 + 8))),
-    Scheme("TopK-all", lambda b, c: d5.TopK(b, c, ratio=1), "serial", always(COUNT * (4 + 8))),
-    Scheme("TopK-sparse", lambda b, c: d5.TopK(b, c, k=20, sparse=True), "conserved", None),
-    Scheme("SparseAllreduce", d5.SparseAllreduce, "serial", None),
-    Scheme("SignSGD", d5.SignSGD, "conserved", always(math.ceil(COUNT / 8) + 8 * 2 * len(MATRICES))),
-    Scheme("PowerSGD", lambda b, c: d5.PowerSGD(b, c, rank=1), "conserved", always(LOW_RANK)),
-    Scheme("PowerSGD-whole", lambda b, c: d5.PowerSGD(b, c, rank=16), "serial", always(WHOLE)),
-    Scheme("QSGD", lambda b, c: d5.QSGD(b, c, levels=QSGD_LEVELS, seed=5, chunk=QSGD_CHUNK), "bounded",
+    SchemeRow("ConsistentDecentralized", schemes.ConsistentDecentralized, "serial", several(WHOLE)),
+    SchemeRow("ConsistentParameterServer", schemes.ConsistentParameterServer, "serial", several(2 * WHOLE)),
+    SchemeRow("ModelAverage", schemes.ModelAverage, "serial", several(WHOLE)),
+    SchemeRow("LocalSGD-1", partial(schemes.LocalSGD, every=1), "average", several(WHOLE)),
+    SchemeRow("DiLoCo-1", partial(schemes.DiLoCo, every=1, outer_lr=1, outer_momentum=0), "average", several(WHOLE)),
+    SchemeRow("DiLoCo-2", partial(schemes.DiLoCo, every=2), "outer", several(WHOLE / 2)),
+    SchemeRow("ShardedOptimizer", schemes.ShardedOptimizer, "serial", several(2 * WHOLE), native=False),
+    SchemeRow("TopK", partial(schemes.TopK, ratio=0.1), "conserved", always(math.ceil(0.1 * COUNT) * (4 + 8))),
+    SchemeRow("TopK-all", partial(schemes.TopK, ratio=1), "serial", always(COUNT * (4 + 8))),
+    SchemeRow("TopK-sparse", partial(schemes.TopK, k=20, sparse=True), "conserved", None),
+    SchemeRow("SparseAllreduce", schemes.SparseAllreduce, "serial", None),
+    SchemeRow("SignSGD", schemes.SignSGD, "conserved", always(math.ceil(COUNT / 8) + 8 * 2 * len(MATRICES))),
+    SchemeRow("PowerSGD", partial(schemes.PowerSGD, rank=1), "conserved", always(LOW_RANK)),
+    SchemeRow("PowerSGD-whole", partial(schemes.PowerSGD, rank=16), "serial", always(WHOLE)),
+    SchemeRow("QSGD", partial(schemes.QSGD, levels=QSGD_LEVELS, seed=5, chunk=QSGD_CHUNK), "bounded",
            always(8 * math.ceil(COUNT / QSGD_CHUNK) + 3 * math.ceil(COUNT / 8))),
 ]
 # fmt: on
+RANKS_DIFFER = [
+    SchemeRow(
+        "ConsistentNeighbors", schemes.ConsistentNeighbors, "test_gossip.py", lambda ranks: WHOLE * min(ranks - 1, 2)
+    ),
+    SchemeRow("InconsistentDecentralized", schemes.InconsistentDecentralized, "test_gossip.py", None),
+    SchemeRow(
+        "InconsistentParameterServer", schemes.InconsistentParameterServer, "test_asynchronous.py", several(WHOLE)
+    ),
+    SchemeRow("StaleSynchronous", schemes.StaleSynchronous, "test_asynchronous.py", several(WHOLE)),
+]
+"""Schemes in which ranks have parameters of their own after a step."""
 BY_NAME = {scheme.name: scheme for scheme in SCHEMES}
 
 
@@ -149,7 +162,7 @@ class Outcome:
 
 def train(
     comm: Communicator,
-    scheme: Scheme,
+    scheme: SchemeRow,
     backend: str,
     sizes: Sequence[int],
     steps: int = STEPS,
@@ -174,7 +187,7 @@ def train(
 
 
 def _start(
-    comm: Communicator, scheme: Scheme, backend: str, seed: int, found: Outcome, options: dict[str, Any]
+    comm: Communicator, scheme: SchemeRow, backend: str, seed: int, found: Outcome, options: dict[str, Any]
 ) -> DistributedOptimizer:
     """Rank p begins with weights of its own: those of rank 0 (seed 0) must replace them."""
     optimizer = scheme.make(make_base(backend, seed, **options), comm)

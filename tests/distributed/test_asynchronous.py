@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deep500 import distributed
-from deep500.distributed import StaleSynchronous, Threads, replay
+from deep500.distributed import Threads, schemes
+from deep500.distributed.schemes import StaleSynchronous
+from deep500.distributed.schemes.asynchronous import replay
 from deep500.errors import CommunicationError, InputError
 from tests.distributed import problem
 from tests.distributed.problem import serial, train
@@ -107,7 +108,7 @@ def lead(size: int, scheme: str, keywords: dict[str, Any], seed: int, steps: int
     ahead = []
 
     def work(comm: Any) -> None:
-        one = getattr(distributed, scheme)(problem.make("reference", "GradientDescent", {}), comm, **keywords)
+        one = getattr(schemes, scheme)(problem.make("reference", "GradientDescent", {}), comm, **keywords)
         run_network = one.executor.inference_and_backprop
 
         def watched(inputs: Any, loss: str) -> Any:
@@ -181,7 +182,7 @@ def test_one_rank_is_too_few_and_the_server_computes_nothing(scheme: str, keywor
         run(1, scheme, keywords=keywords)
 
     def work(comm: Any) -> None:
-        one = getattr(distributed, scheme)(problem.make("reference", "GradientDescent", {}), comm, **keywords)
+        one = getattr(schemes, scheme)(problem.make("reference", "GradientDescent", {}), comm, **keywords)
         one.step(problem.share(problem.batches(1, 12)[0], comm.rank, comm.size))
 
     with pytest.raises(InputError, match="got 4 samples on rank 0, the server; expected none"):
@@ -198,7 +199,7 @@ def test_it_goes_on_from_its_state(scheme: str, keywords: dict[str, Any]) -> Non
     def work(comm: Any, stop: int) -> tuple[np.ndarray, int, dict[str, Any]]:
         batches, states = problem.batches(10, 12), []
         for steps in (range(stop), range(stop, 10)):
-            one = getattr(distributed, scheme)(problem.make("reference", "AdamOptimizer", {}), comm, **keywords)
+            one = getattr(schemes, scheme)(problem.make("reference", "AdamOptimizer", {}), comm, **keywords)
             if states:
                 one.network.load_state(states[0])
                 one.load_state_dict(states[1])

@@ -10,9 +10,11 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from deep500.distributed import QSGD, Compression, PowerSGD, Serial, SignSGD, SparseAllreduce, Threads, TopK
+from deep500.distributed import Serial, Threads
+from deep500.distributed.compression.base import Compression
 from deep500.distributed.compression.qsgd import bits_of, pack, quantize, unpack
 from deep500.distributed.compression.topk import largest
+from deep500.distributed.schemes import QSGD, PowerSGD, SignSGD, SparseAllreduce, TopK
 from deep500.errors import InputError
 from deep500.training.optimizers import GradientDescent
 from tests.training.linear import FakeExecutor, linear_network

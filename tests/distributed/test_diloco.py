@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deep500.distributed import DiLoCo, LocalSGD, Serial, Threads
+from deep500.distributed import Serial, Threads
+from deep500.distributed.schemes import DiLoCo, LocalSGD
 from deep500.errors import InputError
 from deep500.training.optimizers import GradientDescent
 from tests.conftest import load_backend
 from tests.distributed.scheme_table import (
     STEPS,
     WHOLE,
-    Scheme,
+    SchemeRow,
     batches,
     digest,
     flat,
@@ -62,7 +63,7 @@ def test_outer_steps_are_those_of_sgd(ranks: int, every: int, outer: dict[str, A
     load_backend(backend.removesuffix(" native"))
     sizes, steps = [rank + 2 for rank in range(ranks)], 12
     options = {"outer_lr": outer["lr"], "outer_momentum": outer["momentum"], "nesterov": outer["nesterov"]}
-    scheme = Scheme("DiLoCo", lambda b, c: DiLoCo(b, c, every=every, **options), "outer", None)
+    scheme = SchemeRow("DiLoCo", lambda b, c: DiLoCo(b, c, every=every, **options), "outer", None)
     got = Threads(ranks).run(lambda comm: train(comm, scheme, backend, sizes, steps))
     deviation = np.abs(flat(got[0].parameters[-1]) - flat(oracle(sizes, every, steps, **outer))).max()
     print(f"DiLoCo, {ranks} ranks, every {every}, {outer}: {deviation:.1e} from torch.optim.SGD outside")
@@ -76,8 +77,8 @@ def test_outer_steps_are_those_of_sgd(ranks: int, every: int, outer: dict[str, A
 def test_plain_average_is_local_sgd(ranks: int) -> None:
     """Bit for bit, though the outer step is taken."""
     sizes = [rank + 1 for rank in range(ranks)]
-    plain = Scheme("", lambda b, c: DiLoCo(b, c, every=2, outer_lr=1, outer_momentum=0), "", None)
-    local = Scheme("", lambda b, c: LocalSGD(b, c, every=2), "", None)
+    plain = SchemeRow("", lambda b, c: DiLoCo(b, c, every=2, outer_lr=1, outer_momentum=0), "", None)
+    local = SchemeRow("", lambda b, c: LocalSGD(b, c, every=2), "", None)
     one, other = (
         Threads(ranks).run(lambda comm, s=scheme: train(comm, s, "reference", sizes)) for scheme in (plain, local)
     )
@@ -87,7 +88,7 @@ def test_plain_average_is_local_sgd(ranks: int) -> None:
 
 
 def test_adam_keeps_its_state_on_each_rank() -> None:
-    scheme, sizes = Scheme("", lambda b, c: DiLoCo(b, c, every=3), "", None), [2, 3]
+    scheme, sizes = SchemeRow("", lambda b, c: DiLoCo(b, c, every=3), "", None), [2, 3]
     got = Threads(2).run(lambda comm: train(comm, scheme, "reference", sizes, kind="AdamOptimizer", lr=0.01))
     assert digest(got[0].parameters[-1]) == digest(got[1].parameters[-1])
     moments = [{k: v for k, v in one.state.items() if k.startswith("exp_avg/")} for one in got]
@@ -96,7 +97,7 @@ def test_adam_keeps_its_state_on_each_rank() -> None:
 
 def test_interrupted_round_goes_on_from_its_begin() -> None:
     """The state holds the parameters at the begin of the round, which the network no longer has."""
-    scheme = Scheme("", lambda b, c: DiLoCo(b, c, every=4), "", None)
+    scheme = SchemeRow("", lambda b, c: DiLoCo(b, c, every=4), "", None)
     whole = Threads(2).run(lambda comm: train(comm, scheme, "reference", [2, 3], 8))
     for at in range(1, 8):
         again = Threads(2).run(lambda comm, at=at: train(comm, scheme, "reference", [2, 3], 8, resume_at=at))

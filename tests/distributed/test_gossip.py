@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deep500 import distributed
-from deep500.distributed import Threads, matching
+from deep500.distributed import Threads, schemes
+from deep500.distributed.schemes.gossip import matching
 from deep500.distributed.schemes.mixing import MIXINGS, mixing_matrix, second_eigenvalue
 from deep500.errors import CommunicationError, InputError
 from tests.distributed import problem
@@ -205,7 +205,7 @@ def test_it_goes_on_from_its_state_as_if_never_stopped(scheme: str) -> None:
         state: dict[str, Any] = {}
         for steps in (range(stop), range(stop, 10)):
             base = problem.make("reference", "AdamOptimizer", {"lr": 0.05})
-            one = getattr(distributed, scheme)(base, comm)
+            one = getattr(schemes, scheme)(base, comm)
             if state:
                 one.network.load_state(state["network"])
                 one.load_state_dict(state["optimizer"])

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep500.distributed import InconsistentDecentralized, InconsistentParameterServer, StaleSynchronous, Threads
+from deep500.distributed import DistributedOptimizer, Threads
+from deep500.distributed.schemes import InconsistentDecentralized, InconsistentParameterServer, StaleSynchronous
 from deep500.distributed.schemes.mixing import complete
 from deep500.errors import InputError
 from deep500.scaling import model
@@ -78,8 +79,10 @@ def test_networks_that_are_none_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, 5, 64])
-@pytest.mark.parametrize("scheme", [one for one in table.SCHEMES if one.payload], ids=lambda one: one.name)
-def test_the_demand_of_a_scheme_is_its_formula(scheme: table.Scheme, ranks: int) -> None:
+@pytest.mark.parametrize(
+    "scheme", [row for row in [*table.SCHEMES, *table.RANKS_DIFFER] if row.payload], ids=lambda row: row.name
+)
+def test_the_demand_of_a_scheme_is_its_formula(scheme: table.SchemeRow, ranks: int) -> None:
     """What a scheme asks of ranks that are not there is what it sends to ranks that are."""
     batch = table.batches([4])[0]
 
@@ -89,16 +92,6 @@ def test_the_demand_of_a_scheme_is_its_formula(scheme: table.Scheme, ranks: int)
 
     assert scheme.payload is not None
     assert demand(make, ranks, 4).payload == pytest.approx(scheme.payload(ranks))  # type: ignore[arg-type]
-
-
-def test_a_worker_of_a_server_asks_for_its_messages() -> None:
-    batch = table.batches([4])[0]
-
-    def make(comm: object) -> object:
-        optimizer = InconsistentParameterServer(table.make_base("reference"), comm)  # type: ignore[arg-type]
-        return lambda: optimizer.step(batch)
-
-    assert demand(make, 16, 2).payload == table.WHOLE  # type: ignore[arg-type]
 
 
 def test_the_demand_of_real_ranks_is_the_same_in_kind_and_number() -> None:
@@ -184,6 +177,9 @@ def test_rules_go_by_scheme_and_bad_traces_are_refused() -> None:
     assert waiting_of(InconsistentDecentralized) is pairs
     assert waiting_of(StaleSynchronous) is served
     assert waiting_of(type("Mine", (InconsistentParameterServer,), {})) is served
+    for words in ({}, {"waits": "never"}):
+        with pytest.raises(InputError, match=r"got scheme Mine with waits = .*declare it in the class"):
+            waiting_of(type("Mine", (DistributedOptimizer,), words))
     for case in (Case(0, TWO, 0.0), Case(2, np.zeros(0), 0.0), Case(2, np.array([0.0]), 0.0)):
         with pytest.raises(InputError, match="expected at least one rank and positive times"):
             simulate(together, case)

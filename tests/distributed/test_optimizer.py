@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import deep500 as d5
-from deep500.distributed import DistributedOptimizer, ModelAverage, Serial, Threads
+from deep500.distributed import DistributedOptimizer, Serial, Threads
+from deep500.distributed.schemes import ModelAverage
 from deep500.errors import CommunicationError, InputError
 from deep500.registry import is_installed, load_backend
 

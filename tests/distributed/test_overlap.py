@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deep500 import distributed
-from deep500.distributed import ConsistentDecentralized, Serial, Threads
-from deep500.distributed.schemes.overlap import GradientMean
+from deep500.distributed import Serial, Threads, schemes
+from deep500.distributed.buckets import GradientMean
+from deep500.distributed.schemes import ConsistentDecentralized
 from deep500.errors import InputError
 from deep500.networks import Network, add_loss
 from deep500.networks.execution.capabilities import watch_gradients
@@ -163,7 +163,7 @@ def test_a_rank_without_samples_takes_tensors_of_the_framework_too(scheme: str) 
         samples = 4 * comm.rank
         images = torch.randn(samples, 3, 1, 1, generator=torch.Generator().manual_seed(comm.rank))
         labels = torch.arange(samples) % 3
-        getattr(distributed, scheme)(base, comm).step({"input": images, "label": labels})
+        getattr(schemes, scheme)(base, comm).step({"input": images, "label": labels})
         return bool((base.network.state()["shift"] != 0).any())
 
     # On a parameter server the workers hear of an update when they ask for the next parameters.

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deep500.distributed import PowerSGD, Serial, Threads
+from deep500.distributed import Serial, Threads
+from deep500.distributed.schemes import PowerSGD
 from deep500.networks.network import Network
 from deep500.training.optimizers import GradientDescent
 from tests.conftest import load_backend

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from deep500.distributed import ModelAverage, Threads
+from deep500.distributed import DistributedOptimizer, Threads, compression, schemes
+from deep500.distributed.schemes import ModelAverage
 from tests.conftest import load_backend
 from tests.distributed.scheme_table import (
     BY_NAME,
     QSGD_CHUNK,
     QSGD_LEVELS,
+    RANKS_DIFFER,
     SCHEMES,
     STEPS,
     Outcome,
-    Scheme,
+    SchemeRow,
     digest,
     digest_and_weights,
     flat,
@@ -25,11 +32,12 @@ from tests.distributed.scheme_table import (
     train,
 )
 
+ROOT = Path(__file__).parents[2]
 BACKENDS = ["reference", "pytorch", "pytorch native"]
 EACH = pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
 
 
-def run(scheme: Scheme, backend: str, sizes: list[int], seed: int | None = None, **options: Any) -> list[Outcome]:
+def run(scheme: SchemeRow, backend: str, sizes: list[int], seed: int | None = None, **options: Any) -> list[Outcome]:
     load_backend(backend.removesuffix(" native"))
     if backend.endswith(" native") and not scheme.native:
         pytest.skip("takes three-step optimizers only")
@@ -48,7 +56,7 @@ def mean_gradients(outcomes: list[Outcome], sizes: list[int]) -> list[np.ndarray
     ]
 
 
-def check_serial(outcomes: list[Outcome], sizes: list[int], scheme: Scheme, backend: str) -> None:
+def check_serial(outcomes: list[Outcome], sizes: list[int], scheme: SchemeRow, backend: str) -> None:
     want = serial(sizes, backend)
     got = outcomes[0].parameters[-1]
     if len(sizes) == 1 and not outcomes[0].payload[0]:  # nothing was exchanged
@@ -56,12 +64,12 @@ def check_serial(outcomes: list[Outcome], sizes: list[int], scheme: Scheme, back
     assert deviation(got, want) < 1e-12
 
 
-def check_average(outcomes: list[Outcome], sizes: list[int], scheme: Scheme, backend: str) -> None:
-    want = run(Scheme("ModelAverage", ModelAverage, "serial", None), backend, sizes)
+def check_average(outcomes: list[Outcome], sizes: list[int], scheme: SchemeRow, backend: str) -> None:
+    want = run(SchemeRow("ModelAverage", ModelAverage, "serial", None), backend, sizes)
     assert digest(outcomes[0].parameters[-1]) == digest(want[0].parameters[-1])
 
 
-def check_conserved(outcomes: list[Outcome], sizes: list[int], scheme: Scheme, backend: str) -> None:
+def check_conserved(outcomes: list[Outcome], sizes: list[int], scheme: SchemeRow, backend: str) -> None:
     means = mean_gradients(outcomes, sizes)
     applied = [flat(one) for one in outcomes[0].applied]
     owed = sum(flat(one.residuals) for one in outcomes)
@@ -69,7 +77,7 @@ def check_conserved(outcomes: list[Outcome], sizes: list[int], scheme: Scheme, b
     assert min(np.abs(a - m).max() for a, m in zip(applied, means, strict=True)) > 1e-3, "nothing was compressed"
 
 
-def check_bounded(outcomes: list[Outcome], sizes: list[int], scheme: Scheme, backend: str) -> None:
+def check_bounded(outcomes: list[Outcome], sizes: list[int], scheme: SchemeRow, backend: str) -> None:
     for step in range(STEPS):
         bound, mean, applied = np.zeros(0), np.zeros(0), in_order(outcomes[0].applied[step])
         for one, size in zip(outcomes, sizes, strict=True):
@@ -86,8 +94,45 @@ def in_order(arrays: dict[str, np.ndarray]) -> np.ndarray:
     return np.concatenate([array.ravel() for array in arrays.values()])
 
 
-def check_outer(outcomes: list[Outcome], sizes: list[int], scheme: Scheme, backend: str) -> None:
+def check_outer(outcomes: list[Outcome], sizes: list[int], scheme: SchemeRow, backend: str) -> None:
     """Against an oracle in test_diloco.py; here only what all schemes share."""
+
+
+def defined_schemes() -> dict[str, type[DistributedOptimizer]]:
+    """All schemes that some module of the two folders defines; base classes and what a name hides by _ left out."""
+    defined = {}
+    for package in (schemes, compression):
+        for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            for name, kind in vars(importlib.import_module(info.name)).items():
+                own = inspect.isclass(kind) and kind.__module__ == info.name and issubclass(kind, DistributedOptimizer)
+                if own and not inspect.isabstract(kind):
+                    defined[name] = kind
+    return defined
+
+
+def missing_places(names: Iterable[str]) -> list[str]:
+    """What a scheme still lacks of all that belongs to it besides its own file."""
+    text = (ROOT / "docs" / "distributed.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in text.partition("| scheme |")[2].partition("\n\n")[0].splitlines()[2:]]
+    documented = {name for row in rows for name in re.findall(r"`(\w+)", row)}
+    tested = {row.name.partition("-")[0] for row in [*SCHEMES, *RANKS_DIFFER]}
+    places = {
+        "a line in deep500/distributed/schemes/__init__.py": set(schemes.by_name()),
+        "a row in the table of docs/distributed.md": documented,
+        "a row in tests/distributed/scheme_table.py": tested,
+    }
+    missing = [f"{name}: add {place}" for place, present in places.items() for name in sorted(set(names) - present)]
+    return missing + [
+        f"{name}: not a scheme, {place}" for place, there in places.items() for name in there - set(names)
+    ]
+
+
+def test_every_scheme_is_exported_documented_and_in_the_table() -> None:
+    defined = defined_schemes()
+    assert not missing_places(defined)
+    undeclared = [name for name, kind in defined.items() if kind.waits is None]
+    assert not undeclared, f"declare waits in {undeclared}"
+    assert len(missing_places([*defined, "Another"])) == 3
 
 
 CHECKS: dict[str, Callable[..., None]] = {
@@ -102,7 +147,7 @@ CHECKS: dict[str, Callable[..., None]] = {
 @EACH
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_scheme_is_what_it_says(scheme: Scheme, ranks: int, backend: str) -> None:
+def test_scheme_is_what_it_says(scheme: SchemeRow, ranks: int, backend: str) -> None:
     sizes = [rank + 2 for rank in range(ranks)]
     outcomes = run(scheme, backend, sizes)
     CHECKS[scheme.check](outcomes, sizes, scheme, backend)
@@ -126,7 +171,7 @@ def test_schemes_take_tensors_of_every_backend(name: str, backend: str) -> None:
 
 
 @EACH
-def test_rank_without_samples_takes_part(scheme: Scheme) -> None:
+def test_rank_without_samples_takes_part(scheme: SchemeRow) -> None:
     sizes = [3, 0, 2]
     outcomes = run(scheme, "reference", sizes)
     CHECKS[scheme.check](outcomes, sizes, scheme, "reference")
@@ -135,7 +180,7 @@ def test_rank_without_samples_takes_part(scheme: Scheme) -> None:
 
 @EACH
 @pytest.mark.parametrize("backend", ["reference", "pytorch native"])
-def test_resumed_training_has_the_same_bits(scheme: Scheme, backend: str) -> None:
+def test_resumed_training_has_the_same_bits(scheme: SchemeRow, backend: str) -> None:
     sizes = [1, 2, 3]
     undisturbed = run(scheme, backend, sizes)
     resumed = run(scheme, backend, sizes, seed=7, resume_at=3)  # and the ranks take turns in another order

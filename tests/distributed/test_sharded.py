@@ -10,17 +10,28 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from deep500.distributed import ConsistentDecentralized, Serial, ShardedOptimizer, Threads
+from deep500.distributed import Serial, Threads
+from deep500.distributed.schemes import ConsistentDecentralized, ShardedOptimizer
 from deep500.distributed.schemes.sharded import partition
 from deep500.errors import InputError
 from deep500.training.clipping import ClipGradientNorm
 from deep500.training.optimizers import AdamOptimizer
 from tests.conftest import load_backend
-from tests.distributed.scheme_table import STEPS, WHOLE, Scheme, batches, digest, make_base, network, parameters, train
+from tests.distributed.scheme_table import (
+    STEPS,
+    WHOLE,
+    SchemeRow,
+    batches,
+    digest,
+    make_base,
+    network,
+    parameters,
+    train,
+)
 from tests.training.linear import FakeExecutor, linear_network
 
-SHARDED = Scheme("", ShardedOptimizer, "", None)
-WHOLE_STATE = Scheme("", ConsistentDecentralized, "", None)
+SHARDED = SchemeRow("", ShardedOptimizer, "", None)
+WHOLE_STATE = SchemeRow("", ConsistentDecentralized, "", None)
 # fmt: off
 OPTIMIZERS = [
     ("AdamOptimizer", {"lr": 0.01}, 2), ("AdamWOptimizer", {"lr": 0.01}, 2), ("MomentumOptimizer", {"lr": 0.1}, 2),
@@ -30,7 +41,7 @@ OPTIMIZERS = [
 # fmt: on
 
 
-def run(scheme: Scheme, ranks: int, backend: str = "reference", **options: Any) -> list[Any]:
+def run(scheme: SchemeRow, ranks: int, backend: str = "reference", **options: Any) -> list[Any]:
     load_backend(backend)
     sizes = [rank + 2 for rank in range(ranks)]
     return Threads(ranks).run(lambda comm: train(comm, scheme, backend, sizes, **options))

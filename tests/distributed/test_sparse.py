@@ -9,7 +9,8 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from deep500.distributed import Serial, Threads, sparse_all_reduce
+from deep500.distributed import Serial, Threads
+from deep500.distributed.compression.sparse import sparse_all_reduce
 from deep500.errors import InputError
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deep500 import distributed, registry
-from deep500.distributed import Threads
+from deep500 import registry
+from deep500.distributed import Threads, schemes
 from deep500.distributed.sampler import DistributedSampler
 from deep500.networks.losses import add_loss
 from deep500.networks.network import Network
@@ -53,7 +53,7 @@ def data(samples: int, seed: int) -> NumpyDataset:
 def work(comm: Any, backend: str, scheme: str, keywords: dict[str, Any]) -> dict[str, Any]:
     module = registry.load_backend(backend)
     executor = module.from_model(network(), "cpu")
-    one = getattr(distributed, scheme)(module.MomentumOptimizer(executor, "loss", 0.03), comm, **keywords)
+    one = getattr(schemes, scheme)(module.MomentumOptimizer(executor, "loss", 0.03), comm, **keywords)
     computing = list(one.computing_ranks(comm.size))
     position = computing.index(comm.rank) if comm.rank in computing else None
     train = DistributedSampler(ShuffleSampler(data(74, 1), 16, seed=2, drop_last_batch=False), position, len(computing))
@@ -90,7 +90,7 @@ def test_the_server_has_the_mean_statistics_of_the_workers(scheme: str, keywords
     def statistics_of_workers(comm: Any) -> list[np.ndarray]:
         module = registry.load_backend("reference")
         executor = module.from_model(network(), "cpu")
-        one = getattr(distributed, scheme)(module.GradientDescent(executor, "loss", 0.0), comm, **keywords)
+        one = getattr(schemes, scheme)(module.GradientDescent(executor, "loss", 0.0), comm, **keywords)
         one.step({name: value[:0] if comm.rank == 0 else value for name, value in data(9, comm.rank)[:].items()})
         before = executor.network.state()
         one.agree()

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import deep500.frameworks.reference as d5fw
-from deep500 import distributed
-from deep500.distributed import Communicator, Serial, Threads
+from deep500.distributed import Communicator, Serial, Threads, schemes
 from deep500.distributed.sampler import DistributedSampler
 from deep500.metrics import DatasetBias, TestAccuracy, TopKAccuracy
 from deep500.networks import add_loss, create
@@ -25,7 +24,7 @@ LABELS = np.random.default_rng(1).choice(CLASSES, SAMPLES, p=[0.5, 0.2, 0.2, 0.1
 def measured_on(comm: Communicator, scheme: str = "ConsistentDecentralized", rate: float = 0.0) -> dict[str, Any]:
     """What this rank's metrics say after two epochs."""
     executor = d5fw.from_model(add_loss(create("mlp", shape=(6,), classes=CLASSES, hidden=(8,))))
-    optimizer = getattr(distributed, scheme)(d5fw.GradientDescent(executor, "loss", lr=rate), comm)
+    optimizer = getattr(schemes, scheme)(d5fw.GradientDescent(executor, "loss", lr=rate), comm)
     whole = OrderedSampler(NumpyDataset(WHOLE, "input", LABELS), BATCH, drop_last_batch=False)
     shares = [DistributedSampler(whole, comm.rank, comm.size) for _ in range(2)]
     top, first, bias = TopKAccuracy(2), TopKAccuracy(1), DatasetBias(CLASSES)
@@ -52,7 +51,7 @@ def test_the_model_that_is_judged_is_the_one_that_was_validated(scheme: str) -> 
 def refused_elsewhere(comm: Communicator) -> tuple[float | None, str]:
     """Only rank 1 has samples to judge, and k is too large for the four classes."""
     executor = d5fw.from_model(add_loss(create("mlp", shape=(6,), classes=CLASSES)))
-    optimizer = distributed.ConsistentDecentralized(d5fw.GradientDescent(executor, "loss", lr=0.0), comm)
+    optimizer = schemes.ConsistentDecentralized(d5fw.GradientDescent(executor, "loss", lr=0.0), comm)
     train = DistributedSampler(OrderedSampler(NumpyDataset(WHOLE, "input", LABELS), BATCH), comm.rank, comm.size)
     test = OrderedSampler(NumpyDataset(WHOLE[:2], "input", LABELS[:2]), 2)
     metric = TopKAccuracy(5)

@@ -11,7 +11,7 @@ from deep500.errors import InputError
 from deep500.measure.statistics import Interval
 from deep500.results.ranks import Ranks
 from deep500.results.scaling import STRONG, WEAK, Base, Entry, Scaling
-from deep500.scaling.rig import Scheme
+from deep500.scaling.rig import SchemeChoice
 from recipes.studies.scaling import __main__ as scaling
 from tests.distributed import ranks as driver
 
@@ -100,8 +100,8 @@ def test_quality_is_that_of_whole_trainings(monkeypatch: pytest.MonkeyPatch, tmp
         "METRICS = [(d5.TestAccuracy(), 1.0)]\n"
     )
     chosen = scaling.options(["--recipe", str(recipe), "--framework", "reference"])
-    one, low = scaling.quality(chosen, Scheme.parse("LocalSGD(every=2)"), 1, 64)
-    two, _ = scaling.quality(chosen, Scheme.parse("ConsistentDecentralized"), 2, 64)
+    one, low = scaling.quality(chosen, SchemeChoice.parse("LocalSGD(every=2)"), 1, 64)
+    two, _ = scaling.quality(chosen, SchemeChoice.parse("ConsistentDecentralized"), 2, 64)
     assert one is not None and two is not None and 5 < one <= 100 and abs(one - two) < 30 and low is None
 
 

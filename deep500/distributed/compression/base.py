@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deep500.distributed.buckets import Bucket, Buckets
-from deep500.distributed.communicator import Communicator
 from deep500.distributed.optimizer import DistributedOptimizer
+from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
 from deep500.training.optimizers.base import Optimizer
 
@@ -64,6 +64,7 @@ class Compression(DistributedOptimizer):
         InputError: a gradient that is not of a floating-point dtype, or no samples on any rank.
     """
 
+    waits = "together"
     error_feedback: ClassVar[bool] = True
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None) -> None:

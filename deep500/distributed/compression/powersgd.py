@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from deep500.distributed.communicator import Communicator
 from deep500.distributed.compression.base import Compression, Flat
-from deep500.distributed.schemes.synchronous import positive
+from deep500.distributed.transports.communicator import Communicator
 from deep500.training.optimizers.base import Optimizer
 
 
@@ -43,7 +42,7 @@ class PowerSGD(Compression):
     ) -> None:
         from deep500.training.data.samplers import checked_integer
 
-        self.matrix_rank, self.seed = positive("rank", rank), checked_integer("seed", seed, 0)
+        self.matrix_rank, self.seed = checked_integer("rank", rank, 1), checked_integer("seed", seed, 0)
         self.q: dict[str, np.ndarray] = {}
         super().__init__(base_optimizer, comm)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from deep500.distributed.communicator import Communicator
 from deep500.distributed.compression.base import Encoded, Flat, as_bytes
-from deep500.distributed.schemes.synchronous import positive
+from deep500.distributed.transports.communicator import Communicator
 from deep500.training.optimizers.base import Optimizer
 
 
@@ -101,7 +100,7 @@ class QSGD(Encoded):
     ) -> None:
         from deep500.training.data.samplers import checked_integer
 
-        self.levels, self.chunk = positive("levels", levels), positive("chunk", chunk)
+        self.levels, self.chunk = checked_integer("levels", levels, 1), checked_integer("chunk", chunk, 1)
         self.seed = checked_integer("seed", seed, 0)
         super().__init__(base_optimizer, comm)
 

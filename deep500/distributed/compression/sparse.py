@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from deep500.distributed.communicator import Communicator
 from deep500.distributed.compression.base import Compression, Flat, as_bytes
+from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
 
 Pairs: TypeAlias = tuple[np.ndarray, np.ndarray] | np.ndarray

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from deep500.distributed.communicator import Communicator
 from deep500.distributed.compression.base import Encoded, Flat, as_bytes
 from deep500.distributed.compression.sparse import index_type, sparse_all_reduce
-from deep500.distributed.schemes.synchronous import positive
+from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
+from deep500.training.data.samplers import checked_integer
 from deep500.training.optimizers.base import Optimizer
 
 
@@ -58,7 +58,7 @@ class TopK(Encoded):
     ) -> None:
         if ratio is not None and k is not None:
             raise InputError(f"got ratio={ratio!r} and k={k!r}; expected one of them: leave the other out")
-        self.k = None if k is None else positive("k", k)
+        self.k = None if k is None else checked_integer("k", k, 1)
         self.ratio = 0.01 if ratio is None else ratio
         if not 0 < self.ratio <= 1:
             raise InputError(f"got ratio={ratio!r}; expected a number > 0 and <= 1: choose another")

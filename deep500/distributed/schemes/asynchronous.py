@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from deep500.distributed.buckets import Buckets
-from deep500.distributed.communicator import ANY, Communicator
 from deep500.distributed.optimizer import DistributedOptimizer
+from deep500.distributed.transports.communicator import ANY, Communicator
 from deep500.errors import InputError
 from deep500.training.optimizers.base import Optimizer
 
@@ -35,7 +35,7 @@ class InconsistentParameterServer(DistributedOptimizer):
 
     Rank 0 is the server and computes no gradients: there are P - 1 workers, and every global batch makes P - 1 updates,
     each of the mean over one share. With one worker that is the serial run, bit by bit. Otherwise the result depends on
-    the order of arrival, which is recorded: :func:`~deep500.distributed.schemes.arrivals.replay` repeats it on one
+    the order of arrival, which is recorded: :func:`replay` repeats it on one
     process.
     Whoever comes first is served first; a worker without samples in a batch sends nothing. Only the server's base
     optimizer is used, its ``gradient_modifier`` included. In every step the server takes as many gradients as there are
@@ -53,6 +53,7 @@ class InconsistentParameterServer(DistributedOptimizer):
         InputError: the server got samples to compute on (in a step).
     """
 
+    waits = "server"
     least_ranks = 2
     consistent = False
     counts_steps = False
@@ -227,3 +228,48 @@ class InconsistentParameterServer(DistributedOptimizer):
     def load_own_state(self, state: Mapping[str, np.ndarray]) -> None:
         self.updates, self._log, self._prepared = int(state["updates"]), array("q"), False
         self.histogram = Counter({int(staleness): int(count) for staleness, count in state["staleness"]})
+
+
+def replay(optimizer: Optimizer, shares: Mapping[int, Iterable[Mapping[str, Any]]], arrivals: np.ndarray) -> None:
+    """Make the same updates in the same order as an
+    :class:`InconsistentParameterServer` whose ``arrivals`` were kept.
+
+    The parameters become the same bits, if the network is deterministic in training (no Dropout) and the optimizer is
+    as at the start of the log. Running statistics become others: there they were those of each worker.
+
+    Args:
+        optimizer: the base optimizer, of an executor with the initial parameters.
+        shares: by worker, the batches that it computed on, in order; those without samples left out.
+        arrivals: (updates, 2) as :attr:`InconsistentParameterServer.arrivals`: worker, and how many updates there were
+            in the parameters that its gradient was computed at.
+
+    Raises:
+        InputError: a worker has fewer batches than the log has gradients of it, or the log is of another scheme.
+    """
+    network, names = optimizer.network, optimizer.parameter_names()
+
+    def parameters() -> list[np.ndarray]:
+        return [np.array(network.to_numpy(tensor)) for tensor in network.fetch_tensors(names)]
+
+    def assign(arrays: list[np.ndarray]) -> None:
+        for name, one in zip(names, arrays, strict=True):
+            network.assign_tensor(name, network.to_tensor(one))
+
+    batches = {worker: iter(share) for worker, share in shares.items()}
+    last_use = {version: number for number, (_, version) in enumerate(arrivals.tolist())}
+    versions: dict[int, list[np.ndarray]] = {}
+    for number, (worker, version) in enumerate(arrivals.tolist()):
+        optimizer.prepare()
+        versions[number] = parameters()
+        batch = next(batches.get(worker, iter(())), None)
+        if batch is None or version not in versions:
+            raise InputError(
+                f"got no batch of worker {worker}, or no parameters with {version} updates, for arrival {number}; "
+                "expected the shares and the log of one run of InconsistentParameterServer: pass those"
+            )
+        assign(versions[version])
+        optimizer.executor.inference_and_backprop(batch, optimizer.loss)
+        assign(versions[number])
+        optimizer.update()
+        optimizer.steps += 1
+        versions = {kept: arrays for kept, arrays in versions.items() if last_use.get(kept, -1) > number}

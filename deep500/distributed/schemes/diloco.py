@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from deep500.distributed.buckets import Buckets, carrier
-from deep500.distributed.communicator import Communicator
 from deep500.distributed.schemes.synchronous import LocalSGD
+from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
 from deep500.training.optimizers.base import Optimizer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from deep500.distributed.buckets import Buckets
-from deep500.distributed.communicator import Communicator
 from deep500.distributed.optimizer import DistributedOptimizer
 from deep500.distributed.schemes.mixing import mixing_matrix, second_eigenvalue
+from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import CommunicationError
 from deep500.training.data.samplers import checked_integer
 from deep500.training.optimizers.base import Optimizer
@@ -36,9 +37,9 @@ class Gossip(DistributedOptimizer):
         super().__init__(base_optimizer, comm)
         self._buckets: Buckets | None = None
 
+    @abc.abstractmethod
     def neighbours(self) -> tuple[Mapping[int, float], Iterable[int]]:
         """The weight of each other rank that this one takes from, and the other ranks that take from it."""
-        raise NotImplementedError(f"{type(self).__name__} does not say who its neighbours are: override neighbours()")
 
     def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """One step of the base optimizer and one of mixing, with the parameters from before the update."""
@@ -107,6 +108,8 @@ class ConsistentNeighbors(Gossip):
         CommunicationError: the ranks were given different ones.
     """
 
+    waits = "neighbours"
+
     def __init__(
         self,
         base_optimizer: Optimizer,
@@ -149,6 +152,8 @@ class InconsistentDecentralized(Gossip):
         InputError: the seed is no such number.
         CommunicationError: the ranks were given different seeds.
     """
+
+    waits = "pairs"
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, seed: int = 0) -> None:
         super().__init__(base_optimizer, comm)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from deep500.distributed.buckets import Buckets
-from deep500.distributed.communicator import Communicator
 from deep500.distributed.optimizer import DistributedOptimizer
+from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
 from deep500.training.optimizers.base import Optimizer, ThreeStepOptimizer, UpdateRuleOptimizer
 
@@ -56,6 +56,8 @@ class ShardedOptimizer(DistributedOptimizer):
         InputError: a base optimizer that updates all parameters at once; a step after the network got other
             parameters; the state of another rank, or of another number of ranks, to load.
     """
+
+    waits = "together"
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None) -> None:
         if isinstance(base_optimizer, Optimizer) and not isinstance(base_optimizer, ThreeStepOptimizer):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from deep500.distributed.buckets import Buckets
-from deep500.distributed.communicator import Communicator
 from deep500.distributed.schemes.asynchronous import InconsistentParameterServer
+from deep500.distributed.transports.communicator import Communicator
 from deep500.training.data.samplers import checked_integer
 from deep500.training.optimizers.base import Optimizer
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from deep500.distributed.buckets import BUCKET_BYTES, Buckets
-from deep500.distributed.communicator import Communicator
+from deep500.distributed.buckets import BUCKET_BYTES, Buckets, GradientMean
 from deep500.distributed.optimizer import DistributedOptimizer
-from deep500.distributed.schemes.overlap import GradientMean
+from deep500.distributed.transports.communicator import Communicator
 from deep500.networks.execution.capabilities import watch_gradients
+from deep500.training.data.samplers import checked_integer
 from deep500.training.optimizers.base import Optimizer
 
 
@@ -32,6 +32,8 @@ class ConsistentDecentralized(DistributedOptimizer):
             False.
     """
 
+    waits = "together"
+
     def __init__(
         self,
         base_optimizer: Optimizer,
@@ -40,7 +42,7 @@ class ConsistentDecentralized(DistributedOptimizer):
         overlap: bool = True,
     ) -> None:
         super().__init__(base_optimizer, comm)
-        self.bucket_bytes = positive("bucket_bytes", bucket_bytes)
+        self.bucket_bytes = checked_integer("bucket_bytes", bucket_bytes, 1)
         self.overlap = overlap and self.comm.size > 1
         self._mean: tuple[tuple[Any, ...], GradientMean, dict[str, int]] | None = None
         self._watching = False
@@ -91,6 +93,7 @@ class ConsistentParameterServer(DistributedOptimizer):
     Only rank 0 keeps the base optimizer's state. Payload per step and rank: twice the bytes of all parameters.
     """
 
+    waits = "together"
     changes_parameters = True
 
     def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
@@ -122,6 +125,7 @@ class ModelAverage(DistributedOptimizer):
     Optimizer states stay local. Payload per step and rank: the bytes of all parameters.
     """
 
+    waits = "together"
     changes_parameters = True
 
     def mix(self) -> None:
@@ -144,12 +148,13 @@ class LocalSGD(DistributedOptimizer):
         every: local steps between averages (H in the papers).
     """
 
+    waits = "together"
     consistent = False
     changes_parameters = True
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, every: int = 8) -> None:
         super().__init__(base_optimizer, comm)
-        self.every = positive("every", every)
+        self.every = checked_integer("every", every, 1)
         self.seen = 0  # samples since the last average
 
     def mix(self) -> None:
@@ -171,10 +176,3 @@ class LocalSGD(DistributedOptimizer):
 
     def load_own_state(self, state: Any) -> None:
         self.seen = int(state["seen"])
-
-
-def positive(name: str, value: int) -> int:
-    """An integer of at least 1, or InputError."""
-    from deep500.training.data.samplers import checked_integer
-
-    return checked_integer(name, value, 1)

@@ -1,1 +1,1 @@
-"""How arrays travel between ranks: threads of one process, MPI."""
+"""How arrays travel: the communicator, and one file per transport: a single rank, threads, MPI."""

@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from deep500.distributed.communicator import ANY, Communicator, Pending
+from deep500.distributed.transports.communicator import ANY, Communicator, Pending
 from deep500.distributed.transports.failstop import Watchdog, end_with_all
-from deep500.distributed.world import ranks_started
 from deep500.errors import CommunicationError, MissingBackend
 
 WORLD_SIZE = "DEEP500_WORLD_SIZE"
 """The variable in which our launcher says how many ranks it started."""
+
+
+MPI_VARIABLES = (WORLD_SIZE, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS")
+"""Set by our launcher, Open MPI's, those that speak PMI (MPICH, Intel MPI, srun), Hydra, and by any srun."""
 
 
 def load() -> Any:
@@ -31,6 +34,16 @@ def load() -> Any:
             "its own MPI and pip install mpi4py"
         ) from error
     return library
+
+
+def ranks_started(environment: Mapping[str, str]) -> int:
+    """How many ranks a launcher of MPI says that it started (at least); 1 if there was none.
+
+    Example:
+        >>> ranks_started({"PMI_SIZE": "4"}), ranks_started({})
+        (4, 1)
+    """
+    return max((int(environment[name]) for name in MPI_VARIABLES if environment.get(name, "").isdigit()), default=1)
 
 
 def _expected(environment: Mapping[str, str], size: int) -> int:

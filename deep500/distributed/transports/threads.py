@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from deep500.distributed.communicator import ANY, Communicator, Pending, default_timeout
+from deep500.distributed.transports.communicator import ANY, Communicator, Pending, default_timeout
 from deep500.errors import CommunicationError, InputError
 
 T = TypeVar("T")

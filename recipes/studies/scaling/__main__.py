@@ -20,7 +20,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from tqdm import tqdm
@@ -35,9 +35,12 @@ from deep500.results.ranks import Rank, Ranks
 from deep500.results.scaling import STRONG, WEAK, Base, Entry, Scaling
 from deep500.scaling.page import text, write_page
 from deep500.scaling.ranks_job import on_ranks
-from deep500.scaling.rig import Scheme, parse_schemes
+from deep500.scaling.rig import SchemeChoice, parse_schemes
 
 QUALITY = "test_accuracy"
+
+PlannedPoint: TypeAlias = tuple[str, SchemeChoice, int, int]
+"""What is to be measured: mode, scheme, number of ranks and global batch."""
 
 
 def options(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -71,7 +74,7 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     return chosen
 
 
-def points(chosen: argparse.Namespace, batch: int) -> list[tuple[str, Scheme, int, int]]:
+def points(chosen: argparse.Namespace, batch: int) -> list[PlannedPoint]:
     """Mode, scheme, ranks and global batch of everything to be measured; what a scheme or a batch cannot do is not."""
     found = []
     for mode in (STRONG, WEAK) if chosen.mode == "both" else (chosen.mode,):
@@ -86,7 +89,7 @@ def points(chosen: argparse.Namespace, batch: int) -> list[tuple[str, Scheme, in
     return found
 
 
-def time_all(chosen: argparse.Namespace, todo: Sequence[tuple[str, Scheme, int, int]]) -> list[list[dict[str, Any]]]:
+def time_all(chosen: argparse.Namespace, todo: Sequence[PlannedPoint]) -> list[list[dict[str, Any]]]:
     """Launch every point once per round; answers by point."""
     setting = {"recipe": str(find_recipe(chosen.recipe)), "overrides": []}
     job = {
@@ -122,7 +125,9 @@ def serial_times(answers: Sequence[dict[str, Any]]) -> Interval:
     )
 
 
-def quality(chosen: argparse.Namespace, scheme: Scheme, ranks: int, whole: int) -> tuple[float | None, float | None]:
+def quality(
+    chosen: argparse.Namespace, scheme: SchemeChoice, ranks: int, whole: int
+) -> tuple[float | None, float | None]:
     """Median accuracy of whole trainings on so many ranks, and the low end of its interval over seeds."""
     if not chosen.seeds:
         return None, None
@@ -131,7 +136,7 @@ def quality(chosen: argparse.Namespace, scheme: Scheme, ranks: int, whole: int) 
         "run",
         chosen.recipe,
         f"batch_size={whole}",
-        f"scheme={scheme.kind.__name__}",
+        f"scheme={scheme.name}",
         *arguments,
         "--open",
         "--ranks",

@@ -1,12 +1,12 @@
 """`Communicator`: how ranks exchange arrays. The seam of level 3; a scheme knows nothing else of the other processes.
 
-Requirements of the seam, for whoever writes a transport:
+Requirements of the seam, for the author of a transport:
 
 * Public methods are here, once: they check, count and time. A transport writes the methods that begin with ``_``.
 * Arrays are NumPy's, C-contiguous, of a fixed-size number type, and equal in shape and dtype on all ranks, except
   where a method says otherwise. Collectives work in place and return the same array.
 * Every rank calls the same collectives in the same order. Sums are the same bits on every rank.
-* One rank is the serial case of the same code (:class:`Serial`): ``if comm is None`` does not occur.
+* One rank is the serial case of the same code (``Serial``): ``if comm is None`` does not occur.
 * Nothing waits longer than ``timeout`` seconds: a transport raises :class:`CommunicationError` where it can, and ends
   the whole job where it cannot (a process that is inside a library call).
 * What is counted is what was handed in: ``payload_bytes`` are tensors, ``control_bytes`` is bookkeeping beside them.
@@ -19,12 +19,12 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from deep500.distributed.traffic import Traffic
 from deep500.errors import CommunicationError, InputError
 
 ANY = -1
@@ -62,6 +62,74 @@ class Pending:
     def poll(self) -> bool:
         """Whether it is done; asking may help it along."""
         return self._poll is None or self._poll()
+
+
+@dataclass
+class CallCount:
+    """One kind of call.
+
+    Attributes:
+        calls: how often.
+        messages: arrays handed in (a neighbour exchange hands in several).
+        payload_bytes: bytes of tensors.
+        control_bytes: bytes of bookkeeping: weights, lengths, agreements.
+        seconds: spent inside, waiting included.
+    """
+
+    calls: int = 0
+    messages: int = 0
+    payload_bytes: int = 0
+    control_bytes: int = 0
+    seconds: float = 0.0
+
+
+class Traffic:
+    """Counters of one rank, per kind of call. They count what was handed in, not what a library makes of it on a wire.
+
+    Example:
+        >>> traffic = Traffic()
+        >>> traffic.add("all_reduce", 400, 4)
+        >>> traffic.payload_bytes, traffic.messages
+        (400, 1)
+    """
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, CallCount] = {}
+
+    def add(self, kind: str, payload: int, control: int, messages: int = 1) -> None:
+        """Count one call."""
+        count = self.kinds.setdefault(kind, CallCount())
+        count.calls += 1
+        count.messages += messages
+        count.payload_bytes += payload
+        count.control_bytes += control
+
+    def wait(self, kind: str, seconds: float) -> None:
+        """Add time spent in calls of a kind."""
+        self.kinds.setdefault(kind, CallCount()).seconds += seconds
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of tensors, all kinds together."""
+        return sum(count.payload_bytes for count in self.kinds.values())
+
+    @property
+    def messages(self) -> int:
+        """Arrays handed in, all kinds together."""
+        return sum(count.messages for count in self.kinds.values())
+
+    @property
+    def seconds(self) -> float:
+        """Time spent communicating, waiting included."""
+        return sum(count.seconds for count in self.kinds.values())
+
+    def reset(self) -> None:
+        """Begin again at 0."""
+        self.kinds.clear()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The counters as JSON can hold them."""
+        return {kind: asdict(count) for kind, count in sorted(self.kinds.items())}
 
 
 class Communicator(abc.ABC):
@@ -274,40 +342,3 @@ class Communicator(abc.ABC):
         self._all_reduce(array)
         part = array.shape[0] // self.size
         return array[self.rank * part : (self.rank + 1) * part].copy()
-
-
-class Serial(Communicator):
-    """One rank: nothing to exchange, everything counted as on many.
-
-    Example:
-        >>> comm = Serial()
-        >>> comm.all_reduce(np.ones(2)).tolist(), comm.traffic.payload_bytes
-        ([1.0, 1.0], 16)
-    """
-
-    transport = "serial"
-
-    def __init__(self, timeout: float | None = None) -> None:
-        super().__init__(0, 1, timeout)
-
-    def _all_reduce(self, array: np.ndarray) -> None:
-        pass
-
-    def _broadcast(self, array: np.ndarray, root: int) -> None:
-        pass
-
-    def _all_gather(self, array: np.ndarray) -> np.ndarray:
-        return array[None].copy()
-
-    def _barrier(self) -> None:
-        pass
-
-    def _send(self, array: np.ndarray, dest: int, tag: int) -> None:
-        raise CommunicationError("got a message from the only rank to itself; expected another rank: there is one rank")
-
-    def _receive(self, array: np.ndarray, source: int, tag: int) -> int:
-        raise CommunicationError("got one rank that waits for a message; expected another to send it: there is none")
-
-    def _exchange(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray]) -> None:
-        for source, array in incoming.items():
-            array[...] = outgoing[source]  # itself
