@@ -97,6 +97,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what is for `make test-long`, and the workshop's tests while its sources are those that passed."""
+    for item in kinds.crossed_too_often(items):
+        item.add_marker("long")
     skips = {} if _LONG else {"long": "only repeats, or takes long: DEEP500_TEST_LONG=1 (make test-long) runs it"}
     passed = workshop.reason_to_skip()
     if passed and not _LONG:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -32,6 +32,24 @@ def mark(item: pytest.Item) -> None:
         item.add_marker("unit")
 
 
+def crossed_too_often(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Rows of tables of ranks that repeat: 1, 2, 3, 5 are enough on the reference, 3 on other backends and on MPI.
+
+    A table is thinned out only if three ranks are a row of it: otherwise its numbers mean something.
+    """
+    tables: dict[tuple[object, ...], set[object]] = {}
+    rows = []
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        ranks = params.get("ranks", params.get("size"))
+        if isinstance(ranks, int) and item.path.parent.name == "distributed":
+            table = (item.path, getattr(item, "originalname", ""))
+            tables.setdefault(table, set()).add(ranks)
+            elsewhere = str(params.get("backend", "reference")) != "reference" or item.get_closest_marker("mpi")
+            rows.append((item, table, ranks in ((3,) if elsewhere else (1, 2, 3, 5))))
+    return [item for item, table, kept in rows if not kept and {2, 3} <= tables[table]]
+
+
 def _functions(item: pytest.Item) -> Iterator[Callable[..., Any]]:
     """The test and its fixtures."""
     yield getattr(item, "function", len)
@@ -50,7 +68,7 @@ def _reaches(function: FunctionType) -> bool:
     seen, todo = {function}, [function]
     while todo:
         current = todo.pop()
-        names = set(_names(current.__code__))
+        names = set(names_of(current.__code__))
         if names & STARTS:
             return True
         for called in _called(current, names):
@@ -73,8 +91,9 @@ def _called(function: FunctionType, names: set[str]) -> Iterator[FunctionType]:
         yield from (member for member in members if isinstance(member, FunctionType))
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def names_of(code: CodeType) -> Iterator[str]:
+    """The names in a function's code, that of functions inside it included."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from names_of(constant)

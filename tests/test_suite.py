@@ -107,3 +107,28 @@ def test_the_hash_is_written_when_all_of_the_workshop_passed(outcomes, expressio
     chosen = SimpleNamespace(keyword="", markexpr=expression)
     plugin.pytest_sessionfinish(SimpleNamespace(config=SimpleNamespace(option=chosen)))
     assert workshop.PASSED.is_file() == written
+
+
+def _row(name, ranks, backend="reference", *, mpi=False):
+    item = SimpleNamespace(
+        path=Path("tests/distributed/test_x.py"),
+        originalname=name,
+        callspec=SimpleNamespace(params={"ranks": ranks, "backend": backend}),
+        get_closest_marker=lambda marker: mpi or None,
+    )
+    item.said = (name, ranks, backend)
+    return item
+
+
+def test_tables_of_ranks_are_thinned_out():
+    table = [_row("all", ranks, backend) for ranks in (1, 2, 3, 4, 5) for backend in ("reference", "jax")]
+    table += [_row("real", ranks, mpi=True) for ranks in (2, 3)]
+    table += [_row("even", ranks, "jax") for ranks in (2, 4)]
+    left = {item.said for item in table} - {item.said for item in kinds.crossed_too_often(table)}
+    assert left == {
+        *[("all", ranks, "reference") for ranks in (1, 2, 3, 5)],
+        ("all", 3, "jax"),
+        ("real", 3, "reference"),
+        ("even", 2, "jax"),
+        ("even", 4, "jax"),
+    }

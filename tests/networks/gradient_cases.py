@@ -413,3 +413,18 @@ row(
     fixed=(2,),
     symbolic=False,
 )
+
+_STATISTICS = "PyTorch does not differentiate with respect to running statistics"
+_FILL = "PyTorch takes the fill value of padding for a constant"
+_CUBIC = "the PyTorch backend places the samples of a cubic resize to 1e-7 only"
+DIFFERENT = {
+    "BatchNormalization-evaluation (4, 3)": _STATISTICS,
+    "BatchNormalization-evaluation (3, 2, 4, 4)": _STATISTICS,
+    "Dropout-evaluation": "backpropagation runs in training mode, where this Dropout drops",
+    "Pad-1": _FILL,
+    "Pad-2": _FILL,
+    "Resize-cubic half_pixel": _CUBIC,
+    "Resize-cubic asymmetric": _CUBIC,
+    "Resize-cubic pytorch_half_pixel": _CUBIC,
+}
+"""Rows without an answer of PyTorch's to compare with, and why."""

@@ -8,23 +8,9 @@ import pytest
 from deep500.networks import Network
 from tests.conftest import load_backend
 from tests.networks.evaluate import evaluate
-from tests.networks.gradient_cases import CASES, Case
+from tests.networks.gradient_cases import CASES, DIFFERENT, Case
 from tests.networks.test_gradient_rules import build
 from tests.tolerances import as_numpy, assert_close
-
-_STATISTICS = "PyTorch does not differentiate with respect to running statistics"
-_FILL = "PyTorch takes the fill value of padding for a constant"
-_CUBIC = "the PyTorch backend places the samples of a cubic resize to 1e-7 only"
-DIFFERENT = {  # rows without an answer of PyTorch's to compare with, and why
-    "BatchNormalization-evaluation (4, 3)": _STATISTICS,
-    "BatchNormalization-evaluation (3, 2, 4, 4)": _STATISTICS,
-    "Dropout-evaluation": "backpropagation runs in training mode, where this Dropout drops",
-    "Pad-1": _FILL,
-    "Pad-2": _FILL,
-    "Resize-cubic half_pixel": _CUBIC,
-    "Resize-cubic asymmetric": _CUBIC,
-    "Resize-cubic pytorch_half_pixel": _CUBIC,
-}
 
 
 @pytest.fixture(scope="module")
