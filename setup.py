@@ -33,6 +33,7 @@ def readme() -> str:
 CORE = [
     "numpy>=2.0",
     "onnx>=1.19",
+    "lazy-loader>=0.4",
     "tqdm>=4.66",
     "jinja2>=3.1",
     "scipy>=1.13",
@@ -93,7 +94,20 @@ setup(
     package_dir={"": "."},
     packages=find_packages(include=["deep500", "deep500.*", "recipes", "recipes.*"]),
     package_data={
-        "": ["py.typed", "*.html", "*.j2", "*.css", "*.js", "*.json", "*.jsonl", "*.h", "*.hpp", "*.cpp", "*.md"],
+        "": [
+            "py.typed",
+            "*.pyi",
+            "*.html",
+            "*.j2",
+            "*.css",
+            "*.js",
+            "*.json",
+            "*.jsonl",
+            "*.h",
+            "*.hpp",
+            "*.cpp",
+            "*.md",
+        ],
         "deep500.operators": ["include/deep500/*.h"],  # no package of its own
     },
     include_package_data=True,

@@ -9,22 +9,51 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import deep500
-from deep500.compare.command import add_options as add_compare_options
-from deep500.compare.command import execute as execute_comparison
-from deep500.compare.report import add_command as add_report_command
 from deep500.errors import MissingBackend
-from deep500.measure.environment import describe
 from deep500.recipe.guard import guarded
-from deep500.recipe.loader import find_recipe, list_recipes, load_recipe
 from deep500.recipe.options import Parser, add_options, take_options
 from deep500.registry import backend_names, is_installed, load_backend
-from deep500.results.command import add_commands as add_results_commands
-from deep500.scaling.command import add_command as add_simulate_command
-from deep500.transformations.substitutions.command import add_command as add_optimize_command
+
+Execute = Callable[[argparse.Namespace], int]
+"""Does what a parsed command line says and returns the exit code."""
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("run a recipe by file or name", "deep500.cli:add_run"),
+    "compare": (
+        "run a recipe or an ONNX file in several frameworks: same? faster?",
+        "deep500.compare.command:add_command",
+    ),
+    "optimize": (
+        "rewrite an ONNX file by proved substitutions into a faster one",
+        "deep500.transformations.substitutions.command:add_command",
+    ),
+    "simulate": ("predict how a recipe scales over a network", "deep500.scaling.command:add_command"),
+    "report": (
+        "write one page about a run, or about several with their comparison",
+        "deep500.compare.report:add_command",
+    ),
+    "verify": (
+        "are a run's files as they were sealed, do its figures follow from them?",
+        "deep500.results.command:add_verify",
+    ),
+    "check": (
+        "hold a run to the twelve rules and the twelve ways to fool the masses",
+        "deep500.results.command:add_check",
+    ),
+    "export": ("write a run for other tools", "deep500.results.command:add_export"),
+    "query": ("ask a question in SQL over all runs below a folder", "deep500.results.command:add_query"),
+    "list": ("list recipes, models, data sets, backends and custom operators", "deep500.cli:add_list"),
+    "info": ("show versions, backends, devices, data sets and folders", "deep500.cli:add_info"),
+    "env": ("everything that is known of this machine and its hash, as JSON", "deep500.results.command:add_env"),
+    "setup": ("bring a part that pip alone cannot install", "deep500.cli:add_setup"),
+}
+"""Every command: what it does, and the function that declares its options and returns its `Execute`. A command's module
+is imported when the command is used, so that ``deep500 --help`` loads none of them."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,55 +65,52 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
+    if argv and argv[0] in COMMANDS:
+        module, _, function = COMMANDS[argv[0]][1].partition(":")
+        parser = Parser(prog=f"deep500 {argv[0]}", allow_abbrev=False)
+        execute: Execute = getattr(import_module(module), function)(parser)
+        return execute(parser.parse_intermixed_args(argv[1:], argparse.Namespace(argv=argv)))
     parser = Parser(prog="deep500", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"deep500 {deep500.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command", required=True, parser_class=Parser)
-    run = commands.add_parser("run", help="run a recipe by file or name", allow_abbrev=False)
-    run.add_argument("recipe", help="a file, or a name that 'deep500 list' shows")
-    add_options(run)
-    compare = commands.add_parser(
-        "compare", help="run a recipe or an ONNX file in several frameworks: same? faster?", allow_abbrev=False
-    )
-    add_compare_options(compare)
-    commands.add_parser("list", help="list recipes, models, data sets, backends and custom operators")
-    commands.add_parser("info", help="show versions, backends, devices, data sets and folders")
-    setup = commands.add_parser("setup", help="bring a part that pip alone cannot install", allow_abbrev=False)
-    setup.add_argument("part", choices=["enzyme"], help="enzyme: derives gradients of C++ operators")
-    actions: dict[str, Callable[[list[str]], int]] = {"list": _list, "info": _info, "setup": _setup}
-    on_results = {
-        **add_results_commands(commands),
-        **add_report_command(commands),
-        **add_simulate_command(commands),
-        **add_optimize_command(commands),
-    }
-    if argv and argv[0] == "run":  # intermixed options and overrides need the sub-parser itself
-        return _run(run, argv[1:])
-    if argv and argv[0] == "compare":
-        return execute_comparison(compare.parse_intermixed_args(argv[1:]))
-    words = parser.parse_args(argv)
-    return on_results[words.command](words) if words.command in on_results else actions[words.command]([])
+    for name, (summary, _) in COMMANDS.items():
+        commands.add_parser(name, help=summary)
+    return _main([parser.parse_args(argv).command])  # leaves with help, version or an error, unless argv begins with --
 
 
-def _run(parser: argparse.ArgumentParser, argv: list[str]) -> int:
+def add_run(parser: argparse.ArgumentParser) -> Execute:
+    """Declare the options of ``run``; returns what executes it."""
+    parser.add_argument("recipe", help="a file, or a name that 'deep500 list' shows")
+    add_options(parser)
+    return _run
+
+
+def _run(words: argparse.Namespace) -> int:
+    from deep500.recipe.loader import find_recipe, load_recipe
     from deep500.recipe.plan import Source
     from deep500.recipe.runner import execute
 
-    words = parser.parse_intermixed_args(argv)
-    command = ["-m", "deep500", "run", *argv]
     path = find_recipe(words.recipe)
-    del words.recipe
+    command = ["-m", "deep500", *words.argv]  # starts this again, on every rank
+    del words.recipe, words.argv
     recipe = load_recipe(path)
     options, source = take_options(words), Source.of(path)
     return execute(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, options, source, command).exit_code
 
 
-def _list(_: list[str]) -> int:
+def add_list(parser: argparse.ArgumentParser) -> Execute:
+    """``list`` has no options; returns what executes it."""
+    return _list
+
+
+def _list(_: argparse.Namespace) -> int:
     from deep500.networks.zoo import model_names
     from deep500.operators.registry import operator_names, operator_summary
+    from deep500.recipe.loader import list_recipes
     from deep500.training.data import dataset_info, dataset_names
 
     sections = {
-        "recipes (deep500 run NAME)": [(one.name, one.summary) for one in list_recipes()],
+        "recipes (deep500 run NAME)": [(recipe.name, recipe.summary) for recipe in list_recipes()],
         "models": [(name, "") for name in model_names()],
         "data sets": [(name, dataset_info(name).summary) for name in dataset_names()],
         "backends": [(name, _backend_state(name)) for name in backend_names()],
@@ -95,14 +121,26 @@ def _list(_: list[str]) -> int:
     return 0
 
 
-def _setup(_: list[str]) -> int:
+def add_setup(parser: argparse.ArgumentParser) -> Execute:
+    """Declare the options of ``setup``; returns what executes it."""
+    parser.add_argument("part", choices=["enzyme"], help="enzyme: derives gradients of C++ operators")
+    return _setup
+
+
+def _setup(_: argparse.Namespace) -> int:
     from deep500.operators.enzyme.setup import install
 
     install(lambda line: sys.stdout.write(line + "\n"))
     return 0
 
 
-def _info(_: list[str]) -> int:
+def add_info(parser: argparse.ArgumentParser) -> Execute:
+    """``info`` has no options; returns what executes it."""
+    return _info
+
+
+def _info(_: argparse.Namespace) -> int:
+    from deep500.measure.environment import describe
     from deep500.operators.enzyme.engine import report
     from deep500.training.data import dataset_names
 

@@ -32,7 +32,7 @@ MUTABLE = {
     "executor_kwargs": dict(device=d5.GPUDevice()),
     "optimizer": d5fw.MomentumOptimizer,
     "optimizer_kwargs": dict(lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True),
-    "schedule": d5.CosineSchedule(total=EPOCHS),
+    "schedule": d5.schedules.CosineSchedule(total=EPOCHS),
     "seed": 0,
 }
 METRICS = [(d5.TestAccuracy(), 93.0)]

@@ -22,7 +22,7 @@ MUTABLE = {
     "executor_kwargs": dict(device=d5.CPUDevice()),
     "optimizer": d5fw.MomentumOptimizer,
     "optimizer_kwargs": dict(lr=0.05, momentum=0.9, weight_decay=1e-3),
-    "schedule": d5.CosineSchedule(total=20),
+    "schedule": d5.schedules.CosineSchedule(total=20),
     "seed": 0,
 }
 METRICS = [(d5.TestAccuracy(), 97.0)]

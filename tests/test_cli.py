@@ -43,7 +43,7 @@ def error_line(capsys):
 CODES = [  # more of the recipe, words, exit code, what the error says
     ("", [], 0, None),
     (", metrics=[(d5.TestAccuracy(), 101.0)]", [], 1, None),
-    (", schedule=d5.TableSchedule({0: 1e30})", [], 1, "got loss"),
+    (", schedule=d5.schedules.TableSchedule({0: 1e30})", [], 1, "got loss"),
     ("", ["batchsize=3"], 2, "'batch_size'"),
     ("", ["epochs=3"], 2, "--open"),
     ("", ["--nonsense"], 2, "unrecognized"),

@@ -49,5 +49,5 @@ def ipow(inputs: Sequence[d5.TensorDescriptor], exponent: int = 2) -> d5.CustomO
 
 def _checked(exponent: int) -> int:
     if exponent < 1:
-        raise d5.InputError(f"operator IPow: got exponent {exponent}; expected a whole number of at least 1")
+        raise d5.errors.InputError(f"operator IPow: got exponent {exponent}; expected a whole number of at least 1")
     return exponent

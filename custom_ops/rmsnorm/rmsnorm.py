@@ -20,7 +20,9 @@ def rmsnorm(inputs: Sequence[d5.TensorDescriptor], epsilon: float = 1e-5, fast_m
     """
     dtype, shape = inputs[0].dtype, inputs[0].shape
     if not shape:
-        raise d5.InputError(f"operator RMSNorm: got x of {inputs[0]}; expected one with known axes, at least one")
+        raise d5.errors.InputError(
+            f"operator RMSNorm: got x of {inputs[0]}; expected one with known axes, at least one"
+        )
     x = d5.TensorDescriptor(dtype, (*(f"N{axis}" for axis in range(len(shape) - 1)), "D"))
     return d5.compile_custom_cppop(
         "rmsnorm",

@@ -22,7 +22,7 @@ def softplus_conv(inputs: Descriptors, pad: int = 0, stride: int = 1, fast_math:
         fast_math: 1 for vector code that does not keep to IEEE's rules for infinities and NaN.
     """
     if pad < 0 or stride < 1:
-        raise d5.InputError(f"operator SoftplusConv: got pad {pad}, stride {stride}; expected at least 0 and 1")
+        raise d5.errors.InputError(f"operator SoftplusConv: got pad {pad}, stride {stride}; expected at least 0 and 1")
     dtype = inputs[0].dtype
     shapes = [("N", "C", "H", "W"), ("M", "C", "KH", "KW"), ("M",)]
     return d5.compile_custom_cppop(
@@ -52,7 +52,7 @@ def _size(size: int | str | None, kernel: int | str | None, pad: int, stride: in
     if not isinstance(size, int) or not isinstance(kernel, int):
         return None
     if size + 2 * pad < kernel:
-        raise d5.InputError(
+        raise d5.errors.InputError(
             f"operator SoftplusConv: got size {size} with pad {pad} and a filter of {kernel}; expected one that fits"
         )
     return (size + 2 * pad - kernel) // stride + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from deep500.compare.inference import compare_models
@@ -15,8 +16,8 @@ from deep500.results.files import to_json
 from deep500.results.record import MANIFEST
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``compare``."""
+def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """Declare the options of ``compare``; returns what executes it."""
     add = parser.add_argument
     add(
         "subject",
@@ -46,6 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", help="one round of one step, no training")
     add("--quiet", action="store_true", help="do not say what is being done")
     add("--json", action="store_true", help="print the result as one JSON object and nothing else")
+    return execute
 
 
 def execute(words: argparse.Namespace) -> int:

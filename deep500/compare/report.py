@@ -45,12 +45,12 @@ PAIRWISE = 0.975
 """Level of each of two intervals that hold together with 95 % (Bonferroni)."""
 
 
-def add_command(commands: Any) -> dict[str, Callable[[argparse.Namespace], int]]:
-    """Declare ``report`` on argparse's sub-parsers and return what executes it."""
-    one = commands.add_parser("report", help="write one page about a run, or about several with their comparison")
-    one.add_argument("folders", type=Path, nargs="+", metavar="folder", help="results folder; the first is the base")
-    one.add_argument("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE", help="(./report.html)")
-    return {"report": _report}
+def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """Declare the options of ``report``; returns what executes it."""
+    add = parser.add_argument
+    add("folders", type=Path, nargs="+", metavar="folder", help="results folder; the first is the base")
+    add("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE", help="(./report.html)")
+    return _report
 
 
 def _report(words: argparse.Namespace) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from deep500.distributed.world import current_world
 from deep500.errors import Deep500Error
 from deep500.registry import check_folder
+
+if TYPE_CHECKING:
+    from deep500.distributed.transports.communicator import Communicator
 
 T = TypeVar("T")
 INTERRUPTED = 130
@@ -37,14 +39,21 @@ def guarded(action: Callable[[], T]) -> T:
         raise SystemExit(1) from None
 
 
+def _several() -> Communicator | None:
+    """The communicator of this process if it is one of several; a world that was never loaded was never made."""
+    loaded = sys.modules.get("deep500.distributed.world")
+    comm = loaded.current_world() if loaded is not None else None
+    return comm if comm is not None and comm.size > 1 else None
+
+
 def _rank() -> str:
-    comm = current_world()
-    return f"[rank {comm.rank}] " if comm.size > 1 else ""
+    comm = _several()
+    return f"[rank {comm.rank}] " if comm is not None else ""
 
 
 def _end_other_ranks(code: int) -> None:
     """What ends one rank ends all: the others would wait for it."""
-    comm = current_world()
-    if comm.size > 1 and not comm.at_rest:
+    comm = _several()
+    if comm is not None and not comm.at_rest:
         sys.stderr.flush()
         comm.abort(code)

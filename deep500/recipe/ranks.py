@@ -114,7 +114,8 @@ def distribute(values: Mapping[str, Any], optimizer: Any, comm: Communicator) ->
     made = scheme_of(values)(optimizer, comm, *values["scheme_args"], **values["scheme_kwargs"])
     if not isinstance(made, DistributedOptimizer):
         raise RecipeError(
-            f"scheme: got {type(made).__name__}; expected a DistributedOptimizer, such as d5.ConsistentDecentralized"
+            f"scheme: got {type(made).__name__}; expected a DistributedOptimizer, such as "
+            "d5.schemes.ConsistentDecentralized"
         )
     return made
 

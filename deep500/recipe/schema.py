@@ -75,7 +75,7 @@ KEYS: dict[str, Key] = {
     "preprocessing": Key("transformations of training and validation batches", default=(), check=_list),
     "augmentation": Key("transformations of training batches only", default=(), check=_list),
     "scheme": Key(
-        "how ranks train together: callable(optimizer, comm); d5.ConsistentDecentralized if absent",
+        "how ranks train together: callable(optimizer, comm); d5.schemes.ConsistentDecentralized if absent",
         companions=True,
         check=_maker,
     ),

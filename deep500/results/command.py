@@ -17,24 +17,39 @@ from deep500.results.verify import verify
 PROBLEM = 1
 
 
-def add_commands(commands: Any) -> dict[str, Callable[[argparse.Namespace], int]]:
-    """Declare the commands on argparse's sub-parsers and return what executes each."""
-    one = commands.add_parser("verify", help="are a run's files as they were sealed, do its figures follow from them?")
-    one.add_argument("folder", type=Path, help="results folder of a finished run")
-    one = commands.add_parser("check", help="hold a run to the twelve rules and the twelve ways to fool the masses")
-    one.add_argument("folder", type=Path, nargs="?", help="results folder")
-    one.add_argument("--list", action="store_true", help="show the rules")
-    one = commands.add_parser("env", help="everything that is known of this machine and its hash, as JSON")
-    one = commands.add_parser("export", help="write a run for other tools")
-    one.add_argument("folder", type=Path, help="results folder")
-    one.add_argument("--to", required=True, choices=FORMATS, help="the format")
-    one.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder for the files (./export)")
-    one = commands.add_parser("query", help="ask a question in SQL over all runs below a folder")
-    one.add_argument("sql", help="over the tables runs, metrics, curve and estimates")
-    one.add_argument(
+def add_verify(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """Declare the options of ``verify``; returns what executes it."""
+    parser.add_argument("folder", type=Path, help="results folder of a finished run")
+    return _verify
+
+
+def add_check(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """Declare the options of ``check``; returns what executes it."""
+    parser.add_argument("folder", type=Path, nargs="?", help="results folder")
+    parser.add_argument("--list", action="store_true", help="show the rules")
+    return _check
+
+
+def add_env(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """``env`` has no options; returns what executes it."""
+    return _env
+
+
+def add_export(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """Declare the options of ``export``; returns what executes it."""
+    parser.add_argument("folder", type=Path, help="results folder")
+    parser.add_argument("--to", required=True, choices=FORMATS, help="the format")
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder for the files (./export)")
+    return _export
+
+
+def add_query(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """Declare the options of ``query``; returns what executes it."""
+    parser.add_argument("sql", help="over the tables runs, metrics, curve and estimates")
+    parser.add_argument(
         "--results", type=Path, default=Path("results"), metavar="DIR", help="where the runs are (./results)"
     )
-    return {"verify": _verify, "check": _check, "env": _env, "export": _export, "query": _query}
+    return _query
 
 
 def _verify(words: argparse.Namespace) -> int:

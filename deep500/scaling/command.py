@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -36,10 +35,9 @@ class Prediction:
     about: list[str]
 
 
-def add_command(commands: Any) -> dict[str, Callable[[argparse.Namespace], int]]:
-    """Declare ``simulate`` on argparse's sub-parsers and return what executes it."""
-    one = commands.add_parser("simulate", help="predict how a recipe scales over a network", allow_abbrev=False)
-    add = one.add_argument
+def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """Declare the options of ``simulate``; returns what executes it."""
+    add = parser.add_argument
     add("recipe", help="a file, or a name that 'deep500 list' shows")
     add("overrides", nargs="*", metavar="key=value", help="change a MUTABLE key, as for 'deep500 run'")
     add("--ranks", default="16,256,4096", metavar="P,Q", help="numbers of processes (16,256,4096)")
@@ -65,7 +63,7 @@ def add_command(commands: Any) -> dict[str, Callable[[argparse.Namespace], int]]
     add("--seed", type=int, default=0, metavar="S", help="of the draws of compute times (0)")
     add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
     add("--dry-run", action="store_true", help="few and short measurements")
-    return {"simulate": _simulate}
+    return _simulate
 
 
 def _simulate(words: argparse.Namespace) -> int:

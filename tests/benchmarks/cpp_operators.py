@@ -30,7 +30,7 @@ BAR = 50.0
 CALLS = 2000
 
 
-def compiled(isolate: bool = False) -> d5.CompiledOp:
+def compiled(isolate: bool = False) -> d5.operators.CompiledOp:
     """The power operator."""
     vector = [d5.tensordesc(["N"])]
     return d5.compile_custom_cppop_inline(
@@ -52,7 +52,7 @@ def second_use() -> float:
     return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 
 
-def bare(op: d5.CompiledOp, x: np.ndarray) -> Callable[[], object]:
+def bare(op: d5.operators.CompiledOp, x: np.ndarray) -> Callable[[], object]:
     """The exported function with everything prepared."""
     function = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)(op.address("d500_forward"))
     make = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(op.address("d500_instance"))

@@ -23,7 +23,7 @@ import deep500 as d5
 import deep500.frameworks.{backend} as d5fw
 FIXED = {{"model": "mlp", "model_kwargs": {{"hidden": (16,)}}, "dataset": "digits", "epochs": 1}}
 MUTABLE = {{"batch_size": 64, "executor": d5fw.from_model, "optimizer": d5fw.MomentumOptimizer,
-            "optimizer_kwargs": {{"lr": 0.1, "momentum": 0.9}}, "schedule": d5.CosineSchedule(total=10)}}
+            "optimizer_kwargs": {{"lr": 0.1, "momentum": 0.9}}, "schedule": d5.schedules.CosineSchedule(total=10)}}
 METRICS = [(d5.TestAccuracy(), {target})]
 """
 pytestmark = pytest.mark.backend("reference", "pytorch")

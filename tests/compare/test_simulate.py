@@ -200,6 +200,6 @@ def test_real_ranks_time_steps_and_their_network(rig: Rig) -> None:
 
 
 def test_the_options_have_help() -> None:
-    commands = argparse.ArgumentParser().add_subparsers()
-    assert list(simulate.add_command(commands)) == ["simulate"]
-    assert "alpha=.." in commands.choices["simulate"].format_help()
+    parser = argparse.ArgumentParser()
+    assert callable(simulate.add_command(parser))
+    assert "alpha=.." in parser.format_help()

@@ -36,14 +36,14 @@ class Fail(d5.Event):
     """Ends this rank in the way that the variables say."""
 
     def after_batch(self, run):
-        comm = d5.world()
+        comm = d5.distributed.world()
         if str(comm.rank) != os.environ.get("FAIL_RANK") or str(run.step) != os.environ.get("FAIL_STEP"):
             return
         how = os.environ["FAIL_HOW"]
         if how == "raise":
             raise ZeroDivisionError("on purpose")
         if how == "training":
-            raise d5.TrainingError("bad samples")
+            raise d5.errors.TrainingError("bad samples")
         if how == "interrupt":
             raise KeyboardInterrupt
         if how == "exit":
@@ -61,10 +61,10 @@ MUTABLE = {
     "optimizer": d5fw.MomentumOptimizer,
     "optimizer_kwargs": dict(lr=0.1, momentum=0.9),
     "train_sampler_kwargs": dict(drop_last_batch=False),
-    "scheme": d5.ConsistentDecentralized,
+    "scheme": d5.schemes.ConsistentDecentralized,
     "events": [Fail],
 }
-METRICS = [(d5.TestAccuracy(), 10.0), (d5.TestLoss(), None)]
+METRICS = [(d5.TestAccuracy(), 10.0), (d5.metrics.TestLoss(), None)]
 
 if __name__ == "__main__":
     run_recipe(FIXED, MUTABLE, METRICS) or sys.exit(1)

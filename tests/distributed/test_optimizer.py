@@ -11,6 +11,7 @@ import deep500 as d5
 from deep500.distributed import DistributedOptimizer, Serial, Threads
 from deep500.distributed.schemes import ModelAverage
 from deep500.errors import CommunicationError, InputError
+from deep500.events import Events
 from deep500.registry import is_installed, load_backend
 
 BACKENDS = [
@@ -60,7 +61,9 @@ def train(comm, backend, optimizer, scheme=None, steps=8, batch=48):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("optimizer", [d5.MomentumOptimizer, d5.AdamOptimizer, d5.AcceleGradOptimizer])
+@pytest.mark.parametrize(
+    "optimizer", [d5.optimizers.MomentumOptimizer, d5.optimizers.AdamOptimizer, d5.optimizers.AcceleGradOptimizer]
+)
 def test_a_users_scheme_on_three_ranks_is_serial_descent(backend, optimizer):
     begin, expected = train(Serial(), backend, optimizer)
     ranks = Threads(3).run(train, backend, optimizer, NeighbourMean)
@@ -73,7 +76,7 @@ def test_a_users_scheme_on_three_ranks_is_serial_descent(backend, optimizer):
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_that_scheme_is_not_serial_where_not_all_are_neighbours(ranks):
-    found = Threads(ranks).run(train, "reference", d5.MomentumOptimizer, NeighbourMean)
+    found = Threads(ranks).run(train, "reference", d5.optimizers.MomentumOptimizer, NeighbourMean)
     assert max(np.abs(found[0][1][name] - found[1][1][name]).max() for name in found[0][1]) > 1e-3
 
 
@@ -81,7 +84,7 @@ def test_ranks_begin_with_the_parameters_of_rank_0():
     def first(comm):
         executor = make("reference", seed=comm.rank)
         before = values(executor)
-        DistributedOptimizer(d5.GradientDescent(executor), comm)
+        DistributedOptimizer(d5.optimizers.GradientDescent(executor), comm)
         return before, values(executor)
 
     ranks = Threads(3).run(first)
@@ -91,7 +94,7 @@ def test_ranks_begin_with_the_parameters_of_rank_0():
 
 def test_different_networks_are_refused():
     def work(comm):
-        DistributedOptimizer(d5.GradientDescent(make("reference", hidden=(8 + comm.rank,))), comm)
+        DistributedOptimizer(d5.optimizers.GradientDescent(make("reference", hidden=(8 + comm.rank,))), comm)
 
     with pytest.raises(CommunicationError, match=r"rank 0 has \['fc1\.weight', \[8, 6\].*rank 1 has.*\[9, 6\]"):
         Threads(2).run(work)
@@ -105,7 +108,7 @@ def test_a_native_optimizer_has_no_rule_to_call():
 
 
 def test_hyperparameters_are_the_base_optimizers():
-    base = d5.MomentumOptimizer(make("reference"), lr=0.1, momentum=0.5)
+    base = d5.optimizers.MomentumOptimizer(make("reference"), lr=0.1, momentum=0.5)
     scheme = ModelAverage(base, Serial())
     scheme.set_parameter("lr", 0.25)
     assert base.lr == 0.25 and scheme.get_parameters()["momentum"] == 0.5 and scheme.initial_parameter("lr") == 0.1
@@ -118,7 +121,7 @@ def test_hyperparameters_are_the_base_optimizers():
 def test_a_rank_without_samples_makes_no_update_of_its_own():
     def work(comm):
         executor = make("reference")
-        scheme = ModelAverage(d5.MomentumOptimizer(executor, lr=0.1, momentum=0.9), comm)
+        scheme = ModelAverage(d5.optimizers.MomentumOptimizer(executor, lr=0.1, momentum=0.9), comm)
         scheme.step({"input": X[: 4 - 4 * comm.rank], "label": Y[: 4 - 4 * comm.rank]})
         return scheme.base_optimizer.state, values(executor), scheme.base_optimizer.steps
 
@@ -136,8 +139,8 @@ def test_communication_is_heard_and_counted():
 
     def work(comm):
         executor = make("reference")
-        scheme = d5.ConsistentDecentralized(d5.GradientDescent(executor), comm)
-        executor.events, listener = d5.Events([Listen()]), None
+        scheme = d5.schemes.ConsistentDecentralized(d5.optimizers.GradientDescent(executor), comm)
+        executor.events, listener = Events([Listen()]), None
         listener = executor.events.listeners[0]
         scheme.step({"input": X[:4], "label": Y[:4]})
         facts = scheme.communication_facts()
@@ -148,15 +151,15 @@ def test_communication_is_heard_and_counted():
 
 
 def test_a_state_of_another_scheme_is_refused():
-    mine = ModelAverage(d5.MomentumOptimizer(make("reference")), Serial()).state_dict()
+    mine = ModelAverage(d5.optimizers.MomentumOptimizer(make("reference")), Serial()).state_dict()
     with pytest.raises(InputError, match="got a state without 'seen'; expected that of LocalSGD"):
-        d5.LocalSGD(d5.MomentumOptimizer(make("reference")), Serial()).load_state_dict(mine)
+        d5.schemes.LocalSGD(d5.optimizers.MomentumOptimizer(make("reference")), Serial()).load_state_dict(mine)
 
 
 def test_a_validation_that_fails_leaves_ranks_their_own_parameters():
     def work(comm):
         executor = make("reference")
-        scheme = d5.LocalSGD(d5.GradientDescent(executor, lr=0.5), comm, every=9)
+        scheme = d5.schemes.LocalSGD(d5.optimizers.GradientDescent(executor, lr=0.5), comm, every=9)
         scheme.step({"input": X[comm.rank :: comm.size], "label": Y[comm.rank :: comm.size]})
         before = values(executor)
         with pytest.raises(ZeroDivisionError), scheme.evaluation():

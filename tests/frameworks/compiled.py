@@ -88,7 +88,7 @@ OUTPUTS = [d5.tensordesc(("N", "M"), "float64"), d5.tensordesc(("N",), "float64"
 
 
 @lru_cache
-def mix(isolate: bool = False) -> d5.CompiledOp:
+def mix(isolate: bool = False) -> d5.operators.CompiledOp:
     """(x, w, k) -> x**3 w + k, the rows' sums of x w, the address of x. Refuses 13 rows and the number 777."""
     return d5.compile_custom_cppop_inline("mix", MIX, INPUTS, OUTPUTS, isolate=isolate)
 
@@ -109,14 +109,14 @@ class PythonMix(d5.CustomPythonOp):
 
 
 @lru_cache
-def softsign(dtype: str = "float32") -> d5.CompiledOp:
+def softsign(dtype: str = "float32") -> d5.operators.CompiledOp:
     """ONNX's Softsign."""
     one = [d5.TensorDescriptor(dtype, None)]
     return d5.compile_custom_cppop_inline("softsign", SOFTSIGN, one, one)
 
 
 @lru_cache
-def pair() -> d5.CompiledOp:
+def pair() -> d5.operators.CompiledOp:
     """(x, w) -> x**3 w with all derivatives; skips the test where there is no Enzyme."""
     one = d5.tensordesc(("N",), "float64")
     try:

@@ -58,30 +58,30 @@ def close(got: Any, want: float, rel: float = 1e-6) -> None:
 
 def performance(patch: Any) -> None:
     statistics = TrainingStatistics([EpochRecord(0, train_samples=400, train_seconds=2.0)])
-    close(watched(d5.FlopRate()).measure(statistics), 200 * STEP)
-    close(watched(d5.RoofShare(Roofs(1000.0 * STEP, 1.0))).measure(statistics), 20)
+    close(watched(metrics.FlopRate()).measure(statistics), 200 * STEP)
+    close(watched(metrics.RoofShare(Roofs(1000.0 * STEP, 1.0))).measure(statistics), 20)
 
 
 def times(patch: Any) -> None:
     clock = Clock()
-    wall = d5.WallTime(clock)
-    watch(wall, d5.TimingBreakdown(clock.nanoseconds), clock=clock)
+    wall = metrics.WallTime(clock)
+    watch(wall, metrics.TimingBreakdown(clock.nanoseconds), clock=clock)
     close(wall.measure(None), TOTAL)
-    close(d5.TrainingTime().measure(CURVE), 8.0)
+    close(metrics.TrainingTime().measure(CURVE), 8.0)
 
 
 def cost(patch: Any) -> None:
-    clock, metric = Clock(), d5.Cost({"cpu": 7.2})
+    clock, metric = Clock(), metrics.Cost({"cpu": 7.2})
     patch.setattr("deep500.measure.energy.EnergyMeter.__init__.__defaults__", (None, clock, "no counter"))
-    watch(metric, d5.TimingBreakdown(clock.nanoseconds), clock=clock)
+    watch(metric, metrics.TimingBreakdown(clock.nanoseconds), clock=clock)
     close(metric.measure(TrainingStatistics()), TOTAL * 7.2 / 3600)
 
 
 def energy(patch: Any) -> None:
     clock = Clock()
     patch.setattr("deep500.measure.energy.EnergyMeter.__init__.__defaults__", (None, clock, "no counter"))
-    used, carbon = d5.EnergyUse([Counter(90.0, clock)]), d5.Carbon(400, "a table", [Counter(90.0, clock)])
-    watch(used, carbon, d5.TimingBreakdown(clock.nanoseconds), clock=clock)
+    used, carbon = (metrics.EnergyUse([Counter(90.0, clock)]), metrics.Carbon(400, "a table", [Counter(90.0, clock)]))
+    watch(used, carbon, metrics.TimingBreakdown(clock.nanoseconds), clock=clock)
     close(used.measure(None), 90 * TOTAL)
     close(carbon.measure(None), 90 * TOTAL / 3.6e6 * 400)
 
@@ -89,10 +89,10 @@ def energy(patch: Any) -> None:
 def utilisation(patch: Any) -> None:
     patch.setattr(resources, "find_gpu", lambda device: (MadeUpGPU(), ""))
     clock = Clock()
-    gpu = d5.GPUUtilisation(period=0.01, clock=clock)
+    gpu = metrics.GPUUtilisation(period=0.01, clock=clock)
     watch(gpu, clock=clock, device=d5.GPUDevice())
     close(gpu.measure(None), 50, rel=0.1)
-    cpu = d5.CPUUtilisation()
+    cpu = metrics.CPUUtilisation()
     times = SimpleNamespace(perf_counter=clock, process_time=lambda: 0.5 * clock.now)
     patch.setattr("deep500.measure.memory.time", times)
     patch.setattr("deep500.measure.memory.os", SimpleNamespace(sched_getaffinity=lambda _: {0, 1}))
@@ -102,20 +102,20 @@ def utilisation(patch: Any) -> None:
 
 def memory(patch: Any) -> None:
     patch.setattr(resources, "find_gpu", lambda device: (MadeUpGPU(), ""))
-    metric = d5.PeakMemory("device")
+    metric = metrics.PeakMemory("device")
     watch(metric, device=d5.GPUDevice())
     close(metric.measure(None), 1000 * STEPS / 2)
 
 
 def throughput(patch: Any) -> None:
-    close(d5.Throughput().measure(CURVE), 250 / 8)
+    close(metrics.Throughput().measure(CURVE), 250 / 8)
     clock = Clock()
-    close(Served(clock, 0.5).measure(d5.OfflineThroughput(32, 1024, clock.nanoseconds)), 64)
+    close(Served(clock, 0.5).measure(metrics.OfflineThroughput(32, 1024, clock.nanoseconds)), 64)
 
 
 def breakdown(patch: Any) -> None:
     clock = Clock()
-    whole, io = d5.TimingBreakdown(clock.nanoseconds), d5.IOShare(clock.nanoseconds)
+    whole, io = metrics.TimingBreakdown(clock.nanoseconds), metrics.IOShare(clock.nanoseconds)
     watch(whole, io, clock=clock)
     close(whole.measure(None), TOTAL)
     close(whole.details["backward"], STEPS * TAKES["backward"])
@@ -124,7 +124,7 @@ def breakdown(patch: Any) -> None:
 
 def strong_scaling(patch: Any) -> None:
     run = TrainingStatistics([EpochRecord(0, train_seconds=20.0)], communication=RANKS)
-    close(d5.ScalingEfficiency(45.0).measure(run), 75)
+    close(metrics.ScalingEfficiency(45.0).measure(run), 75)
     rows, serial = scaling_table({p: Interval(0.2 + 0.8 / p, None, None, 1) for p in (1, 2, 4)})
     close(serial, 0.2)
     close(rows[-1].efficiency, 1 / (0.2 * 4 + 0.8))
@@ -132,21 +132,21 @@ def strong_scaling(patch: Any) -> None:
 
 def communication(patch: Any) -> None:
     run = TrainingStatistics(communication=RANKS)
-    close(d5.CommunicationVolume().measure(run), 6000)
-    close(d5.LoadImbalance().measure(run), 12.5)
+    close(metrics.CommunicationVolume().measure(run), 6000)
+    close(metrics.LoadImbalance().measure(run), 12.5)
 
 
 def latency(patch: Any) -> None:
     clock = Clock()
-    step = d5.StepLatency(clock=clock.nanoseconds)
+    step = metrics.StepLatency(clock=clock.nanoseconds)
     watch(step, clock=clock)
     close(step.measure(None), sum(TAKES.values()) + 0.004)
-    close(Served(clock, 0.25).measure(d5.InferenceLatency(queries=100, clock=clock.nanoseconds)), 0.25)
+    close(Served(clock, 0.25).measure(metrics.InferenceLatency(queries=100, clock=clock.nanoseconds)), 0.25)
 
 
 def accuracy(patch: Any) -> None:
     close(d5.TestAccuracy(max_acc=True).measure(CURVE), 91)
-    everything = d5.TopKAccuracy(4)
+    everything = metrics.TopKAccuracy(4)
     _, statistics = train(everything, epochs=1)
     close(everything.measure(statistics), 100)
 
@@ -194,24 +194,25 @@ def images(patch: Any) -> None:
 
 # fmt: off
 COLUMNS = [
-    Column("performance", performance, ((d5.FlopRate, "measure"), (d5.RoofShare, "measure"))),
-    Column("time", times, ((d5.WallTime, "measure"), (d5.TrainingTime, "measure"))),
-    Column("convergence", lambda _: close(d5.TrainingLoss().measure(CURVE), 0.7), ((d5.TrainingLoss, "measure"),)),
-    Column("accuracy", accuracy, ((d5.TestAccuracy, "measure"), (d5.TopKAccuracy, "measure"))),
-    Column("cost", cost, ((d5.Cost, "measure"),)),
-    Column("energy", energy, ((d5.EnergyUse, "measure"), (d5.Carbon, "measure"))),
-    Column("utilisation", utilisation, ((d5.GPUUtilisation, "measure"), (d5.CPUUtilisation, "measure"))),
-    Column("memory", memory, ((d5.PeakMemory, "measure"),)),
-    Column("throughput", throughput, ((d5.Throughput, "measure"), (d5.OfflineThroughput, "measure"))),
-    Column("breakdown", breakdown, ((d5.TimingBreakdown, "measure"), (d5.IOShare, "measure"))),
-    Column("strong scaling", strong_scaling, ((d5.ScalingEfficiency, "measure"), (bounds, "_serial_share"))),
+    Column("performance", performance, ((metrics.FlopRate, "measure"), (metrics.RoofShare, "measure"))),
+    Column("time", times, ((metrics.WallTime, "measure"), (metrics.TrainingTime, "measure"))),
+    Column("convergence", lambda _: close(metrics.TrainingLoss().measure(CURVE), 0.7),
+           ((metrics.TrainingLoss, "measure"),)),
+    Column("accuracy", accuracy, ((d5.TestAccuracy, "measure"), (metrics.TopKAccuracy, "measure"))),
+    Column("cost", cost, ((metrics.Cost, "measure"),)),
+    Column("energy", energy, ((metrics.EnergyUse, "measure"), (metrics.Carbon, "measure"))),
+    Column("utilisation", utilisation, ((metrics.GPUUtilisation, "measure"), (metrics.CPUUtilisation, "measure"))),
+    Column("memory", memory, ((metrics.PeakMemory, "measure"),)),
+    Column("throughput", throughput, ((metrics.Throughput, "measure"), (metrics.OfflineThroughput, "measure"))),
+    Column("breakdown", breakdown, ((metrics.TimingBreakdown, "measure"), (metrics.IOShare, "measure"))),
+    Column("strong scaling", strong_scaling, ((metrics.ScalingEfficiency, "measure"), (bounds, "_serial_share"))),
     Column("communication and balance", communication,
-           ((d5.CommunicationVolume, "measure"), (d5.LoadImbalance, "measure"))),
-    Column("time to accuracy", lambda _: close(d5.TimeToAccuracy(90).measure(CURVE), 8),
-           ((d5.TimeToAccuracy, "measure"),)),
+           ((metrics.CommunicationVolume, "measure"), (metrics.LoadImbalance, "measure"))),
+    Column("time to accuracy", lambda _: close(metrics.TimeToAccuracy(90).measure(CURVE), 8),
+           ((metrics.TimeToAccuracy, "measure"),)),
     Column("final test accuracy", lambda _: close(d5.TestAccuracy().measure(CURVE), 85),
            ((d5.TestAccuracy, "measure"),)),
-    Column("latency", latency, ((d5.StepLatency, "measure"), (d5.InferenceLatency, "measure"))),
+    Column("latency", latency, ((metrics.StepLatency, "measure"), (metrics.InferenceLatency, "measure"))),
     Column("closed contest", closed, ((Plan, "division"), (overrides, "refuse_fixed"))),
     Column("open contest", opened, ((Plan, "division"),)),
     Column("fixed infrastructure", infrastructure, ((overrides, "refuse_fixed"),)),
@@ -268,7 +269,7 @@ def test_the_page_lists_every_metric_with_its_unit_and_direction():
     known = {
         name: metric
         for name, metric in vars(metrics).items()
-        if inspect.isclass(metric) and issubclass(metric, Metric) and not inspect.isabstract(metric)
+        if inspect.isclass(metric) and issubclass(metric, d5.Metric) and not inspect.isabstract(metric)
     }
     assert listed.keys() == known.keys()
     for name, metric in known.items():

@@ -308,7 +308,7 @@ model, plugin = sys.argv[1:]
 network = d5.Network.from_onnx(model)
 try:
     d5fw.from_model(network)
-except d5.UnsupportedOperator as error:
+except d5.errors.UnsupportedOperator as error:
     print(json.dumps(str(error)))
 d5.load_plugin(plugin)
 network = d5.Network.from_onnx(model)

@@ -51,7 +51,7 @@ UNCOMPILABLE = {
 @pytest.mark.parametrize("kind", UNCOMPILABLE)
 def test_what_does_not_compile_is_one_error(kind: str) -> None:
     source, wanted = UNCOMPILABLE[kind]
-    with pytest.raises(d5.CompileError, match=wanted) as caught:
+    with pytest.raises(d5.errors.CompileError, match=wanted) as caught:
         d5.compile_custom_cppop_inline("broken", source, VECTOR, VECTOR)
     text = str(caught.value)
     assert text.startswith("C++ operator 'broken': got ")
@@ -60,10 +60,10 @@ def test_what_does_not_compile_is_one_error(kind: str) -> None:
 
 
 def test_a_missing_backward_that_is_asked_for() -> None:
-    with pytest.raises(d5.CompileError, match=r"got none; expected public void backward"):
+    with pytest.raises(d5.errors.CompileError, match=r"got none; expected public void backward"):
         d5.compile_custom_cppop_inline("broken", OP.format(FORWARD), VECTOR, VECTOR, gradient="backward")
     op = d5.compile_custom_cppop_inline("broken", OP.format(FORWARD), VECTOR, VECTOR)
-    with pytest.raises(d5.UnsupportedOperator, match=r"got a call of backward; .*gradient='enzyme'"):
+    with pytest.raises(d5.errors.UnsupportedOperator, match=r"got a call of backward; .*gradient='enzyme'"):
         op.backward([np.ones(1, "float32")], [np.ones(1, "float32")], [np.ones(1, "float32")])
 
 
@@ -88,7 +88,7 @@ def test_what_fails_when_it_runs_is_one_error(kind: str, isolate: bool) -> None:
     source, wanted = FAILING[kind]
     op = d5.compile_custom_cppop_inline("failing", source, VECTOR, VECTOR, isolate=isolate)
     for _ in range(2):
-        with pytest.raises(d5.OperatorError, match=f"C\\+\\+ operator 'failing': got a failure of .*{wanted}"):
+        with pytest.raises(d5.errors.OperatorError, match=f"C\\+\\+ operator 'failing': got a failure of .*{wanted}"):
             op.forward([np.zeros(3, "float32")])
 
 
@@ -101,12 +101,12 @@ def test_a_compiler_that_does_not_end(
     commands.run_compiler(spec, ["sleep", "0.3"], tmp_path, False, 20, commands.ZIG_NOTICE)
     assert "zig is building its own C++ library" in capfd.readouterr().err
     before = time.monotonic()
-    with pytest.raises(d5.CompileError, match=r"C\+\+ operator 'slow': got no end of sh in 0\.3 s"):
+    with pytest.raises(d5.errors.CompileError, match=r"C\+\+ operator 'slow': got no end of sh in 0\.3 s"):
         commands.run_compiler(spec, ["sh", "-c", "sleep 60; true"], tmp_path, False, 0.3)
     assert time.monotonic() - before < 30
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DEEP500_CXX", "no-such-compiler")
-    with pytest.raises(d5.MissingEngine, match="got DEEP500_CXX='no-such-compiler', no program"):
+    with pytest.raises(d5.errors.MissingEngine, match="got DEEP500_CXX='no-such-compiler', no program"):
         d5.compile_custom_cppop_inline("broken", OP.format(FORWARD), VECTOR, VECTOR)

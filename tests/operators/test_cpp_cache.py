@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "cpp"
 
 
-def compiled(body: str = BODY, **more: object) -> d5.CompiledOp:
+def compiled(body: str = BODY, **more: object) -> d5.operators.CompiledOp:
     return d5.compile_custom_cppop_inline("simple", simple(body), VECTOR, VECTOR, **more)  # type: ignore[arg-type]
 
 
@@ -163,7 +163,7 @@ def test_a_killed_build_leaves_nothing_half_made(folder: Path, monkeypatch: pyte
 
 
 def test_a_failed_build_leaves_nothing(folder: Path) -> None:
-    with pytest.raises(d5.CompileError):
+    with pytest.raises(d5.errors.CompileError):
         compiled("y[0] = ;")
     assert [path.name for path in folder.iterdir()] == ["locks"]
 
@@ -176,7 +176,7 @@ def test_a_cache_that_cannot_be_written_is_one_error(
     if kind == "a file in the way":
         place.write_text("", encoding="utf-8")
     monkeypatch.setenv("DEEP500_CACHE", str(place))
-    with pytest.raises(d5.CacheError) as caught:
+    with pytest.raises(d5.errors.CacheError) as caught:
         compiled()
     assert str(place) in str(caught.value) and "DEEP500_CACHE" in str(caught.value)
 

@@ -15,12 +15,14 @@ VECTOR = [d5.tensordesc(["N"])]
 COPY = simple("y[0] = x[0];")
 
 
-def wrong_calls() -> dict[str, tuple[Callable[[d5.CompiledOp], object], str]]:
+def wrong_calls() -> dict[str, tuple[Callable[[d5.operators.CompiledOp], object], str]]:
     x, y = np.zeros((2, 3)), np.zeros(2)
     odd = np.zeros(49, "int8")[1:].view("float64").reshape(2, 3)
     i, s = np.zeros(2, "int64"), np.array(1.0)
 
-    def back(op: d5.CompiledOp, grads: object = (y, y), inputs: object = (x, i, s), outputs: object = (y, y)) -> object:
+    def back(
+        op: d5.operators.CompiledOp, grads: object = (y, y), inputs: object = (x, i, s), outputs: object = (y, y)
+    ) -> object:
         return op.backward(grads, inputs, outputs)  # type: ignore[arg-type]
 
     return {
@@ -48,7 +50,7 @@ def test_wrong_calls_are_errors(isolate: bool) -> None:
     outputs = [d5.tensordesc(["N"], "float64")] * 2
     op = d5.compile_custom_cppop_inline("weighted", WEIGHTED, inputs, outputs, isolate=isolate)
     for kind, (call, wanted) in wrong_calls().items():
-        with pytest.raises(d5.InputError) as caught:
+        with pytest.raises(d5.errors.InputError) as caught:
             call(op)
         assert re.search(wanted, str(caught.value)), (kind, caught.value)
 
@@ -60,9 +62,9 @@ def test_null_pointers_of_the_c_interface_are_errors() -> None:
         ([None], [np.ones(1)], "null pointer for input 0"),
         ([np.ones(1)], [None], "output 0"),
     ):
-        with pytest.raises(d5.OperatorError, match=wanted):
+        with pytest.raises(d5.errors.OperatorError, match=wanted):
             op._binding.call("forward", op._binding.instance(op.sizes([(1,)])), inputs, outputs)
-    with pytest.raises(d5.OperatorError, match="null instance"):
+    with pytest.raises(d5.errors.OperatorError, match="null instance"):
         op._binding.call("forward", 0, [np.ones(1)], [np.ones(1)])
 
 
@@ -83,5 +85,5 @@ ARGUMENTS = {
 def test_wrong_arguments_are_errors(kind: str) -> None:
     changed, wanted = ARGUMENTS[kind]
     given = {"name": "broken", "code": COPY, "input_descriptors": VECTOR, "output_descriptors": VECTOR}
-    with pytest.raises(d5.InputError, match=wanted):
+    with pytest.raises(d5.errors.InputError, match=wanted):
         d5.compile_custom_cppop_inline(**(given | changed))

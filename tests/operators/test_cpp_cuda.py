@@ -18,13 +18,13 @@ def test_cuda_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(compilers, "gpu_architecture", lambda: (None, "no driver"))
     monkeypatch.setattr(compilers, "nvcc_program", lambda: None)
     with pytest.raises(
-        d5.MissingDevice, match=r"got no nvcc and no GPU \(no driver\); expected nvcc and a GPU: install"
+        d5.errors.MissingDevice, match=r"got no nvcc and no GPU \(no driver\); expected nvcc and a GPU: install"
     ):
         d5.compile_custom_cppop("twice", tmp_path / "op.cu", VECTOR, VECTOR)
     monkeypatch.setattr(compilers, "nvcc_program", lambda: Path("/bin/nvcc"))
-    with pytest.raises(d5.MissingDevice, match=r"got nvcc at /bin/nvcc and no GPU \(no driver\)"):
+    with pytest.raises(d5.errors.MissingDevice, match=r"got nvcc at /bin/nvcc and no GPU \(no driver\)"):
         d5.compile_custom_cppop("twice", tmp_path / "op.cu", VECTOR, VECTOR)
-    with pytest.raises(d5.InputError, match="Enzyme differentiates C\\+\\+ for the processor only"):
+    with pytest.raises(d5.errors.InputError, match="Enzyme differentiates C\\+\\+ for the processor only"):
         d5.compile_custom_cppop("twice", tmp_path / "op.cu", VECTOR, VECTOR, gradient="enzyme")
 
 
@@ -61,11 +61,11 @@ def test_cuda_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert op.signature["cuda"] and op.differentiable and op.address("d500_forward_cuda")
     x = np.arange(1000, dtype="float32")
     if architecture is None:
-        with pytest.raises(d5.OperatorError, match="forward threw std::runtime_error: cudaMalloc: CUDA driver"):
+        with pytest.raises(d5.errors.OperatorError, match="forward threw std::runtime_error: cudaMalloc: CUDA driver"):
             op(x)
     else:
         np.testing.assert_array_equal(op(x), 2 * x)
         np.testing.assert_array_equal(op.run_backward([x], [x], [x])[0], 2 * x)
     (tmp_path / "bad.cu").write_text(CUDA.replace("cudaStream_t stream)", "int)"), encoding="utf-8")
-    with pytest.raises(d5.CompileError, match=r"bad\.cu|expected public void forward_cuda"):
+    with pytest.raises(d5.errors.CompileError, match=r"bad\.cu|expected public void forward_cuda"):
         d5.compile_custom_cppop("twice", tmp_path / "bad.cu", VECTOR, VECTOR)

@@ -40,7 +40,9 @@ def test_a_crash_in_a_worker_is_an_error(kind: str) -> None:
     )
     good, bad = np.zeros(4, "float32"), np.ones(4, "float32")
     assert op(good).tolist() == [1, 1, 1, 1]
-    with pytest.raises(d5.OperatorError, match=f"C\\+\\+ operator 'crashing': got .*{wanted.removeprefix('got ')}"):
+    with pytest.raises(
+        d5.errors.OperatorError, match=f"C\\+\\+ operator 'crashing': got .*{wanted.removeprefix('got ')}"
+    ):
         op(bad)
     assert op(good).tolist() == [1, 1, 1, 1]
     assert bad.tolist() == [1, 1, 1, 1]
@@ -51,7 +53,9 @@ def test_workers_end_with_their_operator() -> None:
     op = d5.compile_custom_cppop_inline("failing", ANY, VECTOR, VECTOR, isolate=True)
     process = op._binding._worker.process
     assert Path(f"/proc/{process.pid}").exists()
-    with pytest.raises(d5.UnsupportedOperator, match="got a request for the address of 'd500_forward' under isolate"):
+    with pytest.raises(
+        d5.errors.UnsupportedOperator, match="got a request for the address of 'd500_forward' under isolate"
+    ):
         op.address("d500_forward")
     del op
     assert process.returncode is not None and not Path(f"/proc/{process.pid}").exists()
@@ -89,7 +93,7 @@ def is_running(process: Path) -> bool:
 
 
 def test_a_worker_outlives_the_thread_that_started_it() -> None:
-    made: list[d5.CompiledOp] = []
+    made: list[d5.operators.CompiledOp] = []
     source = ANY
     thread = threading.Thread(
         target=lambda: made.append(d5.compile_custom_cppop_inline("failing", source, VECTOR, VECTOR, isolate=True))
@@ -109,7 +113,7 @@ def test_an_isolated_operator_has_gradients() -> None:
     ops = [d5.compile_custom_cppop_inline("weighted", WEIGHTED, inputs, outputs, isolate=i) for i in (False, True)]
     random = np.random.default_rng(0)
 
-    def everything(op: d5.CompiledOp, given: list[np.ndarray]) -> list[np.ndarray]:
+    def everything(op: d5.operators.CompiledOp, given: list[np.ndarray]) -> list[np.ndarray]:
         outputs = op.run(given)
         return [*outputs, *op.run_backward(outputs[::-1], given, outputs)]
 

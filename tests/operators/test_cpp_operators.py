@@ -96,7 +96,7 @@ def test_storage_types_and_scratch_space(dtype: str, compiler: str) -> None:
     (dx,) = op.backward([x], [x], [y])
     assert dx is not None
     same(dx, np.cumsum(x.astype("float64")[::-1]), dtype)  # the transposed map, which here is the same
-    with pytest.raises(d5.OperatorError, match="forward returned status 3"):
+    with pytest.raises(d5.errors.OperatorError, match="forward returned status 3"):
         op(np.zeros(7, x.dtype))
 
 
@@ -186,7 +186,7 @@ def test_math_functions_and_fast_math(compiler: str) -> None:
 def test_openmp(compiler: str) -> None:
     body = "omp_set_num_threads(2); y[0] = 0;\n#pragma omp parallel\n#pragma omp atomic\n    y[0] += 1;"
     if compiler == "zig" and not _is_installed("intel-openmp"):
-        with pytest.raises(d5.MissingEngine, match="pip install intel-openmp"):
+        with pytest.raises(d5.errors.MissingEngine, match="pip install intel-openmp"):
             d5.compile_custom_cppop_inline("simple", simple(body), VECTOR, VECTOR, openmp=True)
         return
     source = simple(body, "#include <omp.h>\n")
@@ -242,7 +242,7 @@ def test_the_plan_of_shapes_says_what_infer_does(
     outputs = [d5.tensordesc(output, "float64"), d5.TensorDescriptor("float64", None)]
     missing = {size for size in output if isinstance(size, str)} - {size for shape in inputs for size in shape}
     if missing:
-        with pytest.raises(d5.InputError, match=f"got size '[{''.join(sorted(missing))}]' of output 0"):
+        with pytest.raises(d5.errors.InputError, match=f"got size '[{''.join(sorted(missing))}]' of output 0"):
             d5.compile_custom_cppop_inline("weighted", WEIGHTED, described, outputs)
         return
     op = d5.compile_custom_cppop_inline("weighted", WEIGHTED, described, outputs)

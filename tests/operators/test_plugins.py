@@ -196,7 +196,7 @@ def test_fast_maths_holds_where_exponentials_overflow() -> None:
 def test_wrong_use_is_an_error_before_anything_runs(name: str, attributes: dict, shapes: list, said: str) -> None:
     """Where nothing needs to be compiled for it, nothing is."""
     described = [d5.tensordesc(shape) for shape in shapes]
-    with pytest.raises(d5.InputError) as caught:
+    with pytest.raises(d5.errors.InputError) as caught:
         find_operator(name, attributes, described).infer(described)
     assert said in str(caught.value)
 

@@ -20,6 +20,7 @@ from deep500.results import Record
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint
 from deep500.results.checkpointing import CheckpointingRecord
 from deep500.results.verify import verify
+from deep500.transformations.recomputation import load_plan
 from tests.conftest import load_backend
 from tests.recipes.common import quick
 
@@ -51,7 +52,7 @@ def test_two_epochs_end_with_the_same_bits(backend: str, optimizer: str, tmp_pat
     planned = run(tmp_path / "planned", "--quiet", "checkpointing=0.85", backend=backend, **choice)
     facts = planned.manifest()["checkpointing"]
     assert facts["regions"] > 0 and facts["predicted_peak"] <= facts["budget"] and facts["measured_peak"] is None
-    plan = d5.load_plan(planned.path / PLAN_FILE)
+    plan = load_plan(planned.path / PLAN_FILE)
     assert (plan.batch, len(plan.regions), plan.backend) == (32, facts["regions"], backend)
     assert "checkpointing" not in free.manifest() and not (free.path / PLAN_FILE).exists()
     want, got = arrays(free), arrays(planned)
@@ -119,7 +120,7 @@ def test_ranks_share_one_plan(tmp_path: Path) -> None:
             set_world(None)
 
     record = Record.open(Path(Threads(2).run(work)[0]))
-    assert d5.load_plan(record.path / PLAN_FILE).batch == 16
+    assert load_plan(record.path / PLAN_FILE).batch == 16
     uneven = quick("reference", **{**RESNET, "batch_size": 31}, dataset=data, metrics=[], checkpointing=0.85)
 
     def fail(comm: Any) -> str:
@@ -140,14 +141,14 @@ def test_plans_and_plan_files(tmp_path: Path) -> None:
     path = record.path / PLAN_FILE
     again = run(tmp_path / "second", "--quiet", f"checkpointing={path}", checkpointing=0.5)
     assert json.loads((again.path / PLAN_FILE).read_text()) == json.loads(path.read_text())
-    third = run(tmp_path / "third", "--quiet", checkpointing=d5.load_plan(path))
-    assert d5.load_plan(third.path / PLAN_FILE) == d5.load_plan(path)
+    third = run(tmp_path / "third", "--quiet", checkpointing=load_plan(path))
+    assert load_plan(third.path / PLAN_FILE) == load_plan(path)
     assert not (run(tmp_path / "none", "--quiet", "checkpointing=None", checkpointing=0.85).path / PLAN_FILE).exists()
     other = d5.plan_checkpointing(network, 1.0, batch=32)
     with pytest.raises(PlanError, match=r"checkpointing: got network .* plan again for this network"):
         run(tmp_path / "other", "--quiet", checkpointing=other, model="mlp", model_kwargs={})
     with pytest.raises(PlanError, match="checkpointing: got batch size 16; expected 32"):
-        run(tmp_path / "batch", "--quiet", checkpointing=d5.load_plan(path), batch_size=16)
+        run(tmp_path / "batch", "--quiet", checkpointing=load_plan(path), batch_size=16)
     with pytest.raises(PlanError, match=r"got .nowhere\.json., which cannot be read"):
         run(tmp_path / "absent", "--quiet", checkpointing="nowhere.json")
 

@@ -47,8 +47,9 @@ def data():
     y = np.arange(960) % 10
     return d5.NumpyDataset(x[:800], labels=y[:800]), d5.NumpyDataset(x[800:], labels=y[800:])
 
-FIXED, MUTABLE, METRICS = quick("reference", dataset=data, epochs=6, batch_size=16, schedule=d5.StepSchedule(2, 0.5),
-                                metrics=[(d5.TestAccuracy(), 0.0), d5.TrainingTime()])
+FIXED, MUTABLE, METRICS = quick("reference", dataset=data, epochs=6, batch_size=16,
+                                schedule=d5.schedules.StepSchedule(2, 0.5),
+                                metrics=[(d5.TestAccuracy(), 0.0), d5.metrics.TrainingTime()])
 
 if __name__ == "__main__":
     d5.run_recipe(FIXED, MUTABLE, METRICS) or exit(1)
@@ -222,7 +223,7 @@ def test_resume_of_something_else(tmp_path):
 def test_failed_run_fails_again_without_training(tmp_path):
     import deep500 as d5
 
-    spoilt = d5.TableSchedule({0: 1e30})
+    spoilt = d5.schedules.TableSchedule({0: 1e30})
     with pytest.raises(TrainingError):
         run(tmp_path, schedule=spoilt)
     (path,) = (tmp_path / "test_resume").glob("20*-*")

@@ -25,6 +25,7 @@ from deep500.recipe import run_recipe
 from deep500.results import Record
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint
 from deep500.results.verify import verify
+from deep500.training.listeners import StopAtAccuracy
 from tests.recipes.common import quick
 
 
@@ -105,7 +106,7 @@ def test_same_seed_same_numbers_and_the_callers_objects_stay(tmp_path):
 
 
 def test_missed_target_is_falsy(tmp_path):
-    result = run(tmp_path, metrics=[(d5.TestAccuracy(), 100.0), (d5.TestLoss(), 1e9)])
+    result = run(tmp_path, metrics=[(d5.TestAccuracy(), 100.0), (d5.metrics.TestLoss(), 1e9)])
     assert not result and result.verdict == "FAILED" and result.exit_code == 1
     assert [metric.verdict for metric in result.metrics] == ["FAILED", "PASSED"]
 
@@ -124,7 +125,7 @@ def test_framework_is_exchanged_as_a_whole(tmp_path):
     recipe = read(result, "manifest.json")["resolved"]["recipe"]
     assert recipe["executor"].startswith("deep500.frameworks.reference")
     assert "pytorch" not in recipe["optimizer"] and read(result, "manifest.json")["backend"] == "reference"
-    with pytest.raises(d5.MissingBackend, match="tensorfow"):
+    with pytest.raises(d5.errors.MissingBackend, match="tensorfow"):
         run(tmp_path, "--framework", "tensorfow")
 
 
@@ -221,7 +222,7 @@ def test_wrong_recipe_is_an_error_before_anything_is_written(tmp_path, changes, 
 
 
 def test_not_a_number_ends_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
-    spoilt = d5.TableSchedule({0: 0.1, 2: 1e30})
+    spoilt = d5.schedules.TableSchedule({0: 0.1, 2: 1e30})
     with pytest.raises(TrainingError, match=r"epoch 2, step \d+: got loss (nan|inf)"):
         run(tmp_path, epochs=5, schedule=spoilt)
     (folder,) = (tmp_path / "test_run").glob("20*-*")
@@ -272,7 +273,7 @@ def test_own_parts(tmp_path):
             x[half:], "input", (x[half:, 0] > 0).astype(int), "label", classes=2
         )
 
-    metrics = [d5.TestAccuracy(), (d5.TimeToAccuracy(100.0), 1e-9)]
+    metrics = [d5.TestAccuracy(), (d5.metrics.TimeToAccuracy(100.0), 1e-9)]
     changes = {
         "model": network,
         "model_kwargs": None,
@@ -322,7 +323,7 @@ def test_preprocessing_reaches_both_halves_augmentation_the_training_one(tmp_pat
 
 
 def test_early_stop_says_why(tmp_path, capsys):
-    result = run(tmp_path, epochs=50, events=[d5.StopAtAccuracy(15.0)])
+    result = run(tmp_path, epochs=50, events=[StopAtAccuracy(15.0)])
     assert result and len(lines(result)) < 50
     assert "stopped before its last epoch: test accuracy" in capsys.readouterr().out
     assert "reached" in read(result, "seeds.json")["0"]["stopped_by"]

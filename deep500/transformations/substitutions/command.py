@@ -16,11 +16,8 @@ from deep500.transformations.substitutions.optimize import optimize_network, rep
 from deep500.transformations.substitutions.result import History
 
 
-def add_command(commands: Any) -> dict[str, Callable[[argparse.Namespace], int]]:
-    """Declare ``optimize``; returns what runs it."""
-    parser = commands.add_parser(
-        "optimize", help="rewrite an ONNX file by proved substitutions into a faster one", allow_abbrev=False
-    )
+def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """Declare the options of ``optimize``; returns what executes it."""
     add = parser.add_argument
     add("model", type=Path, help="an ONNX file")
     add("-o", "--out", type=Path, required=True, metavar="FILE", help="where the optimized model goes")
@@ -38,7 +35,7 @@ def add_command(commands: Any) -> dict[str, Callable[[argparse.Namespace], int]]
     add("--replay", type=Path, metavar="FILE", help="do what a history says instead of searching")
     add("--custom-op", action="append", default=[], metavar="PATH", help="a plugin of the model's custom operators")
     add("--quiet", action="store_true", help="no progress bar")
-    return {"optimize": execute}
+    return execute
 
 
 def execute(words: argparse.Namespace) -> int:

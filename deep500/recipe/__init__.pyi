@@ -1,0 +1,2 @@
+from .runner import RecipeResult as RecipeResult
+from .runner import run_recipe as run_recipe
