@@ -1,5 +1,6 @@
 """Level 3: many processes train one network. Who exchanges arrays: communicators. What they exchange: schemes."""
 
+from deep500.distributed import schemes as schemes
 from deep500.distributed.clocks import Clock as Clock
 from deep500.distributed.clocks import synchronise as synchronise
 from deep500.distributed.optimizer import DistributedOptimizer as DistributedOptimizer

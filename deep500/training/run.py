@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from deep500.errors import InputError
-from deep500.events import Event, Events
+from deep500.networks.execution.executor import GraphExecutor
 from deep500.training.statistics import EpochRecord, TrainingStatistics
 from deep500.training.tally import Tally
-
-if TYPE_CHECKING:
-    from deep500.networks.execution.executor import GraphExecutor
-    from deep500.training.optimizers.base import Optimizer
-    from deep500.training.trainer import Trainer
 
 
 @dataclass
@@ -23,7 +16,7 @@ class Run:
 
     Attributes:
         executor, optimizer: what is trained by what.
-        trainer: whose loop it is; None under ``optimizer.train``.
+        trainer: whose loop it is, a :class:`~deep500.training.trainer.Trainer`; None under ``optimizer.train``.
         epochs, batches: how many epochs there are, how many batches in each.
         epoch, batch, step: the present epoch, the batch in it and the batch since the beginning, from 0.
         inputs, outputs: those of the present batch by name; outputs are the framework's tensors.
@@ -33,8 +26,8 @@ class Run:
     """
 
     executor: GraphExecutor
-    optimizer: Optimizer
-    trainer: Trainer | None = None
+    optimizer: Any  # its class, like the trainer's, knows runs; runs do not know it
+    trainer: Any = None
     epochs: int = 1
     batches: int = 0
     epoch: int = 0
@@ -58,28 +51,3 @@ class Run:
     def train_accuracy(self) -> float | None:
         """Training accuracy of the present epoch so far, in percent (waits for the device)."""
         return None if self.tally is None else self.tally.accuracy()
-
-
-def train_iterations(optimizer: Optimizer, iterations: int, sampler: Any, events: Iterable[Event]) -> list[Any]:
-    """The loop of :meth:`deep500.training.optimizers.Optimizer.train`; raises InputError for an empty sampler."""
-    if len(sampler) == 0:
-        raise InputError("got a sampler without batches; expected at least one: lower its batch size")
-    executor, listeners = optimizer.executor, Events(events)
-    run = Run(executor, optimizer, batches=len(sampler), epochs=-(-iterations // len(sampler)))
-    before, executor.events = executor.events, listeners
-    losses = []
-    try:
-        while run.step < iterations:
-            sampler.set_epoch(run.epoch)
-            for run.batch, run.inputs in enumerate(sampler):
-                if run.step == iterations:
-                    break
-                listeners.emit(listeners.before_batch, run)
-                run.outputs = optimizer.step(run.inputs)
-                losses.append(run.outputs[optimizer.loss])
-                listeners.emit(listeners.after_batch, run)
-                run.step += 1
-            run.epoch += 1
-    finally:
-        executor.events = before
-    return losses

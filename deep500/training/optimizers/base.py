@@ -19,16 +19,15 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from deep500.errors import InputError, nearest
+from deep500.events import Event, Events
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.training.optimizers.hyperparameters import Hyperparameter, declared, signature
-
-if TYPE_CHECKING:
-    from deep500.events import Event
+from deep500.training.run import Run
 
 GradientModifier: TypeAlias = Callable[[str, Any, Any], Any]
 """``(name, parameter, gradient) -> gradient``, for one parameter at a time."""
@@ -136,11 +135,29 @@ class Optimizer(abc.ABC):
         """Take ``iterations`` steps over a sampler, beginning new epochs as needed, and return the losses.
 
         Listeners get the batch hooks with a :class:`deep500.training.run.Run`. The losses are the framework's tensors,
-        so that nothing waits for the device.
+        so that nothing waits for the device. Raises InputError for a sampler without batches.
         """
-        from deep500.training.run import train_iterations
-
-        return train_iterations(self, iterations, sampler, events)
+        if len(sampler) == 0:
+            raise InputError("got a sampler without batches; expected at least one: lower its batch size")
+        executor, listeners = self.executor, Events(events)
+        run = Run(executor, self, batches=len(sampler), epochs=-(-iterations // len(sampler)))
+        before, executor.events = executor.events, listeners
+        losses = []
+        try:
+            while run.step < iterations:
+                sampler.set_epoch(run.epoch)
+                for run.batch, run.inputs in enumerate(sampler):
+                    if run.step == iterations:
+                        break
+                    listeners.emit(listeners.before_batch, run)
+                    run.outputs = self.step(run.inputs)
+                    losses.append(run.outputs[self.loss])
+                    listeners.emit(listeners.after_batch, run)
+                    run.step += 1
+                run.epoch += 1
+        finally:
+            executor.events = before
+        return losses
 
     # -- for schemes, which take an optimizer apart ------------------------------------------------------------------
     def new_input(self) -> None:  # noqa: B027 - optional
