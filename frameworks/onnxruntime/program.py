@@ -53,19 +53,19 @@ class SessionProgram:
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The wanted values by name."""
         parameters = self._parameters
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         if self.session is not None:
             feeds = {}
             for name in self._fed:
                 value = parameters[name].value if name in parameters else inputs[name]
                 feeds[name] = value if type(value) is np.ndarray else _as_array(value)
-            found = run_session(self.session, self._computed, feeds, self._plain)
-        if len(found) < len(self.outputs):  # some are inputs or parameters themselves
+            values = run_session(self.session, self._computed, feeds, self._plain)
+        if len(values) < len(self.outputs):  # some are inputs or parameters themselves
             for name in self.outputs:
-                if name not in found:
-                    found[name] = parameters[name].value if name in parameters else _as_array(inputs[name])
-            found = {name: found[name] for name in self.outputs}
-        return found
+                if name not in values:
+                    values[name] = parameters[name].value if name in parameters else _as_array(inputs[name])
+            values = {name: values[name] for name in self.outputs}
+        return values
 
 
 def run_session(

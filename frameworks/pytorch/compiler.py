@@ -120,12 +120,12 @@ def attribute_names(names: Iterable[str]) -> dict[str, str]:
         >>> attribute_names(["conv1.weight", "conv1/weight", "train"])
         {'conv1.weight': 'conv1_weight', 'conv1/weight': 'conv1_weight_1', 'train': 'train_1'}
     """
-    taken, found = {*dir(fx.GraphModule), "training", "graph"}, {}
+    taken, identifiers = {*dir(fx.GraphModule), "training", "graph"}, {}
     for name in names:
         base = re.sub(r"\W", "_", name)
         base = f"p{base}" if not base or base[0].isdigit() or base[0] == "_" or keyword.iskeyword(base) else base
-        found[name] = _free(base, taken)
-    return found
+        identifiers[name] = _free(base, taken)
+    return identifiers
 
 
 def _free(base: str, taken: set[str]) -> str:

@@ -182,7 +182,7 @@ class Method:
         with self.lock:
             if key in self.known:
                 return False
-            if self.data.count == CAPACITY:  # nobody reads a table that counts nothing
+            if self.data.count == CAPACITY:  # a table that counts nothing is not read
                 self.data.count = self.data.last = 0
                 self.known = {}
             inward = [n for shape in key for n in (len(shape), *shape)]

@@ -123,7 +123,7 @@ def test_values_are_dropped_after_their_last_reader(monkeypatch: pytest.MonkeyPa
 
     def forward(self, inputs):
         out = inputs[0] + 1
-        alive.append((sum(one() is not None for one, _ in alive), len(alive)))
+        alive.append((sum(reference() is not None for reference, _ in alive), len(alive)))
         alive[-1] = (weakref.ref(out), alive[-1][0])
         return out
 
@@ -171,8 +171,8 @@ def test_masks_of_two_sessions_differ_and_follow_the_seed() -> None:
     first, second = masks()
     kept = second[first]
     assert 0 < kept.sum() < first.sum() < 64, "with the same mask, all that the first keeps would be kept"
-    for one, again in zip((first, second), masks(), strict=True):
-        np.testing.assert_array_equal(one, again)
+    for mask, again in zip((first, second), masks(), strict=True):
+        np.testing.assert_array_equal(mask, again)
 
 
 def test_what_cannot_be_cut_is_named() -> None:

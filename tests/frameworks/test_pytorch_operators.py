@@ -26,7 +26,7 @@ NOT_RUN = {
     r"dft_inverse|attention_4d_causal_fp16": "the suite's absolute tolerance is below round-off",
     r"if_opt|loop16_seq_none|scan_sum|unique_bfloat16|sequence_map_extract": "rare types",
 }
-"""Cases that are left out, by reason; what is in nobody's table must pass or be refused by name."""
+"""Cases that are left out, by reason; what stands in no table must pass or be refused by name."""
 UNSUPPORTED = {"DeformConv", "FlexAttention", "MaxRoiPool", "MelWeightMatrix", "RoiAlign"}
 SLOW = {"averagepool", "maxpool", "lppool", "image_decoder"}  # building their cases takes a second each
 MODULES = sorted({m.name for m in pkgutil.iter_modules(cases.__path__)} - SLOW)

@@ -153,7 +153,7 @@ def test_every_gradient_is_reported_once_and_complete(way: str) -> None:
     for executor in (d5fw.from_model(net), d5fw.from_model(net, recompute=way)):
         if seen:
             executor.set_checkpointing(plan_of(net, 2, ("p0", "t0", "p1", "t1"), ("p2", "t2"), ("p1", "t1")))
-        executor.watch_gradients(lambda name, one: seen.setdefault(name, []).append(one.numpy().copy()))
+        executor.watch_gradients(lambda name, gradient: seen.setdefault(name, []).append(gradient.numpy().copy()))
         executor.inference_and_backprop(inputs)
         for name, gradient in zip("wv", executor.network.fetch_tensors(["w.grad", "v.grad"]), strict=True):
             assert_close(seen[name][-1], gradient.numpy(), "exact")

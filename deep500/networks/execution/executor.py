@@ -1,6 +1,6 @@
 """`GraphExecutor`: a network compiled for a device, and `BoundNetwork`: the same network with live tensors.
 
-Requirements of the seam, for whoever writes a backend:
+Requirements of the seam, for those who write a backend:
 
 * ``inference`` runs in evaluation mode, ``inference_and_backprop`` in training mode: BatchNormalization uses the
   batch's statistics and updates its running ones, Dropout drops. Running variance is the *unbiased* one, as PyTorch

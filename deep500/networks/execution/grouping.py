@@ -166,21 +166,21 @@ class _Arranger:
         missing = [len(wanted) for wanted in needs]
         ready = [(self._place(items[i]), i) for i, count in enumerate(missing) if not count]
         heapq.heapify(ready)
-        found: list[Item] = []
+        ordered: list[Item] = []
         while ready:
             _, i = heapq.heappop(ready)
-            found.append(items[i])
+            ordered.append(items[i])
             for j in followers.get(i, ()):
                 missing[j] -= 1
                 if not missing[j]:
                     heapq.heappush(ready, (self._place(items[j]), j))
-        if len(found) < len(items):
+        if len(ordered) < len(items):
             stuck = next(item for i, item in enumerate(items) if missing[i] and isinstance(item, Group))
             raise PlanError(
                 f"got region {stuck.name!r}, which other nodes both read from and feed; expected one that can run as a "
                 "whole: leave it out of the plan"
             )
-        return tuple(found)
+        return tuple(ordered)
 
     def _place(self, item: Item) -> int:
         return min(self.position[node.name] for node in flatten([item]))

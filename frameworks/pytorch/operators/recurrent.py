@@ -35,12 +35,12 @@ def _activations(
 ) -> list[Callable[[Tensor], Tensor]]:
     """The activation functions in order, alphas and betas handed to those that take them."""
     chosen, alphas, betas = list(names or default * dirs), list(alpha or ()), list(beta or ())
-    found: list[Any] = []
+    functions: list[Any] = []
     for name in chosen:
         a = alphas.pop(0) if name in _ALPHA and alphas else _ALPHA.get(name, 0.0)
         b = betas.pop(0) if name in _BETA and betas else _BETA.get(name, 0.0)
-        found.append(lambda x, f=ACTIVATIONS[name], a=a, b=b: f(x, a, b))
-    return found
+        functions.append(lambda x, f=ACTIVATIONS[name], a=a, b=b: f(x, a, b))
+    return functions
 
 
 def _reordered(w: Tensor, order: tuple[int, ...]) -> Tensor:
