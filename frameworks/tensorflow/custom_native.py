@@ -89,8 +89,8 @@ class OpKernel:
 
         def ask(*shapes: np.ndarray) -> np.ndarray:
             known = [TensorDescriptor(t, tuple(map(int, s))) for t, s in zip(dtypes, shapes, strict=True)]
-            shapes: list[Any] = [d.shape for d in self.op.infer(known)]
-            return np.array([size for shape in shapes for size in (len(shape), *shape)], np.int64)
+            results: list[Any] = [d.shape for d in self.op.infer(known)]
+            return np.array([size for shape in results for size in (len(shape), *shape)], np.int64)
 
         return tf.numpy_function(
             guarded(self.op.name, ask), [tf.shape(x, tf.int64) for x in tensors], tf.int64, stateful=False
