@@ -101,7 +101,7 @@ class Compiled:
         executor = self.executor
         tensors, device = executor.tensors, executor.jax_device
         trained, others, state = [take(tensors) for take in self.take]
-        while True:
+        while True:  # each round that fails learns of further inputs that must be constants
             known = {n: np.asarray(inputs[n]) for n in self.deciding if _elements(inputs[n]) <= DECIDING}
             given = {n: as_argument(inputs[n], device) for n in self.program.inputs if n not in known}
             try:
@@ -116,6 +116,8 @@ class Compiled:
 
     def _decide(self, error: DependsOnData, inputs: Mapping[str, Any]) -> bool:
         """Make constants of the inputs behind a value that must be known; False if that is not possible."""
+        # A value that depends on data is known once all inputs behind it are constants: small ones can be, as each of
+        # their values then has a compiled function of its own. Parameters cannot: they change in every step.
         program = self.program
         movable = {*program.inputs, *program.attributes} - set(self.constants) - self.deciding
         behind = sources(program.nodes, error.values) & movable

@@ -14,6 +14,7 @@ from deep500.frameworks.onnxruntime.dtypes import is_plain, to_array, to_value
 from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, run_error
 from deep500.networks.execution.slicing import needed_nodes, values_read
 from deep500.networks.network import Network, Parameter
+from deep500.networks.node import from_proto
 
 
 class SessionProgram:
@@ -105,6 +106,4 @@ def _draws(node: Any) -> bool:
 
 
 def _nodes(graph: onnx.GraphProto) -> list[Any]:
-    from deep500.networks.node import from_proto
-
     return [from_proto(proto) for proto in graph.node]

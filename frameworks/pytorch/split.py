@@ -85,6 +85,8 @@ class Cutter:
 
     def _together(self) -> list[fx.Node]:
         """The lines that compute, those off the loss's path (a measure of quality, say) moved behind a region."""
+        # A region must be one stretch, or its values would be kept between its parts. Lines of none of the regions that
+        # the loss does not need may stand in the midst of one; they can wait until the outermost region ends.
         needed, waiting = set(), [self.loss]
         while waiting:
             line = waiting.pop()

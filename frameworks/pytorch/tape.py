@@ -135,6 +135,7 @@ class Tape:
     def reverse(self, entries: list[_Recorded | _Snapshot], gradients: dict[str, torch.Tensor]) -> None:
         """Take entries off the end of a list; gradients of values, by name, are used up and added."""
         while entries:
+            # Names are deleted once they are used: each would hold tensors through the recursion or the backward pass.
             entry = entries.pop()
             if isinstance(entry, _Snapshot):
                 with _generator(entry.generator), running_again():
@@ -172,7 +173,7 @@ def _reverse(
         return
     with torch.enable_grad():
         end: Any = _Incoming.apply([gradient for _, gradient in goals], *[value for value, _ in goals])
-    goals.clear()
+    goals.clear()  # autograd holds the only references now, and lets go of each as it passes
     end.backward()
     for name, leaf in leaves.items():
         if leaf.grad is not None:

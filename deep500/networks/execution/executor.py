@@ -245,7 +245,7 @@ class InputCheck:
         except AttributeError:  # a sequence, an optional value, or no array at all
             signature = None
         if signature is not None and signature == self._accepted:
-            return
+            return  # the usual case of every step but the first: microseconds count here
         for name in inputs:
             if name not in self.expected and name not in self.ignored:
                 raise InputError(f"got input {name!r}; expected {list(self.expected)}: {nearest(name, self.expected)}")
