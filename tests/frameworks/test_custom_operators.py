@@ -83,9 +83,9 @@ def test_several_outputs_whole_numbers_and_parameters_as_inputs(backend: ModuleT
         net.add_output(name)
     index, table = np.array([1, 1, 4, 0]), net.parameters["table"].value
     executor = backend.from_model(net)
-    for found in (executor.inference({"index": index}), executor.inference_and_backprop({"index": index}, "loss")):
-        np.testing.assert_array_equal(as_numpy(found["counts"]), [1, 2, 0, 0, 1])
-        assert_close(as_numpy(found["cosine"]), np.cos(table[index]))
+    for outputs in (executor.inference({"index": index}), executor.inference_and_backprop({"index": index}, "loss")):
+        np.testing.assert_array_equal(as_numpy(outputs["counts"]), [1, 2, 0, 0, 1])
+        assert_close(as_numpy(outputs["cosine"]), np.cos(table[index]))
     gradient = as_numpy(executor.network.fetch_tensors(["table.grad"])[0])
     assert_close(gradient, -np.sin(table) * np.array([1, 2, 0, 0, 1])[:, None], "gradient")
     executor.network.feed_tensor("table", 2 * table)

@@ -84,8 +84,8 @@ def test_only_wanted_gradients_are_computed() -> None:
     (d5fw.custom_op(op)(x) * w).sum().backward()
     assert x.grad is None or not x.grad.any()
     assert torch.allclose(w.grad, x**3)
-    (found,) = d5fw.custom_op(op).library.backward([x.detach()], [x.detach()], [x.detach()], [True])
-    assert not found.any()
+    (gradient,) = d5fw.custom_op(op).library.backward([x.detach()], [x.detach()], [x.detach()], [True])
+    assert not gradient.any()
 
 
 def test_aliases_of_inputs_are_copied() -> None:
@@ -183,8 +183,8 @@ def test_subclasses_keep_their_class(cube: Function) -> None:
 def test_transformations_of_torch_func(cube: Function) -> None:
     x, w = random(3), random(3, grad=False)
     cube(x)
-    found = torch.func.grad(lambda w: (cube(x) * w).sum())(w)  # around it, not through it
-    torch.testing.assert_close(found.detach(), x.detach() ** 3)
+    gradient = torch.func.grad(lambda w: (cube(x) * w).sum())(w)  # around it, not through it
+    torch.testing.assert_close(gradient.detach(), x.detach() ** 3)
     with pytest.raises(RuntimeError, match="functorch transforms"):
         torch.func.grad(lambda w: cube(w).sum())(w)
 

@@ -70,9 +70,9 @@ def _compare(case: Any, got: Any, want: Any) -> None:
         for part, wanted in zip(got, want, strict=True):
             _compare(case, part, wanted)
         return
-    found, want = d5fw.executor.to_array(got), _array(want)
-    assert (found.shape, found.dtype) == (want.shape, want.dtype), case.name
-    rtol = 2**-6 if found.dtype.name == "bfloat16" else case.rtol
-    if found.dtype.name == "bfloat16":
-        found, want = found.astype(np.float32), want.astype(np.float32)
-    np.testing.assert_allclose(found, want, rtol=rtol, atol=1e-6, err_msg=case.name)
+    array, want = d5fw.executor.to_array(got), _array(want)
+    assert (array.shape, array.dtype) == (want.shape, want.dtype), case.name
+    rtol = 2**-6 if array.dtype.name == "bfloat16" else case.rtol
+    if array.dtype.name == "bfloat16":
+        array, want = array.astype(np.float32), want.astype(np.float32)
+    np.testing.assert_allclose(array, want, rtol=rtol, atol=1e-6, err_msg=case.name)

@@ -98,9 +98,9 @@ def test_activations_are_transposed_once(backend: Any) -> None:
     net = create("resnet", depth=20, shape=(3, 16, 16))
     executor = backend.from_model(net)
     executor.inference({"input": np.zeros((2, 3, 16, 16), np.float32)})
-    found = collections.Counter(op.type for op in graph_of(executor).get_operations())
-    assert found["Conv2D"] == 21 and found["FusedBatchNormV3"] == 21
-    assert found["Transpose"] == 1  # the image: kernels are held turned
+    counts = collections.Counter(op.type for op in graph_of(executor).get_operations())
+    assert counts["Conv2D"] == 21 and counts["FusedBatchNormV3"] == 21
+    assert counts["Transpose"] == 1  # the image: kernels are held turned
 
 
 def kernel_network() -> Network:

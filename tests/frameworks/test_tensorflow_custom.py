@@ -96,12 +96,12 @@ def test_compiled_operators_run_on_tensorflow_s_own_memory() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_dtypes(dtype: str) -> None:
     x = tf.Variable(tf.cast(np.linspace(-3, 3, 16), dtype))
-    found = []
+    answers = []
     for function in (tf.nn.softsign, d5fw.custom_op(softsign(dtype))):
         with tf.GradientTape() as tape:
             y = function(x)
-        found.append((y, tape.gradient(y, x)))
-    for want, got in zip(*found, strict=True):
+        answers.append((y, tape.gradient(y, x)))
+    for want, got in zip(*answers, strict=True):
         assert got.dtype == dtype
         rtol = 1e-6 if dtype != "bfloat16" else 0.02
         np.testing.assert_allclose(tf.cast(got, tf.float64), tf.cast(want, tf.float64), rtol=rtol)
