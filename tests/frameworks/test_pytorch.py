@@ -19,7 +19,7 @@ from deep500.events import Event, Events  # noqa: E402
 from deep500.frameworks.pytorch import compiler  # noqa: E402
 from deep500.networks import Network, add_loss, create, to_dtype  # noqa: E402
 from deep500.networks.execution.program import from_network  # noqa: E402
-from tests.benchmarks.native_resnet import ResNet20  # noqa: E402
+from tests.benchmarks.overhead.pytorch import ResNet20  # noqa: E402
 from tests.tolerances import assert_close  # noqa: E402
 
 pytestmark = pytest.mark.backend("pytorch")
