@@ -27,6 +27,7 @@ import jax.numpy as jnp  # noqa: E402
 
 import deep500.frameworks.jax as d5fw  # noqa: E402
 from deep500.frameworks.jax.dtypes import enable_x64  # noqa: E402
+from tests.conftest import HANG  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -294,7 +295,7 @@ def test_compiled_programs_on_disk_are_good_in_the_next_process(tmp_path: Path) 
             text=True,
             env={**os.environ, **settings},
             cwd=ROOT,
-            timeout=120,
+            timeout=HANG,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from deep500.errors import InputError, NetworkError
 from deep500.events import Event, Events
 from deep500.frameworks.reference import Executor as Reference
 from deep500.networks import Network, add_loss, create
-from tests.conftest import load_backend
+from tests.conftest import HANG, load_backend
 from tests.tolerances import as_numpy, assert_close
 
 pytestmark = pytest.mark.backend("tensorflow")
@@ -374,5 +374,5 @@ def test_keras_dropout_follows_the_seed(backend: Any) -> None:
 @pytest.mark.slow
 def test_importing_it_writes_nothing(backend: Any) -> None:
     code = "import deep500.frameworks.tensorflow as b; b.from_model"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG)
     assert done.stderr == "" and done.stdout == ""
