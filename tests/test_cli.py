@@ -12,6 +12,7 @@ import pytest
 from deep500 import cli, registry
 from deep500.recipe import loader
 from deep500.recipe.guard import guarded
+from tests.conftest import HANG
 
 HEAD = """\
 '''A quick one.'''
@@ -114,7 +115,7 @@ def in_a_deleted_folder(folder, *words):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=HANG,
     )
 
 

@@ -17,6 +17,7 @@ import grimp
 import pytest
 
 import deep500
+from tests.conftest import HANG
 
 ROOT = Path(__file__).resolve().parent.parent
 # fmt: off
@@ -41,7 +42,7 @@ CORE = [info.name for info in pkgutil.iter_modules(deep500.__path__) if info.nam
 def run_python(code: str, **options: object) -> subprocess.CompletedProcess[str]:
     """Run code in a fresh interpreter, outside of the checkout's own import state."""
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT, **options
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG, check=False, cwd=ROOT, **options
     )
 
 
@@ -83,7 +84,7 @@ def test_fallback_without_symlinks(tmp_path: Path) -> None:
         text=True,
         check=False,
         cwd=tmp_path,
-        timeout=120,
+        timeout=HANG,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(tmp_path / name / "__init__.py") for name in ("frameworks", "custom_ops")]

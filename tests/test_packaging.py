@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 
 import deep500
+from tests.conftest import HANG
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ["deep500", "frameworks", "custom_ops", "recipes"]
@@ -42,7 +43,7 @@ def run(*command: str | Path, cwd: Path) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
+        timeout=HANG,
         check=False,
     )
     assert done.returncode == 0, f"{' '.join(map(str, command))} returned {done.returncode}:\n{done.stdout}"

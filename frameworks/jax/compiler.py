@@ -51,10 +51,10 @@ class BodyFunction:
         context, node, follows = self.context, self.context.node, self.context.follows
         context.follows = False
         try:
-            found = run(self.program, {**self.captured, **dict(zip(self.own, inputs, strict=True))}, context)
+            results = run(self.program, {**self.captured, **dict(zip(self.own, inputs, strict=True))}, context)
         finally:
             context.node, context.follows = node, follows
-        return tuple(found)
+        return tuple(results)
 
 
 def pure_function(
@@ -74,8 +74,8 @@ def pure_function(
         parameters: Mapping[str, Any], state: Mapping[str, Any], inputs: Mapping[str, Any], key: Any, never: Any = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         context = RunContext(training, key, state, never=never)
-        found = run(program, {**parameters, **state, **inputs, **constants}, context, items)
-        return dict(zip(program.outputs, found, strict=True)), context.updates
+        results = run(program, {**parameters, **state, **inputs, **constants}, context, items)
+        return dict(zip(program.outputs, results, strict=True)), context.updates
 
     return function
 
@@ -176,9 +176,9 @@ def _traced(node: Node, env: Mapping[str, Any]) -> list[str]:
 
 def statistics_of(network: Network, nodes: Sequence[Node]) -> list[str]:
     """Parameters that are running statistics which follow the executor's mode: they are state."""
-    found: dict[str, None] = {}
+    statistics: dict[str, None] = {}
     for node in nodes:
         if node.op_type == "BatchNormalization" and not node.domain and not node.attribute("training_mode"):
             kept = [network.parameters.get(name) for name in node.inputs[3:5]]
-            found.update({n: None for n, p in zip(node.inputs[3:5], kept, strict=True) if p and not p.trainable})
-    return list(found)
+            statistics.update({n: None for n, p in zip(node.inputs[3:5], kept, strict=True) if p and not p.trainable})
+    return list(statistics)

@@ -142,18 +142,18 @@ def finished(function: Callable[..., Any], wait: Callable[..., Any] = jax.block_
 
 def _specs(op: CustomOp, inputs: Sequence[Any]) -> Specs:
     """Dtypes and shapes of the outputs."""
-    found = op.infer([desc_from_tensor(x) for x in inputs])
-    odd = [d for d in found if not d.is_static or d.dtype not in DTYPES]
+    descriptors = op.infer([desc_from_tensor(x) for x in inputs])
+    odd = [d for d in descriptors if not d.is_static or d.dtype not in DTYPES]
     if odd:
         raise UnsupportedOperator(
             f"operator {op.name!r}: got an output {odd[0]}; expected a known size and a dtype that JAX has: declare "
             "output_descriptors, or give the operator an infer that tells them"
         )
-    return [jax.ShapeDtypeStruct(d.shape, numpy_dtype(str(d.dtype))) for d in found]
+    return [jax.ShapeDtypeStruct(d.shape, numpy_dtype(str(d.dtype))) for d in descriptors]
 
 
 class _Wanted(tuple[bool, ...]):
-    """Which inputs' gradients somebody wants; no data to JAX, but part of the program."""
+    """Which inputs' gradients are wanted; no data to JAX, but part of the program."""
 
 
 jax.tree_util.register_static(_Wanted)
@@ -180,8 +180,8 @@ def _differentiable(op: CustomOp, route: Route, run: Callable[..., tuple[Any, ..
         if wanted not in gradients:
             gradients[wanted] = _gradient(op, route, wanted)
         whole = [_whole(g, y) for g, y in zip(grads, outputs, strict=True)]
-        found = iter(gradients[wanted](whole, list(inputs), list(outputs)))
-        return tuple(next(found) if w else None for w in wanted)
+        made = iter(gradients[wanted](whole, list(inputs), list(outputs)))
+        return tuple(next(made) if w else None for w in wanted)
 
     function.defvjp(forward, backward, symbolic_zeros=True)
     return function
@@ -203,10 +203,10 @@ def _gradient(op: CustomOp, route: Route, wanted: tuple[bool, ...]) -> Callable[
         given = iter(tangents)
         along = [next(given) if w else jnp.zeros_like(x) for w, x in zip(wanted, inputs, strict=True)]
         first, second = route.second(wanted, grads, inputs, along)
-        found = iter(second)
+        made = iter(second)
         return (
             [g if is_differentiable(g) else None for g in first],
-            [next(found) if w else None for w in wanted],
+            [next(made) if w else None for w in wanted],
             None,  # outputs are functions of the inputs, whose second derivatives are all in `second`
         )
 

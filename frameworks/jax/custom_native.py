@@ -90,8 +90,8 @@ class XlaGradientCall:
         grads, taken, outputs = inputs[: self.count], inputs[self.count : last], inputs[last:]
         if not op.differentiable:
             raise no_gradient(op)
-        found = op.infer([TensorDescriptor(str(x.dtype), x.shape) for x in taken])
-        for g, y, d in zip(grads, outputs, found, strict=True):
+        inferred = op.infer([TensorDescriptor(str(x.dtype), x.shape) for x in taken])
+        for g, y, d in zip(grads, outputs, inferred, strict=True):
             if not g.shape == y.shape == d.shape or not str(g.dtype) == str(y.dtype) == d.dtype:
                 raise InputError(
                     f"operator {op.name!r}: got an output {y.dtype}{list(y.shape)} and its gradient {g.dtype}"

@@ -77,8 +77,8 @@ class Callback:
 
         def call(*arrays: Any) -> tuple[np.ndarray, ...]:
             host = [_host(x) for x in arrays]
-            found = op.run_backward(host[:out], host[out:n], host[n:])
-            return tuple(g for g, w in zip(found, wanted, strict=True) if w)
+            gradients = op.run_backward(host[:out], host[out:n], host[n:])
+            return tuple(g for g, w in zip(gradients, wanted, strict=True) if w)
 
         specs = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x, w in zip(inputs, wanted, strict=True) if w)
         return tuple(

@@ -2,7 +2,7 @@
 
 There is one compiled function per (outputs, mode); JAX compiles it anew for each input shape and keeps what it
 compiled, so that the smaller last batch of an epoch costs one compilation. Parameters, running statistics and random
-keys are arguments. Buffers of parameters are never donated: whoever fetched them still holds them.
+keys are arguments. Buffers of parameters are never donated: callers who fetched them still hold them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def from_onnx(
 
 
 class JaxNetwork(BoundNetwork):
-    """The network of an executor; its tensors are JAX arrays, which nobody can write to."""
+    """The network of an executor; its tensors are JAX arrays, which are immutable."""
 
     def __init__(self, network: Network, executor: Executor) -> None:
         super().__init__(network)
@@ -104,7 +104,7 @@ class Executor(GraphExecutor):
         self.tensors: dict[str, Any] = {}
         self.gradients: dict[str, Any] = {}
         self.results: dict[str, Any] = {}
-        self.written: set[str] = set()  # constants that somebody feeds: no longer written into the functions
+        self.written: set[str] = set()  # constants that were fed since: no longer written into the functions
         self._sources: dict[str, Parameter] = {}
         self._compiled: dict[tuple[tuple[str, ...], bool, str], Compiled] = {}
         self._version: int | None = None
@@ -173,11 +173,11 @@ class Executor(GraphExecutor):
         events = self.events
         if events.before_forward:
             events.emit(events.before_forward, self)
-        found, _ = compiled(inputs)
+        results, _ = compiled(inputs)
         if events.after_forward:
             events.emit(events.after_forward, self)
-        self.results = found
-        return {name: found[name] for name in compiled.outputs}
+        self.results = results
+        return {name: results[name] for name in compiled.outputs}
 
     def inference_and_backprop(self, inputs: Mapping[str, Any], loss: str = "loss") -> dict[str, Any]:
         """Run forward in training mode, then backward (see the base class)."""
@@ -185,13 +185,13 @@ class Executor(GraphExecutor):
         events = self.events
         if events.before_forward_backward:
             events.emit(events.before_forward_backward, self)
-        (_, (found, state)), gradients = compiled(inputs)
+        (_, (results, state)), gradients = compiled(inputs)
         self.tensors.update(state)
         self.gradients = {**dict(zip(compiled.trained, gradients, strict=True)), **compiled.unreached}
         if events.after_forward_backward:
             events.emit(events.after_forward_backward, self)
-        self.results = found
-        return {name: found[name] for name in compiled.outputs}
+        self.results = results
+        return {name: results[name] for name in compiled.outputs}
 
     def training(self, inputs: Mapping[str, Any], loss: str) -> Compiled:
         """The compiled training step for this loss, once these inputs are checked."""

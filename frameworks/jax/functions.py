@@ -1,7 +1,7 @@
 """Compiled functions of an executor: one per (outputs, mode), jitted, with what it knows of its arguments.
 
 Three kinds of values are known while JAX traces and stand in the compiled code: constants of the program, parameters
-that nobody trains and that are whole numbers or few (shapes, bounds; whoever feeds one makes us compile again), and
+that are not trained and are whole numbers or small (shapes, bounds; feeding one compiles anew), and
 inputs that decide about shapes. The last are found out by trying: where a node wants a value that depends on data, the
 small inputs behind it become constants and the function is traced again, once per value.
 """
@@ -30,9 +30,9 @@ from deep500.networks.execution.refusals import loss_not_scalar, unreached_loss
 from deep500.networks.execution.slicing import sources
 
 SMALL = 256
-"""Parameters of at most that many elements that nobody trains are written into the code."""
+"""Parameters of at most this many elements that are not trained are written into the code."""
 DECIDING = 1024
-"""Inputs of at most that many elements may decide about shapes; larger ones are data."""
+"""Inputs of at most this many elements may decide about shapes; larger ones are data."""
 _NO_DRAW = np.zeros(2, np.int64)
 VARIANTS = 64
 """For how many values of deciding inputs compiled functions are kept."""
@@ -101,7 +101,7 @@ class Compiled:
         executor = self.executor
         tensors, device = executor.tensors, executor.jax_device
         trained, others, state = [take(tensors) for take in self.take]
-        while True:
+        while True:  # each round that fails learns of further inputs that must be constants
             known = {n: np.asarray(inputs[n]) for n in self.deciding if _elements(inputs[n]) <= DECIDING}
             given = {n: as_argument(inputs[n], device) for n in self.program.inputs if n not in known}
             try:
@@ -116,6 +116,8 @@ class Compiled:
 
     def _decide(self, error: DependsOnData, inputs: Mapping[str, Any]) -> bool:
         """Make constants of the inputs behind a value that must be known; False if that is not possible."""
+        # A value that depends on data is known once all inputs behind it are constants: small ones can be, as each of
+        # their values then has a compiled function of its own. Parameters cannot: they change in every step.
         program = self.program
         movable = {*program.inputs, *program.attributes} - set(self.constants) - self.deciding
         behind = sources(program.nodes, error.values) & movable
@@ -173,7 +175,7 @@ def _elements(value: Any) -> int:
 
 def _label_checks(program: Program) -> dict[str, tuple[Any, ...]]:
     """Inputs that are class labels, with their range and the label to ignore: a bad one would go unnoticed."""
-    found: dict[str, tuple[Any, ...]] = {}
+    ranges: dict[str, tuple[Any, ...]] = {}
     for node in program.nodes:
         if (
             node.op_type in ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
@@ -182,13 +184,13 @@ def _label_checks(program: Program) -> dict[str, tuple[Any, ...]]:
             scores = program.descriptors.get(node.inputs[0])
             classes = scores.shape[1] if scores is not None and scores.shape else None
             if isinstance(classes, int):
-                found[node.inputs[1]] = (0, classes, node.attribute("ignore_index"))
+                ranges[node.inputs[1]] = (0, classes, node.attribute("ignore_index"))
         elif node.op_type == "Gather" and node.inputs[1] in program.inputs:
             table, axis = program.descriptors.get(node.inputs[0]), node.attribute("axis", 0)
             size = table.shape[axis] if table is not None and table.shape else None
             if isinstance(size, int):
-                found[node.inputs[1]] = (-size, size, None)
-    return found
+                ranges[node.inputs[1]] = (-size, size, None)
+    return ranges
 
 
 def check_range(name: str, value: Any, low: int, high: int, ignored: int | None) -> None:

@@ -46,8 +46,8 @@ class NativeOp(NativeFunction):
         self, grads: Sequence[np.ndarray], fwd_inputs: Sequence[np.ndarray], fwd_outputs: Sequence[np.ndarray]
     ) -> list[np.ndarray | None]:
         """The gradients of the inputs, None for those that are no floating numbers."""
-        found = self._backward(list(grads), list(fwd_inputs))
-        return [np.asarray(g) if g.dtype != jax.dtypes.float0 else None for g in found]
+        gradients = self._backward(list(grads), list(fwd_inputs))
+        return [np.asarray(g) if g.dtype != jax.dtypes.float0 else None for g in gradients]
 
     def _gradient(self, grads: Any, inputs: Any) -> Any:
         outputs, pull = jax.vjp(self.apply, *inputs)

@@ -57,8 +57,8 @@ def run_group(
         "never": context.never,
     }
     # fmt: on
-    found, updates, kept = region.function()(traced, rest)
-    env.update(found)
+    values, updates, kept = region.function()(traced, rest)
+    env.update(values)
     env.update(region.known)
     context.updates.update(updates)
     context.kept.update(kept)
@@ -95,8 +95,8 @@ class _Region:
         self.inside(env, context)
         self.draws = context.draws
         self.known = {name: env[name] for name in self.group.writes if is_known(env[name])}
-        found = {name: env[name] for name in self.group.writes if name not in self.known}
-        return found, context.updates, {n: v for n, v in context.kept.items() if n not in rest["kept"]}
+        values = {name: env[name] for name in self.group.writes if name not in self.known}
+        return values, context.updates, {n: v for n, v in context.kept.items() if n not in rest["kept"]}
 
     def function(self) -> Callable[..., Any]:
         """The region as a function that JAX differentiates by running it again."""
@@ -123,12 +123,12 @@ class _Region:
         key = None if rest["key"] is None else _tie(rest["key"], never)
 
         def again(moving: dict[str, Any]) -> list[Any]:
-            found, _, _ = self.run({**traced, **moving}, {**rest, "key": key})
-            return [found[name] for name in arriving]
+            values, _, _ = self.run({**traced, **moving}, {**rest, "key": key})
+            return [values[name] for name in arriving]
 
         _, pull = jax.vjp(again, {name: traced[name] for name in wanted})
-        (found,) = pull(list(arriving.values()))
-        return {name: found.get(name) for name in traced}, None
+        (gradients_of,) = pull(list(arriving.values()))
+        return {name: gradients_of.get(name) for name in traced}, None
 
 
 def _is_primal(leaf: Any) -> bool:

@@ -79,7 +79,7 @@ def compile_session(
         _inline(work, origins)
     newest = limits()[0]
     for _ in range(_ROUNDS):
-        missing = _unfit(work, newest)
+        missing = _unfit(work, newest)  # known beforehand, so no session has to be tried for them
         if not missing.keys() - lost:
             error: Exception | None = None
             if not lost:
@@ -87,13 +87,14 @@ def compile_session(
                     return open_session(_model(work, variables, newest), settings, providers)
                 except BUILD_ERRORS as refusal:
                     error = refusal
+            # Refused as a whole, with a reason that names one node at most: try every node as a model of its own.
             missing = _refused(work, newest)
             older = None if lost else _older(work, missing, newest)
             if older is not None:
                 return open_session(_model(work, variables, older), settings, providers)
-            if not missing and error is not None:
+            if not missing and error is not None:  # each node is accepted, together they are not
                 raise _refusal(error) from error
-            if not missing.keys() - lost:
+            if not missing.keys() - lost:  # nothing new to replace: what is lost has no other form
                 break
         for name, why in missing.items():
             reasons.setdefault(origins[name], why)

@@ -14,6 +14,7 @@ from deep500.frameworks.onnxruntime.dtypes import is_plain, to_array, to_value
 from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, run_error
 from deep500.networks.execution.slicing import needed_nodes, values_read
 from deep500.networks.network import Network, Parameter
+from deep500.networks.node import from_proto
 
 
 class SessionProgram:
@@ -53,19 +54,19 @@ class SessionProgram:
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The wanted values by name."""
         parameters = self._parameters
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         if self.session is not None:
             feeds = {}
             for name in self._fed:
                 value = parameters[name].value if name in parameters else inputs[name]
                 feeds[name] = value if type(value) is np.ndarray else _as_array(value)
-            found = run_session(self.session, self._computed, feeds, self._plain)
-        if len(found) < len(self.outputs):  # some are inputs or parameters themselves
+            values = run_session(self.session, self._computed, feeds, self._plain)
+        if len(values) < len(self.outputs):  # some are inputs or parameters themselves
             for name in self.outputs:
-                if name not in found:
-                    found[name] = parameters[name].value if name in parameters else _as_array(inputs[name])
-            found = {name: found[name] for name in self.outputs}
-        return found
+                if name not in values:
+                    values[name] = parameters[name].value if name in parameters else _as_array(inputs[name])
+            values = {name: values[name] for name in self.outputs}
+        return values
 
 
 def run_session(
@@ -105,6 +106,4 @@ def _draws(node: Any) -> bool:
 
 
 def _nodes(graph: onnx.GraphProto) -> list[Any]:
-    from deep500.networks.node import from_proto
-
     return [from_proto(proto) for proto in graph.node]

@@ -27,8 +27,8 @@ Values = dict[str, Any]
 Descriptors = Mapping[str, TensorDescriptor]
 
 
-class Step(NamedTuple):
-    """A session or an operator: it takes the values so far and returns new ones; ``done`` are read by nobody later."""
+class SegmentStep(NamedTuple):
+    """A session or an operator: it takes the values so far and returns new ones; ``done`` are not read later."""
 
     run: Callable[[Values], Values]
     done: tuple[str, ...]
@@ -84,8 +84,8 @@ class Segments:
             values.update(step.run(values))
             for name in step.done:
                 values.pop(name, None)
-        found = {n: values[n] if n in values else self._parameters[n].value for n in self.outputs}
-        return {n: v if isinstance(v, (list, type(None))) else np.asarray(v) for n, v in found.items()}
+        wanted = {n: values[n] if n in values else self._parameters[n].value for n in self.outputs}
+        return {n: v if isinstance(v, (list, type(None))) else np.asarray(v) for n, v in wanted.items()}
 
 
 def make_program(
@@ -177,11 +177,13 @@ def _read_later(groups: Sequence[Sequence[Node]], kept: Collection[str]) -> list
     return later[::-1]
 
 
-def _with_ends(steps: Sequence[tuple[Callable[[Values], Values], set[str]]], kept: Collection[str]) -> list[Step]:
-    """Each step with the values that nobody reads after it."""
+def _with_ends(
+    steps: Sequence[tuple[Callable[[Values], Values], set[str]]], kept: Collection[str]
+) -> list[SegmentStep]:
+    """Each step with the values that no later step reads."""
     later, made = set(kept), []
     for run, reads in reversed(steps):
-        made.append(Step(run, tuple(sorted(reads - later))))
+        made.append(SegmentStep(run, tuple(sorted(reads - later))))
         later |= reads
     return made[::-1]
 
@@ -190,7 +192,7 @@ def _check(nodes: Sequence[Node]) -> None:
     """Raise UnsupportedOperator for missing plugins and for custom nodes where no session can be cut."""
     check_plugins(nodes)
     for node in nodes:
-        inner = [one for one in every_node([node]) if one is not node and is_custom(one)]
+        inner = [nested for nested in every_node([node]) if nested is not node and is_custom(nested)]
         if inner:
             raise UnsupportedOperator(
                 f"node {node.name!r} ({node.op_type}): got custom operator {inner[0].op_type!r} inside its sub-graph; "

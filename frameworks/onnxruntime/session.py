@@ -84,7 +84,7 @@ def open_session(
     """A session; raises one of :data:`BUILD_ERRORS`.
 
     Equal constants stay apart: BatchNormalization in training mode writes its new statistics into the old ones' memory,
-    and whoever shared that would read them. A padded kernel stays padded: the fusion of a Pad with the Conv after it
+    and all that share it would read them. A padded kernel stays padded: the fusion of a Pad with the Conv after it
     takes every Pad for one of the image (so in 1.31, which then refuses the model).
     """
     disabled = ["ConstantSharing"] + ["Pad_Fusion"] * _pads_a_kernel(model)

@@ -43,7 +43,7 @@ def by_arrays(op: CustomOp, inputs: Tensors) -> list[torch.Tensor]:
         if y.dtype.name != want.dtype or not want.accepts(y.shape):
             raise InputError(
                 f"operator {op.name!r}: got output {len(outputs)} of {y.dtype.name} {y.shape} from forward; expected "
-                f"{want}, which infer() told: let them agree"
+                f"{want}, as infer() says: let them agree"
             )
         arrays.append(y)
         outputs.append(from_array(np.asarray(y, order="C")))
@@ -56,12 +56,12 @@ def backward_by_arrays(
     """The wanted input gradients."""
     parts = [[host_array(x) for x in group] for group in (grads, inputs, outputs)]
     taken = [x for part in parts for x in part]
-    found: list[torch.Tensor] = []
-    for gradient, one in zip(_asked(op, "backward", op.run_backward, *parts), wanted, strict=True):
-        if one:
+    gradients: list[torch.Tensor] = []
+    for gradient, want in zip(_asked(op, "backward", op.run_backward, *parts), wanted, strict=True):
+        if want:
             taken.append(_own(gradient, taken))
-            found.append(from_array(taken[-1]))
-    return found
+            gradients.append(from_array(taken[-1]))
+    return gradients
 
 
 def _asked(
@@ -87,4 +87,4 @@ def host_array(tensor: torch.Tensor) -> np.ndarray:
 
 def _own(array: np.ndarray, others: Iterable[np.ndarray]) -> np.ndarray:
     """The array, or a copy if it may share memory with others."""
-    return array.copy() if any(np.may_share_memory(array, one) for one in others) else array
+    return array.copy() if any(np.may_share_memory(array, other) for other in others) else array

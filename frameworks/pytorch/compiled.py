@@ -69,13 +69,13 @@ class _Compiled:
         outputs = self.op.infer(given)
         if self.learn(self.forward, inputs, given, outputs):
             return self.kernel(*inputs)
-        found = by_arrays(self.op, inputs)
-        return found[0] if len(found) == 1 else tuple(found)
+        results = by_arrays(self.op, inputs)
+        return results[0] if len(results) == 1 else tuple(results)
 
     def run_backward(self, grads: Tensors, inputs: Tensors, outputs: Tensors, wanted: Sequence[bool]) -> Any:
         """The kernel of the gradient in torch.library."""
-        found = self.gradient(*grads, *inputs, *outputs, tuple(wanted))
-        chosen = [(g, x) for g, x, one in zip(found, inputs, wanted, strict=True) if one]
+        gradients = self.gradient(*grads, *inputs, *outputs, tuple(wanted))
+        chosen = [(g, x) for g, x, want in zip(gradients, inputs, wanted, strict=True) if want]
         return [torch.zeros_like(x) if g is None else g for g, x in chosen]
 
     def checked_backward(self, *arguments: Any) -> tuple[torch.Tensor | None, ...]:
@@ -93,8 +93,8 @@ class _Compiled:
                     )
         if self.learn(self.backward, tensors, given, expected):
             return self.gradient(*arguments)
-        found = iter(backward_by_arrays(self.op, grads, inputs, outputs, wanted))
-        return tuple(next(found) if one else None for one in wanted)
+        gradients = iter(backward_by_arrays(self.op, grads, inputs, outputs, wanted))
+        return tuple(next(gradients) if want else None for want in wanted)
 
 
 def _recorded(run: Callable[..., Any], run_backward: Callable[..., Any], library: Library) -> Callable[..., Any]:

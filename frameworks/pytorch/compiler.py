@@ -6,6 +6,7 @@ read from the module. ``module.training`` decides what BatchNormalization and Dr
 
 from __future__ import annotations
 
+import copy
 import keyword
 import operator
 import re
@@ -14,10 +15,12 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from torch import fx
 
 from deep500.errors import InputError, UnsupportedOperator
+from deep500.frameworks.pytorch.custom import node_function
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array, torch_dtype
 from deep500.frameworks.pytorch.lowering import LOWERINGS, LoweredNode
 from deep500.frameworks.pytorch.operators import OPS
@@ -84,8 +87,6 @@ class NetworkModule(fx.GraphModule):
         return _rebuild, (self.program, tensors, self.training)
 
     def __deepcopy__(self, memo: Any) -> NetworkModule:
-        import copy
-
         tensors = {name: getattr(self, attribute) for name, attribute in self.program.attributes.items()}
         return _rebuild(self.program, copy.deepcopy(tensors, memo), self.training)
 
@@ -120,12 +121,12 @@ def attribute_names(names: Iterable[str]) -> dict[str, str]:
         >>> attribute_names(["conv1.weight", "conv1/weight", "train"])
         {'conv1.weight': 'conv1_weight', 'conv1/weight': 'conv1_weight_1', 'train': 'train_1'}
     """
-    taken, found = {*dir(fx.GraphModule), "training", "graph"}, {}
+    taken, identifiers = {*dir(fx.GraphModule), "training", "graph"}, {}
     for name in names:
         base = re.sub(r"\W", "_", name)
         base = f"p{base}" if not base or base[0].isdigit() or base[0] == "_" or keyword.iskeyword(base) else base
-        found[name] = _free(base, taken)
-    return found
+        identifiers[name] = _free(base, taken)
+    return identifiers
 
 
 def _free(base: str, taken: set[str]) -> str:
@@ -253,8 +254,6 @@ class _Writer:
 
     def custom(self, node: Node) -> None:
         """Write a call of a custom operator."""
-        from deep500.frameworks.pytorch.custom import node_function
-
         function = node_function(node, self.program.descriptors)
         result = self.graph.call_function(function, tuple(self.on_device(name) for name in node.inputs))
         for i, name in enumerate(node.outputs):
@@ -263,8 +262,6 @@ class _Writer:
 
     def _attribute(self, value: Any) -> Any:
         """An attribute as generated code can hold it: arrays and sub-graphs live in the module."""
-        import onnx
-
         if isinstance(value, np.ndarray):
             return self.get_attr(_free("constant", self.taken), from_array(value))
         if isinstance(value, onnx.TypeProto):
@@ -279,7 +276,7 @@ class _Writer:
         if self.device.type == "cpu":
             return False
         if node.op_type in _HOST_SOURCES:
-            return True
+            return True  # shapes are known there; on the device every use of a size would wait for it
         inputs = [n for i, n in enumerate(node.inputs) if n and i not in static]
         return any(n in self.host for n in inputs) and all(
             n in self.host or (n not in self.env and self.constant(n) is not None) for n in inputs

@@ -136,8 +136,8 @@ def node_function(node: Node, descriptors: Mapping[str, TensorDescriptor]) -> Ca
         nonlocal function
         try:
             if function is None:  # in a sub-graph
-                found = zip(node.inputs, map(desc_from_tensor, inputs), strict=True)
-                function = custom_op(operator_of(node, dict(found)))
+                described = zip(node.inputs, map(desc_from_tensor, inputs), strict=True)
+                function = custom_op(operator_of(node, dict(described)))
             outputs = function(*inputs)
         except InputError as error:
             raise InputError(f"{place_of(node)}: {error}") from error

@@ -20,7 +20,7 @@ from deep500.errors import CommunicationError, InputError
 
 
 class TorchDistributed(Communicator):
-    """The ranks of ``torch.distributed``, whoever started them: torchrun, or a process group that is there already.
+    """The ranks of ``torch.distributed``, however they were started: by torchrun, or as a group of the caller's.
 
     Arrays are wrapped, not copied (read-only ones are). They travel by gloo through host memory; where a group for
     ``nccl`` is asked for, sums and broadcasts pass through the rank's GPU. It has process groups of its own, so that
@@ -133,11 +133,11 @@ class TorchDistributed(Communicator):
         _unstage(tensor, _bytes(array))
 
     def _all_gather(self, array: np.ndarray) -> np.ndarray:
-        found = np.empty((self.size, *array.shape), array.dtype)
+        rows = np.empty((self.size, *array.shape), array.dtype)
         if array.size:
             with _failures("all_gather"):
-                dist.all_gather([_bytes(row) for row in found.reshape(self.size, -1)], _bytes(array), group=self._host)
-        return found
+                dist.all_gather([_bytes(row) for row in rows.reshape(self.size, -1)], _bytes(array), group=self._host)
+        return rows
 
     def _barrier(self) -> None:
         with _failures("barrier"):

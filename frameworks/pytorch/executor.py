@@ -117,7 +117,7 @@ class TorchNetwork(BoundNetwork):
         self._executor.forget_constant(name)
 
     def assign_tensor(self, name: str, value: Any) -> None:
-        """Let a parameter take over a tensor's memory; whoever holds the parameter sees the new values."""
+        """Let a parameter take over a tensor's memory; all who hold the parameter see the new values."""
         old = self._executor.tensor(name)
         wanted = (old.dtype, old.shape, old.device)
         if not isinstance(value, torch.Tensor) or (value.dtype, value.shape, value.device) != wanted:
@@ -319,8 +319,8 @@ class Executor(GraphExecutor):
         results = self._run(compiled, inputs)
         if events.after_forward:
             events.emit(events.after_forward, self)
-        found = dict(zip(outputs, results if isinstance(results, tuple) else (results,), strict=True))
-        goal = found[loss]
+        values = dict(zip(outputs, results if isinstance(results, tuple) else (results,), strict=True))
+        goal = values[loss]
         if goal.requires_grad is False or goal.numel() != 1:
             raise unreached_loss(loss) if goal.numel() == 1 else loss_not_scalar(loss, f"shape {tuple(goal.shape)}")
         if events.before_backward:
@@ -333,7 +333,7 @@ class Executor(GraphExecutor):
             raise
         if events.after_backward:
             events.emit(events.after_backward, self)
-        self._results = {name: value.detach() for name, value in found.items()}
+        self._results = {name: value.detach() for name, value in values.items()}
         return dict(self._results)
 
     def _run(self, compiled: Compiled, inputs: Mapping[str, Any]) -> Any:

@@ -28,8 +28,8 @@ def failure(error: Exception, module: Any, doing: str = "") -> Deep500Error | No
         doing: what went on, for errors that come from no node.
 
     Returns:
-        None for an error that is ours already, that says all there is to say (memory), or that somebody else's Python
-        code raised, for instance a hook: let it pass.
+        None for an error that is ours already, that needs no more words (memory), or that Python code outside of the
+        network raised, for instance a hook: let it pass.
     """
     frames = traceback.extract_tb(error.__traceback__)
     text = re.sub(r"\s+", " ", str(error)).strip()[:400]

@@ -24,13 +24,13 @@ def common_device(op: CustomOp, tensors: Tensors) -> torch.device | None:
     Raises:
         InputError: they are on several devices, or on one that the operator cannot use.
     """
-    found = {x.device for x in tensors}
-    if all(device.type == "cpu" for device in found):
+    devices = {x.device for x in tensors}
+    if all(device.type == "cpu" for device in devices):
         return None
-    names = ", ".join(sorted(map(str, found)))
-    if len(found) > 1:
+    names = ", ".join(sorted(map(str, devices)))
+    if len(devices) > 1:
         raise InputError(f"operator {op.name!r}: got tensors on {names}; expected all on one device: move them")
-    (device,) = found
+    (device,) = devices
     if device.type != "cuda" or not can_bridge(op) or not op.spec.is_cuda:
         raise InputError(
             f"operator {op.name!r}: got tensors on {names}; expected the processor's: move them with .cpu(), or write "
@@ -57,8 +57,8 @@ def launch(
     device = inputs[0].device
     dense = [[x.detach().contiguous() for x in group] for group in groups]
     made = [
-        torch.empty(d.shape, dtype=torch_dtype(d.dtype), device=device) if one else None  # type: ignore[arg-type]
-        for d, one in zip(results, wanted, strict=True)
+        torch.empty(d.shape, dtype=torch_dtype(d.dtype), device=device) if want else None  # type: ignore[arg-type]
+        for d, want in zip(results, wanted, strict=True)
     ]
     instance = _function(op, "instance", 1, ctypes.c_void_p)(op.sizes([x.shape for x in inputs]).ctypes.data)
     arrays = [*map(_pointers, dense), _pointers(made)]

@@ -78,8 +78,8 @@ class Library:
         defined.register_fake(
             lambda grads, inputs, outputs, wanted: [
                 torch.empty_like(x, memory_format=torch.contiguous_format)
-                for x, one in zip(inputs, wanted, strict=True)
-                if one
+                for x, want in zip(inputs, wanted, strict=True)
+                if want
             ]
         )
         defined.register_autograd(self._differentiate_twice, setup_context=_remember_backward)
@@ -107,10 +107,10 @@ class Library:
             )
         pairs = [unpack_dual(x) for x in inputs]
         tangents = [torch.zeros_like(p.primal) if p.tangent is None else p.tangent for p in pairs]
-        found = op.jvp([host_array(p.primal) for p in pairs], [*map(host_array, tangents)])  # type: ignore[attr-defined]
+        both = op.jvp([host_array(p.primal) for p in pairs], [*map(host_array, tangents)])  # type: ignore[attr-defined]
         return [
             make_dual(from_array(y), from_array(t)) if y.dtype.kind == "f" else from_array(y)
-            for y, t in zip(*found, strict=True)
+            for y, t in zip(*both, strict=True)
         ]
 
     # -- gradients ----------------------------------------------------------------------------------------------------
@@ -128,8 +128,8 @@ class Library:
         """The wanted input gradients through ``torch.library``; None for the others."""
         inputs, outputs = list(saved[: len(wanted)]), list(saved[len(wanted) :])
         assert self.backward is not None
-        found = iter(self.backward(list(grads), inputs, outputs, list(wanted)))
-        return [next(found) if one else None for one in wanted]
+        gradients = iter(self.backward(list(grads), inputs, outputs, list(wanted)))
+        return [next(gradients) if want else None for want in wanted]
 
     def _differentiate_twice(self, ctx: Any, cotangents: list[torch.Tensor | None]) -> Any:
         """Backward is linear in the output gradients, whose gradient is the Jacobian times the cotangents; that of the
@@ -142,12 +142,12 @@ class Library:
             )
         grads, inputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
         given = iter(cotangents)
-        along = [next(given) if one else None for one in ctx.wanted]
+        along = [next(given) if want else None for want in ctx.wanted]
         tangents = [torch.zeros_like(x) if v is None else v for v, x in zip(along, inputs, strict=True)]
-        g, x, v = ([host_array(one) for one in group] for group in (grads, inputs, tangents))
-        pushed = [from_array(one) for one in op.jvp(x, v)[1]]  # type: ignore[attr-defined]
-        bent = [from_array(one) for one in op.hvp(g, x, v)]  # type: ignore[attr-defined]
-        chosen = [one if w else None for one, w in zip(bent, ctx.wanted, strict=True)]
+        g, x, v = ([host_array(tensor) for tensor in group] for group in (grads, inputs, tangents))
+        pushed = [from_array(array) for array in op.jvp(x, v)[1]]  # type: ignore[attr-defined]
+        bent = [from_array(array) for array in op.hvp(g, x, v)]  # type: ignore[attr-defined]
+        chosen = [tensor if w else None for tensor, w in zip(bent, ctx.wanted, strict=True)]
         return pushed, chosen, [None] * len(grads), None
 
     # -- without data -------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class Library:
     def _inferred(
         self, inputs: Sequence[TensorDescriptor], symbols: dict[str, Any]
     ) -> list[tuple[str | None, list[Any]]] | None:
-        """Dtypes and sizes of the outputs, None if some size cannot be told of these inputs."""
+        """Dtypes and sizes of the outputs, None if some size does not follow from these inputs."""
         try:
             outputs = self.op.infer(inputs)
         except UnsupportedOperator:
@@ -177,9 +177,9 @@ class Library:
                 return None
             raise
         sizes = [None if y.shape is None else [symbols.get(d, d) for d in y.shape] for y in outputs]  # type: ignore[arg-type]
-        if any(one is None or any(d is None or isinstance(d, str) for d in one) for one in sizes):
+        if any(shape is None or any(d is None or isinstance(d, str) for d in shape) for shape in sizes):
             return None
-        return [(y.dtype, one or []) for y, one in zip(outputs, sizes, strict=True)]
+        return [(y.dtype, shape or []) for y, shape in zip(outputs, sizes, strict=True)]
 
 
 def forward_mode() -> bool:
@@ -207,7 +207,7 @@ def _dim(size: Any, symbols: dict[str, Any]) -> Dim:
 
 
 def lasting_key(op: CustomOp) -> str | None:
-    """A hash of a compiled operator's content; None for operators whose content cannot be told."""
+    """A hash of a compiled operator's content; None for operators without one."""
     if not can_bridge(op) or op.shape_plan() is None:
         return None
     return operator_key(op)[:16]

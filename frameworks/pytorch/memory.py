@@ -69,7 +69,7 @@ def timeline(run: Callable[[], Any]) -> tuple[list[float], list[int]]:
 
 
 def settle() -> None:
-    """Release what nobody can reach: released while something is counted, it would be counted as that's release."""
+    """Release garbage first: released while something is measured, it would count as that thing's release."""
     gc.collect()
 
 

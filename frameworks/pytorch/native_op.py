@@ -43,8 +43,8 @@ class NativeOp(NativeFunction):
         reached = torch.autograd.grad(
             [y for y, _ in pairs], leaves, [g for _, g in pairs], allow_unused=True, materialize_grads=True
         )
-        found = iter(reached)
-        return [to_array(next(found)) if x.is_floating_point() else None for x in inputs]
+        gradients = iter(reached)
+        return [to_array(next(gradients)) if x.is_floating_point() else None for x in inputs]
 
 
 def custom_op_from_native(

@@ -6,7 +6,7 @@ pybind11 0.64, and the last two need PyTorch's headers, half a minute of a parti
 compiled once, in a second, by whatever compiler there is, and serves every operator: a builtin function that reads
 tensors through DLPack's exchange table, makes results through PyTorch's stable C interface and calls the operator's
 library, in 0.62. The gradient is a ``torch.autograd.Function`` in Python, as with pybind11. The figures are those of
-``tests/benchmarks/operator_overhead.py``.
+``tests/benchmarks/operator_overhead``.
 
 It takes what it has seen before: the same shapes, plain tensors on the processor, no dispatch mode, no transformation
 of ``torch.func``. All else goes through ``torch.library``, whose kernel checks the call and enters new shapes here.
@@ -182,7 +182,7 @@ class Method:
         with self.lock:
             if key in self.known:
                 return False
-            if self.data.count == CAPACITY:  # nobody reads a table that counts nothing
+            if self.data.count == CAPACITY:  # a table that counts nothing is not read
                 self.data.count = self.data.last = 0
                 self.known = {}
             inward = [n for shape in key for n in (len(shape), *shape)]

@@ -85,13 +85,15 @@ class Cutter:
 
     def _together(self) -> list[fx.Node]:
         """The lines that compute, those off the loss's path (a measure of quality, say) moved behind a region."""
+        # A region must be one stretch, or its values would be kept between its parts. Lines of none of the regions that
+        # the loss does not need may stand in the midst of one; they can wait until the outermost region ends.
         needed, waiting = set(), [self.loss]
         while waiting:
             line = waiting.pop()
             if line not in needed:
                 needed.add(line)
                 waiting.extend(line.all_input_nodes)
-        found: list[fx.Node] = []
+        ordered: list[fx.Node] = []
         later: list[fx.Node] = []
         current: Path = ()
         for line in self.graph.nodes:
@@ -102,9 +104,9 @@ class Cutter:
                 later.append(line)
                 continue
             if path[:1] != current[:1]:
-                found, later, current = found + later, [], path
-            found.append(line)
-        return found + later
+                ordered, later, current = ordered + later, [], path
+            ordered.append(line)
+        return ordered + later
 
     def _random(self, lines: Iterable[fx.Node]) -> bool:
         return any(self.sources.get(line.name) in self.drawing for line in lines)
@@ -113,7 +115,7 @@ class Cutter:
         """Cut lines along the regions at one depth; ``wanted`` are those that others read."""
         groups = [list(group) for _, group in groupby(lines, lambda line: self._path(line)[depth : depth + 1])]
         read = [{source for line in group for source in line.all_input_nodes} for group in groups]
-        found: list[Stretch] = []
+        stretches: list[Stretch] = []
         for i, group in enumerate(groups):
             later = wanted.union(*read[i + 1 :])
             own = set(group)
@@ -122,8 +124,8 @@ class Cutter:
             path = self._path(group[0])
             region = path[depth] if len(path) > depth else None
             parts = [] if region is None else self._stretches(group, depth + 1, set(outputs))
-            found.append(Stretch(group, region, inputs, outputs, parts, self._random(group)))
-        return found
+            stretches.append(Stretch(group, region, inputs, outputs, parts, self._random(group)))
+        return stretches
 
 
 def _homes(nodes: Iterable[Node], regions: Sequence[Collection[str]]) -> tuple[dict[str, Path], set[str]]:

@@ -91,14 +91,14 @@ class _Group:
 
 def _grouped(parts: Sequence[Part], count: int) -> list[_Group]:
     """Parts by stage; what is in none goes with the stage before it."""
-    found = [_Group([]) for _ in range(count)]
+    groups = [_Group([]) for _ in range(count)]
     current = 0
     for part in parts:
         current = current if part.region is None else part.region
-        found[current].parts.append(part)
-    if empty := [i for i, group in enumerate(found) if not any(part.again for part in group.parts)]:
+        groups[current].parts.append(part)
+    if empty := [i for i, group in enumerate(groups) if not any(part.again for part in group.parts)]:
         raise PlanError(f"got no code for stages {empty[:4]}; expected some for each: plan again for this network")
-    return found
+    return groups
 
 
 class _Sweep:

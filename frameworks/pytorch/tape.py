@@ -22,7 +22,7 @@ from deep500.frameworks.pytorch.split import Cutter, Stretch, as_graph
 
 @dataclass
 class Part:
-    """A stretch as code, the number of its region if it has one, and the names of values that nobody reads after it."""
+    """A stretch as code, the number of its region if it has one, and the names of values that are not read after it."""
 
     run: Any
     region: int | None
@@ -76,11 +76,11 @@ class Tape:
         """The outputs, detached; the loss is a leaf that wants a gradient if parameters influence it."""
         env = self.start(inputs)
         self.entries = self._forward(self.parts, env)
-        found = [env[name] for name in self.outputs]
+        values = [env[name] for name in self.outputs]
         del env
         at = self.outputs.index(self.loss)
-        found[at] = found[at].detach().requires_grad_(self.loss in self.active)
-        return tuple(found)
+        values[at] = values[at].detach().requires_grad_(self.loss in self.active)
+        return tuple(values)
 
     def backward(self, loss: torch.Tensor) -> None:
         """Leave gradients in the parameters, reversing the last call."""
@@ -115,10 +115,10 @@ class Tape:
         leaves = {name: env[name].detach().requires_grad_() for name in part.inputs if name in self.active}
         with torch.enable_grad():
             results = part.run(*[leaves.get(name, env[name]) for name in part.inputs])
-        found = dict(zip(part.outputs, results, strict=True))
-        recorded = {name: value for name, value in found.items() if _wants_gradient(value)}
+        values = dict(zip(part.outputs, results, strict=True))
+        recorded = {name: value for name, value in values.items() if _wants_gradient(value)}
         self.active.update(recorded)
-        env.update((name, value.detach() if name in recorded else value) for name, value in found.items())
+        env.update((name, value.detach() if name in recorded else value) for name, value in values.items())
         return _Recorded(leaves, recorded)
 
     def again(self, part: Part, env: dict[str, Any]) -> _Snapshot:
@@ -126,15 +126,16 @@ class Tape:
         given = {name: env[name] for name in part.inputs}
         generator = _generator_state(given.values()) if part.random else None
         with torch.no_grad():
-            found = dict(zip(part.outputs, part.run(*given.values()), strict=True))
+            values = dict(zip(part.outputs, part.run(*given.values()), strict=True))
         if any(name in self.active or _wants_gradient(value) for name, value in given.items()):
-            self.active.update(n for n, v in found.items() if isinstance(v, torch.Tensor) and v.is_floating_point())
-        env.update(found)
+            self.active.update(n for n, v in values.items() if isinstance(v, torch.Tensor) and v.is_floating_point())
+        env.update(values)
         return _Snapshot(part, given, generator)
 
     def reverse(self, entries: list[_Recorded | _Snapshot], gradients: dict[str, torch.Tensor]) -> None:
         """Take entries off the end of a list; gradients of values, by name, are used up and added."""
         while entries:
+            # Names are deleted once they are used: each would hold tensors through the recursion or the backward pass.
             entry = entries.pop()
             if isinstance(entry, _Snapshot):
                 with _generator(entry.generator), running_again():
@@ -150,7 +151,7 @@ class Tape:
 
 
 class _Incoming(torch.autograd.Function):
-    """Ends a stretch; its gradients are those in a list, which it empties, so that nobody but autograd holds them."""
+    """Ends a stretch; its gradients are those in a list, which it empties, so that autograd alone holds them."""
 
     @staticmethod
     def forward(ctx: Any, box: list[torch.Tensor], *values: torch.Tensor) -> torch.Tensor:
@@ -159,9 +160,9 @@ class _Incoming(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *_: torch.Tensor) -> Any:
-        found = (None, *ctx.box)
+        gradients = (None, *ctx.box)
         ctx.box.clear()
-        return found
+        return gradients
 
 
 def _reverse(
@@ -172,7 +173,7 @@ def _reverse(
         return
     with torch.enable_grad():
         end: Any = _Incoming.apply([gradient for _, gradient in goals], *[value for value, _ in goals])
-    goals.clear()
+    goals.clear()  # autograd holds the only references now, and lets go of each as it passes
     end.backward()
     for name, leaf in leaves.items():
         if leaf.grad is not None:
@@ -196,8 +197,8 @@ def _generator(state: tuple[torch.Tensor, dict[int, torch.Tensor]] | None) -> It
         return
     with torch.random.fork_rng(devices=list(state[1])):
         torch.set_rng_state(state[0])
-        for index, one in state[1].items():
-            torch.cuda.set_rng_state(one, index)
+        for index, rng_state in state[1].items():
+            torch.cuda.set_rng_state(rng_state, index)
         yield
 
 

@@ -25,8 +25,8 @@ from deep500.networks.node import Node, captures, from_proto
 from deep500.tensors import TensorDescriptor
 
 
-class Step(NamedTuple):
-    """One node: a kernel, the slots that it reads (0: absent), those that it fills, those that nobody reads later."""
+class KernelStep(NamedTuple):
+    """One node: a kernel, the slots that it reads (0: absent), those that it fills, those that are not read later."""
 
     kernel: Callable[..., Any]
     reads: tuple[int, ...]
@@ -63,20 +63,22 @@ class Plan:
         known = network.descriptors() if isinstance(network, Network) and any(map(is_custom, nodes)) else {}
         self.steps = self._steps(nodes, random, known)
 
-    def _steps(self, nodes: Sequence[Node], random: Random, known: Mapping[str, TensorDescriptor]) -> list[Step]:
+    def _steps(self, nodes: Sequence[Node], random: Random, known: Mapping[str, TensorDescriptor]) -> list[KernelStep]:
         kernels = _bind_all(nodes, random, known)
         kept = {self.slots[name] for name in (*self.outputs, *self.parameters)} | {0}
-        steps: list[Step] = []
+        steps: list[KernelStep] = []
         for node, kernel in zip(reversed(nodes), reversed(kernels), strict=True):
             captured = node.reads[sum(map(bool, node.inputs)) :]
             reads = tuple(self.slots[name] for name in (*node.inputs, *captured))
             writes = tuple(self.slots[name] for name in node.outputs)
             done = tuple({*reads, *writes} - kept)  # walking backwards: not read later on
             kept.update(reads)
-            steps.append(Step(kernel, reads, writes, done, node))
+            steps.append(KernelStep(kernel, reads, writes, done, node))
         return steps[::-1]
 
-    def run(self, inputs: Mapping[str, Any], watch: Callable[[Step, list[Any]], None] | None = None) -> dict[str, Any]:
+    def run(
+        self, inputs: Mapping[str, Any], watch: Callable[[KernelStep, list[Any]], None] | None = None
+    ) -> dict[str, Any]:
         """Run all kernels and return the wanted values by name.
 
         Args:
@@ -100,7 +102,7 @@ class Plan:
                         values[slot] = result if type(result) is np.ndarray else _as_value(result)
                     if watch is not None:
                         watch(step, values)
-                    results = result = None  # else what nobody reads would live until the next kernel is done
+                    results = result = None  # else a value that is never read would live until the next kernel is done
                     for slot in step.done:
                         values[slot] = None
                     values[0] = None

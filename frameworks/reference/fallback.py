@@ -60,8 +60,8 @@ class _Fallback:
         if self.evaluator is None:
             self.evaluator = self._make(feeds)
         results = self.evaluator.run(list(self.node.writes), feeds)
-        found = iter(results)
-        return tuple(next(found) if name else None for name in self.node.outputs)
+        remaining = iter(results)
+        return tuple(next(remaining) if name else None for name in self.node.outputs)
 
     def node_reads(self) -> tuple[str, ...]:
         """Names of the arguments: the inputs with their gaps, then what sub-graphs capture."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.frameworks.reference.compiler import Plan, Step
+from deep500.frameworks.reference.compiler import KernelStep, Plan
 
 
 class HeldBytes:
@@ -40,8 +40,8 @@ class HeldBytes:
         self._slots: dict[int, tuple[np.ndarray, ...]] = {}
         self._held: dict[int, int] = {}  # in how many slots an array is
 
-    def __call__(self, step: Step, values: list[Any]) -> None:
-        """Take in the results of a kernel, then let go of what is read by nobody later."""
+    def __call__(self, step: KernelStep, values: list[Any]) -> None:
+        """Take in the results of a kernel, then let go of what is not read later."""
         slots, held = self._slots, self._held
         for slot in step.writes:
             value = values[slot]
@@ -87,7 +87,7 @@ class Marks:
         self._times = [perf_counter()]
         return self
 
-    def __call__(self, step: Step, values: list[Any]) -> None:
+    def __call__(self, step: KernelStep, values: list[Any]) -> None:
         """A kernel is done."""
         self._times.append(perf_counter())
 
@@ -97,7 +97,7 @@ class Marks:
 
 
 def node_times(plan: Plan, inputs: Mapping[str, Any], samples: int) -> dict[str, float]:
-    """Seconds of each node of a plan by the first value that it writes: the least of so many runs after a first.
+    """Seconds of each node of a plan by the first value that it writes: the least of ``samples`` runs after a first.
 
     Example:
         >>> from deep500.frameworks.reference.operators.table import Random

@@ -260,7 +260,7 @@ class Walk:
         if entry.extras:
             offered = {"outputs": used, "context": NodeContext(self, node)}
             kwargs.update({name: offered[name] for name in entry.extras})
-        fold = self._folds(node, entry)
+        fold = self._folds(node, entry)  # shapes computed by operators become numbers, as other operators need them
         try:
             if fold:
                 with tf.init_scope():
@@ -326,6 +326,7 @@ class Walk:
 
     def _aligned(self, node: Node, entry: TensorFlowEntry) -> tuple[list[Any], int] | None:
         """All inputs with channels last, if one has them so and the others can follow."""
+        # One input with channels last decides: to turn the others (biases, scalars) costs less than to turn it back.
         whole = [name for i, name in enumerate(node.inputs) if name and i not in entry.static]
         ranks = [v.rank for v in map(self.value, whole) if isinstance(v, Last)]
         if not ranks or any(isinstance(self.value(name), (list, type(None))) for name in whole):

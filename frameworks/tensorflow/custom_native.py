@@ -75,13 +75,13 @@ class OpKernel:
     def traced(self, tensors: Sequence[Any]) -> list[Any]:
         """See :class:`Route`."""
         inputs = [describe(x) for x in tensors]
-        found, args, plan = infer(self.op, inputs), list(tensors), self._plan
-        if plan is None and all(d.is_static for d in found):
-            plan = constant(found)
+        inferred, args, plan = infer(self.op, inputs), list(tensors), self._plan
+        if plan is None and all(d.is_static for d in inferred):
+            plan = constant(inferred)
         if plan is None:  # the author's own infer, and sizes that only a run knows
             args.append(self._sizes(tensors))
         outputs = self._call(args=args, key=self.key, phase=FORWARD, wanted=0, plan=plan or [], Tout=self.made)
-        return with_shapes(outputs, [d.shape for d in found])
+        return with_shapes(outputs, [d.shape for d in inferred])
 
     def _sizes(self, tensors: Sequence[Any]) -> Any:
         """The outputs' ranks and sizes as a tensor, asked of the operator in the run."""
@@ -89,22 +89,22 @@ class OpKernel:
 
         def ask(*shapes: np.ndarray) -> np.ndarray:
             known = [TensorDescriptor(t, tuple(map(int, s))) for t, s in zip(dtypes, shapes, strict=True)]
-            found: list[Any] = [d.shape for d in self.op.infer(known)]
-            return np.array([size for shape in found for size in (len(shape), *shape)], np.int64)
+            results: list[Any] = [d.shape for d in self.op.infer(known)]
+            return np.array([size for shape in results for size in (len(shape), *shape)], np.int64)
 
         return tf.numpy_function(
             guarded(self.op.name, ask), [tf.shape(x, tf.int64) for x in tensors], tf.int64, stateful=False
         )
 
     def gradient(self, inputs: Sequence[Any], outputs: Sequence[Any], grads: Sequence[Any], skipped: Any) -> list[Any]:
-        """Gradients of the inputs, None for those that have none or that nobody wants."""
+        """Gradients of the inputs, None for those that have none or are not wanted."""
         if not self.op.differentiable:
             raise no_gradient(self.op)
         skipped = {*skipped, *self.op.spec.inactive}
         wanted = [is_differentiable(x) and i not in skipped for i, x in enumerate(inputs)]
         args = [*(whole(g, y) for g, y in zip(grads, outputs, strict=True)), *inputs, *outputs]
-        found = iter(self._derivative(BACKWARD, args, inputs, wanted))
-        return [next(found) if w else None for w in wanted]
+        gradients = iter(self._derivative(BACKWARD, args, inputs, wanted))
+        return [next(gradients) if w else None for w in wanted]
 
     def second(self, args: Sequence[Any], wanted: Sequence[bool], tangents: Sequence[Any]) -> list[Any]:
         """The gradient of ``gradient``, by Jacobian-vector and Hessian-vector products (the Hessian is symmetric)."""
@@ -129,9 +129,9 @@ class OpKernel:
         chosen = [x for x, w in zip(inputs, wanted, strict=True) if w]
         if not chosen:
             return []
-        mask = sum(1 << i for i, one in enumerate(wanted) if one)
-        found = self._call(args=args, key=self.key, phase=phase, wanted=mask, plan=[], Tout=[x.dtype for x in chosen])
-        return with_shapes(found, [describe(x).shape for x in chosen])
+        mask = sum(1 << i for i, want in enumerate(wanted) if want)
+        results = self._call(args=args, key=self.key, phase=phase, wanted=mask, plan=[], Tout=[x.dtype for x in chosen])
+        return with_shapes(results, [describe(x).shape for x in chosen])
 
 
 class GradientKernel:
@@ -157,8 +157,8 @@ class GradientKernel:
                     f"operator {kernel.op.name!r}: got output {i} of {outputs[i].dtype.name} and its gradient of "
                     f"{grads[i].dtype.name}; expected {dtype.name}"
                 )
-        found = kernel.gradient(inputs, outputs, grads, ())
-        return [tf.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True)]
+        gradients = kernel.gradient(inputs, outputs, grads, ())
+        return [tf.zeros_like(x) if g is None else g for g, x in zip(gradients, inputs, strict=True)]
 
 
 def _gradient(call: Any, *grads: Any) -> list[Any]:
@@ -168,8 +168,8 @@ def _gradient(call: Any, *grads: Any) -> list[Any]:
     if phase == FORWARD:
         count = len(kernel.dtypes)
         skipped = getattr(call, "skip_input_indices", None) or ()
-        found = kernel.gradient(args[:count], results, grads, skipped)
-        return found + [None] * (len(args) - count)
+        gradients = kernel.gradient(args[:count], results, grads, skipped)
+        return gradients + [None] * (len(args) - count)
     if phase == BACKWARD:
         mask = call.get_attr("wanted")
         return kernel.second(args, [bool(mask >> i & 1) for i in range(len(kernel.dtypes))], grads)
@@ -189,10 +189,10 @@ def _kernel(key: str | bytes) -> OpKernel:
 def flat(plan: Sequence[Sequence[tuple[int, int]] | None]) -> list[int]:
     """A shape plan as custom_call.cpp wants it: per output its rank, then (input, axis) or (-1, size) of every axis; -1
     for one that has input 0's shape."""
-    found: list[int] = []
+    numbers: list[int] = []
     for output in plan:
-        found += [-1] if output is None else [len(output), *(part for pair in output for part in pair)]
-    return found
+        numbers += [-1] if output is None else [len(output), *(part for pair in output for part in pair)]
+    return numbers
 
 
 def constant(outputs: Descriptors) -> list[int]:

@@ -34,7 +34,7 @@ class Route(Protocol):
 
 
 class UnknownSizes(UnsupportedOperator):
-    """Shapes of outputs cannot be told before a run."""
+    """Shapes of outputs are not known before a run."""
 
 
 def describe(tensor: Any) -> TensorDescriptor:
@@ -58,7 +58,7 @@ def infer(op: CustomOp, inputs: Descriptors) -> list[TensorDescriptor]:
         tried = [op.infer([_filled(d, size) for d in inputs]) for size in _PROBES]
     except Deep500Error as error:
         raise _unknown(op, inputs) from error
-    return [_common(found) for found in zip(*tried, strict=True)]
+    return [_common(candidates) for candidates in zip(*tried, strict=True)]
 
 
 def _unknown(op: CustomOp, inputs: Descriptors) -> UnknownSizes:
@@ -73,15 +73,17 @@ def _filled(descriptor: TensorDescriptor, size: int) -> TensorDescriptor:
     return TensorDescriptor(descriptor.dtype, tuple(d if isinstance(d, int) else size for d in shape))
 
 
-def _common(found: Sequence[TensorDescriptor]) -> TensorDescriptor:
-    shapes = [d.shape or () for d in found]
+def _common(candidates: Sequence[TensorDescriptor]) -> TensorDescriptor:
+    shapes = [d.shape or () for d in candidates]
     if len({len(s) for s in shapes}) > 1:
-        return TensorDescriptor(found[0].dtype, None)
-    return TensorDescriptor(found[0].dtype, tuple(s[0] if len({*s}) == 1 else None for s in zip(*shapes, strict=True)))
+        return TensorDescriptor(candidates[0].dtype, None)
+    return TensorDescriptor(
+        candidates[0].dtype, tuple(s[0] if len({*s}) == 1 else None for s in zip(*shapes, strict=True))
+    )
 
 
 def with_shapes(tensors: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
-    """The tensors, told what is known of their shapes."""
+    """The tensors, with what is known of their shapes set."""
     for tensor, shape in zip(tensors, shapes, strict=True):
         if shape is not None:
             tensor.set_shape([d if isinstance(d, int) else None for d in shape])
@@ -115,16 +117,18 @@ class NumpyFunction:
 
     def traced(self, tensors: Sequence[Any]) -> list[Any]:
         """See :class:`Route`."""
-        op, found = self.op, infer(self.op, [describe(x) for x in tensors])
+        op, inferred = self.op, infer(self.op, [describe(x) for x in tensors])
 
         def call(*arrays: Any) -> list[np.ndarray]:
             outputs = op.run([_host(x) for x in arrays])
-            return [_as_inferred(op, y, d) for y, d in zip(outputs, found, strict=True)]
+            return [_as_inferred(op, y, d) for y, d in zip(outputs, inferred, strict=True)]
 
         @tf.custom_gradient
         def function(*inputs: Any) -> Any:
-            made = tf.numpy_function(guarded(op.name, call), inputs, [tf_dtype(d.dtype) for d in found], stateful=False)
-            outputs = with_shapes(as_list(made), [d.shape for d in found])
+            made = tf.numpy_function(
+                guarded(op.name, call), inputs, [tf_dtype(d.dtype) for d in inferred], stateful=False
+            )
+            outputs = with_shapes(as_list(made), [d.shape for d in inferred])
             return outputs, lambda *grads: self.gradient(inputs, outputs, grads)
 
         return as_list(function(*tensors))
@@ -156,15 +160,15 @@ class NumpyFunction:
             return with_shapes(as_list(made), [describe(x).shape for x in chosen]), refuse
 
         whole_grads = [whole(g, y) for g, y in zip(grads, outputs, strict=True)]
-        found = iter(as_list(function(*whole_grads, *inputs, *outputs)))
-        return [next(found) if w else None for w in wanted]
+        gradients = iter(as_list(function(*whole_grads, *inputs, *outputs)))
+        return [next(gradients) if w else None for w in wanted]
 
 
 def _host(array: Any) -> np.ndarray:
     """What a function got, which is TensorFlow's memory: to be read only."""
-    found = contiguous(array).view()
-    found.flags.writeable = False
-    return found
+    view = contiguous(array).view()
+    view.flags.writeable = False
+    return view
 
 
 def _as_inferred(op: CustomOp, array: np.ndarray, wanted: TensorDescriptor) -> np.ndarray:

@@ -34,7 +34,8 @@ def from_array(value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind in "OU":
         return tf.constant(array.astype(object), tf.string)
-    return tf.constant(array, tf_dtype(array.dtype.name))
+    name = array.dtype.name
+    return tf.constant(array, DTYPES.get(name) or tf_dtype(name))  # the look-up of every input of every step
 
 
 def to_array(tensor: Any) -> np.ndarray:

@@ -59,8 +59,8 @@ class NativeOp(NativeFunction):
         self, grads: Sequence[np.ndarray], fwd_inputs: Sequence[np.ndarray], fwd_outputs: Sequence[np.ndarray]
     ) -> list[np.ndarray | None]:
         """The gradients of the inputs, None for those that are no floating numbers."""
-        found = iter(self._backward([*map(from_array, grads)], [*map(from_array, fwd_inputs)]))
-        return [to_array(next(found)) if is_differentiable(tf.constant(x)) else None for x in fwd_inputs]
+        gradients = iter(self._backward([*map(from_array, grads)], [*map(from_array, fwd_inputs)]))
+        return [to_array(next(gradients)) if is_differentiable(tf.constant(x)) else None for x in fwd_inputs]
 
     def _gradient(self, grads: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         watched = [x for x in inputs if is_differentiable(x)]
@@ -68,5 +68,5 @@ class NativeOp(NativeFunction):
             tape.watch(watched)
             outputs = self._apply(*inputs)
         real = [i for i, y in enumerate(outputs) if is_differentiable(y)]
-        found = tape.gradient([outputs[i] for i in real], watched, [grads[i] for i in real], "zero")
-        return [tf.convert_to_tensor(g) for g in found]
+        gradients = tape.gradient([outputs[i] for i in real], watched, [grads[i] for i in real], "zero")
+        return [tf.convert_to_tensor(g) for g in gradients]

@@ -68,8 +68,8 @@ def run_group(group: Group, walk: Walk, reached: frozenset[str]) -> None:
     record = Record()
     written: list[tuple[str, bool]] = []
 
-    def run(tensors: Sequence[Any], replay: Replay | None, found: Record) -> list[Any]:
-        inner = walk.within(_wrapped(names, tensors, layouts, walk), replay, found)
+    def run(tensors: Sequence[Any], replay: Replay | None, noted: Record) -> list[Any]:
+        inner = walk.within(_wrapped(names, tensors, layouts, walk), replay, noted)
         inner.steps(group.items)
         written[:] = [(n, isinstance(inner.value(n), Last)) for n in group.writes if n not in inner.known]
         return [_tensor(inner.value(name), name) for name, _ in written]
@@ -103,8 +103,10 @@ def _again(names: Sequence[str], tensors: Sequence[Any], arriving: Sequence[Any]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(moving)
             results = run(tied)
-    found = tape.gradient(results, moving, output_gradients=list(arriving), unconnected_gradients="none")
-    ready = iter(tf.tuple(found))  # together: what comes before runs again once all values of this region are done with
+    gradients = tape.gradient(results, moving, output_gradients=list(arriving), unconnected_gradients="none")
+    ready = iter(
+        tf.tuple(gradients)
+    )  # together: what comes before runs again once all values of this region are done with
     return [next(ready) if x.dtype.is_floating else None for x in tied]
 
 
@@ -143,6 +145,6 @@ def _wrapped(
     names: Sequence[str], tensors: Sequence[Any], layouts: Mapping[str, bool], walk: Walk
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Parameters, and values as the walk had them."""
-    found = dict(zip(names, tensors, strict=True))
-    sources = {name: x for name, x in found.items() if name in walk.variables}
-    return sources, {name: Last(x) if layouts[name] else x for name, x in found.items() if name not in sources}
+    given = dict(zip(names, tensors, strict=True))
+    sources = {name: x for name, x in given.items() if name in walk.variables}
+    return sources, {name: Last(x) if layouts[name] else x for name, x in given.items() if name not in sources}

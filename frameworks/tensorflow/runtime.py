@@ -22,7 +22,7 @@ def quiet() -> Iterator[None]:
         os.close(nowhere)
 
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only; whoever set it keeps it
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only; a value that is set stays
 with quiet():
     import tensorflow as tf
 

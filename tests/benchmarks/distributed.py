@@ -39,6 +39,13 @@ from deep500.networks import add_loss, create
 from deep500.training.optimizers import MomentumOptimizer, Optimizer
 from tests.distributed import ranks
 
+FIGURES = {
+    "sum: all-reduce of 25 MB over gloo's": "at most 1.00",
+    "step: ResNet-20, batch 64, 2 ranks, over DistributedDataParallel": "at most 1.05",
+    "alone: a step of the wrapped optimizer on one rank over its own": "at most 1.01",
+    "schemes: 8 steps over DistributedDataParallel's, bytes per step": "no bar",
+}
+
 BATCH, LR, MOMENTUM, STEPS = 64, 0.01, 0.9, 8
 BARS = {"sum": 1.0, "step": 1.05, "alone": 1.01}
 NEED = {"TopK": {"ratio": 0.01}}

@@ -23,9 +23,11 @@ import torch
 import deep500.frameworks.pytorch as d5fw
 from deep500.measure.statistics import median_interval, paired_ratio
 from deep500.networks import create
-from tests.benchmarks.overhead import Times, Work, measure
+from tests.benchmarks.turns import Times, Work, measure
 from tests.models.compare import BAR, relative_difference, runtime_answer
 from tests.models.sources import SOURCES, export, import_torchvision
+
+FIGURES = {"from an ONNX file to something that runs, CPU time over onnx2torch": "below 1, by the upper bound"}
 
 OPSET = 17
 """The newest that onnx2torch 1.5.15 has converters for, for all operators of a ResNet."""

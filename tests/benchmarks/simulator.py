@@ -23,6 +23,8 @@ from deep500.scaling.prediction import Compute, Machine, step_seconds
 from deep500.scaling.ranks_job import fitted, on_ranks
 from deep500.scaling.rig import Rig, SchemeChoice, parse_schemes
 
+FIGURES = {"predicted over measured time of a step, minus 1, per scheme, 2 and 4 ranks": "no bar"}
+
 
 def round_(rig: Rig, scheme: SchemeChoice, ranks: int, job: dict[str, Any], machine: Machine) -> tuple[float, float]:
     """Measured and predicted seconds per step."""

@@ -34,6 +34,8 @@ from deep500.transformations.workshop.substitutions.terms import (
     term_type,
 )
 
+FIGURES = {"rules generated, proved, their axioms validated": "no bar", "rules of a peer that ours imply": "no bar"}
+
 KINDS = "xxxwwwiiiaaadddeeegs"  # of the peer's variables 1 to 20
 CONSTANT_SHAPES = {
     "constant_pool": ("pool_kernel", ("c", 1, 3, 3)),

@@ -14,7 +14,7 @@ from tests.distributed import ranks as driver
 
 @pytest.fixture
 def on_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
-    """``on_ranks(case, ranks, **arguments)``: what the case returned on every rank of a real MPI; 60 s at most."""
+    """``on_ranks(case, ranks, **arguments)``: what the case returned on every rank of a real MPI."""
     reason = driver.missing()
     if reason is not None:
         pytest.skip(reason)

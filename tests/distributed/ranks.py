@@ -22,8 +22,8 @@ from deep500.distributed import world
 from deep500.errors import Deep500Error
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT = 60.0
-"""Seconds that a case may take; the ranks' own watchdogs name a hang well before."""
+LIMIT = 3600.0
+"""Seconds that a case may take, a safeguard; the ranks' own watchdogs name a hang well before."""
 
 
 def missing() -> str | None:

@@ -14,6 +14,7 @@ from deep500.distributed.world import transport_of
 from deep500.errors import CommunicationError, MissingBackend, RecipeError
 from deep500.recipe.options import parse_options
 from deep500.recipe.ranks import RankRecord, check_agreement, check_size, common_epoch, one_after_the_other, start_ranks
+from tests.conftest import HANG
 from tests.distributed import jobs
 from tests.distributed.ranks import ROOT, missing
 
@@ -92,7 +93,7 @@ def test_a_launcher_of_another_mpi_is_noticed(variable):
     code = "from deep500.distributed import world; world()"
     environment = {**os.environ, variable: "3", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=HANG
     )
     assert done.returncode != 0
     assert "got a world of 1; expected 3 ranks" in done.stderr and "of different MPIs" in done.stderr

@@ -15,7 +15,7 @@ from deep500.distributed import Serial, Threads
 from deep500.distributed.schemes import PowerSGD
 from deep500.networks.network import Network
 from deep500.training.optimizers import GradientDescent
-from tests.conftest import load_backend
+from tests.conftest import HANG, load_backend
 from tests.distributed.powersgd_hook import SHAPES, compressed, first_factors, gradients
 from tests.training.linear import FakeExecutor, linear_network
 
@@ -46,7 +46,7 @@ def test_equals_the_hook_of_pytorch(ranks: int, approximation: int, tmp_path: Pa
         for rank in range(ranks)
     ]
     for process in processes:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=HANG)
         assert process.returncode == 0, errors
     theirs = np.load(tmp_path / "result0.npy")
     assert (theirs == np.load(tmp_path / "result1.npy")).all()

@@ -57,7 +57,7 @@ def test_what_nobody_answers_raises_in_time(tmp_path: Path) -> None:
     found = json.loads(file.read_text(encoding="utf-8"))[0]
     assert sorted(found) == ["any", "pending", "receive", "sum"]
     for name, (error, seconds) in found.items():
-        assert "Timed out waiting 1000ms" in error and 0.9 < seconds < 10, (name, error, seconds)
+        assert "Timed out waiting 1000ms" in error and 0.9 < seconds, (name, error, seconds)
 
 
 @pytest.mark.backend("pytorch")

@@ -12,7 +12,7 @@ from tests.distributed.ranks import LIMIT, finish
 
 
 def launch(
-    case: str, ranks: int, file: Path, arguments: dict[str, Any], limit: float = LIMIT, timeout: float = 30.0
+    case: str, ranks: int, file: Path, arguments: dict[str, Any], limit: float = LIMIT, timeout: float = LIMIT
 ) -> tuple[int, str]:
     """Run a case; returns torchrun's exit code and all output. No call takes longer than ``timeout`` seconds."""
     command = [

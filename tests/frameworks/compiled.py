@@ -111,16 +111,16 @@ class PythonMix(d5.CustomPythonOp):
 @lru_cache
 def softsign(dtype: str = "float32") -> d5.operators.CompiledOp:
     """ONNX's Softsign."""
-    one = [d5.TensorDescriptor(dtype, None)]
-    return d5.compile_custom_cppop_inline("softsign", SOFTSIGN, one, one)
+    any_shape = [d5.TensorDescriptor(dtype, None)]
+    return d5.compile_custom_cppop_inline("softsign", SOFTSIGN, any_shape, any_shape)
 
 
 @lru_cache
 def pair() -> d5.operators.CompiledOp:
     """(x, w) -> x**3 w with all derivatives; skips the test where there is no Enzyme."""
-    one = d5.tensordesc(("N",), "float64")
+    vector = d5.tensordesc(("N",), "float64")
     try:
-        return d5.compile_custom_cppop_inline("pair", PAIR, [one, one], [one], gradient="enzyme")
+        return d5.compile_custom_cppop_inline("pair", PAIR, [vector, vector], [vector], gradient="enzyme")
     except MissingEngine as error:
         pytest.skip(f"no Enzyme: {error}")
 

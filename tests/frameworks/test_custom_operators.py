@@ -43,15 +43,15 @@ def batch(size: int = 4, dtype: str = "float64") -> dict[str, np.ndarray]:
 def train(d5fw: ModuleType, net: Network, batches: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     executor = d5fw.from_model(net)
     optimizer = d5fw.MomentumOptimizer(executor, "loss", lr=0.1, momentum=0.9)
-    losses = [as_numpy(optimizer.step(one)["loss"]) for one in batches]
+    losses = [as_numpy(optimizer.step(batch)["loss"]) for batch in batches]
     output = executor.inference(batches[0], ["output"])["output"]
     return {**executor.network.state(), "losses": np.array(losses), "output": as_numpy(output)}
 
 
 def test_as_a_function(backend: ModuleType) -> None:
     x = RNG.normal(size=(2, 3))
-    one = backend.custom_op(LeakyRelu(0.5))(_tensor(backend, x))
-    assert_close(as_numpy(one), np.where(x < 0, 0.5 * x, x))
+    single = backend.custom_op(LeakyRelu(0.5))(_tensor(backend, x))
+    assert_close(as_numpy(single), np.where(x < 0, 0.5 * x, x))
     both = backend.custom_op(SinCos())(_tensor(backend, x))
     assert isinstance(both, (list, tuple))
     for got, want in zip(both, (np.sin(x), np.cos(x)), strict=True):
@@ -83,9 +83,9 @@ def test_several_outputs_whole_numbers_and_parameters_as_inputs(backend: ModuleT
         net.add_output(name)
     index, table = np.array([1, 1, 4, 0]), net.parameters["table"].value
     executor = backend.from_model(net)
-    for found in (executor.inference({"index": index}), executor.inference_and_backprop({"index": index}, "loss")):
-        np.testing.assert_array_equal(as_numpy(found["counts"]), [1, 2, 0, 0, 1])
-        assert_close(as_numpy(found["cosine"]), np.cos(table[index]))
+    for outputs in (executor.inference({"index": index}), executor.inference_and_backprop({"index": index}, "loss")):
+        np.testing.assert_array_equal(as_numpy(outputs["counts"]), [1, 2, 0, 0, 1])
+        assert_close(as_numpy(outputs["cosine"]), np.cos(table[index]))
     gradient = as_numpy(executor.network.fetch_tensors(["table.grad"])[0])
     assert_close(gradient, -np.sin(table) * np.array([1, 2, 0, 0, 1])[:, None], "gradient")
     executor.network.feed_tensor("table", 2 * table)

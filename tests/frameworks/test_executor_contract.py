@@ -355,8 +355,8 @@ def test_an_edit_is_compiled_before_the_next_run(backend: ModuleType, executor: 
     got = executor.inference(feeds)["output"]
     assert_close(got, fresh.inference(feeds)["output"], "exact")
     assert not np.allclose(as_numpy(got), before)
-    for one in (executor, fresh):
-        one.inference_and_backprop(feeds)
+    for trained in (executor, fresh):
+        trained.inference_and_backprop(feeds)
     assert_close(fetch(executor, "conv.weight.grad")[0], fetch(fresh, "conv.weight.grad")[0], "exact")
     executor.network.add_output("drop")
     got = executor.inference(feeds)

@@ -27,6 +27,7 @@ import jax.numpy as jnp  # noqa: E402
 
 import deep500.frameworks.jax as d5fw  # noqa: E402
 from deep500.frameworks.jax.dtypes import enable_x64  # noqa: E402
+from tests.conftest import HANG  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,15 +66,15 @@ def test_gradients_equal_the_formula_s(function: Any) -> None:
     arrays = values()
     want = jax.grad(goal(formula), (0, 1))(*arrays)
     for run in (jax.grad(goal(function), (0, 1)), jax.jit(jax.grad(goal(function), (0, 1)))):
-        for got, one in zip(run(*arrays), want, strict=True):
-            np.testing.assert_allclose(got, one, rtol=1e-12, atol=1e-12)
+        for got, expected in zip(run(*arrays), want, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(jax.grad(goal(function), 1)(*arrays), want[1], rtol=1e-12)  # only one is wanted
     _, _, of_integers = jax.grad(goal(function), (0, 1, 2), allow_int=True)(*arrays)
     assert of_integers.dtype == jax.dtypes.float0
 
 
 def test_vmap_calls_it_for_each(function: Any) -> None:
-    many = [np.stack(one) for one in zip(*(values() for _ in range(2)), strict=True)]
+    many = [np.stack(pair) for pair in zip(*(values() for _ in range(2)), strict=True)]
     many[0][1] *= 2
     got = jax.vmap(function)(*many)
     want = jax.vmap(formula)(*many)
@@ -180,7 +181,7 @@ def test_no_gradient_and_no_second_derivative_are_errors() -> None:
 
 def test_second_derivatives_of_enzyme_s_operators() -> None:
     function = d5fw.custom_op(pair())
-    x, w = (jnp.asarray(one[:, 0]) for one in values()[:2])
+    x, w = (jnp.asarray(array[:, 0]) for array in values()[:2])
 
     def goal(f: Callable[..., Any]) -> Callable[..., Any]:
         return lambda x, w: jnp.sum(jnp.sin(f(x, w)))
@@ -220,7 +221,7 @@ def test_native_functions_are_operators_for_everybody() -> None:
     outputs = op.run([x, w, k])
     np.testing.assert_allclose(outputs[0], PythonMix()(x, w, k)[0], rtol=1e-14)
     grads = [np.cos(outputs[0]), outputs[1], outputs[2]]
-    got, want = (one.run_backward(grads, [x, w, k], outputs) for one in (op, PythonMix()))
+    got, want = (operator.run_backward(grads, [x, w, k], outputs) for operator in (op, PythonMix()))
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
@@ -237,7 +238,9 @@ def test_a_network_trains_as_with_the_native_operator() -> None:
     net.add_output("output")
     net = add_loss(net)
     custom = replace_operator(net, "Softsign", "TestCompiledSoftsign", domain="deep500")
-    optimizers = [d5fw.MomentumOptimizer(d5fw.from_model(one), "loss", lr=0.5, momentum=0.9) for one in (net, custom)]
+    optimizers = [
+        d5fw.MomentumOptimizer(d5fw.from_model(network), "loss", lr=0.5, momentum=0.9) for network in (net, custom)
+    ]
     for rows in (7, 7, 5):
         batch = {"x": rng.normal(size=(rows, 6)).astype("float32"), "label": rng.integers(0, 3, rows)}
         want, got = (optimizer.step(batch)["loss"] for optimizer in optimizers)
@@ -294,7 +297,7 @@ def test_compiled_programs_on_disk_are_good_in_the_next_process(tmp_path: Path) 
             text=True,
             env={**os.environ, **settings},
             cwd=ROOT,
-            timeout=120,
+            timeout=HANG,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -279,9 +279,9 @@ def test_equal_initial_statistics_stay_apart():
     x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     ours, expected = (load_backend(name).from_model(network) for name in ("onnxruntime", "reference"))
     for _ in range(2):
-        found, wanted = ours.inference({"x": x}), expected.inference({"x": x})
+        got, wanted = ours.inference({"x": x}), expected.inference({"x": x})
     for name, array in wanted.items():
-        np.testing.assert_allclose(np.asarray(found[name]), array, rtol=1e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(np.asarray(got[name]), array, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_its_own_optimization_has_levels_that_change_the_graph_and_not_the_answer(ort: Any, tmp_path: Any) -> None:
@@ -315,7 +315,5 @@ def test_a_padded_kernel_is_no_padded_image():
     network.add_node("Conv", ["x", "wide"], ["y"], pads=[1, 1, 1, 1])
     network.add_output("y")
     x = np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype(np.float32)
-    found, wanted = (
-        load_backend(name).from_model(network).inference({"x": x}) for name in ("onnxruntime", "reference")
-    )
-    np.testing.assert_allclose(np.asarray(found["y"]), wanted["y"], rtol=1e-5, atol=1e-6)
+    got, wanted = (load_backend(name).from_model(network).inference({"x": x}) for name in ("onnxruntime", "reference"))
+    np.testing.assert_allclose(np.asarray(got["y"]), wanted["y"], rtol=1e-5, atol=1e-6)

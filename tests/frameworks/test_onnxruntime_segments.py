@@ -68,12 +68,12 @@ def _longest(nodes: list[Node]) -> int:
     """Number of stages with ordinary nodes: found by running everything that can run, in turns of kind."""
     left, known, sessions = list(nodes), {"v-1"}, 0
     for turn in range(2 * len(nodes) + 1):
-        found = True
+        progress = True
         started = False
-        while found:
+        while progress:
             ready = [n for n in left if known.issuperset(n.reads) and is_custom(n) == bool(turn % 2)]
-            found = bool(ready)
-            started |= found
+            progress = bool(ready)
+            started |= progress
             known.update(v for n in ready for v in n.writes)
             left = [n for n in left if n not in ready]
         sessions += started and not turn % 2
@@ -103,9 +103,9 @@ def test_nothing_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def spy(session, outputs, feeds, plain):
         fed.extend(feeds.values())
-        found = run(session, outputs, feeds, plain)
-        fed.extend(found.values())
-        return found
+        values = run(session, outputs, feeds, plain)
+        fed.extend(values.values())
+        return values
 
     monkeypatch.setattr(custom_operators.Opaque, "forward", forward)
     executor = ort().from_model(sandwich("Neg", "TestOpaque", "Abs"))
@@ -123,7 +123,7 @@ def test_values_are_dropped_after_their_last_reader(monkeypatch: pytest.MonkeyPa
 
     def forward(self, inputs):
         out = inputs[0] + 1
-        alive.append((sum(one() is not None for one, _ in alive), len(alive)))
+        alive.append((sum(reference() is not None for reference, _ in alive), len(alive)))
         alive[-1] = (weakref.ref(out), alive[-1][0])
         return out
 
@@ -165,14 +165,14 @@ def test_masks_of_two_sessions_differ_and_follow_the_seed() -> None:
 
     def masks() -> tuple[np.ndarray, np.ndarray]:
         executor.reseed(3)
-        found = executor.inference_and_backprop(feeds, "loss")
-        return found["a"] != 0, found["c"] != 0
+        masked = executor.inference_and_backprop(feeds, "loss")
+        return masked["a"] != 0, masked["c"] != 0
 
     first, second = masks()
     kept = second[first]
     assert 0 < kept.sum() < first.sum() < 64, "with the same mask, all that the first keeps would be kept"
-    for one, again in zip((first, second), masks(), strict=True):
-        np.testing.assert_array_equal(one, again)
+    for mask, again in zip((first, second), masks(), strict=True):
+        np.testing.assert_array_equal(mask, again)
 
 
 def test_what_cannot_be_cut_is_named() -> None:

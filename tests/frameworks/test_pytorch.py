@@ -19,7 +19,7 @@ from deep500.events import Event, Events  # noqa: E402
 from deep500.frameworks.pytorch import compiler  # noqa: E402
 from deep500.networks import Network, add_loss, create, to_dtype  # noqa: E402
 from deep500.networks.execution.program import from_network  # noqa: E402
-from tests.benchmarks.native_resnet import ResNet20  # noqa: E402
+from tests.benchmarks.overhead.pytorch import ResNet20  # noqa: E402
 from tests.tolerances import assert_close  # noqa: E402
 
 pytestmark = pytest.mark.backend("pytorch")
@@ -53,7 +53,7 @@ def feed(size: int = 2) -> dict[str, np.ndarray]:
     return {"x": rng.standard_normal((size, 3)).astype("f4"), "label": rng.standard_normal((size, 2)).astype("f4")}
 
 
-# -- the same answers as somebody else --------------------------------------------------------------------------------
+# -- the same answers as PyTorch's own functions -----------------------------------------------------------------------
 def test_resnet20_is_the_hand_written_module() -> None:
     network = to_dtype(add_loss(create("resnet", depth=20)), "float64")
     native = ResNet20().double()
@@ -112,7 +112,7 @@ def test_module_is_an_ordinary_trainable_module() -> None:
     for twin in twins:
         logits, _ = twin(*map(torch.from_numpy, inputs.values()))
         assert_close(logits, got["output"], "exact")
-    torch.optim.SGD(module.parameters(), 0.1).step()  # somebody else's optimizer moves our network
+    torch.optim.SGD(module.parameters(), 0.1).step()  # PyTorch's own optimizer moves our network
     assert not np.allclose(executor.inference(inputs)["output"], got["output"])
     executor.module.load_state_dict(twins[0].state_dict())
     assert_close(executor.inference(inputs)["output"], got["output"], "exact")
@@ -214,9 +214,9 @@ def test_gradients_are_those_of_one_run() -> None:
     executor.inference_and_backprop(inputs)
     first = [g.clone() for g in executor.network.fetch_tensors(["w.1.grad", "b.grad"])]
     executor.inference_and_backprop(inputs)
-    for one, two in zip(first, executor.network.fetch_tensors(["w.1.grad", "b.grad"]), strict=True):
-        assert_close(two, one, "exact")
-        assert one.abs().max() > 0
+    for before, again in zip(first, executor.network.fetch_tensors(["w.1.grad", "b.grad"]), strict=True):
+        assert_close(again, before, "exact")
+        assert before.abs().max() > 0
     with pytest.raises(NetworkError, match="add_output"):
         executor.network.fetch_tensors(["h"])
     with pytest.raises(NetworkError, match="scalar"):
@@ -324,9 +324,9 @@ def test_gpu_agrees_with_the_cpu(name: str) -> None:
         executor.inference_and_backprop(inputs)
     gpu.synchronize()
     names = [gradient for _, gradient in network.gradient()]
-    for one, two in zip(cpu.network.fetch_tensors(names), gpu.network.fetch_tensors(names), strict=True):
-        assert two.is_cuda
-        assert_close(two, one, "gradient")
+    for on_cpu, on_gpu in zip(cpu.network.fetch_tensors(names), gpu.network.fetch_tensors(names), strict=True):
+        assert on_gpu.is_cuda
+        assert_close(on_gpu, on_cpu, "gradient")
     emitted = d5fw.from_model(network.with_gradient("loss"), GPUDevice(), strict=True).inference(inputs)
     assert all(value.is_cuda for value in emitted.values())
 

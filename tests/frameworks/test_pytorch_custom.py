@@ -84,8 +84,8 @@ def test_only_wanted_gradients_are_computed() -> None:
     (d5fw.custom_op(op)(x) * w).sum().backward()
     assert x.grad is None or not x.grad.any()
     assert torch.allclose(w.grad, x**3)
-    (found,) = d5fw.custom_op(op).library.backward([x.detach()], [x.detach()], [x.detach()], [True])
-    assert not found.any()
+    (gradient,) = d5fw.custom_op(op).library.backward([x.detach()], [x.detach()], [x.detach()], [True])
+    assert not gradient.any()
 
 
 def test_aliases_of_inputs_are_copied() -> None:
@@ -183,8 +183,8 @@ def test_subclasses_keep_their_class(cube: Function) -> None:
 def test_transformations_of_torch_func(cube: Function) -> None:
     x, w = random(3), random(3, grad=False)
     cube(x)
-    found = torch.func.grad(lambda w: (cube(x) * w).sum())(w)  # around it, not through it
-    torch.testing.assert_close(found.detach(), x.detach() ** 3)
+    gradient = torch.func.grad(lambda w: (cube(x) * w).sum())(w)  # around it, not through it
+    torch.testing.assert_close(gradient.detach(), x.detach() ** 3)
     with pytest.raises(RuntimeError, match="functorch transforms"):
         torch.func.grad(lambda w: cube(w).sum())(w)
 
@@ -227,7 +227,7 @@ def test_wrong_calls_of_the_gradient(choose: Function) -> None:
     assert len(choose.library.backward(*good)) == 1
     for group, what in ((0, "output gradient 0"), (2, "output 0")):
         for wrong in (random(2, grad=False), torch.ones(3)):
-            bad = [[wrong, place] if i == group else one for i, one in enumerate(good)]
+            bad = [[wrong, place] if i == group else tensors for i, tensors in enumerate(good)]
             with pytest.raises(InputError, match=f"{what}: got float.*; expected float64"):
                 choose.library.backward(*bad)
 
@@ -258,11 +258,11 @@ def test_outputs_whose_size_depends_on_values() -> None:
     x = torch.tensor([1.0, -1.0, 2.0])
     with pytest.raises(InputError, match=r"got output 0 of float32 \(2,\) from forward; expected float32\[3\]"):
         d5fw.custom_op(Positive())(x)
-    told = Positive()
-    told.output_descriptors = (d5.tensordesc((None,)),)
-    assert d5fw.custom_op(told)(x).tolist() == [1, 2]
+    described = Positive()
+    described.output_descriptors = (d5.tensordesc((None,)),)
+    assert d5fw.custom_op(described)(x).tolist() == [1, 2]
     with pytest.raises(UnsupportedOperator, match="got outputs of unknown size for float32"):
-        d5fw.custom_op(told)(x.to("meta"))
+        d5fw.custom_op(described)(x.to("meta"))
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # PyTorch's own, of make_dual

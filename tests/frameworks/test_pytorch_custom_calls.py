@@ -40,7 +40,7 @@ def test_without_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
         raise shortcut.Missing("a piece of PyTorch")
 
     monkeypatch.setattr(compiled, "Method", missing)
-    function = d5fw.custom_op(compile_cube("float64", infer=list))  # infer: an operator that nobody made before
+    function = d5fw.custom_op(compile_cube("float64", infer=list))  # infer: an operator that was not made before
     assert function.implementation == "library"
     assert torch.autograd.gradcheck(function, (random(3),))
 
@@ -70,7 +70,7 @@ def test_more_shapes_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_nothing_is_left_behind() -> None:
     def alive() -> int:
         gc.collect()
-        return sum(type(one) is torch.Tensor for one in gc.get_objects())
+        return sum(type(held) is torch.Tensor for held in gc.get_objects())
 
     function = d5fw.custom_op(compile_cube("float64"))
     x = random(6, grad=False)[::2].requires_grad_()  # not contiguous: copied by every call

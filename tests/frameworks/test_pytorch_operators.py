@@ -26,7 +26,7 @@ NOT_RUN = {
     r"dft_inverse|attention_4d_causal_fp16": "the suite's absolute tolerance is below round-off",
     r"if_opt|loop16_seq_none|scan_sum|unique_bfloat16|sequence_map_extract": "rare types",
 }
-"""Cases that are left out, by reason; what is in nobody's table must pass or be refused by name."""
+"""Cases that are left out, by reason; what stands in no table must pass or be refused by name."""
 UNSUPPORTED = {"DeformConv", "FlexAttention", "MaxRoiPool", "MelWeightMatrix", "RoiAlign"}
 SLOW = {"averagepool", "maxpool", "lppool", "image_decoder"}  # building their cases takes a second each
 MODULES = sorted({m.name for m in pkgutil.iter_modules(cases.__path__)} - SLOW)
@@ -70,9 +70,9 @@ def _compare(case: Any, got: Any, want: Any) -> None:
         for part, wanted in zip(got, want, strict=True):
             _compare(case, part, wanted)
         return
-    found, want = d5fw.executor.to_array(got), _array(want)
-    assert (found.shape, found.dtype) == (want.shape, want.dtype), case.name
-    rtol = 2**-6 if found.dtype.name == "bfloat16" else case.rtol
-    if found.dtype.name == "bfloat16":
-        found, want = found.astype(np.float32), want.astype(np.float32)
-    np.testing.assert_allclose(found, want, rtol=rtol, atol=1e-6, err_msg=case.name)
+    array, want = d5fw.executor.to_array(got), _array(want)
+    assert (array.shape, array.dtype) == (want.shape, want.dtype), case.name
+    rtol = 2**-6 if array.dtype.name == "bfloat16" else case.rtol
+    if array.dtype.name == "bfloat16":
+        array, want = array.astype(np.float32), want.astype(np.float32)
+    np.testing.assert_allclose(array, want, rtol=rtol, atol=1e-6, err_msg=case.name)

@@ -55,12 +55,12 @@ def train(executor: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]
     """All outputs of three steps, the last gradients, and the parameters and statistics in the end."""
     executor.reseed(7)
     optimizer = MomentumOptimizer(executor, "loss", 0.1, 0.9)
-    network, found = executor.network, {}
+    network, trace = executor.network, {}
     for step in range(3):
-        found.update({f"{name} of step {step}": network.to_numpy(v) for name, v in optimizer.step(inputs).items()})
+        trace.update({f"{name} of step {step}": network.to_numpy(v) for name, v in optimizer.step(inputs).items()})
     names = [f"{name}.grad" for name in network.get_params()]
-    found.update(zip(names, map(network.to_numpy, network.fetch_tensors(names)), strict=True))
-    return {**found, **network.state()}
+    trace.update(zip(names, map(network.to_numpy, network.fetch_tensors(names)), strict=True))
+    return {**trace, **network.state()}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -95,15 +95,15 @@ def test_training_under_a_plan_is_the_same_to_the_bit(name: str, way: str) -> No
 def measured() -> tuple[Network, dict[str, np.ndarray], Any, Any]:
     """A chain of 20 blocks, a step's inputs, its regions and its stages."""
     net = add_loss(create("mixed_resnet", width=8, shape=(3, 32, 32)))
-    inputs, found = inputs_of(net, 8), find_regions(net, 8)
+    inputs, regions = inputs_of(net, 8), find_regions(net, 8)
     executor = d5fw.from_model(net)
     before, generator = executor.network.state(), torch.get_rng_state()
-    chain = executor.measure_stages([link.values for link in links(found)], inputs, passes=1)
+    chain = executor.measure_stages([link.values for link in links(regions)], inputs, passes=1)
     for name, value in executor.network.state().items():
         assert_close(value, before[name], "exact", f"{name} after measuring")
     assert torch.equal(generator, torch.get_rng_state())
     assert all(tensor.grad is None for tensor in executor.module.parameters())
-    return net, inputs, found, chain
+    return net, inputs, regions, chain
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -111,8 +111,8 @@ def measured() -> tuple[Network, dict[str, np.ndarray], Any, Any]:
 def test_the_allocator_finds_the_predicted_peak_and_it_is_within_the_budget(
     share: float, way: str, measured: tuple[Network, dict[str, np.ndarray], Any, Any]
 ) -> None:
-    net, inputs, found, chain = measured
-    plan = plan_chain(net, 8, found, chain, share, "pytorch")
+    net, inputs, regions, chain = measured
+    plan = plan_chain(net, 8, regions, chain, share, "pytorch")
     executor = d5fw.from_model(net, recompute=way)
     full = executor.step_memory(inputs)
     assert full == pytest.approx(simulate_chain(chain, keep_all(chain)).peak, rel=0.005)
@@ -127,13 +127,13 @@ def test_the_allocator_finds_the_predicted_peak_and_it_is_within_the_budget(
 def test_other_placements_are_predicted_as_well(
     placement: Any, measured: tuple[Network, dict[str, np.ndarray], Any, Any]
 ) -> None:
-    net, inputs, found, chain = measured
-    plan = as_plan(net, 8, found, placement(chain), 10**9, "pytorch")
+    net, inputs, regions, chain = measured
+    plan = as_plan(net, 8, regions, placement(chain), 10**9, "pytorch")
     executor = d5fw.from_model(net, recompute="explicit")
     executor.set_checkpointing(plan)
     assert executor.step_memory(inputs) == pytest.approx(plan.predicted_peak, rel=0.01)
     with pytest.raises(PlanError, match="expected the last of 20 stages"):
-        as_plan(net, 8, found, placement(chain[:-1]), 10**9, "pytorch")
+        as_plan(net, 8, regions, placement(chain[:-1]), 10**9, "pytorch")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -153,7 +153,7 @@ def test_every_gradient_is_reported_once_and_complete(way: str) -> None:
     for executor in (d5fw.from_model(net), d5fw.from_model(net, recompute=way)):
         if seen:
             executor.set_checkpointing(plan_of(net, 2, ("p0", "t0", "p1", "t1"), ("p2", "t2"), ("p1", "t1")))
-        executor.watch_gradients(lambda name, one: seen.setdefault(name, []).append(one.numpy().copy()))
+        executor.watch_gradients(lambda name, gradient: seen.setdefault(name, []).append(gradient.numpy().copy()))
         executor.inference_and_backprop(inputs)
         for name, gradient in zip("wv", executor.network.fetch_tensors(["w.grad", "v.grad"]), strict=True):
             assert_close(seen[name][-1], gradient.numpy(), "exact")

@@ -16,6 +16,7 @@ from deep500.frameworks import reference
 from deep500.frameworks.reference.compiler import Plan
 from deep500.frameworks.reference.operators import OPS, Random, op
 from deep500.networks import Network
+from tests.conftest import HANG
 
 
 def product() -> Network:
@@ -197,5 +198,5 @@ def test_the_fallback_is_imported_only_when_needed() -> None:
         "r.from_model(n.create('mlp', shape=(4,))).inference({'input': np.ones((1, 4), 'float32')});"
         "print([m for m in ('onnx.reference', 'scipy', 'torch') if m in sys.modules])"
     )
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=HANG)
     assert shown.stdout.strip() == "[]"

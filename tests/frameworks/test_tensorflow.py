@@ -15,7 +15,7 @@ from deep500.errors import InputError, NetworkError
 from deep500.events import Event, Events
 from deep500.frameworks.reference import Executor as Reference
 from deep500.networks import Network, add_loss, create
-from tests.conftest import load_backend
+from tests.conftest import HANG, load_backend
 from tests.tolerances import as_numpy, assert_close
 
 pytestmark = pytest.mark.backend("tensorflow")
@@ -98,9 +98,9 @@ def test_activations_are_transposed_once(backend: Any) -> None:
     net = create("resnet", depth=20, shape=(3, 16, 16))
     executor = backend.from_model(net)
     executor.inference({"input": np.zeros((2, 3, 16, 16), np.float32)})
-    found = collections.Counter(op.type for op in graph_of(executor).get_operations())
-    assert found["Conv2D"] == 21 and found["FusedBatchNormV3"] == 21
-    assert found["Transpose"] == 1  # the image: kernels are held turned
+    counts = collections.Counter(op.type for op in graph_of(executor).get_operations())
+    assert counts["Conv2D"] == 21 and counts["FusedBatchNormV3"] == 21
+    assert counts["Transpose"] == 1  # the image: kernels are held turned
 
 
 def kernel_network() -> Network:
@@ -374,5 +374,5 @@ def test_keras_dropout_follows_the_seed(backend: Any) -> None:
 @pytest.mark.slow
 def test_importing_it_writes_nothing(backend: Any) -> None:
     code = "import deep500.frameworks.tensorflow as b; b.from_model"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG)
     assert done.stderr == "" and done.stdout == ""

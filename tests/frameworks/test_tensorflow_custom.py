@@ -40,7 +40,7 @@ def slopes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tensors(*size: int) -> list[Any]:
-    return [tf.constant(one) for one in values(*size)]
+    return [tf.constant(array) for array in values(*size)]
 
 
 def traced(function: Callable[..., Any]) -> Any:
@@ -96,12 +96,12 @@ def test_compiled_operators_run_on_tensorflow_s_own_memory() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_dtypes(dtype: str) -> None:
     x = tf.Variable(tf.cast(np.linspace(-3, 3, 16), dtype))
-    found = []
+    answers = []
     for function in (tf.nn.softsign, d5fw.custom_op(softsign(dtype))):
         with tf.GradientTape() as tape:
             y = function(x)
-        found.append((y, tape.gradient(y, x)))
-    for want, got in zip(*found, strict=True):
+        answers.append((y, tape.gradient(y, x)))
+    for want, got in zip(*answers, strict=True):
         assert got.dtype == dtype
         rtol = 1e-6 if dtype != "bfloat16" else 0.02
         np.testing.assert_allclose(tf.cast(got, tf.float64), tf.cast(want, tf.float64), rtol=rtol)
@@ -237,7 +237,7 @@ def test_no_gradient_and_no_second_derivative_are_errors() -> None:
 
 
 def test_second_derivatives_of_enzyme_s_operators() -> None:
-    x, w = (tf.constant(one[:, 0]) for one in values()[:2])
+    x, w = (tf.constant(array[:, 0]) for array in values()[:2])
 
     def hessian(f: Callable[..., Any]) -> Callable[..., Any]:
         def hessian(x: Any, w: Any) -> Any:
@@ -301,7 +301,7 @@ def test_native_functions_are_operators_for_everybody() -> None:
     outputs = op.run([x, w, k])
     np.testing.assert_allclose(outputs[0], PythonMix()(x, w, k)[0], rtol=1e-14)
     grads = [np.cos(outputs[0]), outputs[1], outputs[2]]
-    got, want = (one.run_backward(grads, [x, w, k], outputs) for one in (op, PythonMix()))
+    got, want = (operator.run_backward(grads, [x, w, k], outputs) for operator in (op, PythonMix()))
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
@@ -321,7 +321,7 @@ def test_in_a_network_between_convolutions() -> None:
     net.add_output("output")
     net = add_loss(net)
     custom = replace_operator(net, "Softsign", "TestCompiledSoftsign", domain="deep500")
-    executors = [d5fw.from_model(one) for one in (net, custom)]
+    executors = [d5fw.from_model(network) for network in (net, custom)]
     for rows in (3, 5):
         batch = {"x": rng.normal(size=(rows, 2, 6, 6)).astype("float32"), "label": rng.integers(0, 3, rows)}
         runs = [executor.inference_and_backprop(batch) for executor in executors]

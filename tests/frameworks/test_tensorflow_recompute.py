@@ -28,12 +28,12 @@ def test_training_is_the_same(name: str) -> None:
     """
     make, batch = NETWORKS[name]
     inputs = inputs_of(make(), batch)
-    found = []
+    traces = []
     for plan in (None, everything_again(make(), batch)):
         executor = load_backend("tensorflow").Executor(make())
         executor.set_checkpointing(plan)
-        found.append(train(executor, "momentum", inputs))
-    want, got = found
+        traces.append(train(executor, "momentum", inputs))
+    want, got = traces
     assert want.keys() == got.keys()
     for value in want:
         if name == "transformer" and want[value].dtype.kind == "f":
@@ -49,16 +49,16 @@ def test_the_backends_own_optimizer_follows_the_plan() -> None:
     module = load_backend("tensorflow")
     executor = module.Executor(net)
     optimizer = module.MomentumOptimizer(executor, "loss", lr=0.1, momentum=0.9)
-    start, found = executor.network.state(), []
+    start, states = executor.network.state(), []
     for plan in (None, everything_again(net, 4)):
         executor.network.load_state(start)
         optimizer.load_state_dict({"step": np.asarray(0)})
         executor.set_checkpointing(plan)
         for _ in range(2):
             optimizer.step(inputs)
-        found.append(executor.network.state())
+        states.append(executor.network.state())
     for value in start:
-        assert_close(found[1][value], found[0][value], "exact", value)
+        assert_close(states[1][value], states[0][value], "exact", value)
     with pytest.raises(PlanError, match="expected 4, the batch size"):
         optimizer.step(inputs_of(net, 5))
 

@@ -77,7 +77,7 @@ class MulAdd(d5.CustomPythonOp):
 
 
 class Marked(torch.Tensor):
-    """A class of tensors of somebody's own."""
+    """A user's own class of tensors."""
 
 
 def compile_cube(dtype: str, **options: Any) -> Any:

@@ -17,6 +17,7 @@ from deep500.measure import Budget, Plan, Target, measure
 from deep500.measure.launches import over_launches
 from deep500.measure.quantiles import quantile
 from deep500.measure.repeated import SHARED
+from tests.conftest import HANG
 from tests.measure.test_sampling import FakeClock
 
 MEDIAN = (Target(0.5, 0.95, 0.05),)
@@ -149,7 +150,7 @@ def test_a_script_without_guard_gets_one_error_and_no_swarm_of_processes(tmp_pat
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=HANG, check=False
     )
     assert done.returncode == 1
     assert "if __name__ == '__main__':" in done.stderr.splitlines()[-1] and "launch 1" in done.stderr.splitlines()[-1]

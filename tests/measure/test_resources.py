@@ -9,6 +9,7 @@ import pytest
 
 from deep500.measure.energy import Energy, EnergyMeter, find_sources
 from deep500.measure.memory import UsageMeter
+from tests.conftest import HANG
 
 
 class Counter:
@@ -89,7 +90,7 @@ print(first.usage.grown_bytes, second.usage.grown_bytes)
 
 def test_peak_memory_is_what_was_allocated_and_is_forgotten_afterwards():
     """In a process of its own: a large one gives memory back while it is measured."""
-    done = subprocess.run([sys.executable, "-c", PEAKS], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", PEAKS], capture_output=True, text=True, check=True, timeout=HANG)
     if "None" in done.stdout:
         pytest.skip("this kernel does not let a process reset its peak")
     first, second = map(int, done.stdout.split())

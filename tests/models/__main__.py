@@ -70,21 +70,21 @@ def rows(options: argparse.Namespace, backends: list[str]) -> Iterator[Row]:
     wanted = [s for s in SOURCES if re.search(options.only, s.name)]
     if options.gradients:
         wanted = [s for s in wanted if s.name in TRAINED]
-    for found in exports(wanted, options.folder, options.gradients):
+    for exported in exports(wanted, options.folder, options.gradients):
         if options.gradients:
-            emitted = gradients(training_copy(found.path), "reference", found.inputs)
-            yield from (compare_gradients(found.name, found.path, found.inputs, emitted, b) for b in backends)
+            emitted = gradients(training_copy(exported.path), "reference", exported.inputs)
+            yield from (compare_gradients(exported.name, exported.path, exported.inputs, emitted, b) for b in backends)
         else:
-            want = runtime_answer(found.path, found.inputs)
-            yield judge_exporter(found, want)
-            yield from (compare(found.name, found.path, found.inputs, want, b) for b in backends)
+            want = runtime_answer(exported.path, exported.inputs)
+            yield judge_exporter(exported, want)
+            yield from (compare(exported.name, exported.path, exported.inputs, want, b) for b in backends)
         load.cache_clear()
 
 
-def judge_exporter(found: Export, want: list[np.ndarray]) -> Row:
+def judge_exporter(exported: Export, want: list[np.ndarray]) -> Row:
     """How far ONNX Runtime is from the module that the file came from: what no backend can be blamed for."""
-    difference = max(relative_difference(w, g) for w, g in zip(want, found.expected, strict=True))
-    return Row(found.name, 0, "(exporter)", "agrees" if difference <= BAR else "WRONG", difference)
+    difference = max(relative_difference(w, g) for w, g in zip(want, exported.expected, strict=True))
+    return Row(exported.name, 0, "(exporter)", "agrees" if difference <= BAR else "WRONG", difference)
 
 
 def main() -> int:

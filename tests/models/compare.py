@@ -88,10 +88,10 @@ def compare(model: str, path: Path, inputs: Mapping[str, np.ndarray], want: list
         executor.inference(given)  # compiles, where the framework does that at the first call
         executor.synchronize()
         start = time.perf_counter()
-        found = executor.inference(given)
+        outputs = executor.inference(given)
         executor.synchronize()
         run_seconds = time.perf_counter() - start
-        got = [executor.network.to_numpy(found[name]) for name in network.outputs]
+        got = [executor.network.to_numpy(outputs[name]) for name in network.outputs]
         assert len(got) == len(want), f"got {len(got)} outputs; expected {len(want)}"
         difference = max(relative_difference(g, w) for g, w in zip(got, want, strict=True))
     except UnsupportedOperator as error:
@@ -119,8 +119,8 @@ def gradients(network: Network, backend: str, inputs: Mapping[str, np.ndarray]) 
     answer = executor.network.to_numpy(executor.inference(given, [output])[output])
     executor.inference_and_backprop({**given, "label": rng.standard_normal(answer.shape)}, "loss")
     names = [gradient_name(name) for name in network.trainable()]
-    found = executor.network.fetch_tensors(names)
-    return np.concatenate([np.ravel(executor.network.to_numpy(tensor)) for tensor in found])
+    gradients = executor.network.fetch_tensors(names)
+    return np.concatenate([np.ravel(executor.network.to_numpy(tensor)) for tensor in gradients])
 
 
 def compare_gradients(model: str, path: Path, inputs: Mapping[str, np.ndarray], want: np.ndarray, backend: str) -> Row:

@@ -245,7 +245,7 @@ def load_into(module: Any, network: Network, prefix: str = "") -> Any:
 
 def test_resnet20_is_the_hand_written_module() -> None:
     torch = pytest.importorskip("torch")
-    from tests.benchmarks.native_resnet import ResNet20
+    from tests.benchmarks.overhead.pytorch import ResNet20
 
     network = d5nt.to_dtype(d5nt.create("resnet", depth=20, seed=3), "float64")
     module = load_into(ResNet20().double(), network)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -100,10 +99,8 @@ def test_a_compiler_that_does_not_end(
     monkeypatch.setattr(commands, "PATIENCE", 0.1)
     commands.run_compiler(spec, ["sleep", "0.3"], tmp_path, False, 20, commands.ZIG_NOTICE)
     assert "zig is building its own C++ library" in capfd.readouterr().err
-    before = time.monotonic()
     with pytest.raises(d5.errors.CompileError, match=r"C\+\+ operator 'slow': got no end of sh in 0\.3 s"):
-        commands.run_compiler(spec, ["sh", "-c", "sleep 60; true"], tmp_path, False, 0.3)
-    assert time.monotonic() - before < 30
+        commands.run_compiler(spec, ["sh", "-c", "sleep 600; true"], tmp_path, False, 0.3)
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

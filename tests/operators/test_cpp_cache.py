@@ -14,6 +14,7 @@ import pytest
 
 import deep500 as d5
 from deep500.operators.cpp import build, cache
+from tests.conftest import HANG
 from tests.operators.cpp_sources import simple
 
 VECTOR = [d5.tensordesc(["N"])]
@@ -132,7 +133,7 @@ def test_two_processes_make_one_build(folder: Path) -> None:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    said = [process.communicate(timeout=120)[0].split("\n") for process in processes]
+    said = [process.communicate(timeout=HANG)[0].split("\n") for process in processes]
     assert sorted(len(lines) for lines in said) == [2, 3], said  # one of them said "building"
     assert said[0][-2] == said[1][-2] and Path(said[0][-2]).is_file()
     assert not list(folder.glob("building-*"))
@@ -150,7 +151,7 @@ def test_a_killed_build_leaves_nothing_half_made(folder: Path, monkeypatch: pyte
         process.stdin.write("go\n")
         process.stdin.flush()
         assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "building\n"]
-        end = time.monotonic() + 60
+        end = time.monotonic() + HANG
         while not list(folder.glob("building-*/made/*.so")):  # the library is there, but not yet where it belongs
             assert time.monotonic() < end
             time.sleep(0.02)
@@ -209,7 +210,7 @@ def test_second_use_in_a_new_process_takes_less_than_50_ms() -> None:
     taken = []
     for _ in range(3):
         with start(SECOND_USE) as process:
-            out, said = process.communicate(timeout=120)
+            out, said = process.communicate(timeout=HANG)
         assert process.returncode == 0, said
         taken.append(float(out.split()[1]))
     print(f"second use: {1e3 * min(taken):.1f} ms")

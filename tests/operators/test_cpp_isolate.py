@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import deep500 as d5
+from tests.conftest import HANG
 from tests.operators.cpp_sources import WEIGHTED, simple
 
 VECTOR = [d5.tensordesc(["N"])]
@@ -79,7 +80,7 @@ def test_workers_end_with_a_process_that_is_killed() -> None:
         assert worker.exists()
         time.sleep(0.3)  # into the loop
         process.kill()
-    end = time.monotonic() + 20
+    end = time.monotonic() + HANG
     while is_running(worker):
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.conftest import HANG
 from tests.test_docs import TUTORIALS, write_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +37,7 @@ def test_an_installed_package_is_found_by_entry_point(tmp_path: Path) -> None:
 def _run(command: list[str], folder: Path, path: str) -> str:
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=HANG
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

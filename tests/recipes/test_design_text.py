@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from deep500.cli import main
+from tests.conftest import HANG
 
 TEXT = """\
 import deep500 as d5
@@ -49,7 +50,7 @@ def test_as_a_script(recipe):
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=HANG,
     )
     assert done.returncode == 0, done.stderr
     assert "verdict: UNJUDGED (dry run)" in done.stdout and "Traceback" not in done.stderr

@@ -20,6 +20,7 @@ from deep500.recipe import run_recipe
 from deep500.results import Record
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint
 from deep500.results.verify import verify
+from tests.conftest import HANG
 from tests.recipes.common import quick
 
 SCRIPT = '''
@@ -70,7 +71,7 @@ def start(script: Path, *words: str, kill_at_write: int = 0) -> subprocess.Popen
 
 
 def finish(process: subprocess.Popen[str], code: int) -> tuple[str, str]:
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=HANG)
     assert process.returncode == code, (out, err)
     assert "Traceback" not in err
     return out, err
@@ -117,7 +118,7 @@ def test_killed_at_any_moment_ends_bit_identically(tmp_path):
                 assert line, process.stderr.read()
             time.sleep(draw.uniform(0, 0.1))
             process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=HANG)
         if only(tmp_path / "broken").summary() is not None:
             break
         assert number < 3 or process.returncode == -signal.SIGKILL

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from deep500 import cli
+from tests.conftest import HANG
 from tests.results.report_cases import finished
 
 COMMANDS = {
@@ -164,7 +165,7 @@ def test_a_limit_of_the_system_is_one_line(run, tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=HANG,
         cwd=Path(cli.__file__).parent.parent,
     )
     assert done.returncode == 2 and one_line(argparse.Namespace(err=done.stderr), "page.html")

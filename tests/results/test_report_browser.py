@@ -19,6 +19,7 @@ from deep500.results import Record
 from deep500.results.claims import write_claims
 from deep500.results.report import render
 from deep500.results.rules import write_rules
+from tests.conftest import HANG
 from tests.results.report_cases import HOSTILE, finished
 from tests.results.test_checkpointing import measured as planned
 from tests.results.test_scaling import RANKED, STRONG
@@ -50,7 +51,7 @@ def browse(folder, address, *options):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=HANG,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]

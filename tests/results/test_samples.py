@@ -12,6 +12,7 @@ import pytest
 
 from deep500.errors import ResultsError
 from deep500.results.samples import JOURNAL, SampleStore
+from tests.conftest import HANG
 
 BLOCK = 100
 KILLER = textwrap.dedent("""
@@ -59,7 +60,7 @@ def test_what_is_written_is_what_is_read(tmp_path):
 
 def test_fifty_kills_lose_at_most_the_block_being_written(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", KILLER, str(tmp_path)], check=False, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", KILLER, str(tmp_path)], check=False, capture_output=True, text=True, timeout=HANG
     )
     assert done.returncode == 0, done.stderr
     lost = json.loads(done.stdout)

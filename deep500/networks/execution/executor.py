@@ -1,6 +1,6 @@
 """`GraphExecutor`: a network compiled for a device, and `BoundNetwork`: the same network with live tensors.
 
-Requirements of the seam, for whoever writes a backend:
+Requirements of the seam, for those who write a backend:
 
 * ``inference`` runs in evaluation mode, ``inference_and_backprop`` in training mode: BatchNormalization uses the
   batch's statistics and updates its running ones, Dropout drops. Running variance is the *unbiased* one, as PyTorch
@@ -245,7 +245,7 @@ class InputCheck:
         except AttributeError:  # a sequence, an optional value, or no array at all
             signature = None
         if signature is not None and signature == self._accepted:
-            return
+            return  # the usual case of every step but the first: microseconds count here
         for name in inputs:
             if name not in self.expected and name not in self.ignored:
                 raise InputError(f"got input {name!r}; expected {list(self.expected)}: {nearest(name, self.expected)}")

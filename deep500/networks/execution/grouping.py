@@ -94,7 +94,7 @@ def grouped(program: Program, network: Network, regions: Sequence[RecomputedRegi
         inside = frozenset(name for name, origin in members.items() if origin in names)
         if inside:
             sets.append((region.name, inside))
-    sets.sort(key=lambda pair: -len(pair[1]))
+    sets.sort(key=lambda pair: -len(pair[1]))  # so that an outer region comes before those inside it
     for i, (name, outer) in enumerate(sets):
         for other, inner in sets[i + 1 :]:
             if outer & inner and not inner <= outer:
@@ -102,6 +102,7 @@ def grouped(program: Program, network: Network, regions: Sequence[RecomputedRegi
                     f"got regions {name!r} and {other!r}, which overlap; expected nested or disjoint ones: plan again"
                 )
     items = _Arranger(program).arrange(list(program.nodes), sets)
+    # Generators of random numbers give in order: to move a node that draws would change every number after it.
     drawing = [[n.name for n in nodes if n.is_random or n.graphs] for nodes in (program.nodes, flatten(items))]
     if moved := [after for before, after in zip(*drawing, strict=True) if before != after]:
         raise PlanError(
@@ -157,6 +158,7 @@ class _Arranger:
 
     def _ordered(self, items: Sequence[Item]) -> tuple[Item, ...]:
         """In an order that respects what reads what, and is the program's where that leaves a choice."""
+        # Kahn's algorithm; the heap picks the item that the program has first among those that can run.
         makers = {value: i for i, item in enumerate(items) for value in item.writes}
         needs = [{makers[v] for v in item.reads if v in makers} - {i} for i, item in enumerate(items)]
         followers: dict[int, list[int]] = {}
@@ -166,21 +168,21 @@ class _Arranger:
         missing = [len(wanted) for wanted in needs]
         ready = [(self._place(items[i]), i) for i, count in enumerate(missing) if not count]
         heapq.heapify(ready)
-        found: list[Item] = []
+        ordered: list[Item] = []
         while ready:
             _, i = heapq.heappop(ready)
-            found.append(items[i])
+            ordered.append(items[i])
             for j in followers.get(i, ()):
                 missing[j] -= 1
                 if not missing[j]:
                     heapq.heappush(ready, (self._place(items[j]), j))
-        if len(found) < len(items):
+        if len(ordered) < len(items):
             stuck = next(item for i, item in enumerate(items) if missing[i] and isinstance(item, Group))
             raise PlanError(
                 f"got region {stuck.name!r}, which other nodes both read from and feed; expected one that can run as a "
                 "whole: leave it out of the plan"
             )
-        return tuple(found)
+        return tuple(ordered)
 
     def _place(self, item: Item) -> int:
         return min(self.position[node.name] for node in flatten([item]))

@@ -96,6 +96,7 @@ def supported(program: Program, target: Target) -> Program:
     for node in program.nodes:
         rare = rare_dtype(node, program.descriptors, target)
         problem = trouble(node, target) or rare
+        # A body of the schema's helps where the operator is missing, not where a dtype is: its nodes would meet it too.
         body = expand(node, program.descriptors) if problem and rare is None else None
         if problem and body is None:
             problems.append(problem)

@@ -73,10 +73,10 @@ def _fetch(x: Array, index: Sequence[Array], padding: str) -> Array:
         inside = inside & (i >= 0) & (i < n)
     clipped = [jnp.clip(i, 0, n - 1).astype(np.int64) for i, n in zip(index, sizes, strict=True)]
     batch = np.arange(x.shape[0]).reshape((-1,) + (1,) * (index[0].ndim - 1))
-    found = jnp.moveaxis(x, 1, -1)[(batch, *clipped)]
+    picked = jnp.moveaxis(x, 1, -1)[(batch, *clipped)]
     if padding == "zeros":
-        found = jnp.where(inside[..., None], found, 0)
-    return jnp.moveaxis(found, -1, 1)
+        picked = jnp.where(inside[..., None], picked, 0)
+    return jnp.moveaxis(picked, -1, 1)
 
 
 def _reflect(at: Array, n: int, align: int) -> Array:

@@ -10,12 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.frameworks.jax.operators.table import Array, op
+from deep500.networks.execution.activations import gate_activations
 
 States: TypeAlias = tuple[Array, ...]
 Step: TypeAlias = Callable[[int, Array, States], States]
 
-_ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "ScaledTanh": 1.0, "Affine": 1.0}
-_BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
 ACTIVATIONS: dict[str, Callable[[Array, float, float], Array]] = {
     "Relu": lambda x, a, b: jax.nn.relu(x),
     "Tanh": lambda x, a, b: jnp.tanh(x),
@@ -29,19 +28,6 @@ ACTIVATIONS: dict[str, Callable[[Array, float, float], Array]] = {
     "Softsign": lambda x, a, b: jax.nn.soft_sign(x),
     "Softplus": lambda x, a, b: jax.nn.softplus(x),
 }
-
-
-def _activations(
-    names: Any, default: tuple[str, ...], dirs: int, alpha: Any, beta: Any
-) -> list[Callable[[Array], Array]]:
-    """The activation functions in order, alphas and betas handed to those that take them."""
-    chosen, alphas, betas = list(names or default * dirs), list(alpha or ()), list(beta or ())
-    found: list[Any] = []
-    for name in chosen:
-        a = alphas.pop(0) if name in _ALPHA and alphas else _ALPHA.get(name, 0.0)
-        b = betas.pop(0) if name in _BETA and betas else _BETA.get(name, 0.0)
-        found.append(lambda x, f=ACTIVATIONS[name], a=a, b=b: f(x, a, b))
-    return found
 
 
 def _state(given: Array | None, x: Array, dirs: int, hidden: int, layout: int) -> Array:
@@ -111,7 +97,9 @@ def lstm(
     x = x.swapaxes(0, 1) if layout else x
     dirs, hidden = w.shape[0], r.shape[2]
     states = (_state(h, x, dirs, hidden, layout), _state(c, x, dirs, hidden, layout))
-    functions = _activations(activations, ("Sigmoid", "Tanh", "Tanh"), dirs, activation_alpha, activation_beta)
+    functions = gate_activations(
+        ACTIVATIONS, activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh", "Tanh") * dirs
+    )
     bound = _bound(clip)
 
     def step(d: int, xt: Array, state: States) -> States:
@@ -148,7 +136,9 @@ def gru(
 ) -> Any:
     x = x.swapaxes(0, 1) if layout else x
     dirs, hidden = w.shape[0], r.shape[2]
-    functions = _activations(activations, ("Sigmoid", "Tanh"), dirs, activation_alpha, activation_beta)
+    functions = gate_activations(
+        ACTIVATIONS, activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh") * dirs
+    )
     bound = _bound(clip)
 
     def step(d: int, xt: Array, states: States) -> States:
@@ -187,7 +177,7 @@ def rnn(
     dirs, hidden = w.shape[0], r.shape[2]
     names = tuple(activations or ("Tanh",))[:dirs]
     names = names * (dirs if len(names) == 1 else 1)
-    functions = _activations(names, ("Tanh",), dirs, activation_alpha, activation_beta)
+    functions = gate_activations(ACTIVATIONS, names, activation_alpha, activation_beta, ("Tanh",) * dirs)
     bound = _bound(clip)
 
     def step(d: int, xt: Array, states: States) -> States:

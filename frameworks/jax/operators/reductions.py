@@ -90,10 +90,10 @@ for _kind in REDUCTIONS:
 def _arg(x: Array, axis: int, keep: int, last: int, largest: bool) -> Array:
     find = jnp.argmax if largest else jnp.argmin
     if last:
-        found = x.shape[axis] - 1 - find(jnp.flip(x, axis), axis, keepdims=bool(keep))
+        index = x.shape[axis] - 1 - find(jnp.flip(x, axis), axis, keepdims=bool(keep))
     else:
-        found = find(x, axis, keepdims=bool(keep))
-    return found.astype(np.int64)
+        index = find(x, axis, keepdims=bool(keep))
+    return index.astype(np.int64)
 
 
 @op("ArgMax")

@@ -145,14 +145,14 @@ def _reduce(x: Array, win: Window, start: Any, function: Any) -> Array:
 
 def taps(x: Array, win: Window) -> list[Array]:
     """What each place of the window reads in a padded input, for all windows."""
-    found = []
+    read = []
     for tap in itertools.product(*map(range, win.kernel)):
         parts = [
             slice(t * d, t * d + (o - 1) * s + 1, s)
             for t, d, s, o in zip(tap, win.dilation, win.stride, win.out, strict=True)
         ]
-        found.append(x[(..., *parts)])
-    return found
+        read.append(x[(..., *parts)])
+    return read
 
 
 @op("MaxPool")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from deep500.frameworks.onnxruntime.operators.table import Body, expansion
+from deep500.frameworks.onnxruntime.operators.table import ExpansionEmitter, expansion
 from deep500.tensors import dtype_to_onnx, numpy_dtype
 
 
 @expansion("BitShift")
-def bit_shift(op: Body) -> dict[str, str] | None:
+def bit_shift(op: ExpansionEmitter) -> dict[str, str] | None:
     """In 64 bits: sign-extending to the right, cut off to the left; amounts outside the width shift everything out."""
     dtype = numpy_dtype(op.dtype() or "uint8")
     if dtype.kind != "i":
@@ -28,11 +28,11 @@ def bit_shift(op: Body) -> dict[str, str] | None:
     return {op.node.outputs[0]: op("Cast", result, to=dtype_to_onnx(dtype))}
 
 
-def _number(op: Body, value: int) -> str:
+def _number(op: ExpansionEmitter, value: int) -> str:
     return op.constant(np.array(value, np.int64))
 
 
-def _shift(op: Body, x: str, amount: str) -> str:
+def _shift(op: ExpansionEmitter, x: str, amount: str) -> str:
     x, amount = (op("Cast", n, to=dtype_to_onnx("uint64")) for n in (x, amount))
     shifted = op("BitShift", x, amount, direction=op.node.attribute("direction"))
     return op("Cast", shifted, to=dtype_to_onnx("int64"))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from deep500.frameworks.onnxruntime.operators.table import Body, expansion
+from deep500.frameworks.onnxruntime.operators.table import ExpansionEmitter, expansion
 from deep500.frameworks.onnxruntime.operators.windows import Window, out_sizes, padded, unfold, window
 
 
 @expansion("Conv")
-def conv(op: Body) -> dict[str, str] | None:
+def conv(op: ExpansionEmitter) -> dict[str, str] | None:
     """Windows [N, g, c*k, o] times weights [g, m, c*k]."""
     node, (x, weight) = op.node, op.node.inputs[:2]
     shape = op.descriptors[weight].shape if weight in op.descriptors else None
@@ -38,7 +38,7 @@ def conv(op: Body) -> dict[str, str] | None:
 
 
 @expansion("ConvTranspose")
-def conv_transpose(op: Body) -> dict[str, str] | None:
+def conv_transpose(op: ExpansionEmitter) -> dict[str, str] | None:
     """A convolution of the spread input; automatic padding and ``output_shape`` are left alone."""
     node, (x, weight) = op.node, op.node.inputs[:2]
     w = window(op, None)
@@ -56,7 +56,7 @@ def conv_transpose(op: Body) -> dict[str, str] | None:
     return {node.outputs[0]: biased(op, y, w)}
 
 
-def _spread(op: Body, x: str, w: Window) -> str:
+def _spread(op: ExpansionEmitter, x: str, w: Window) -> str:
     """s - 1 zeros after every element along every spatial axis."""
     if all(s == 1 for s in w.strides):
         return x
@@ -67,7 +67,7 @@ def _spread(op: Body, x: str, w: Window) -> str:
     return op("Reshape", wide, op("Concat", op("Shape", x, end=2), sizes, axis=0))
 
 
-def _turned(op: Body, weight: str, group: int, rank: int) -> str:
+def _turned(op: ExpansionEmitter, weight: str, group: int, rank: int) -> str:
     """[g c, m, k...] -> [g m, c, k...], the spatial axes reversed."""
     axes = list(range(2, 2 + rank))
     far = -(2**62)
@@ -78,7 +78,7 @@ def _turned(op: Body, weight: str, group: int, rank: int) -> str:
     return op("Reshape", grouped, op("Concat", op.ints(-1), op("Shape", grouped, start=2), axis=0))
 
 
-def biased(op: Body, y: str, w: Window) -> str:
+def biased(op: ExpansionEmitter, y: str, w: Window) -> str:
     """With the node's bias, one number per channel, if it has one."""
     bias = op.given(2)
     return op("Add", y, op("Unsqueeze", bias, op.constant(np.arange(1, 1 + w.rank)))) if bias else y

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from deep500.frameworks.onnxruntime.operators.table import Body, Descriptors, expansion
+from deep500.frameworks.onnxruntime.operators.table import Descriptors, ExpansionEmitter, expansion
 from deep500.networks.node import Node
 from deep500.networks.protos import UNKNOWN
 from deep500.tensors import dtype_to_onnx
@@ -21,8 +21,8 @@ def _dtype(node: Node, index: int, descriptors: Descriptors) -> str:
 
 
 def overwrites(node: Node, descriptors: Descriptors) -> bool:
-    """BatchNormalization leaves new running statistics in the memory of the old ones, whoever else reads these, our
-    parameters included; and in float64 it rounds momentum and epsilon to float32."""
+    """BatchNormalization leaves new running statistics in the memory of the old ones, which other nodes and our
+    parameters may share; and in float64 it rounds momentum and epsilon to float32."""
     if _dtype(node, 1, descriptors) == "float64" and descriptors[node.inputs[0]].shape:
         return True
     return bool(node.attribute("training_mode") and any(node.outputs[1:]) and node.attribute("momentum") != 0)
@@ -89,7 +89,7 @@ def is_wrong(node: Node, descriptors: Descriptors) -> bool:
 
 
 @expansion("Mod")
-def mod(op: Body) -> dict[str, str] | None:
+def mod(op: ExpansionEmitter) -> dict[str, str] | None:
     """Floating remainder with the divisor's sign: that of C, and one divisor more where the signs differ."""
     a, b = op.node.inputs
     zero = op.like(0)
@@ -101,7 +101,7 @@ def mod(op: Body) -> dict[str, str] | None:
 
 
 @expansion("PRelu")
-def prelu(op: Body) -> dict[str, str] | None:
+def prelu(op: ExpansionEmitter) -> dict[str, str] | None:
     """A slope for each channel, which is axis 1, as before opset 7."""
     x, slope = op.node.inputs
     if not _slope_per_channel(op.node, op.descriptors):
@@ -111,7 +111,7 @@ def prelu(op: Body) -> dict[str, str] | None:
 
 
 @expansion("ReduceMax", "ReduceMin")
-def reduce_bools(op: Body) -> dict[str, str] | None:
+def reduce_bools(op: ExpansionEmitter) -> dict[str, str] | None:
     """Any or all, also of nothing: by counting the true, or the false."""
     if op.dtype() != "bool":
         return None
@@ -126,7 +126,7 @@ def reduce_bools(op: Body) -> dict[str, str] | None:
 
 
 @expansion("ConvInteger")
-def conv_integer(op: Body) -> dict[str, str] | None:
+def conv_integer(op: ExpansionEmitter) -> dict[str, str] | None:
     """A convolution in float64, which holds all sums of such products exactly."""
     x, weight = (op("Cast", n, to=dtype_to_onnx("float64")) for n in op.node.inputs[:2])
     rank = op.rank(1)
@@ -142,7 +142,7 @@ def conv_integer(op: Body) -> dict[str, str] | None:
 
 
 @expansion("MaxUnpool")
-def max_unpool(op: Body) -> dict[str, str] | None:
+def max_unpool(op: ExpansionEmitter) -> dict[str, str] | None:
     """The indices belong to the size that follows from the attributes; zeros fill up to the size that is asked for."""
     if not op.given(2):
         return None

@@ -6,19 +6,19 @@ import math
 
 import numpy as np
 
-from deep500.frameworks.onnxruntime.operators.table import Body, expansion
+from deep500.frameworks.onnxruntime.operators.table import ExpansionEmitter, expansion
 from deep500.tensors import dtype_to_onnx
 
 
 @expansion("Tan")
-def tan(op: Body) -> dict[str, str]:
+def tan(op: ExpansionEmitter) -> dict[str, str]:
     """Sine by cosine."""
     x = op.node.inputs[0]
     return {op.node.outputs[0]: op("Div", op("Sin", x), op("Cos", x))}
 
 
 @expansion("HardSwish")
-def hard_swish(op: Body) -> dict[str, str]:
+def hard_swish(op: ExpansionEmitter) -> dict[str, str]:
     """x max(0, min(1, x/6 + 1/2))."""
     x = op.node.inputs[0]
     gate = op("Clip", op("Add", op("Mul", x, op.like(1 / 6)), op.like(0.5)), op.like(0), op.like(1))
@@ -26,13 +26,13 @@ def hard_swish(op: Body) -> dict[str, str]:
 
 
 @expansion("Mean")
-def mean(op: Body) -> dict[str, str]:
+def mean(op: ExpansionEmitter) -> dict[str, str]:
     """Sum by count."""
     return {op.node.outputs[0]: op("Div", op("Sum", *op.node.inputs), op.like(len(op.node.inputs)))}
 
 
 @expansion("NonZero")
-def non_zero(op: Body) -> dict[str, str] | None:
+def non_zero(op: ExpansionEmitter) -> dict[str, str] | None:
     """Of a bool; NaN counts as nonzero."""
     if op.dtype() == "bool":
         return None
@@ -41,7 +41,7 @@ def non_zero(op: Body) -> dict[str, str] | None:
 
 
 @expansion("OneHot")
-def one_hot(op: Body) -> dict[str, str] | None:
+def one_hot(op: ExpansionEmitter) -> dict[str, str] | None:
     """A choice between the two values."""
     indices, depth, values = op.node.inputs
     if op.dtype(2) in ("int64", None) and op.dtype(0) == "int64":
@@ -58,7 +58,7 @@ def one_hot(op: Body) -> dict[str, str] | None:
 
 
 @expansion("Erf")
-def erf(op: Body) -> dict[str, str] | None:
+def erf(op: ExpansionEmitter) -> dict[str, str] | None:
     """In float64: Taylor's series below 2.25, a continued fraction of erfc above; within 1e-15 of the largest value, 1.
 
     Abramowitz and Stegun 7.1.6 and 7.1.14; both are cut where the next term is below 1e-17 on their side.
@@ -70,7 +70,7 @@ def erf(op: Body) -> dict[str, str] | None:
     return {op.node.outputs[0]: op("Where", op("Less", size, op.like(2.25)), _series(op, x), _fraction(op, x, size))}
 
 
-def _series(op: Body, x: str) -> str:
+def _series(op: ExpansionEmitter, x: str) -> str:
     """2 x exp(-x^2) / sqrt(pi) * sum of (2 x^2)^n / (1 3 5 ... (2n + 1)), by Horner's scheme."""
     bounded = op("Clip", x, op.like(-2.25), op.like(2.25))
     square = op("Mul", bounded, bounded)
@@ -81,7 +81,7 @@ def _series(op: Body, x: str) -> str:
     return op("Mul", front, total)
 
 
-def _fraction(op: Body, x: str, size: str) -> str:
+def _fraction(op: ExpansionEmitter, x: str, size: str) -> str:
     """sign(x) (1 - exp(-x^2) / sqrt(pi) / (x + (1/2) / (x + 1 / (x + (3/2) / (x + ...)))))."""
     bounded = op("Clip", size, op.like(2.25), op.like(30.0))
     tail = bounded

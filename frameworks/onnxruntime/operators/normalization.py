@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from deep500.frameworks.onnxruntime.operators.table import Body, expansion
+from deep500.frameworks.onnxruntime.operators.table import ExpansionEmitter, expansion
 
 
 @expansion("BatchNormalization")
-def batch_normalization(op: Body) -> dict[str, str] | None:
+def batch_normalization(op: ExpansionEmitter) -> dict[str, str] | None:
     """The node with momentum 0 and memory of its own for the batch's statistics; then the average in their dtype."""
     node, momentum = op.node, float(op.node.attribute("momentum"))
     if op.dtype(1) == "float64":
@@ -19,7 +19,7 @@ def batch_normalization(op: Body) -> dict[str, str] | None:
     return {node.outputs[0]: y, **_averaged(op, now, momentum)}
 
 
-def _averaged(op: Body, now: list[str], momentum: float) -> dict[str, str]:
+def _averaged(op: ExpansionEmitter, now: list[str], momentum: float) -> dict[str, str]:
     """momentum * old + (1 - momentum) * new, for the statistics that the node has as outputs."""
     taken = {}
     for value, old, new in zip(op.node.outputs[1:], op.node.inputs[3:], now, strict=False):
@@ -29,7 +29,7 @@ def _averaged(op: Body, now: list[str], momentum: float) -> dict[str, str]:
     return taken
 
 
-def _in_primitives(op: Body, momentum: float) -> dict[str, str] | None:
+def _in_primitives(op: ExpansionEmitter, momentum: float) -> dict[str, str] | None:
     """In float64, where the kernel's attributes would round epsilon and momentum to float32."""
     x, scale, bias, mean, variance = op.node.inputs
     rank = op.rank(0)
@@ -46,14 +46,14 @@ def _in_primitives(op: Body, momentum: float) -> dict[str, str] | None:
     return {op.node.outputs[0]: y, **_averaged(op, now, momentum)}
 
 
-def _scaled(op: Body, centred: str, variance: str, scale: str, bias: str) -> str:
+def _scaled(op: ExpansionEmitter, centred: str, variance: str, scale: str, bias: str) -> str:
     normal = op("Div", centred, op("Sqrt", op("Add", variance, op.like(op.node.attribute("epsilon")))))
     y = op("Mul", normal, scale)
     return op("Add", y, bias) if bias else y
 
 
 @expansion("LayerNormalization")
-def layer_normalization(op: Body) -> dict[str, str] | None:
+def layer_normalization(op: ExpansionEmitter) -> dict[str, str] | None:
     """Primitives, in float64 only, where the kernel would round epsilon to float32, and only for one output."""
     if op.dtype(1) != "float64" or any(op.node.outputs[1:]):
         return None
@@ -67,7 +67,7 @@ def layer_normalization(op: Body) -> dict[str, str] | None:
 
 
 @expansion("InstanceNormalization")
-def instance_normalization(op: Body) -> dict[str, str] | None:
+def instance_normalization(op: ExpansionEmitter) -> dict[str, str] | None:
     """Primitives over the spatial axes."""
     x, scale, bias = op.node.inputs
     rank = op.rank(0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from deep500.frameworks.onnxruntime.operators.table import Body, expansion
+from deep500.frameworks.onnxruntime.operators.table import ExpansionEmitter, expansion
 from deep500.frameworks.onnxruntime.operators.windows import Window, out_sizes, padded, unfold, window
 
 
 @expansion("GlobalAveragePool", "GlobalMaxPool")
-def global_pool(op: Body) -> dict[str, str] | None:
+def global_pool(op: ExpansionEmitter) -> dict[str, str] | None:
     """Reduction over all spatial axes."""
     rank = op.rank(0)
     if rank is None:
@@ -17,7 +17,7 @@ def global_pool(op: Body) -> dict[str, str] | None:
 
 
 @expansion("AveragePool")
-def average_pool(op: Body) -> dict[str, str] | None:
+def average_pool(op: ExpansionEmitter) -> dict[str, str] | None:
     """Sum over each window by the number of its elements, with or without the padding."""
     kernel = list(op.node.attribute("kernel_shape"))
     w = window(op, kernel)
@@ -32,7 +32,7 @@ def average_pool(op: Body) -> dict[str, str] | None:
     return {op.node.outputs[0]: op("Div", total, count)}
 
 
-def _window_sum(op: Body, x: str, kernel: list[int], w: Window) -> str:
+def _window_sum(op: ExpansionEmitter, x: str, kernel: list[int], w: Window) -> str:
     x, sizes = padded(op, x, w.pads), op.ints(*kernel)
     columns = unfold(op, x, sizes, out_sizes(op, x, sizes, w), w)
     return op("ReduceSum", columns, op.ints(*range(2, 2 + 2 * w.rank, 2)), keepdims=0)

@@ -20,7 +20,7 @@ EXPANSIONS: dict[tuple[str, str], Expansion] = {}
 """(domain, operator) -> expansion."""
 
 
-class Body(Emitter):
+class ExpansionEmitter(Emitter):
     """Writes the nodes that replace one node."""
 
     def __init__(self, network: Network, node: Node, descriptors: Descriptors) -> None:
@@ -53,12 +53,12 @@ class Body(Emitter):
         return self("Shape", value, start=2)
 
 
-def expansion(*op_types: str, domain: str = "") -> Callable[[Callable[[Body], dict[str, str] | None]], Any]:
-    """Enter a function of a :class:`Body` for these operators."""
+def expansion(*op_types: str, domain: str = "") -> Callable[[Callable[[ExpansionEmitter], dict[str, str] | None]], Any]:
+    """Enter a function of a :class:`ExpansionEmitter` for these operators."""
 
-    def enter(function: Callable[[Body], dict[str, str] | None]) -> Any:
+    def enter(function: Callable[[ExpansionEmitter], dict[str, str] | None]) -> Any:
         def expand(network: Network, node: Node, descriptors: Descriptors) -> dict[str, str] | None:
-            return function(Body(network, node, descriptors))
+            return function(ExpansionEmitter(network, node, descriptors))
 
         for op_type in op_types:
             EXPANSIONS[domain, op_type] = expand

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from deep500.frameworks.onnxruntime.operators.table import Body, Descriptors
+from deep500.frameworks.onnxruntime.operators.table import Descriptors, ExpansionEmitter
 from deep500.networks.network import Network
 from deep500.networks.node import Node, find_schema
 from deep500.networks.protos import UNKNOWN
@@ -29,7 +29,7 @@ def widen(network: Network, node: Node, descriptors: Descriptors) -> dict[str, s
     schema = find_schema(node.op_type, node.domain)
     if schema is None or node.domain or node.op_type in ("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear"):
         return None
-    op = Body(network, node, descriptors)
+    op = ExpansionEmitter(network, node, descriptors)
     chosen = _variables(op, schema)
     if not chosen:
         return None
@@ -53,16 +53,16 @@ def _formal(formals: list[onnx.defs.OpSchema.FormalParameter], index: int) -> on
     return formals[min(index, len(formals) - 1)]
 
 
-def _variables(op: Body, schema: onnx.defs.OpSchema) -> dict[str, str]:
+def _variables(op: ExpansionEmitter, schema: onnx.defs.OpSchema) -> dict[str, str]:
     """Type variables to widen, and what to; those that indices or shapes use stay."""
-    found: dict[str, str] = {}
+    wider: dict[str, str] = {}
     fixed = {c.type_param_str for c in schema.type_constraints if set(c.allowed_type_strs) <= _INDICES}
     for i, value in enumerate(op.node.inputs):
         kind = _formal(schema.inputs, i).type_str
         dtype = op.descriptors.get(value, UNKNOWN).dtype if value else None
         if kind not in fixed and "(" not in kind and dtype in WIDER:
-            found[kind] = WIDER[dtype]
-    return found if all(np.dtype(object) != k for k in found.values()) else {}
+            wider[kind] = WIDER[dtype]
+    return wider if all(np.dtype(object) != k for k in wider.values()) else {}
 
 
 _INDICES = {"tensor(int32)", "tensor(int64)"}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deep500.frameworks.onnxruntime.operators.table import Body
+from deep500.frameworks.onnxruntime.operators.table import ExpansionEmitter
 
 
 class Window(NamedTuple):
@@ -21,7 +21,7 @@ class Window(NamedTuple):
         return len(self.strides)
 
 
-def window(op: Body, kernel: list[int] | None) -> Window | None:
+def window(op: ExpansionEmitter, kernel: list[int] | None) -> Window | None:
     """The node's window; None where it is not known: automatic padding over unknown sizes, rounding up."""
     node, rank = op.node, op.rank(0)
     if rank is None or rank < 3 or node.attribute("ceil_mode", 0):
@@ -44,7 +44,7 @@ def window(op: Body, kernel: list[int] | None) -> Window | None:
     return Window(strides, dilations, less + more if kind == "SAME_UPPER" else more + less)
 
 
-def padded(op: Body, value: str, pads: list[int]) -> str:
+def padded(op: ExpansionEmitter, value: str, pads: list[int]) -> str:
     """The value with zeros around its spatial axes."""
     if not any(pads):
         return value
@@ -52,7 +52,7 @@ def padded(op: Body, value: str, pads: list[int]) -> str:
     return op("Pad", value, op.ints(0, 0, *pads[:half], 0, 0, *pads[half:]))
 
 
-def out_sizes(op: Body, value: str, kernel: str, w: Window) -> str:
+def out_sizes(op: ExpansionEmitter, value: str, kernel: str, w: Window) -> str:
     """Sizes after the window has moved over a (padded) value: (n - d (k - 1) - 1) // s + 1."""
     one = op.ints(*[1] * w.rank)
     reach = op("Mul", op.ints(*w.dilations), op("Sub", kernel, one))
@@ -60,7 +60,7 @@ def out_sizes(op: Body, value: str, kernel: str, w: Window) -> str:
     return op("Add", op("Div", left, op.ints(*w.strides)), one)
 
 
-def unfold(op: Body, value: str, kernel: str, sizes: str, w: Window) -> str:
+def unfold(op: ExpansionEmitter, value: str, kernel: str, sizes: str, w: Window) -> str:
     """[N, C, n...] -> [N, C, k1, o1, k2, o2, ...]: every element of every window."""
     zero, one = op.constant(np.array(0, np.int64)), op.constant(np.array(1, np.int64))
     for axis in range(w.rank):

@@ -82,10 +82,10 @@ def clip(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
 
 @op("IsInf")
 def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
-    found = torch.isinf(x)
+    infinite = torch.isinf(x)
     if not detect_negative:
-        found = found & (x > 0)
-    return found if detect_positive else found & (x < 0)
+        infinite = infinite & (x > 0)
+    return infinite if detect_positive else infinite & (x < 0)
 
 
 @op("Cast")

@@ -153,8 +153,8 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     count, inner = math.prod(batch), math.prod(sizes)
     position = _linear(indices, sizes).reshape(count, -1)
     position = position + inner * torch.arange(count, device=x.device).unsqueeze(1)
-    found = x.reshape(count * inner, *rest).index_select(0, position.reshape(-1))
-    return found.reshape(indices.shape[:-1] + rest)
+    picked = x.reshape(count * inner, *rest).index_select(0, position.reshape(-1))
+    return picked.reshape(indices.shape[:-1] + rest)
 
 
 SCATTERS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}

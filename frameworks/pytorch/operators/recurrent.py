@@ -9,12 +9,11 @@ import torch
 import torch.nn.functional as F
 
 from deep500.frameworks.pytorch.operators.table import op
+from deep500.networks.execution.activations import gate_activations
 
 Tensor = torch.Tensor
 _IOFC_TO_IFCO = (0, 2, 3, 1)  # ONNX's order of the LSTM's gates to torch's (torch calls the cell gate g)
 _ZRH_TO_RZN = (1, 0, 2)
-_ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "ScaledTanh": 1.0, "Affine": 1.0}
-_BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
 ACTIVATIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
     "Relu": lambda x, a, b: torch.relu(x),
     "Tanh": lambda x, a, b: torch.tanh(x),
@@ -28,19 +27,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
     "Softsign": lambda x, a, b: F.softsign(x),
     "Softplus": lambda x, a, b: F.softplus(x, threshold=40),
 }
-
-
-def _activations(
-    names: Any, default: tuple[str, ...], dirs: int, alpha: Any, beta: Any
-) -> list[Callable[[Tensor], Tensor]]:
-    """The activation functions in order, alphas and betas handed to those that take them."""
-    chosen, alphas, betas = list(names or default * dirs), list(alpha or ()), list(beta or ())
-    found: list[Any] = []
-    for name in chosen:
-        a = alphas.pop(0) if name in _ALPHA and alphas else _ALPHA.get(name, 0.0)
-        b = betas.pop(0) if name in _BETA and betas else _BETA.get(name, 0.0)
-        found.append(lambda x, f=ACTIVATIONS[name], a=a, b=b: f(x, a, b))
-    return found
 
 
 def _reordered(w: Tensor, order: tuple[int, ...]) -> Tensor:
@@ -149,7 +135,9 @@ def lstm(
             False,
         )
         return _results(_split(y.flip(0) if flip else y, dirs), (hn, cn), layout, outputs)
-    functions = _activations(activations, ("Sigmoid", "Tanh", "Tanh"), dirs, activation_alpha, activation_beta)
+    functions = gate_activations(
+        ACTIVATIONS, activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh", "Tanh") * dirs
+    )
     bound = _bound(clip)
 
     def step(d: int, xt: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -197,7 +185,9 @@ def gru(
             x.flip(0) if flip else x, state.contiguous(), flat, b is not None, 1, 0.0, False, dirs == 2, False
         )
         return _results(_split(y.flip(0) if flip else y, dirs), (hn,), layout, outputs)
-    functions = _activations(activations, ("Sigmoid", "Tanh"), dirs, activation_alpha, activation_beta)
+    functions = gate_activations(
+        ACTIVATIONS, activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh") * dirs
+    )
     bound = _bound(clip)
 
     def step(d: int, xt: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -236,9 +226,8 @@ def rnn(
     x = x.transpose(0, 1) if layout else x
     dirs, hidden = w.shape[0], r.shape[2]
     names = tuple(activations or ("Tanh",))[:dirs]
-    functions = _activations(
-        names * (dirs if len(names) == 1 else 1), ("Tanh",), dirs, activation_alpha, activation_beta
-    )
+    names *= dirs if len(names) == 1 else 1
+    functions = gate_activations(ACTIVATIONS, names, activation_alpha, activation_beta, ())
     bound = _bound(clip)
 
     def step(d: int, xt: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

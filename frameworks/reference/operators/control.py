@@ -47,7 +47,7 @@ def loop(trips: Array | None, condition: Array | None, *values: Any, body: Body,
 
 
 def _stacks(rows: Sequence[Sequence[Any]], body: Any, skip: int) -> list[Array]:
-    """What each scan output collected; nothing in float32 if the body never ran, for then nobody knows its shape."""
+    """What each scan output collected; nothing in float32 if the body never ran, for then its shape is unknown."""
     if rows:
         return [np.stack(column) for column in zip(*rows, strict=True)]
     return [np.zeros(0, np.float32)] * (len(body.outputs) - skip)

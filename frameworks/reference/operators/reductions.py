@@ -56,8 +56,8 @@ for _name in REDUCTIONS:
 
 
 def _arg(choose: Callable[..., Array], x: Array, axis: int, keepdims: int, last: int) -> Array:
-    found = choose(np.flip(x, axis) if last else x, axis=axis, keepdims=bool(keepdims))
-    return (x.shape[axis] - 1 - found if last else found).astype(np.int64)
+    index = choose(np.flip(x, axis) if last else x, axis=axis, keepdims=bool(keepdims))
+    return (x.shape[axis] - 1 - index if last else index).astype(np.int64)
 
 
 @op("ArgMax")

@@ -137,10 +137,10 @@ def clip(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
 
 @op("IsInf", layout="any")
 def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
-    found = tf.math.is_inf(x)
+    infinite = tf.math.is_inf(x)
     if not detect_negative:
-        found = tf.logical_and(found, x > 0)
-    return found if detect_positive else tf.logical_and(found, x < 0)
+        infinite = tf.logical_and(infinite, x > 0)
+    return infinite if detect_positive else tf.logical_and(infinite, x < 0)
 
 
 @op("Cast", layout="any")

@@ -94,8 +94,8 @@ def _pick(x: Tensor, index: list[Tensor], sizes: list[int], zeros: bool) -> Tens
     for i, n in zip(index, sizes, strict=True):
         valid = tf.logical_and(valid, tf.logical_and(i >= 0, i <= n - 1))
         flat = flat * n + tf.cast(tf.clip_by_value(i, number(0, i), number(n - 1, i)), tf.int64)
-    found = tf.gather(tf.reshape(x, [tf.shape(x)[0], math.prod(sizes), x.shape[-1]]), flat, batch_dims=1)
-    return tf.where(tf.expand_dims(valid, -1), found, number(0, found)) if zeros else found
+    picked = tf.gather(tf.reshape(x, [tf.shape(x)[0], math.prod(sizes), x.shape[-1]]), flat, batch_dims=1)
+    return tf.where(tf.expand_dims(valid, -1), picked, number(0, picked)) if zeros else picked
 
 
 @op("GridSample")

@@ -156,8 +156,8 @@ def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     axis, r = positive(axis, rank(x)), rank(x)
     indices = wrapped(indices, sizes(x)[axis])
     part = x[tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(sizes(indices)))]
-    found = tf.gather(_to_end(part, axis), _to_end(indices, axis), batch_dims=r - 1, axis=r - 1)
-    return tf.transpose(found, [*range(axis), r - 1, *range(axis, r - 1)])
+    picked = tf.gather(_to_end(part, axis), _to_end(indices, axis), batch_dims=r - 1, axis=r - 1)
+    return tf.transpose(picked, [*range(axis), r - 1, *range(axis, r - 1)])
 
 
 @op("GatherND")

@@ -7,10 +7,9 @@ from typing import Any
 
 from deep500.frameworks.tensorflow.operators.table import number, op, sizes, static_sizes
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.execution.activations import gate_activations
 
 Tensor = Any
-_ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "ScaledTanh": 1.0, "Affine": 1.0}
-_BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
 ACTIVATIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "Relu": lambda x, a, b: tf.nn.relu(x),
     "Tanh": lambda x, a, b: tf.tanh(x),
@@ -26,17 +25,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 }
 
 
-def _activations(
-    names: Any, default: tuple[str, ...], dirs: int, alpha: Any, beta: Any
-) -> list[Callable[[Tensor], Tensor]]:
-    """The activation functions in order, alphas and betas handed to those that take them."""
-    chosen, alphas, betas = list(names or default * dirs), list(alpha or ()), list(beta or ())
-    found: list[Any] = []
-    for name in chosen:
-        a = alphas.pop(0) if name in _ALPHA and alphas else _ALPHA.get(name, 0.0)
-        b = betas.pop(0) if name in _BETA and betas else _BETA.get(name, 0.0)
-        found.append(lambda x, f=ACTIVATIONS[name], a=a, b=b: f(x, number(a, x), number(b, x)))
-    return found
+def _typed(function: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[Tensor, float, float], Tensor]:
+    return lambda x, a, b: function(x, number(a, x), number(b, x))
+
+
+TYPED = {name: _typed(function) for name, function in ACTIVATIONS.items()}
+"""The activations of Python's numbers, in the dtype of the tensor."""
 
 
 def _state(given: Tensor | None, x: Tensor, dirs: int, hidden: int, layout: int) -> Tensor:
@@ -140,7 +134,7 @@ def lstm(
     outputs: tuple[bool, ...],
 ) -> Any:
     names, bound = ("Sigmoid", "Tanh", "Tanh"), _bound(clip)
-    functions = _activations(activations, names, static_sizes(r)[0], activation_alpha, activation_beta)
+    functions = gate_activations(TYPED, activations, activation_alpha, activation_beta, names * static_sizes(r)[0])
 
     def step(d: int, xt: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         f, g, k = functions[3 * d : 3 * d + 3]
@@ -175,7 +169,7 @@ def gru(
     outputs: tuple[bool, ...],
 ) -> Any:
     names, bound = ("Sigmoid", "Tanh"), _bound(clip)
-    functions = _activations(activations, names, static_sizes(r)[0], activation_alpha, activation_beta)
+    functions = gate_activations(TYPED, activations, activation_alpha, activation_beta, names * static_sizes(r)[0])
 
     def project(d: int, xs: Tensor) -> Tensor:
         return _linear(xs, w[d], None if b is None else tf.split(b[d], 2)[0])
@@ -213,9 +207,8 @@ def rnn(
 ) -> Any:
     dirs = static_sizes(r)[0]
     names = tuple(activations or ("Tanh",))[:dirs]
-    functions = _activations(
-        names * (dirs if len(names) == 1 else 1), ("Tanh",), dirs, activation_alpha, activation_beta
-    )
+    names *= dirs if len(names) == 1 else 1
+    functions = gate_activations(TYPED, names, activation_alpha, activation_beta, ())
     bound = _bound(clip)
 
     def step(d: int, xt: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

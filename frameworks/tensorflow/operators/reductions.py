@@ -73,9 +73,9 @@ for _kind in REDUCTIONS:
 
 def _arg(find: Any, x: Tensor, axis: int, keep: int, last: int) -> Tensor:
     axis = positive(axis, rank(x))
-    found = find(tf.reverse(x, [axis]) if last else x, axis, tf.int64)
-    found = tf.cast(sizes(x)[axis] - 1, tf.int64) - found if last else found
-    return tf.expand_dims(found, axis) if keep else found
+    index = find(tf.reverse(x, [axis]) if last else x, axis, tf.int64)
+    index = tf.cast(sizes(x)[axis] - 1, tf.int64) - index if last else index
+    return tf.expand_dims(index, axis) if keep else index
 
 
 @op("ArgMax")

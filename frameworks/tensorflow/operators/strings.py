@@ -15,9 +15,9 @@ Tensor = Any
 
 def _texts(x: Tensor) -> np.ndarray:
     """Python's strings; they must be known now."""
-    found = value_of(x)
-    texts = [t.decode("utf-8") if isinstance(t, bytes) else str(t) for t in found.reshape(-1)]
-    return np.array(texts, object).reshape(found.shape)
+    value = value_of(x)
+    texts = [t.decode("utf-8") if isinstance(t, bytes) else str(t) for t in value.reshape(-1)]
+    return np.array(texts, object).reshape(value.shape)
 
 
 @op("StringConcat")
@@ -78,7 +78,7 @@ def label_encoder(
     default_tensor: Any = None,
 ) -> Tensor:
     """A look-up table."""
-    found = _texts(x) if x.dtype == tf.string else value_of(x)
+    wanted = _texts(x) if x.dtype == tf.string else value_of(x)
     keys: Any = next(k for k in (keys_tensor, keys_strings, keys_int64s, keys_floats) if k is not None)
     # fmt: off
     choices: list[tuple[Any, Any, Any]] = [
@@ -90,7 +90,9 @@ def label_encoder(
     values, default, dtype = next(choice for choice in choices if choice[0] is not None)
     dtype = np.asarray(values).dtype if dtype is None else dtype
     table = dict(zip(np.ravel(keys).tolist(), np.ravel(np.asarray(values, dtype)).tolist(), strict=True))
-    return from_array(np.array([table.get(k, default) for k in found.reshape(-1).tolist()], dtype).reshape(found.shape))
+    return from_array(
+        np.array([table.get(k, default) for k in wanted.reshape(-1).tolist()], dtype).reshape(wanted.shape)
+    )
 
 
 @op("Binarizer", domain="ai.onnx.ml")

@@ -45,10 +45,10 @@ op, enter_all = OPS.op, OPS.enter_all
 
 def value_of(tensor: Tensor) -> np.ndarray:
     """The value of a tensor that must be known now; NeedsValue if it is not."""
-    found = tf.get_static_value(tensor)
-    if found is None:
+    value = tf.get_static_value(tensor)
+    if value is None:
         raise NeedsValue
-    return np.asarray(found)
+    return np.asarray(value)
 
 
 def ints(value: Any) -> list[Any] | None:
@@ -62,12 +62,12 @@ def ints(value: Any) -> list[Any] | None:
 
 def scalar(value: Any, default: Any = None) -> Any:
     """A number that came as a number, a list or tensor of one element, or None (then the default)."""
-    found = ints(value)
-    while isinstance(found, list):
-        if not found:
+    item = ints(value)
+    while isinstance(item, list):
+        if not item:
             return default
-        found = found[0]
-    return default if found is None else found
+        item = item[0]
+    return default if item is None else item
 
 
 def rank(x: Tensor) -> int:

@@ -234,8 +234,8 @@ def _taps(x: Tensor, window: Window) -> list[Tensor]:
 def _along_axes(x: Tensor, window: Window, combine: Callable[[list[Tensor]], Tensor]) -> Tensor:
     """Sum or maximum of each window of a padded input, axis by axis: so taps add up instead of multiplying."""
     for i in range(len(window.kernel)):
-        one = [(1,) * i + (n[i],) + (1,) * (len(window.kernel) - 1 - i) for n in window[:3]]
-        x = combine(_taps(x, window._replace(kernel=one[0], strides=one[1], dilations=one[2])))
+        single = [(1,) * i + (n[i],) + (1,) * (len(window.kernel) - 1 - i) for n in window[:3]]
+        x = combine(_taps(x, window._replace(kernel=single[0], strides=single[1], dilations=single[2])))
     return x
 
 

@@ -16,7 +16,7 @@ from tests.transformations.recomputation.trees import best_by_trying, random_tre
 @pytest.mark.parametrize("snapshot_kept", [False, True])
 @pytest.mark.parametrize(("places", "transient"), [(None, False), (None, True), (4, True)])
 def test_optimum_equals_trying_all(snapshot_kept: bool, places: int | None, transient: bool) -> None:
-    """The more trees are in tests/benchmarks/checkpointing.py."""
+    """The more trees are in tests/benchmarks/recomputation."""
     infeasible = 0
     for seed in range(14, 22):
         root = random_tree(seed, 5 + seed % 5, places=places, transient=transient)

@@ -39,7 +39,7 @@ def test_simulator_by_hand(plan: tuple[str, ...], peak: int, kept: int, extra: i
 @pytest.mark.parametrize("transient", [False, True])
 @pytest.mark.parametrize("places", [None, 6])
 def test_profile_equals_running_again(snapshot_kept: bool, transient: bool, places: int | None) -> None:
-    """All locations of 60 random trees; tests/benchmarks/checkpointing.py has more of them."""
+    """All locations of 60 random trees; tests/benchmarks/recomputation has more of them."""
     found = [
         mismatches(random_tree(seed, 4 + seed % 27, places=places, transient=transient), snapshot_kept)
         for seed in range(60)

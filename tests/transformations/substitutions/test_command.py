@@ -17,7 +17,7 @@ from deep500 import cli
 from deep500.networks import Network
 from deep500.transformations.substitutions.command import _Bar
 from deep500.transformations.substitutions.rules.rule_file import write
-from tests.conftest import load_backend
+from tests.conftest import HANG, load_backend
 from tests.test_cli import error_line
 from tests.transformations.substitutions.samples import assert_same, branches, images, saved
 from tests.transformations.substitutions.test_optimize_inputs import WRONG
@@ -168,7 +168,7 @@ def test_a_model_with_the_users_own_operator(model: str, tmp_path: Path) -> None
         [sys.executable, "-m", "deep500", *words],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG,
         check=False,
         cwd=tmp_path,
         env=environment,

@@ -24,6 +24,7 @@ from deep500.transformations.substitutions.cost.database import (
 )
 from deep500.transformations.substitutions.graph.store import Graph, Store, Value
 from deep500.transformations.substitutions.graph.units import Units
+from tests.conftest import HANG
 
 HERE = Place("reference", "numpy 2", "this", "cpu", 1)
 ROW = Row(2e-6, 1e-8, 30, "2026-01-01T00:00:00+00:00")
@@ -250,7 +251,7 @@ def test_processes_write_at_once(tmp_path: Path) -> None:
         assert writer.stdin is not None
         writer.stdin.write("go\n")
         writer.stdin.flush()
-    done = [writer.communicate(timeout=120) for writer in writers]
+    done = [writer.communicate(timeout=HANG) for writer in writers]
     assert [writer.returncode for writer in writers] == [0] * 4, done
     rows = Database(path).load(HERE)
     assert set(rows) == {f"shared {n}" for n in range(40)} | {f"own {k} {n}" for k in range(4) for n in range(40)}

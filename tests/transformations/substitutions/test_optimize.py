@@ -26,7 +26,7 @@ from deep500.transformations.substitutions.cost import Analytic, Remeasured
 from deep500.transformations.substitutions.cost.database import Database
 from deep500.transformations.substitutions.equivalence import TOLERANCE, relative_error
 from deep500.transformations.substitutions.optimize import NOISE, ORIGINAL
-from tests.conftest import load_backend
+from tests.conftest import HANG, load_backend
 from tests.transformations.substitutions.samples import assert_same, branches, images, optimized, run, saved
 
 
@@ -140,7 +140,7 @@ def test_the_process_does_not_matter(tmp_path: Path) -> None:
             check=True,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=HANG,
             env={**os.environ, "PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("1", "2")

@@ -1,4 +1,4 @@
-"""What a call of a custom operator costs: ``python -m tests.benchmarks.operator_overhead_jax_tensorflow [--rounds N]``.
+"""What a call of a custom operator costs in JAX and TensorFlow: ``--backend jax_tensorflow [--rounds N]``.
 
 Softsign of 16 float32 numbers in JAX and TensorFlow: compiled, in Python, and the framework's own, called as it is, in
 a compiled function, and with its gradient. Variants take turns in random order within one process; ratios are to the
@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import deep500 as d5
 import deep500.frameworks.jax as d5jax
 import deep500.frameworks.tensorflow as d5tf
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.measure.statistics import median_interval, paired_ratio
+from tests.benchmarks.turns import Work, measure
 from tests.frameworks.compiled import softsign
 
 CALLS = 200
-Work = Callable[[], object]
 
 
 class PythonSoftsign(d5.CustomPythonOp):
@@ -72,11 +69,11 @@ def in_tensorflow(function: Callable[..., object]) -> dict[str, Work]:
     }
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print one line per way and variant."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=25)
-    rounds = parser.parse_args().rounds
+    rounds = parser.parse_args(arguments).rounds
     operators = {"compiled": softsign(), "Python": PythonSoftsign()}
     for name, build, d5fw, own in (
         ("JAX", in_jax, d5jax, jax.nn.soft_sign),
@@ -90,20 +87,9 @@ def main() -> None:
 
 def report(title: str, works: dict[str, Work], rounds: int) -> None:
     """Time the variants in turns and print microseconds per call with ratios to the first."""
-    times: dict[str, list[float]] = {key: [] for key in works}
-    rng = random.Random(0)
-    for _ in range(rounds + 1):
-        for key in rng.sample(list(works), len(works)):
-            start = time.perf_counter()
-            for _ in range(CALLS):
-                works[key]()
-            times[key].append((time.perf_counter() - start) / CALLS * 1e6)
-    own = np.array(times.pop("own")[1:])  # the first round is a warm-up
-    print(f"{title}: own {median_interval(own).median:.1f} us")
-    for key, found in times.items():
-        ratio = paired_ratio(found[1:], own)
-        print(f"    {key:10s} {median_interval(found[1:]).median:8.1f} us; ratio {ratio}")
-
-
-if __name__ == "__main__":
-    main()
+    times = {name: [wall for _, wall in pairs] for name, pairs in measure(works, rounds, CALLS, CALLS).items()}
+    own = times.pop("own")
+    print(f"{title}: own {1e6 * median_interval(own).median:.1f} us")
+    for name, seconds in times.items():
+        ratio = paired_ratio(seconds, own)
+        print(f"    {name:10s} {1e6 * median_interval(seconds).median:8.1f} us; ratio {ratio}")

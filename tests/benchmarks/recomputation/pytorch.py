@@ -1,6 +1,6 @@
-"""The figures of checkpointing in PyTorch, on a chain of 20 unlike residual blocks with measured stages.
+"""The figures of recomputation in PyTorch, on a chain of 20 unlike residual blocks with measured stages.
 
-python -m tests.benchmarks.checkpointing --only pytorch
+python -m tests.benchmarks.recomputation --only pytorch
 
 Peaks are the allocator's, parameters' gradients (made anew in every step) included; where those are said to be aside,
 they are taken off by the model, whose peaks are the allocator's to 0.1 %. Times are processor time of one thread, by

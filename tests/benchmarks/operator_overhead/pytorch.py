@@ -1,4 +1,4 @@
-"""Cost of calling a custom operator in PyTorch: ``python -m tests.benchmarks.operator_overhead [--size 16]``.
+"""A C++ operator in PyTorch through ``custom_op`` and through PyTorch's own extensions: ``--backend pytorch``.
 
 The same C++ class is called through ``custom_op`` and, in the forms that PyTorch's tutorials show, through
 ``torch.utils.cpp_extension``: functions bound by pybind11 (with a ``torch.autograd.Function`` in Python around them to
@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +25,9 @@ import deep500.frameworks.pytorch as d5fw
 import deep500.operators
 from deep500.measure.statistics import median_interval, paired_ratio
 from deep500.tensors import TensorDescriptor
+from tests.benchmarks.turns import Times, Work, measure
 
 BAR = 1.1
-Work = Callable[[], object]
 
 OPERATOR = """
 #include "deep500/deep500.h"
@@ -139,25 +137,9 @@ def forward(function: Callable[..., Any], size: int) -> Work:
     return lambda: function(x)
 
 
-def measure(variants: Mapping[str, Work], rounds: int, calls: int) -> dict[str, list[float]]:
-    """Wall seconds per call of each variant, in turns in random order."""
-    order = list(variants)
-    times: dict[str, list[float]] = {name: [] for name in variants}
-    shuffle = random.Random(0).shuffle
-    for number in range(rounds + 3):
-        shuffle(order)
-        for name in order:
-            work, start = variants[name], time.perf_counter()
-            for _ in range(calls):
-                work()
-            if number >= 3:
-                times[name].append((time.perf_counter() - start) / calls)
-    return times
-
-
-def report(what: str, times: Mapping[str, list[float]]) -> bool:
+def report(what: str, pairs: Times) -> bool:
     """One line per ratio; whether the bars are met."""
-    met = True
+    met, times = True, {name: [wall for _, wall in each] for name, each in pairs.items()}
     for name, seconds in times.items():
         print(f"{what}, {name}: {median_interval(seconds).median * 1e9:.0f} ns a call ({len(seconds)} rounds)")
     for yardstick in ("pybind11", "TORCH_LIBRARY"):
@@ -168,13 +150,13 @@ def report(what: str, times: Mapping[str, list[float]]) -> bool:
     return met
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=16, help="elements")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--calls", type=int, default=300, help="per round")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     module, any_shape = build(), [TensorDescriptor("float32", None)]
     ours = d5fw.custom_op(d5.compile_custom_cppop_inline("cube", OPERATOR + FACTORY, any_shape, any_shape))
@@ -187,7 +169,3 @@ def main() -> int:
     met = report(f"forward, {options.size} elements", times)
     times = measure({k: training(f, options.size) for k, f in trained.items()}, options.rounds, options.calls // 5)
     return 0 if report(f"forward and backward, {options.size} elements", times) and met else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,15 +1,23 @@
-"""ResNet-20 for CIFAR written by hand in TensorFlow, channels last throughout: the yardstick of our backend."""
+"""TensorFlow: a training step and an inference against the network written by hand, channels last throughout.
+
+The yardstick is one ``tf.function``. It is fed images with channels last, Deep500 in ONNX's layout, so that transposing
+them is part of its cost.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+import deep500.frameworks.tensorflow as d5fw
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks import add_loss, create
+from tests.benchmarks.turns import Comparison, Work
 
-EPSILON, MOMENTUM = 1e-5, 0.1
+LR, MOMENTUM = 0.01, 0.9
+EPSILON, NEW_SHARE = 1e-5, 0.1  # of the running statistics
 
 
 class ResNet20:
@@ -47,7 +55,7 @@ class ResNet20:
 
         def layer(x: Any, training: bool) -> Any:
             y = tf.nn.conv2d(x, kernel, stride, padding)
-            factor = MOMENTUM if training else 1.0
+            factor = NEW_SHARE if training else 1.0
             y, new_mean, new_variance, *_ = tf.raw_ops.FusedBatchNormV3(
                 x=y,
                 scale=scale,
@@ -92,3 +100,67 @@ def training_step(model: ResNet20, lr: float, momentum: float) -> Callable[[Any,
         return loss, output
 
     return step
+
+
+def images_of(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """One batch of noise, channels first."""
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((size, 3, 32, 32)).astype(np.float32), rng.integers(0, 10, size)
+
+
+def native_step(size: int) -> Work:
+    """The hand-written step."""
+    images, labels = images_of(size)
+    step, batch = (
+        training_step(ResNet20(), LR, MOMENTUM),
+        tf.constant(np.ascontiguousarray(images.transpose(0, 2, 3, 1))),
+    )
+    answer = tf.constant(labels)
+    return lambda: float(step(batch, answer)[0])
+
+
+def deep500_step(size: int) -> Work:
+    """One step through executor and optimizer."""
+    images, labels = images_of(size)
+    optimizer = d5fw.MomentumOptimizer(d5fw.from_model(add_loss(create("resnet", depth=20))), "loss", LR, MOMENTUM)
+    inputs = {"input": tf.constant(images), "label": tf.constant(labels)}
+    return lambda: float(optimizer.step(inputs)["loss"])
+
+
+def native_inference(size: int) -> Work:
+    """The hand-written network in evaluation mode."""
+    images, _ = images_of(size)
+    model, batch = ResNet20(), tf.constant(np.ascontiguousarray(images.transpose(0, 2, 3, 1)))
+    function = tf.function(lambda x: model(x, False), autograph=False)
+    return lambda: np.asarray(function(batch))
+
+
+def deep500_inference(size: int) -> Work:
+    """The same through the executor."""
+    images, _ = images_of(size)
+    executor, inputs = d5fw.from_model(create("resnet", depth=20)), {"input": tf.constant(images)}
+    return lambda: np.asarray(executor.inference(inputs)["output"])
+
+
+def version() -> str:
+    """The framework, which is told to use one thread."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    return f"tensorflow {tf.__version__}"
+
+
+def comparisons(sizes: Sequence[int]) -> Iterator[Comparison]:
+    """A training step, then an inference of one image."""
+    for size in sizes:
+        yield Comparison(f"step, batch {size}", lambda size=size: steps(size), max(1, 16 // size), 1.05, 0.75)
+    yield Comparison("inference, batch 1", inferences, 16, 1.05, 0.75)
+
+
+def steps(size: int) -> dict[str, Work]:
+    """The ways to make a training step."""
+    return {"native": native_step(size), "native again": native_step(size), "deep500": deep500_step(size)}
+
+
+def inferences() -> dict[str, Work]:
+    """The ways to classify one image."""
+    return {"native": native_inference(1), "native again": native_inference(1), "deep500": deep500_inference(1)}

@@ -1,6 +1,6 @@
 """What it costs to take the time of every node while a step runs on the reference backend (bar: 5 % of a step).
 
-    python -m tests.benchmarks.checkpointing_overhead [--turns 41]
+    python -m tests.benchmarks.recomputation --only clock
 
 The same compiled step with and without the clock takes turns, on one thread, after warm-up; CPU time is compared. The
 step in which the bytes of all arrays are counted as well, which no bar is set for, is shown beside it.
@@ -66,7 +66,3 @@ def main(words: list[str] | None = None) -> None:
             f"{name}: {nodes} nodes in {1e3 * np.median(plain):.1f} ms; with the clock {ratio.median:.4f} "
             f"[{ratio.low:.4f}, {ratio.high:.4f}] (bar: {BAR}); counting bytes {bytes_too.median:.4f}"
         )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,17 +1,9 @@
-"""What Deep500 costs on top of JAX: ``python -m tests.benchmarks.overhead_jax [--rounds N] [--batches 8,64]``.
-
-ResNet-20 (CIFAR shape): one training step (forward, backward, momentum update) against the same network written by hand
-in JAX with one jitted, donating step; and inference at batch 1. Variants take turns in random order within one process,
-each round gives one pair; native against native again shows what the method cannot resolve.
-"""
+"""JAX: a training step and an inference against the network written by hand, with one jitted, donating step."""
 
 from __future__ import annotations
 
-import argparse
 import os
-import random
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
@@ -22,11 +14,10 @@ import numpy as np
 from jax import lax
 
 import deep500.frameworks.jax as d5fw
-from deep500.measure.statistics import median_interval, paired_ratio
 from deep500.networks import add_loss, create
+from tests.benchmarks.turns import Comparison, Work
 
-LR, MOMENTUM, BAR = 0.01, 0.9, 1.05
-Work = Callable[[], object]
+LR, MOMENTUM = 0.01, 0.9
 Tree = dict[str, Any]
 BLOCKS = [(f"layer{g + 1}.{b}", 2 if g and not b else 1, bool(g and not b)) for g in range(3) for b in range(3)]
 
@@ -81,9 +72,9 @@ def step(p: Tree, s: Tree, v: Tree, x: Any, label: Any) -> Any:
 
 def trees() -> tuple[Tree, Tree]:
     """Parameters and running statistics of Deep500's own network, by its names."""
-    found = create("resnet", depth=20).parameters
-    p = {n: jnp.array(v.value) for n, v in found.items() if v.trainable}
-    return p, {n: jnp.array(found[n].value) for n in found if "running" in n}
+    parameters = create("resnet", depth=20).parameters
+    p = {n: jnp.array(v.value) for n, v in parameters.items() if v.trainable}
+    return p, {n: jnp.array(v.value) for n, v in parameters.items() if "running" in n}
 
 
 def native_step(x: np.ndarray, label: np.ndarray) -> Work:
@@ -129,57 +120,39 @@ def deep500_inference(x: np.ndarray, label: np.ndarray) -> Work:
     return work
 
 
-def measure(variants: Mapping[str, Work], rounds: int, calls: int) -> dict[str, list[tuple[float, float]]]:
-    """CPU and wall seconds per call of each variant, in turns in random order."""
-    order, shuffle = list(variants), random.Random(0).shuffle
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
-    for work in variants.values():
-        work(), work()
-    for _ in range(rounds):
-        shuffle(order)
-        for name in order:
-            work, cpu, wall = variants[name], time.process_time(), time.perf_counter()
-            for _ in range(calls):
-                work()
-            times[name].append(((time.process_time() - cpu) / calls, (time.perf_counter() - wall) / calls))
-    return times
-
-
-def report(what: str, size: int, times: dict[str, list[tuple[float, float]]]) -> None:
-    """One line per ratio, with the verdict on the bar."""
-    native = median_interval([cpu for cpu, _ in times["native"]])
-    print(f"{what}, batch {size}: native {native.median * 1e3:.3g} ms of CPU ({native.n} rounds)")
-    for name in [n for n in times if n != "native"]:
-        for clock, column in (("CPU", 0), ("wall", 1)):
-            ratio = paired_ratio([t[column] for t in times[name]], [t[column] for t in times["native"]])
-            judged = name == "deep500" and clock == "CPU"
-            verdict = f"  bar {BAR}: {'met' if ratio.median <= BAR else 'MISSED'}" if judged else ""
-            print(f"  {name:>14} / native, {clock:>4}: {ratio}{verdict}")
-
-
 def agree(x: np.ndarray, label: np.ndarray) -> None:
     """Refuse to compare speeds of different computations."""
     first, second = (float(work()) for work in (native_step(x, label), deep500_step(x, label)))
     np.testing.assert_allclose(first, second, rtol=1e-5)
 
 
-def main() -> None:
-    """Parse the command line, measure, print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--batches", default="8,64")
-    options = parser.parse_args()
-    print(f"ResNet-20, 272,474 parameters, jax {jax.__version__}, {jax.default_backend()}, 1 thread")
+def version() -> str:
+    """The framework."""
+    return f"jax {jax.__version__}, {jax.default_backend()}"
+
+
+def comparisons(sizes: Sequence[int]) -> Iterator[Comparison]:
+    """A training step, then an inference of one image."""
+    for size in sizes:
+        yield Comparison(f"training step, batch {size}", lambda size=size: steps(size), max(1, 16 // size), 1.05)
+    yield Comparison("inference, batch 1", inferences, 8, 1.05)
+
+
+def batch_of(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """One batch of noise."""
     rng = np.random.default_rng(0)
-    for size in [int(n) for n in options.batches.split(",")]:
-        batch = rng.standard_normal((size, 3, 32, 32)).astype(np.float32), rng.integers(0, 10, size)
-        agree(*batch)
-        variants = {"native": native_step(*batch), "native again": native_step(*batch), "deep500": deep500_step(*batch)}
-        report("training step", size, measure(variants, options.rounds, max(1, 16 // size)))
-    batch = rng.standard_normal((1, 3, 32, 32)).astype(np.float32), rng.integers(0, 10, 1)
-    variants = {"native": native_inference(*batch), "native again": native_inference(*batch)}
-    report("inference", 1, measure({**variants, "deep500": deep500_inference(*batch)}, options.rounds, 8))
+    return rng.standard_normal((size, 3, 32, 32)).astype(np.float32), rng.integers(0, 10, size)
 
 
-if __name__ == "__main__":
-    main()
+def steps(size: int) -> dict[str, Work]:
+    """The ways to make a training step."""
+    batch = batch_of(size)
+    agree(*batch)
+    return {"native": native_step(*batch), "native again": native_step(*batch), "deep500": deep500_step(*batch)}
+
+
+def inferences() -> dict[str, Work]:
+    """The ways to classify one image."""
+    batch = batch_of(1)
+    again = native_inference(*batch)
+    return {"native": native_inference(*batch), "native again": again, "deep500": deep500_inference(*batch)}

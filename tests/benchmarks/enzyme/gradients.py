@@ -1,7 +1,7 @@
-"""Enzyme against gradients by hand and against PyTorch: ``python -m tests.benchmarks.enzyme [--rounds N] [--quick]``.
+"""Enzyme against gradients by hand and against PyTorch: ``--part gradients [--rounds N] [--quick]``.
 
 One thread, float32. Compared functions take turns in random order; ratios are of pairs. By hand: the same forward with
-the gradients of ``enzyme_hand.py``, same compiler and flags, called through the same interface. Correct first: both
+the gradients of ``by_hand.py``, same compiler and flags, called through the same interface. Correct first: both
 gradients are compared before they are timed. Last, the time to build one operator with the compiler's own cache warm.
 """
 
@@ -26,7 +26,7 @@ from deep500.measure.statistics import Interval, median_interval, paired_ratio
 from deep500.operators.cpp import CompiledOp
 from deep500.operators.enzyme.engine import find_clang, find_engine
 from deep500.tensors import TensorDescriptor
-from tests.benchmarks.enzyme_hand import BACKWARD
+from tests.benchmarks.enzyme.by_hand import BACKWARD
 
 PLUGINS = Path(d5.__file__).resolve().parent / "custom_ops"
 BARS = {"hand": 1.10, "torch": 0.6, "build": 3.0}
@@ -189,12 +189,12 @@ def build_time() -> None:
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--quick", action="store_true", help="few rounds: does it run, not how fast")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     rounds = 8 if options.quick else options.rounds
     engine = find_engine()
@@ -208,7 +208,3 @@ def main() -> None:
     against_torch("ipow", lambda x: x**5, rounds)
     against_torch("gelu", lambda x: torch.nn.functional.gelu(x, approximate="tanh"), rounds)
     build_time()
-
-
-if __name__ == "__main__":
-    main()

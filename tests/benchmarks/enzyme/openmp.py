@@ -1,4 +1,4 @@
-"""OpenMP and Enzyme: what a second thread gains: ``python -m tests.benchmarks.enzyme_openmp [--threads 1,2]``.
+"""OpenMP and Enzyme: what a second thread gains: ``--part openmp [--threads 1,2]``.
 
 A map (every output from one input) and a sum of it, in float64: wall time of the primal and of the gradient that Enzyme
 derives, with the first and with every other number of threads, which take turns in random order. The gradients are
@@ -125,13 +125,13 @@ def report(kind: str, threads: Sequence[int], times: dict[tuple[str, int], list[
         print(f"  gradient / primal: {paired_ratio(times['gradient', count], times['primal', count])}")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--threads", default="1,2", help="numbers of threads; gains are over the first (1,2)")
     parser.add_argument("--size", type=int, default=2_000_000, help="numbers in the input (2e6)")
     parser.add_argument("--rounds", type=int, default=15)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     threads = [int(count) for count in options.threads.split(",")]
     if options.rounds < MINIMUM_SAMPLES or min(threads) < 1:
         parser.error(f"got {options.rounds} rounds, threads {threads}; expected {MINIMUM_SAMPLES} and 1 at least")
@@ -146,7 +146,3 @@ def main() -> None:
             call.threads(count)
             call.check()
         report(kind, threads, measure(call, threads, options.rounds))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,4 @@
-"""The figures of checkpointing: profiles and placements against trying, plans against rivals, steps that run again.
-
-python -m tests.benchmarks.checkpointing
-python -m tests.benchmarks.checkpointing --only profiler nested
-
-Printed is one line per figure with its bar. In "steps", networks are planned with counted operations in the place of
-measured times, and run on the reference backend; their times are the reference's, as ratios of alternating runs. Bytes
-are held by arrays between nodes; views count once, which the prediction does not know. "pytorch" needs torch; what it
-prints is said in :mod:`tests.benchmarks.checkpointing_pytorch`.
-"""
+"""Prints the figures that were asked for; see the package's docstring."""
 
 from __future__ import annotations
 
@@ -18,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+import tests.benchmarks.recomputation
 from deep500.errors import BudgetError
 from deep500.frameworks.reference.compiler import Plan
 from deep500.frameworks.reference.operators.table import Random
@@ -124,26 +116,35 @@ def steps() -> None:
         )
 
 
+def clock() -> None:
+    from tests.benchmarks.recomputation.clock import main
+
+    main([])
+
+
 def pytorch() -> None:
-    from tests.benchmarks.checkpointing_pytorch import figures
+    from tests.benchmarks.recomputation.pytorch import figures
 
     figures()
 
 
-FIGURES: dict[str, Callable[[], None]] = {
+PARTS: dict[str, Callable[[], None]] = {
     "profiler": profiler,
     "nested": nested,
     "chains": chains,
     "steps": steps,
+    "clock": clock,
     "pytorch": pytorch,
 }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=FIGURES, default=list(FIGURES), help="which figures")
+    parser = argparse.ArgumentParser(
+        description=tests.benchmarks.recomputation.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="which figures")
     for name in parser.parse_args().only:
-        FIGURES[name]()
+        PARTS[name]()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,25 @@
+"""Measures one part; see the package's docstring."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+
+import tests.benchmarks.enzyme
+
+
+def main() -> int:
+    """Choose the part, which reads the other options."""
+    parser = argparse.ArgumentParser(
+        description=tests.benchmarks.enzyme.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="Other options are those of the part: --part NAME -- --help names them.",
+    )
+    parser.add_argument("--part", choices=["gradients", "openmp"], default="gradients")
+    options, others = parser.parse_known_args()
+    part = import_module(f"tests.benchmarks.enzyme.{options.part}")
+    return int(part.main([word for word in others if word != "--"]) or 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
