@@ -25,9 +25,7 @@ HEAVY = [
     "torch", "tensorflow", "keras", "jax", "jaxlib", "onnxruntime", "mpi4py",  # frameworks: loaded by name, on demand
     "sklearn", "matplotlib", "scipy.stats", "onnx.reference", "PIL", "pooch",  # slow: imported where they are used
 ]
-# fmt: on
-# fmt: off
-DOORS = {
+UPWARD_IMPORTS = {
     # Methods of Network that import inside the function what lies above it: the convenience of net.flops() is worth it.
     ("deep500.networks.network", "deep500.networks.flops"): "Network.flops",
     ("deep500.networks.network", "deep500.networks.gradients.autodiff"): "Network.with_gradient, Network.gradient",
@@ -96,7 +94,7 @@ def _site_packages() -> list[str]:
 
 
 STUB = ROOT / "deep500" / "__init__.pyi"
-LEVELS = "data distributed errors measure metrics networks operators optimizers schedules schemes".split()
+DOORS = "data distributed errors measure metrics networks operators optimizers schedules schemes".split()
 # fmt: off
 HISTORICAL = {  # names of the original Deep500's listings that no page of ours uses
     "CustomCPPOp", "GraphExecutor", "ThreeStepOptimizer", "test_op_forward", "test_op_gradient", "test_training",
@@ -113,7 +111,7 @@ def _public() -> list[str]:
 def test_the_face_is_what_the_stub_lists() -> None:
     assert _public() == sorted(deep500.__all__) == sorted(dir(deep500)) and 55 <= len(_public()) <= 65
     modules = [name for name in _public() if inspect.ismodule(getattr(deep500, name))]
-    assert modules == LEVELS, "one level down is where the rest is; another module has to be decided"
+    assert modules == DOORS, "one level down is where the rest is; another module has to be decided"
     with pytest.raises(AttributeError, match="PeakMemory"):
         deep500.PeakMemory  # noqa: B018
 
@@ -212,8 +210,7 @@ def imports() -> dict[str, set[str]]:
 def test_no_import_circles(imports: dict[str, set[str]]) -> None:
     """Neither among files nor, at any depth, among the folders and files of one folder."""
     assert len(imports) > 400 and "deep500.frameworks.reference.executor" in imports, "modules are missing"
-    allowed = DOORS.keys()
-    edges = {(a, b) for a, imported in imports.items() for b in imported} - allowed
+    edges = {(a, b) for a, imported in imports.items() for b in imported} - UPWARD_IMPORTS.keys()
     found = _circles(edges)
     for package in {module.rpartition(".")[0] for module in imports} - {""}:
         depth = package.count(".") + 2  # parts of the name of something directly in the package
@@ -222,10 +219,10 @@ def test_no_import_circles(imports: dict[str, set[str]]) -> None:
     assert not found, f"import circles: {sorted(found)}; put what both need below them, or hand it in as an argument"
 
 
-def test_doors_are_used(imports: dict[str, set[str]]) -> None:
+def test_upward_imports_are_used(imports: dict[str, set[str]]) -> None:
     """An exception that nothing needs any more would hide the next circle."""
-    stale = [door for door in DOORS if door[1] not in imports.get(door[0], ())]
-    assert not stale, f"remove these from DOORS: {stale}"
+    stale = [pair for pair in UPWARD_IMPORTS if pair[1] not in imports.get(pair[0], ())]
+    assert not stale, f"remove these from UPWARD_IMPORTS: {stale}"
 
 
 def _first_parts(module: str, depth: int) -> str:

@@ -9,7 +9,7 @@ from deep500.networks.gradients.rules import GradContext, gradient_rule
 from deep500.networks.losses import LOSSES, add_loss, gradient_name
 from deep500.networks.network import Network, Parameter
 from deep500.networks.node import Node
-from deep500.networks.replacing import replace_operator
+from deep500.networks.rewrite import replace_operator
 from deep500.networks.zoo import create, model_names, model_options
 
 __all__ = [

@@ -5,8 +5,8 @@ outputs; no framework object. Every edit checks names, arity, attributes and cyc
 a network is valid at every moment. Its operators mean what ONNX's newest opset says, with one freedom:
 BatchNormalization with ``training_mode=0`` and Dropout without a ``training_mode`` input follow the *executor's* mode.
 
-Some methods are doors to rooms above this file (files, gradients, counts, the printed table): they import inside the
-function, and tests hold the list of them.
+Methods for what lies above this file (ONNX files, gradients, FLOPs, the printed table) import it inside the function;
+``tests/test_imports.py`` lists them and allows no others.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Network:
     """An editable graph of ONNX operators: nodes in topological order, inputs, parameters and outputs.
 
     Attributes:
-        name: of the network, for people.
+        name: of the network; shown in tables and written to files, not part of its identity.
         inputs: descriptors by name, in the order in which they were declared.
         outputs: names of values.
 

@@ -20,19 +20,19 @@ def pytorch():
 
 def with_parameters(net: Network, feeds: dict[str, np.ndarray], names: list[str]) -> Network:
     """The network with some of its inputs turned into trainable parameters, which executors differentiate."""
-    twin = Network(net.name)
+    copy = Network(net.name)
     for name, described in net.inputs.items():
         if name in names:
-            twin.add_parameter(name, feeds[name])
+            copy.add_parameter(name, feeds[name])
         else:
-            twin.add_input(name, described.shape, described.dtype or "float64")
+            copy.add_input(name, described.shape, described.dtype or "float64")
     for name, parameter in net.parameters.items():
-        twin.add_parameter(name, parameter.value, parameter.trainable)
+        copy.add_parameter(name, parameter.value, parameter.trainable)
     for node in net.nodes:
-        twin.add_node(node.op_type, node.inputs, node.outputs, node.name, node.domain, **node.attributes)
+        copy.add_node(node.op_type, node.inputs, node.outputs, node.name, node.domain, **node.attributes)
     for name in net.outputs:
-        twin.add_output(name)
-    return twin
+        copy.add_output(name)
+    return copy
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.name not in DIFFERENT], ids=lambda c: c.name)

@@ -216,13 +216,13 @@ def test_replace_drops_unread_outputs() -> None:
     net = perceptron()
     net.add_input("image", (1, 1, 4, 4))
     net.add_node("MaxPool", "image", ["pooled", "where"], name="pool", kernel_shape=[2, 2])
-    twin = net.copy()
+    copy = net.copy()
     net.replace("pool", "Relu")
     assert net.node("pool").outputs == ("pooled",) and not net.has_value("where")
-    twin.add_output("where")
+    copy.add_output("where")
     with pytest.raises(NetworkError, match="got 2 outputs"):
-        twin.replace("pool", "Relu")
-    assert twin.has_value("where")
+        copy.replace("pool", "Relu")
+    assert copy.has_value("where")
 
 
 def test_replace_value_redirects_readers_and_outputs() -> None:
@@ -268,14 +268,14 @@ def test_copies_share_nothing_that_changes() -> None:
     net = with_if()
     table = np.ones(2, "float32")
     net.add_node("Foo", "x", "foo", domain="mine", table=table, sizes=[1, 2])
-    before, twin = net.content_hash(), net.copy()
-    assert twin == net
+    before, copy = net.content_hash(), net.copy()
+    assert copy == net
     table[0] = 5
-    twin.parameters["w"].value[0] = 9
-    twin.add_output("sum")
-    twin.remove_node("if")
-    twin.add_input("more", (1,))
-    assert net.content_hash() == before and twin != net
+    copy.parameters["w"].value[0] = 9
+    copy.add_output("sum")
+    copy.remove_node("if")
+    copy.add_input("more", (1,))
+    assert net.content_hash() == before and copy != net
     with pytest.raises(ValueError, match="read-only"):
         net.producer("foo").attributes["table"][0] = 1
     assert net.producer("foo").attributes["sizes"] == (1, 2)

@@ -113,7 +113,7 @@ def test_no_sequence_of_edits_breaks_a_network(data: st.DataObject) -> None:
     net = start()
     for _ in range(data.draw(st.integers(1, 15))):
         edit = data.draw(st.sampled_from(EDITS))
-        before, version, twin = net.content_hash(), net.version, net.copy()
+        before, version, copy = net.content_hash(), net.version, net.copy()
         try:
             edit(data.draw, net)
         except NetworkError as error:
@@ -121,7 +121,7 @@ def test_no_sequence_of_edits_breaks_a_network(data: st.DataObject) -> None:
             assert "expected" in str(error) or "add its producer" in str(error)
         else:
             assert net.version > version
-        assert twin.content_hash() == before, "a copy changes with its original"
+        assert copy.content_hash() == before, "a copy changes with its original"
         consistent(net)
     proto = net.to_onnx()
     onnx.checker.check_model(proto)

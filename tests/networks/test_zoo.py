@@ -296,23 +296,23 @@ def test_lstm_is_pytorchs() -> None:
 
 # -- precision --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["lenet", "resnet", "transformer", "lstm"])
-def test_the_float64_twin_computes_the_same(name: str) -> None:
+def test_the_float64_copy_computes_the_same(name: str) -> None:
     network = d5nt.create(name)
-    twin = d5nt.to_dtype(network, "float64")
+    double = d5nt.to_dtype(network, "float64")
     x = sample(network)
-    double = logits(twin, x if x.dtype == np.int64 else x.astype(np.float64))
-    assert double.dtype == np.float64
-    assert_close(logits(network, x), double, dtype="float32")
-    assert d5nt.to_dtype(twin, "float32", source="float64").content_hash() == network.content_hash()
+    result = logits(double, x if x.dtype == np.int64 else x.astype(np.float64))
+    assert result.dtype == np.float64
+    assert_close(logits(network, x), result, dtype="float32")
+    assert d5nt.to_dtype(double, "float32", source="float64").content_hash() == network.content_hash()
 
 
-def test_the_twin_keeps_what_an_operator_wants_in_float32() -> None:
+def test_the_float64_copy_keeps_what_an_operator_wants_in_float32() -> None:
     network = Network()
     network.add_input("x", (1, 1, 4))
     network.add_parameter("scales", np.array([1, 1, 2], np.float32), trainable=False)
     network.add_node("Resize", ["x", "", "scales"], "y", mode="nearest")
     network.add_node("Cast", "y", "z", to=onnx.TensorProto.FLOAT)
     network.add_output("z")
-    twin = d5nt.to_dtype(network, "float64")
-    assert twin.parameters["scales"].value.dtype == np.float32
-    assert as_numpy(Executor(twin).inference({"x": np.ones((1, 1, 4))})["z"]).dtype == np.float64
+    double = d5nt.to_dtype(network, "float64")
+    assert double.parameters["scales"].value.dtype == np.float32
+    assert as_numpy(Executor(double).inference({"x": np.ones((1, 1, 4))})["z"]).dtype == np.float64

@@ -57,7 +57,7 @@ def training_network(network: Network) -> tuple[Network, dict[str, str]]:
 
 
 def _has_mode(network: Network, node: Node) -> bool:
-    """Whether a Dropout's mode is its own business: a true constant, or a value that the network computes."""
+    """Whether a Dropout has a mode of its own: a true constant, or a value that the network computes."""
     if len(node.inputs) < 3 or not node.inputs[2]:
         return False
     mode = known_value(network, node.inputs[2])
