@@ -108,21 +108,21 @@ class NvmlSource:
 
 def find_sources(powercap: Path = POWERCAP) -> tuple[list[EnergySource], str]:
     """Counters that can be read here, and why there are no others."""
-    packages: list[EnergySource] = []
+    sources: list[EnergySource] = []
     reasons = []
     packages = sorted(p for p in powercap.glob("intel-rapl:*") if p.name.count(":") == 1)
     if not packages:
         reasons.append("no RAPL counter")
     for package in packages:
         try:
-            packages.append(RaplSource(package))
+            sources.append(RaplSource(package))
         except PermissionError:
             reasons.append("RAPL counters can be read by root only")
         except (OSError, ValueError) as error:
             reasons.append(f"RAPL counter {package.name} cannot be read ({error})")
     gpus, reason = _nvml_sources()
     reasons += [reason] if reason else []
-    return [*packages, *gpus], "; ".join(dict.fromkeys(reasons))
+    return [*sources, *gpus], "; ".join(dict.fromkeys(reasons))
 
 
 def _nvml_sources() -> tuple[list[EnergySource], str]:
