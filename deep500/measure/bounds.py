@@ -22,7 +22,7 @@ from deep500.measure.statistics import Interval
 
 @dataclass(frozen=True)
 class Roofs:
-    """What the machine reached: ``flops`` per second, ``bandwidth`` in bytes per second, on so many threads."""
+    """What the machine reached: ``flops`` per second, ``bandwidth`` in bytes per second, on ``threads`` threads."""
 
     flops: float
     bandwidth: float

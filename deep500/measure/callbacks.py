@@ -48,7 +48,7 @@ class LoopTimer:
         region(name).__enter__()
 
     def end(self, name: str) -> None:
-        """Leave a region, and those within it that nobody left."""
+        """Leave a region, and those within it that are still open."""
         if name not in self._open:
             return
         while self._open:

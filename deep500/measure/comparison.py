@@ -72,6 +72,7 @@ def verdict(ratio: Interval, p: float | None, noise: float | None, margin: float
     if ratio.low is None or ratio.high is None or noise is None:
         return UNRESOLVED
     low, high, same = math.log(ratio.low), math.log(ratio.high), math.log1p(margin)
+    # equivalence first: a difference can be significant and yet smaller than the margin
     if -same <= low and high <= same and noise <= same:
         return EQUIVALENT
     if p is not None and p < alpha and (high < -noise or low > noise):
@@ -139,6 +140,7 @@ def compare_all(
             f"got samples {counts}; expected at least two systems measured in the same turns: measure both"
         )
     pairs = [(a, b) for place, a in enumerate(names) for b in names[place + 1 :]]
+    # all pairs are corrected together: of the 45 pairs of ten systems two would differ by chance
     corrected = holm([signed_rank(samples[a], samples[b]) for a, b in pairs])
     noise, made = noise_floor(control), []
     for (a, b), p in zip(pairs, corrected, strict=True):

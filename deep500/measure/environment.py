@@ -86,7 +86,7 @@ def _memory() -> int | None:
 
 
 def _torch_threads() -> int | None:
-    torch = sys.modules.get("torch")  # whoever did not import it does not run on its threads
+    torch = sys.modules.get("torch")  # a process that has not imported it does not run on its threads
     return None if torch is None else int(torch.get_num_threads())
 
 

@@ -12,7 +12,7 @@ from deep500.measure import machine
 from deep500.measure.environment import describe
 
 VOLATILE = "volatile"
-"""Key of what no hash covers."""
+"""Key of the facts that never repeat, which the hash leaves out."""
 
 
 def full_environment(folder: str | Path | None = None) -> dict[str, Any]:

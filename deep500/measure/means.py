@@ -57,6 +57,7 @@ def mean(values: Any, kind: str, weights: Any = None) -> float:
         return float(np.average(numbers, weights=shares))
     from scipy.stats import gmean, hmean
 
+    # equal work at different rates takes 1/rate each: the mean that keeps the total time is the harmonic one
     return float((hmean if kind == "rate" else gmean)(numbers, weights=shares))
 
 

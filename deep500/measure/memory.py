@@ -35,7 +35,7 @@ class Usage:
 
     @property
     def utilisation(self) -> float:
-        """Processor time as a part of what was there to use, 0 to 1."""
+        """Processor time as a share of the time that the processors had, 0 to 1."""
         return self.cpu_seconds / (self.seconds * self.cores) if self.seconds else 0.0
 
 

@@ -80,10 +80,11 @@ def compare_functions(
             f"got {len(names)} functions and {rounds} rounds; expected at least two functions and {fewest} rounds, "
             "fewer cannot show anything"
         )
-    turns = [*functions.values(), functions[names[0]]]
+    turns = [*functions.values(), functions[names[0]]]  # the first once more: the A/A control
     times = np.empty((rounds, len(turns)))
     order = np.random.default_rng(seed)
     for i in range(-warm_up, rounds):
+        # a fixed order would favour what always follows the same neighbour (caches, clock frequency)
         for k in order.permutation(len(turns)):
             begin = clock()
             turns[k]()

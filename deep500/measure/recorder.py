@@ -1,4 +1,4 @@
-"""Timers for use inside loops that somebody else wrote: `Recorder`, ``with region("forward")``, ``@measured``.
+"""Timers for use inside other people's loops: `Recorder`, ``with region("forward")``, ``@measured``.
 
 Nothing is recorded, at the cost of one look-up, until a :class:`Recording` is open. Times go into arrays that were
 allocated before; a sample is two readings of the clock and three stores. Regions nest; what a region spends outside the
@@ -156,7 +156,7 @@ class Region:
         if recording is not None and recording._thread == _ident():
             entry = [self.name, 0, 0]
             recording._stack.append(entry)
-            entry[1] = _now()
+            entry[1] = _now()  # last, so that the bookkeeping above is not part of the sample
         return self
 
     def __exit__(self, *_: object) -> None:

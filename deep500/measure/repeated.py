@@ -78,7 +78,7 @@ def combine(launches: list[Measurement], plan: Plan) -> Measurement:
     ]
     for estimate, target in zip(estimates, plan.targets, strict=True):
         problems += _problems(estimate, target, plan.budget.min_neff)
-    reached = not problems
+    reached = not problems  # the two below are remarks: they do not make the interval wrong
     problems += [COARSE] if any(COARSE in launch.problems for launch in launches) else []
     problems += [] if plan.budget.fresh else [SHARED]
     return Measurement(

@@ -25,7 +25,7 @@ from deep500.measure.steady import SteadyState, find_steady_state
 Clock = Callable[[], int]
 GROWTH = 1.3
 MEMORY = 2
-"""So many looks back an autocorrelation time still counts."""
+"""Number of looks for which an autocorrelation time counts."""
 TIMER_SHARE = 0.05
 COARSE = "reading the clock takes more than 5 % of a sample: measure several calls as one"
 
@@ -85,6 +85,7 @@ class Judge:
         return steady, estimates, enough and steady.is_steady
 
     def _estimate(self, kept: np.ndarray, target: Target, past: list[float]) -> Estimate:
+        # series that are still short underestimate their dependence: earlier, larger values count for a while
         now, before = quantile(kept, target.q, target.level), max(past[-MEMORY:], default=1.0)
         past.append(now.tau)
         return now if now.tau >= before else quantile(kept, target.q, target.level, before)
@@ -113,7 +114,7 @@ def measure_launch(
     """
     judge, budget = Judge(plan), plan.budget
     cold = np.zeros(plan.cold_bytes, np.uint8) if plan.cold_bytes else None
-    durations = array("q", bytes(8 * budget.max_n))
+    durations = array("q", bytes(8 * budget.max_n))  # allocated before: a growing list would be timed too
     deadline = clock() + int(budget.max_s * 1e9)
     taken, size = 0, min(budget.min_n, budget.max_n)
     while True:

@@ -17,7 +17,7 @@ import numpy as np
 from deep500.errors import InputError
 
 FEWEST = 6
-"""With fewer runs only the range is told: six are needed for a 95 % interval of a median."""
+"""With fewer runs only the range is reported: six are needed for a 95 % interval of a median."""
 
 
 @dataclass(frozen=True)

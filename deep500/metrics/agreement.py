@@ -23,7 +23,7 @@ class OutputError(ProbingMetric):
 
     Args:
         norm: how to measure it; the relative Euclidean norm if None.
-        backend: name of the other one.
+        backend: name of the other backend.
         samples: how many samples of a validation batch.
 
     Raises:
@@ -63,7 +63,7 @@ class OutputError(ProbingMetric):
         )
 
     def measure(self, statistics: Any) -> float | None:
-        """The error of all results taken together; ``details`` has it one by one."""
+        """The error of all results taken together; ``details`` has each by itself."""
         pairs = self.pairs()
         if pairs is None:
             return None

@@ -63,7 +63,7 @@ class TimingBreakdown(ObservingMetric):
 
     def _leave(self, part: str) -> None:
         if self._open[-1:] == [part]:
-            self.run.executor.synchronize()
+            self.run.executor.synchronize()  # or the next part would be charged for what this one asked for
             self._credit()
             self._open.pop()
 

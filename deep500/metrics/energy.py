@@ -127,7 +127,7 @@ class Cost(EnergyUse):
         if joules is None and self.per_kwh is not None:
             self.reason = self.energy.reason
             return None
-        ranks = len(statistics.communication or (None,))
+        ranks = len(statistics.communication or (None,))  # every process occupies a device of this price
         time = self.energy.seconds / 3600 * self._price * ranks
         power = 0.0 if joules is None or self.per_kwh is None else joules / 3.6e6 * self.per_kwh
         self.details = {

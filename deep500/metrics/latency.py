@@ -67,9 +67,9 @@ class InferenceLatency(ProbingMetric):
 
     Args:
         scenario: ``"single_stream"`` (p90), ``"multi_stream"`` (p99 of queries of ``samples`` samples) or ``"server"``
-            (p99 of queries that arrive by themselves, ``rate`` times a second; the time in the queue counts).
+            (p99 of queries that arrive at random, ``rate`` times a second; the time in the queue counts).
         q: another percentile than the scenario's.
-        queries: how many; p99 needs about 400, more where they hang together.
+        queries: how many; p99 needs about 400, more where they depend on each other.
         samples: in each query of the multi-stream scenario.
         rate: arrivals per second in the server scenario.
         seed: of the arrivals.
@@ -158,7 +158,7 @@ class ServerRate(ProbingMetric):
         steps: how often to halve the range.
         seed: of the arrivals.
         clock: nanoseconds.
-        sleep: waits so many seconds.
+        sleep: waits a number of seconds.
     """
 
     unit, direction, kind = "queries/s", "higher", "rate"
@@ -187,19 +187,19 @@ class ServerRate(ProbingMetric):
         answer = _answer(self, 1)
         if answer is None:
             return None
-        rate = largest_rate(
+        largest = largest_rate(
             lambda rate: server(answer, self.queries, rate, self.seed, self._clock, self._sleep),
             self.bound,
             self.low,
             self.high,
             steps=self.steps,
         )
-        self.reason = "" if rate is not None else f"{self.low:g} queries/s already miss the bound"
-        return rate
+        self.reason = "" if largest is not None else f"{self.low:g} queries/s already miss the bound"
+        return largest
 
 
 def _answer(metric: ProbingMetric, samples: int) -> Callable[[int], object] | None:
-    """Runs one query of so many samples to its end; None, and the metric's reason, where that cannot be."""
+    """A function that answers one query of ``samples`` samples; None, and the metric's reason, where there is none."""
     batch = metric.first(samples) if metric.ready() else None
     if batch is None:
         return None

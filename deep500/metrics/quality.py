@@ -106,7 +106,7 @@ class TopKAccuracy(ProbingMetric):
         return 100.0 * right / seen if seen else None
 
     def _counted(self, output: str, label: str) -> tuple[int, int, bool]:
-        """Of this rank's share: samples with the label among the k, all samples, and whether it cannot be told."""
+        """Of this rank's share: samples with the label among the k, all samples, whether scores cannot be judged."""
         right, seen, executor = 0, 0, self.run.executor
         with self.run.optimizer.evaluation():
             for batch in self.batches():

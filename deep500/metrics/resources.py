@@ -20,7 +20,7 @@ class PeakMemory(ObservingMetric):
     Args:
         where: ``"host"``: resident memory of this process, exact, from the kernel. ``"framework"``: what the
             framework's own allocator had handed out on the device, exact, where it counts (PyTorch, TensorFlow and JAX
-            on GPUs). ``"device"``: memory of the GPU in use by anybody, read after every step.
+            on GPUs). ``"device"``: memory of the GPU in use by all processes, read after every step.
 
     Raises:
         InputError: there is no such place.
@@ -78,7 +78,7 @@ def _framework_peak(executor: Any, reset: bool = False) -> int | None:
 
 
 class CPUUtilisation(ObservingMetric):
-    """Processor time of this process in percent of what its processors had to give during the run."""
+    """Processor time of this process in percent of the time that its processors had during the run."""
 
     name, unit, direction, kind = "cpu_utilisation", "%", "higher", "ratio"
 

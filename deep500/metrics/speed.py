@@ -101,6 +101,7 @@ class TimeToAccuracy(Metric):
         ends = list(lasted) or [None] * len(values)
         misses = [end for value, end in zip(values, ends, strict=True) if value is None]
         missed = [end for end in misses if end is not None]
+        # a miss says "later than the run lasted": without its length it can be neither counted nor left out
         if len(missed) < len(misses):
             return Combined(None, remark="how long the runs lasted that missed the target is not known")
         estimate = time_to_target([value for value in values if value is not None], missed, level=0.95)

@@ -56,7 +56,7 @@ class Flops(ObservingMetric):
 
 
 class FlopRate(Flops):
-    """Operations per second of training: counted ones of all samples over the seconds of all epochs."""
+    """Operations per second of training: those counted for all samples, over the seconds of all epochs."""
 
     name, unit = "flop_rate", "FLOP/s"
     direction: Direction = "higher"

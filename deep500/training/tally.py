@@ -1,7 +1,7 @@
 """Loss and accuracy of many batches, without waiting for the device at each.
 
-Tensors are kept as they come and read together: when somebody asks, or when they hold too many elements. So outputs of
-an executor must be tensors of their own, not buffers that the next run overwrites.
+Tensors are kept as they come and read together: when a mean is wanted, or when they hold too many elements. So outputs
+of an executor must be tensors of their own, not buffers that the next run overwrites.
 """
 
 from __future__ import annotations

@@ -119,11 +119,8 @@ class Trainer:
         run.tally = self._tally(f"training, epoch {run.epoch}")
         record = EpochRecord(run.epoch)
         self.train_sampler.set_epoch(run.epoch)
-        stream = [
-            self.seed,
-            run.epoch,
-            *([self.optimizer.rank] if self.optimizer.rank else []),
-        ]  # ranks drop differently
+        # ranks drop different units; rank 0 draws as a single process does
+        stream = [self.seed, run.epoch, *([self.optimizer.rank] if self.optimizer.rank else [])]
         self.executor.reseed(int(np.random.SeedSequence(stream).generate_state(1)[0]))
         listeners.emit(listeners.before_epoch, run)
         started = perf_counter()

@@ -84,6 +84,7 @@ class NativeOptimizer(Optimizer):
 
     def _function(self) -> Callable[..., Any]:
         """The update, jitted once for each set of hyper-parameters that count."""
+        # values are traced, so that a schedule compiles nothing; only whether a term is there decides the code
         key = tuple(name for name in self.hyperparameters if self.on(name))
         if key not in self._jitted:
 

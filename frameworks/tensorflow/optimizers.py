@@ -115,7 +115,7 @@ class NativeOptimizer(Optimizer):
         by_dtype: dict[Any, Numbers] = {}
         for name, gradient in zip(self.parameter_names(), gradients, strict=True):
             variable = executor.variables[name]
-            if variable.dtype not in by_dtype:
+            if variable.dtype not in by_dtype:  # numbers come as one float64 tensor: one transfer per step
                 names = list(self.numbers())
                 parts = tf.unstack(tf.cast(values, variable.dtype), len(names))
                 by_dtype[variable.dtype] = dict(zip(names, parts, strict=True))
@@ -144,6 +144,7 @@ class NativeOptimizer(Optimizer):
             slots = self._slots.setdefault(name, {})
             for slot, first in self.slots().items():
                 variable = executor.variables[name]
+                # init_scope: a variable that is made while tracing would belong to the traced graph
                 if slot not in slots or slots[slot].shape != variable.shape:
                     self._begun.add(id(slots))
                     with tf.device(executor.tf_device), tf.init_scope():

@@ -253,10 +253,10 @@ def rows(title: str) -> list[list[str]]:
 
 
 def test_there_are_24_and_the_page_says_which_are_not_there():
-    told = {name: by for name, by in rows("The 24 columns")}
-    assert list(told) == [column.name for column in COLUMNS] + list(NOT_THERE) and len(told) == 24
-    assert [name for name, by in told.items() if by.startswith("not there")] == list(NOT_THERE)
-    for name, by in told.items():
+    listed = {name: by for name, by in rows("The 24 columns")}
+    assert list(listed) == [column.name for column in COLUMNS] + list(NOT_THERE) and len(listed) == 24
+    assert [name for name, by in listed.items() if by.startswith("not there")] == list(NOT_THERE)
+    for name, by in listed.items():
         for metric in re.findall(r"`([A-Z]\w+)\(", by):
             assert hasattr(metrics, metric), f"{name}: {metric}"
 
@@ -269,7 +269,7 @@ def test_the_page_lists_every_metric_with_its_unit_and_direction():
     known = {
         name: metric
         for name, metric in vars(metrics).items()
-        if inspect.isclass(metric) and issubclass(metric, d5.Metric) and not inspect.isabstract(metric)
+        if inspect.isclass(metric) and issubclass(metric, Metric) and not inspect.isabstract(metric)
     }
     assert listed.keys() == known.keys()
     for name, metric in known.items():

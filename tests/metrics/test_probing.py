@@ -1,4 +1,4 @@
-"""What is asked of the trained network after its run: top-k, errors against another backend, and what data it saw."""
+"""What the trained network is run for once more: top-k, errors against another backend, and what data it saw."""
 
 from __future__ import annotations
 

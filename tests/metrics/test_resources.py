@@ -79,7 +79,7 @@ def test_gpu_utilisation_is_the_mean_of_looks_a_period_apart(one_gpu):
     clock = Clock()
     metric = GPUUtilisation(period=0.2, clock=clock)
     statistics = watch(metric, clock=clock, device=GPUDevice())
-    # the parts' time passes when somebody waits; nobody does here, so that a step takes its rest only
+    # time of the parts passes in synchronize(), which is not called here: a step takes its rest only
     assert metric.measure(statistics) is None and "the run is too short" in metric.reason
     metric = GPUUtilisation(period=0.01, clock=clock)
     assert metric.measure(watch(metric, clock=clock, device=GPUDevice())) == pytest.approx(50, abs=2)

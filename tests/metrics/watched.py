@@ -13,7 +13,7 @@ from deep500.training.statistics import EpochRecord, TrainingStatistics
 
 
 class Clock:
-    """Seconds that pass when somebody says so."""
+    """Seconds that pass when a test moves them."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -183,7 +183,7 @@ def test_choice_without_replacement_ends_and_never_repeats(n, batch, count, seed
         with pytest.raises(InputError, match="without replacement"):
             make()
         return
-    drawn = [x for batch in values(make()) for x in batch]
+    drawn = [x for part in values(make()) for x in part]
     assert len(drawn) == len(set(drawn)) == (n if count is None else count * batch)
 
 

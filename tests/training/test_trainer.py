@@ -335,7 +335,7 @@ def test_check_training():
 
 
 @pytest.mark.parametrize("listening", [False, True])
-def test_nobody_waits_for_the_device_within_an_epoch(listening):
+def test_nothing_waits_for_the_device_within_an_epoch(listening):
     """Reading a tensor is counted: once per batch is allowed only after the epoch's last batch."""
     from deep500.training.listeners import DefaultTrainerEvents
 

@@ -100,7 +100,7 @@ def register_dataset(info: Info) -> Info:
 
 
 def registered(name: str, also: str) -> DatasetInfo:
-    """The data set of that name; raises DataError that offers the nearest, and ``also``, which is no name."""
+    """The data set of that name; else a DataError that offers the nearest, and ``also``."""
     info = DATASETS.get(name)
     if info is None:
         raise DataError(

@@ -95,6 +95,7 @@ def _locate(info: Published, roots: Sequence[Path]) -> tuple[Layout, Path] | Non
     for root in roots:
         for layout in info.layouts:
             for folder in layout.folders:
+                # any file, not all: an incomplete copy must be an error, not an absent data set
                 if any(find(root / folder, name) for name in layout.train + layout.test):
                     return layout, root / folder
             for archive in layout.archives:

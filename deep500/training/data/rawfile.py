@@ -99,7 +99,7 @@ def read_archive(archive: Path, names: Iterable[str], known: Mapping[str, str]) 
     """
     wanted, files = set(names), {}
     try:
-        with tarfile.open(archive, "r|gz") as tar:
+        with tarfile.open(archive, "r|gz") as tar:  # a stream: seeking in gzip would decompress it again and again
             for member in tar:
                 name = member.name.rpartition("/")[2]
                 stream = tar.extractfile(member) if name in wanted and member.isreg() else None

@@ -86,6 +86,7 @@ class Sampler(abc.ABC):
 
     def _cut(self, group: np.ndarray) -> list[np.ndarray]:
         """This shard's batches of a group: every rank gets the same number of full ones."""
+        # every ranks-th sample, so that batch k of all shards together is batch k of one process
         mine, size = group[self._rank :: self._ranks], self.batch_size
         if self.drop_last_batch:
             full = len(group) // self._ranks // size

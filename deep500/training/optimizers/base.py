@@ -56,7 +56,7 @@ class Optimizer(abc.ABC):
     hyperparameters: ClassVar[tuple[str, ...]] = ()
     """Their names, in the order of their declaration."""
     keeps_parameters: ClassVar[bool] = False
-    """Whether its state holds the parameters too, so that it does not see when someone else changes the network's."""
+    """Whether its state holds the parameters too, so that it misses changes that a scheme makes to the network's."""
     rank: int = 0  # number of this process among those that train together
     _declarations: ClassVar[Mapping[str, Hyperparameter]] = {}
 
@@ -167,7 +167,7 @@ class Optimizer(abc.ABC):
         """Called for each parameter before the forward run; a :class:`ThreeStepOptimizer` says what it does."""
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
-        """The parameter's new value; only a :class:`ThreeStepOptimizer` has this step by itself.
+        """The parameter's new value; only a :class:`ThreeStepOptimizer` has this as a step of its own.
 
         Raises:
             InputError: this optimizer updates all parameters at once.
@@ -178,11 +178,11 @@ class Optimizer(abc.ABC):
         )
 
     def totals(self, values: np.ndarray) -> np.ndarray:
-        """The sum of float64 values over all processes that train together; one process: the values themselves."""
+        """The sum of float64 values over all processes that train together; with one process, the values."""
         return values
 
     def evaluation(self) -> AbstractContextManager[None]:
-        """Within it the network's parameters are those that a validation is of; one process: what they are anyway."""
+        """Within it the network holds the parameters that a validation judges; with one process, its own."""
         return nullcontext()
 
     # -- gradients --------------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def declared(cls: type) -> dict[str, Hyperparameter]:
 def signature(cls: type, declarations: Mapping[str, Hyperparameter]) -> inspect.Signature:
     """What an optimizer's constructor takes: executor, loss, its hyper-parameters, and the keywords of every optimizer.
 
-    A class that has a constructor of its own keeps that one's.
+    A class with a constructor of its own has the signature of that.
     """
     if "__init__" in vars(cls):
         own = inspect.signature(vars(cls)["__init__"])
