@@ -165,7 +165,7 @@ def test_groups_share_a_value() -> None:
     result = groups(list(Matcher([SHARED]).matches(graph)))
     assert {graph.store.node(group.value).op for group in result} >= {"input"}
     for group, members in result.items():
-        assert len(members) > 1 and all(group.holds(value) for value in members)
+        assert len(members) > 1 and all(group.holds(match) for match in members)
 
 
 # -- saturation -------------------------------------------------------------------------------------------------------

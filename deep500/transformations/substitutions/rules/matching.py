@@ -180,6 +180,8 @@ def holds(
         registers: are set.
         find: what stands for a value where names are compared: itself, or the first of those equal to it.
     """
+    # This runs for every candidate at every node of every state, so the cheapest questions come first, and operands
+    # are only noted: those that are patterns have checks of their own further down the line.
     node = store.nodes[value.node]
     if check.op not in kinds.of(value.node) or value.output != check.output:
         return False
