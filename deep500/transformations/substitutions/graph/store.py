@@ -93,7 +93,7 @@ class Store:
     def opaque(
         self, inputs: Sequence[Value], shapes: Sequence[Shape], dtypes: Sequence[str], parameters: Parameters
     ) -> tuple[Value, ...]:
-        """A node that no specification describes; ``parameters`` tell it from others."""
+        """A node that no specification describes; ``parameters`` identify it."""
         return self._node(StoreNode(OPAQUE, parameters, tuple(inputs), tuple(shapes), tuple(dtypes), False))
 
     def add(self, op: str, *inputs: Value, **parameters: Any) -> tuple[Value, ...]:

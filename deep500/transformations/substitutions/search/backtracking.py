@@ -24,7 +24,7 @@ from deep500.transformations.substitutions.graph.store import Graph, Value
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.matching import Match, Matcher
 from deep500.transformations.substitutions.search.groups import Group, follow, groups
-from deep500.transformations.substitutions.search.moves import AppliedRule, Saturated, apply, place
+from deep500.transformations.substitutions.search.moves import AppliedRule, apply, place
 from deep500.transformations.substitutions.search.surroundings import Surroundings
 
 Move = Match | Group
@@ -39,7 +39,6 @@ class State:
     graph: Graph
     cost: float
     history: tuple[AppliedRule, ...] = ()
-    saturated: Saturated | None = None
 
 
 @dataclass
