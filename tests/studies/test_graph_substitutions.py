@@ -27,7 +27,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, change: Callable[[Network], Network])
     """An optimizer that does this to every network."""
 
     def optimize(network: Network, **_: Any) -> SimpleNamespace:
-        history = SimpleNamespace(steps=("step",), saturated=None)
+        history = SimpleNamespace(steps=("step",))
         return SimpleNamespace(
             network=change(network), history=history, seconds=0.5, before=2.0, after=1.0, timed_out=False, reason=""
         )
@@ -112,7 +112,9 @@ def test_wrong_answers_are_called_wrong(only: str, monkeypatch: pytest.MonkeyPat
     assert "WRONG: " in printed and "answers differ by" in printed
 
 
-def test_a_failing_network_is_told_and_the_others_are_measured(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_failing_network_is_reported_and_the_others_are_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     def refuse(network: Network) -> Network:
         if network.name == "repvgg":
             raise ValueError("planted\nand more")

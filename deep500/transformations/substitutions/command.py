@@ -23,7 +23,6 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("-o", "--out", type=Path, required=True, metavar="FILE", help="where the optimized model goes")
     add("--backend", default="onnxruntime", help="the backend that shall run it (onnxruntime)")
     add("--budget", type=float, default=30.0, metavar="S", help="seconds of search (30); 0: search nothing")
-    add("--search", choices=["backtracking", "saturation"], default="backtracking", help="how to search (backtracking)")
     add("--alpha", type=float, default=1.05, metavar="A", help="look again at what costs A times the best (1.05)")
     add("--training", action="store_true", help="keep parameters as they are: the model will be trained")
     add("--no-measure", action="store_true", help="price by formula: the same result on every machine")
@@ -58,14 +57,13 @@ def execute(words: argparse.Namespace) -> int:
             words.backend,
             words.budget,
             training=words.training,
-            search=words.search,
             alpha=words.alpha,
             rules=words.rules,
             database=words.database,
             measure=not words.no_measure,
             seed=words.seed,
             sizes=_sizes(words.size),
-            progress=bar.tell,
+            progress=bar.update,
         )
     optimized.network.to_onnx(words.out)
     if words.history is not None:
@@ -102,7 +100,7 @@ class _Bar:
     def __exit__(self, *_: object) -> None:
         self.bar.close()
 
-    def tell(self, seconds: float, best: float, first: float) -> None:
+    def update(self, seconds: float, best: float, first: float) -> None:
         """Show the seconds that passed and what was gained."""
         self.bar.update(min(seconds, self.most) - self.bar.n)
         self.bar.set_postfix_str(f"predicted {1e3 * first:.3g} -> {1e3 * best:.3g} ms")

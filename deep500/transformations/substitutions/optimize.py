@@ -22,7 +22,6 @@ from deep500.transformations.substitutions.rules.matching import Matcher
 from deep500.transformations.substitutions.rules.rule_file import SHIPPED, read
 from deep500.transformations.substitutions.search.backtracking import Backtracking, SearchResult, State
 from deep500.transformations.substitutions.search.moves import replay
-from deep500.transformations.substitutions.search.saturating import Saturation
 
 NOISE = 1.02
 """A candidate whose time may be more than this many times the original's is not taken."""
@@ -42,7 +41,6 @@ def optimize_network(
     budget: float = 30.0,
     *,
     training: bool = False,
-    search: str = "backtracking",
     alpha: float = 1.05,
     rules: str | Path | None = None,
     database: str | Path | None = None,
@@ -64,9 +62,7 @@ def optimize_network(
             is returned, see ``timed_out``.
         training: the network will be trained: parameters stay as they are, with their names, and nothing is computed
             from them beforehand; normalization and dropout are left alone. Otherwise the result is for inference.
-        search: ``"backtracking"``, or ``"saturation"``: all rules at once, and the cheapest of all equal graphs by
-            mixed-integer programming.
-        alpha: backtracking looks again at states that cost up to this many times the best.
+        alpha: the search looks again at states that cost up to this many times the best.
         rules: a rule file; the one that comes with Deep500 if None.
         database: SQLite file of measured times; the user's cache if None.
         measure: time operators on the backend, and candidates from end to end. False prices by formula, which gives the
@@ -76,7 +72,7 @@ def optimize_network(
         progress: called with (seconds so far, best cost, first cost) now and then.
 
     Raises:
-        InputError: no `Network`, a budget or seed below 0, an alpha below 1, an unknown search, sizes of symbols that
+        InputError: no `Network`, a budget or seed below 0, an alpha below 1, sizes of symbols that
             the inputs do not have, inputs that cannot be made up for timing and checking.
         CacheError: a database that is none.
         DataError: a rule file that is damaged, foreign, or stale.
@@ -91,13 +87,13 @@ def optimize_network(
         True
     """
     _check(network, backend, sizes or {}, seed)
-    _check_search(budget, alpha, search)
+    _check_search(budget, alpha)
     imported = import_network(network, training, sizes)
     matcher = Matcher(read(rules or SHIPPED), GROWTH)
     if budget == 0:
         return Optimized.unchanged(network, backend, "the budget is 0: nothing was searched", training)
     started = time.perf_counter()
-    result = _search(imported, matcher, backend, budget, search, alpha, database, measure, seed, progress)
+    result = _search(imported, matcher, backend, budget, alpha, database, measure, seed, progress)
     seconds = time.perf_counter() - started
     return _choose(imported, matcher, result, backend, seconds, measure, seed, sizes or {})
 
@@ -107,7 +103,6 @@ def _search(
     matcher: Matcher,
     backend: str,
     budget: float,
-    search: str,
     alpha: float,
     database: str | Path | None,
     measure: bool,
@@ -123,8 +118,6 @@ def _search(
     by_formula: Cost = Analytic(backend)
 
     def searched(cost: Cost, seconds: float, starts: Sequence[State] = ()) -> SearchResult:
-        if search == "saturation":
-            return Saturation(matcher, cost, seconds, fixed=fixed, progress=progress).run(imported.graph)
         backtracking = Backtracking(matcher, cost, seconds, alpha, fixed, CANDIDATES, progress=progress)
         return backtracking.run(imported.graph, starts)
 
@@ -179,8 +172,6 @@ def replay_history(network: Network, history: History, rules: str | Path | None 
 
 def retrace(imported: Imported, history: History, matcher: Matcher) -> Graph:
     """The graph that a history leads to."""
-    if history.saturated is not None:
-        return Saturation.repeat(imported.graph, matcher, history.saturated, tuple(imported.sizes.values()))
     return replay(imported.graph, history.steps, matcher)
 
 
@@ -202,13 +193,11 @@ def _check(network: Any, backend: str, sizes: Mapping[str, Any], seed: Any) -> N
         raise InputError(f"got seed {seed!r}; expected a whole number, 0 or more: seed=0")
 
 
-def _check_search(budget: Any, alpha: Any, search: str) -> None:
+def _check_search(budget: Any, alpha: Any) -> None:
     if not (isinstance(budget, (int, float)) and budget >= 0):
         raise InputError(f"got budget {budget!r}; expected seconds, 0 or more: 0 searches nothing")
     if not (isinstance(alpha, (int, float)) and alpha >= 1):
         raise InputError(f"got alpha {alpha!r}; expected 1 or more: 1 only descends, 1.05 crosses small hills")
-    if search not in ("backtracking", "saturation"):
-        raise InputError(f"got search {search!r}; expected 'backtracking' or 'saturation'")
 
 
 def _choose(

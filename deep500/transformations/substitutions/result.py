@@ -15,7 +15,7 @@ from deep500.transformations.substitutions.equivalence import Equivalence
 from deep500.transformations.substitutions.graph.importing import Imported
 from deep500.transformations.substitutions.operators.specification import specification_hash
 from deep500.transformations.substitutions.search.backtracking import State
-from deep500.transformations.substitutions.search.moves import AppliedRule, Saturated
+from deep500.transformations.substitutions.search.moves import AppliedRule
 
 FORMAT = "deep500-substitutions"
 
@@ -30,7 +30,6 @@ class History:
         training: whether parameters were left as they are.
         sizes: numbers that stood for symbolic sizes.
         steps: rules at their places, one after the other.
-        saturated: what equality saturation chose, instead of steps.
         unchanged: the network stays as it was, its nodes included; without steps alone it is written anew.
     """
 
@@ -39,7 +38,6 @@ class History:
     training: bool
     sizes: Mapping[str, int]
     steps: tuple[AppliedRule, ...] = ()
-    saturated: Saturated | None = None
     unchanged: bool = False
 
     @classmethod
@@ -51,7 +49,6 @@ class History:
             imported.training,
             dict(imported.sizes),
             state.history,
-            state.saturated,
         )
 
     def check(self, network: Network) -> None:
@@ -97,9 +94,6 @@ class History:
                 raise ValueError("another format")
             fields["steps"] = tuple(AppliedRule(str(rule), tuple(map(str, place))) for rule, place in fields["steps"])
             fields["sizes"] = {name: int(size) for name, size in fields["sizes"].items()}
-            if fields["saturated"] is not None:
-                rounds, limit, choices = fields["saturated"]
-                fields["saturated"] = Saturated(int(rounds), int(limit), tuple((str(a), str(b)) for a, b in choices))
             return cls(**fields)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
             raise DataError(

@@ -6,7 +6,7 @@ python -m recipes.studies.graph_substitutions --only E2 --networks nasrnn,bert -
     out.json
 
 E1 generates rules, E5 proves them, E6 validates the axioms. E2 optimises whole networks per backend, E3 merges the
-groups of a convolution, E4 tells substitution from layout in attention. Variants are timed in turns, in this process,
+groups of a convolution, E4 divides substitution from layout in attention. Variants are timed in turns, in this process,
 with as many threads as each framework takes: OMP_NUM_THREADS=1 and the like say so. Exit codes: 0, 1 if an answer is
 wrong or something failed, else as ``deep500 run``.
 """

@@ -86,7 +86,7 @@ def measure(name: str, backend: str, settings: Settings) -> Row:
     except Exception as error:  # noqa: BLE001  # each framework has its own; one network must not end the others
         return Row(name, backend, failure=line(error))
     history = optimized.history
-    steps = len(history.saturated.choices if history.saturated else history.steps)
+    steps = len(history.steps)
     nodes = len(network.nodes), len(optimized.network.nodes)
     return Row(
         name,

@@ -84,9 +84,6 @@ def test_options_reach_the_search(model: str, capsys: pytest.CaptureFixture[str]
     assert saved(Network.from_onnx("out.onnx")) == Path(model).read_bytes()
     assert optimize(model, "-o", "out.onnx", "--training", *FORMULA) == 0
     assert Network.from_onnx("out.onnx").trainable() == ["w0", "w1", "w2"]
-    images().to_onnx("images.onnx")
-    assert optimize("images.onnx", "-o", "out.onnx", "--history", "h.json", "--search", "saturation", *FORMULA) == 0
-    assert json.loads(Path("h.json").read_text())["saturated"]
     assert optimize(model, "-o", "out.onnx", "--history", "h.json", "--size", "N=10", *FORMULA) == 0
     assert json.loads(Path("h.json").read_text())["sizes"] == {"N": 11}, "the next number that divides no size"
 
@@ -189,12 +186,12 @@ class _Terminal(io.StringIO):
 def test_the_bar_is_for_terminals(stream: Any, quiet: bool, shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", stream())
     with _Bar(10.0, quiet) as bar:
-        bar.tell(4.0, 1e-3, 2e-3)
+        bar.update(4.0, 1e-3, 2e-3)
         bar.bar.refresh()
-        bar.tell(99.0, 1e-3, 2e-3)
+        bar.update(99.0, 1e-3, 2e-3)
     text = sys.stderr.getvalue()  # type: ignore[attr-defined]
     assert ("4 of 10 s, predicted 2 -> 1 ms" in text) == shown and (text == "") != shown
     for seconds in (0.0, float("inf")):
         with _Bar(seconds, quiet) as bar:
-            bar.tell(1.0, 1.0, 1.0)
+            bar.update(1.0, 1.0, 1.0)
     assert ("search: 1 s, predicted 1e+03" in sys.stderr.getvalue()) == shown  # type: ignore[attr-defined]

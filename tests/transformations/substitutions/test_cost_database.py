@@ -261,7 +261,7 @@ def test_processes_write_at_once(tmp_path: Path) -> None:
 
 
 # -- where ------------------------------------------------------------------------------------------------------------
-def test_machines_are_told_apart_by_processor_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machines_differ_by_processor_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     from deep500.transformations.substitutions.cost import database
 
     def hashed(**changes: object) -> str:

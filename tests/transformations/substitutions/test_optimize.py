@@ -40,7 +40,6 @@ SUBJECTS: dict[str, tuple[Network, dict[str, Any]]] = {
     "images": (images(), {}),
     "images of any batch": (images("N"), {}),
     "nasrnn": (create("nasrnn", 1, shape=(1, 6), hidden=6), {}),
-    "images, saturated": (images(), {"search": "saturation"}),
     "branches, trained": (trained(), {"training": True}),
     "branches of any batch, trained": (trained("N"), {"training": True}),
 }

@@ -68,7 +68,6 @@ ARGUMENTS: list[tuple[dict[str, Any], type[Deep500Error], str]] = [
     ({"budget": "long"}, InputError, "got budget 'long'"),
     ({"alpha": 0.99}, InputError, "got alpha 0.99"),
     ({"alpha": float("nan")}, InputError, "got alpha nan"),
-    ({"search": "annealing"}, InputError, "got search 'annealing'"),
     ({"seed": -1}, InputError, "got seed -1"),
     ({"sizes": {"M": 3}}, InputError, r"got sizes {'M': 3}.*which are N"),
     ({"sizes": {"N": 0}}, InputError, "got sizes {'N': 0}"),
@@ -106,9 +105,8 @@ def test_a_budget_of_nothing_searches_nothing() -> None:
     assert "the budget is 0: nothing was searched" in str(result) and "not measured" in str(result)
 
 
-@pytest.mark.parametrize("search", ["backtracking", "saturation"])
-def test_no_time_returns_the_original(search: str) -> None:
-    result = optimized(branches(), budget=1e-9, search=search)
+def test_no_time_returns_the_original() -> None:
+    result = optimized(branches(), budget=1e-9)
     assert result.timed_out and result.chosen is None and "ended by the budget" in str(result)
 
 
@@ -176,12 +174,11 @@ def test_rules_that_apply_nowhere(tmp_path: Path) -> None:
     assert result.chosen is None and saved(result.network) == saved(network) and not result.timed_out
 
 
-@pytest.mark.parametrize("search", ["backtracking", "saturation"])
 @pytest.mark.parametrize("training", [False, True])
-def test_a_wrong_rule_that_claims_to_be_proved_is_caught(search: str, training: bool, tmp_path: Path) -> None:
+def test_a_wrong_rule_that_claims_to_be_proved_is_caught(training: bool, tmp_path: Path) -> None:
     write([WRONG], tmp_path / "rules.jsonl")
     with pytest.raises(NotEquivalent, match="keep the original and report this") as caught:
-        optimized(branches(), rules=tmp_path / "rules.jsonl", search=search, training=training)
+        optimized(branches(), rules=tmp_path / "rules.jsonl", training=training)
     one_sentence(caught.value)
 
 
@@ -198,10 +195,9 @@ def test_what_would_make_a_cycle_is_left_alone(tmp_path: Path) -> None:
     matches = list(Matcher([MERGE]).matches(imported.graph))
     assert matches and all(apply(imported.graph, match) is None for match in matches)
     write([MERGE], tmp_path / "rules.jsonl")
-    for search in ("backtracking", "saturation"):
-        result = optimized(network, rules=tmp_path / "rules.jsonl", search=search)
-        assert [node.op_type for node in result.network.nodes].count("MatMul") == 2
-        assert_same(network, result.network, 1e-6)
+    result = optimized(network, rules=tmp_path / "rules.jsonl")
+    assert [node.op_type for node in result.network.nodes].count("MatMul") == 2
+    assert_same(network, result.network, 1e-6)
 
 
 # -- histories --------------------------------------------------------------------------------------------------------
@@ -233,7 +229,7 @@ def test_histories_of_something_else(tmp_path: Path) -> None:
         lambda text: text.replace('"steps"', '"stops"'),
         lambda text: text.replace('"steps"', '"x": 1, "steps"'),
         lambda text: json.dumps({**json.loads(text), "sizes": {"N": "many"}}),
-        lambda text: json.dumps({**json.loads(text), "saturated": [1, 2]}),
+        lambda text: json.dumps({**json.loads(text), "saturated": None}),
         lambda text: json.dumps({**json.loads(text), "steps": 3}),
     ],
 )
@@ -309,7 +305,7 @@ def test_networks_with_little_in_them(name: str) -> None:
 
 
 def _nothing(network: Network) -> Any:
-    return SimpleNamespace(history=(), saturated=None)
+    return SimpleNamespace(history=())
 
 
 @pytest.mark.parametrize("shapes", [((0, 4), (4, 3)), ((2, 4), (4, 0)), ((2, 0), (0, 3))])

@@ -1,8 +1,6 @@
-"""Moves, backtracking, equality saturation and exact extraction, on graphs small enough to know the answer."""
+"""Moves, groups of moves and backtracking, on graphs small enough to know the answer."""
 
 from __future__ import annotations
-
-import itertools
 
 import numpy as np
 import pytest
@@ -11,15 +9,12 @@ from deep500.errors import NetworkError
 from deep500.networks import create
 from deep500.transformations.substitutions.cost import Analytic
 from deep500.transformations.substitutions.graph.importing import import_network
-from deep500.transformations.substitutions.graph.store import Graph, Store, Value
+from deep500.transformations.substitutions.graph.store import Graph, Store
 from deep500.transformations.substitutions.rules.matching import Matcher
 from deep500.transformations.substitutions.rules.rule_file import PatternRule
 from deep500.transformations.substitutions.search.backtracking import Backtracking
-from deep500.transformations.substitutions.search.classes import Classes
-from deep500.transformations.substitutions.search.extraction import build, extract
 from deep500.transformations.substitutions.search.groups import groups
 from deep500.transformations.substitutions.search.moves import AppliedRule, replay
-from deep500.transformations.substitutions.search.saturating import Saturation
 
 SHARED = PatternRule(
     ("(matmul x y)", "(matmul x z)"),
@@ -165,98 +160,7 @@ def test_groups_share_a_value() -> None:
     result = groups(list(Matcher([SHARED]).matches(graph)))
     assert {graph.store.node(group.value).op for group in result} >= {"input"}
     for group, members in result.items():
-        assert len(members) > 1 and all(group.holds(value) for value in members)
-
-
-# -- saturation -------------------------------------------------------------------------------------------------------
-def test_saturation_finds_what_backtracking_finds_and_replays() -> None:
-    graph = sum_of_products()
-    matcher = Matcher([FACTOR])
-    result = Saturation(matcher, ByKind()).run(graph)
-    assert result.best[0].cost == 2.0
-    saturated = result.best[0].saturated
-    assert saturated is not None
-    again = Saturation.repeat(graph, matcher, saturated)
-    assert again.outputs == result.best[0].graph.outputs
-
-
-def test_saturation_matches_through_classes() -> None:
-    """relu(x) + relu(y) factors only after another rule made both into products of one matrix."""
-    hidden = PatternRule(('(transpose "1,0" (matmul x y))',), ('(matmul (transpose "1,0" y) (transpose "1,0" x))',))
-    store = Store()
-    w = store.input("w", (3, 3), "float32")
-    x, y = (store.input(name, (3, 3), "float32") for name in "xy")
-    turn = lambda value: store.add("transpose", value, perm=(1, 0))[0]  # noqa: E731
-    (left,), (right,) = store.add("matmul", x, w), store.add("matmul", y, w)
-    (total,) = store.add("add", turn(left), turn(right))
-    swapped = PatternRule(("(add (matmul z x) (matmul z y))",), ("(matmul z (add x y))",))
-    prices = ByKind(transpose=0.1)
-    result = Saturation(Matcher([hidden, swapped]), prices).run(Graph(store, (total,)))
-    assert kinds(result.best[0].graph).count("matmul") == 1
-
-
-def random_classes(seed: int) -> tuple[Classes, list[Value], dict[int, float]]:
-    """A few nodes, some of them declared equal: a puzzle for the extraction."""
-    generator, store = np.random.default_rng(seed), Store()
-    values = [store.input(name, (2, 2), "float32") for name in "xy"]
-    for _ in range(9):
-        op = ("add", "mul", "relu", "tanh")[generator.integers(4)]
-        chosen = [values[n] for n in generator.integers(len(values), size=2 if op in ("add", "mul") else 1)]
-        values += store.add(op, *chosen)
-    classes = Classes(store, values)
-    for _ in range(4):
-        first, second = (values[n] for n in generator.integers(2, len(values), size=2))
-        classes.union(first, second)
-    classes.close()
-    prices = {n: float(generator.integers(1, 9)) if store.nodes[n].inputs else 0.0 for n in classes.nodes}
-    return classes, values[-2:], prices
-
-
-def brute_force(classes: Classes, outputs: list[Value], prices: dict[int, float]) -> float:
-    """The cheapest selection, by trying every choice of one member per class."""
-    roots = [root for root in classes.roots() if len(classes.members(root)) > 1]
-    best = float("inf")
-    for members in itertools.product(*(classes.members(root) for root in roots)):
-        choice = dict(zip(roots, members, strict=True))
-        used: set[int] = set()
-
-        def walk(
-            root: Value, path: tuple[Value, ...], choice: dict[Value, Value] = choice, used: set[int] = used
-        ) -> bool:
-            if root in path:
-                return False
-            member = choice.get(root, root)
-            used.add(member.node)
-            return all(
-                walk(classes.find(operand), (*path, root)) for operand in classes.store.nodes[member.node].inputs
-            )
-
-        if all(walk(classes.find(operand), ()) for operand in outputs):
-            best = min(best, sum(prices[n] for n in used))
-    return best
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_extraction_is_what_brute_force_finds(seed: int) -> None:
-    classes, outputs, prices = random_classes(seed)
-    result = extract(classes, outputs, prices.__getitem__)
-    assert result.cost == pytest.approx(brute_force(classes, outputs, prices), abs=1e-6) and result.gap == 0.0
-    graph = build(classes, tuple(outputs), result.choice)
-    assert sum(prices.get(n, 0.0) for n in graph.nodes()) <= result.cost + 1e-6, "what is built is what was paid for"
-
-
-def test_congruence_closes_over_several_levels() -> None:
-    store = Store()
-    x, y = store.input("x", (2,), "float32"), store.input("y", (2,), "float32")
-    ends = []
-    for value in (x, y):
-        (inner,) = store.add("relu", value)
-        ends += store.add("tanh", inner)
-    classes = Classes(store, ends)
-    assert classes.find(ends[0]) != classes.find(ends[1])
-    classes.union(x, y)
-    classes.close()
-    assert classes.find(ends[0]) == classes.find(ends[1]) and classes.members(ends[1])[0] == classes.find(ends[0])
+        assert len(members) > 1 and all(group.holds(match) for match in members)
 
 
 def test_whole_networks_can_be_searched_by_formula() -> None:

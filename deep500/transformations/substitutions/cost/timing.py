@@ -99,7 +99,7 @@ def slope(make: Callable[[int], Callable[[], object]], limit: float, size: int =
     Args:
         make: number of copies -> function that runs that number.
         limit: seconds to measure for; building the functions is not counted, a function that is slower than the limit
-            runs a few times nevertheless, and a spread that tells of a busy machine makes it up to three times as much.
+            runs a few times nevertheless, and a spread as of a busy machine makes it up to three times as much.
         size: bytes of one copy.
         seed: of the order within the rounds.
     """

@@ -171,6 +171,7 @@ def stand_ins(network: Network, sizes: Mapping[str, int]) -> dict[str, int]:
         for symbol in described.shape or ():
             if isinstance(symbol, str) and symbol not in numbers:
                 number = max(sizes.get(symbol, 2), 2)
+                # A prime that divides no fixed size: in a shape it then stands for the symbol, also in products.
                 while not _prime(number) or number in numbers.values() or any(size % number == 0 for size in fixed):
                     number += 1
                 numbers[symbol] = number

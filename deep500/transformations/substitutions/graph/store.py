@@ -93,7 +93,7 @@ class Store:
     def opaque(
         self, inputs: Sequence[Value], shapes: Sequence[Shape], dtypes: Sequence[str], parameters: Parameters
     ) -> tuple[Value, ...]:
-        """A node that no specification describes; ``parameters`` tell it from others."""
+        """A node that no specification describes; ``parameters`` identify it."""
         return self._node(StoreNode(OPAQUE, parameters, tuple(inputs), tuple(shapes), tuple(dtypes), False))
 
     def add(self, op: str, *inputs: Value, **parameters: Any) -> tuple[Value, ...]:
@@ -246,6 +246,8 @@ class Graph:
         for old, new in mapping.items():
             same = store.shape(old) == store.shape(new) and store.dtype(old) == store.dtype(new)
             require(same, "replace", store.shape(new), f"{store.shape(old)} of {store.dtype(old)}")
+            # A single new value may read what it replaces (x -> relu(x) makes relu(x) read the old x); of several, one
+            # that reads another's old node would come to read itself once that is replaced as well.
             if len(replaced) > 1 and store.depends(new, replaced):
                 raise CycleError(f"got {new} for {old}, which depends on what is replaced; expected it not to; skip it")
         moved = dict(mapping)
@@ -357,6 +359,8 @@ def _no_change(store: Store, inputs: Values, parameters: Mapping[str, Any]) -> V
 
 def _behind_reshape(store: Store, op: str, inputs: Values, parameters: Mapping[str, Any]) -> Values | None:
     """The same on what the reshapes of whole tensors read, and the reshape behind it."""
+    # Without this, the reshape that ends a product of stacked matrices would stand between the product and its bias or
+    # the next product, and no rule that merges or factors products would match across it.
     first, shape = store.node(inputs[0]), store.shape(inputs[0])
     if first.op != "reshape" or first.constant:
         return None

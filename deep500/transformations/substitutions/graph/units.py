@@ -122,6 +122,8 @@ class Units:
     def _normalizes(self, node: StoreNode) -> bool:
         return node.op == "gain" and node.parameter("axis") == 1 and len(node.shapes[0]) > 2
 
+    # The store moves biases behind sums, where they meet other biases. Written so, they would cost an operator; a
+    # product in the sum takes them for nothing, however deep in the sum it is.
     def _term(self, total: StoreNode) -> int | None:
         """The term of a sum that can take a bias in: a product, or a gain, with no other reader."""
         terms = [term for term in total.inputs if self.alone(term) and term.node not in self.sunk]

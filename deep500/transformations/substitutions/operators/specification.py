@@ -152,8 +152,8 @@ def _statements(node: object) -> str:
     ):  # a docstring, or ...: neither does anything
         return ""
     fields = ((name, value) for name, value in ast.iter_fields(node) if name not in SILENT)
-    said = ",".join(f"{name}={_statements(value)}" for name, value in fields if value not in (None, []))
-    return f"{type(node).__name__}({said})"
+    inner = ",".join(f"{name}={_statements(value)}" for name, value in fields if value not in (None, []))
+    return f"{type(node).__name__}({inner})"
 
 
 def require(condition: bool, name: str, got: object, expected: str) -> None:

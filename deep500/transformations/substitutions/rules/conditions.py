@@ -96,6 +96,7 @@ def _take(step: OrderedCondition, bindings: Bindings, shapes: Shapes) -> Iterato
             return
         yield {**bindings, line.name: value}
         return
+    # The result is known and an operand is not: the condition is solved for it. Two unknown factors are a choice.
     whole = bindings[line.name]
     if len(step.defines) == 2:
         first, second = step.defines

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -160,15 +160,7 @@ def run(source: CompiledPattern, store: Store, kinds: Kinds, root: Value) -> Bin
     return bindings
 
 
-def holds(
-    check: Check,
-    store: Store,
-    kinds: Kinds,
-    value: Value,
-    bindings: Bindings,
-    registers: list[Value],
-    find: Callable[[Value], Value] = lambda value: value,
-) -> bool:
+def holds(check: Check, store: Store, kinds: Kinds, value: Value, bindings: Bindings, registers: list[Value]) -> bool:
     """Whether a value is what a check asks for; binds names, and sets the registers of what it reads.
 
     Args:
@@ -178,8 +170,9 @@ def holds(
         value: in the check's register.
         bindings: what names stand for so far; is added to.
         registers: are set.
-        find: what stands for a value where names are compared: itself, or the first of those equal to it.
     """
+    # This runs for every candidate at every node of every state, so the cheapest questions come first, and operands
+    # are only noted: those that are patterns have checks of their own further down the line.
     node = store.nodes[value.node]
     if check.op not in kinds.of(value.node) or value.output != check.output:
         return False
@@ -199,7 +192,7 @@ def holds(
     for target, operand in zip(check.inputs, node.inputs, strict=True):
         if isinstance(target, int):
             registers[target] = operand
-        elif bindings.setdefault(target, find(operand)) != find(operand):
+        elif bindings.setdefault(target, operand) != operand:
             return False
     if check.cut:
         name, axis = check.cut

@@ -1,1 +1,1 @@
-"""From a graph and proved rules to a cheaper graph: moves and histories, two searches, the check of what they find."""
+"""From a graph and proved rules to a cheaper graph: moves, groups of moves, histories, and backtracking among them."""

@@ -24,7 +24,7 @@ from deep500.transformations.substitutions.graph.store import Graph, Value
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.matching import Match, Matcher
 from deep500.transformations.substitutions.search.groups import Group, follow, groups
-from deep500.transformations.substitutions.search.moves import AppliedRule, Saturated, apply, place
+from deep500.transformations.substitutions.search.moves import AppliedRule, apply, place
 from deep500.transformations.substitutions.search.surroundings import Surroundings
 
 Move = Match | Group
@@ -39,7 +39,6 @@ class State:
     graph: Graph
     cost: float
     history: tuple[AppliedRule, ...] = ()
-    saturated: Saturated | None = None
 
 
 @dataclass
@@ -98,6 +97,7 @@ class Backtracking:
         first = State(graph, self.cost.total(graph))
         result, largest = SearchResult([first], first), GROWTH * len(graph.nodes())
         order, idle, since = itertools.count(), 0, 0.0
+        # States have no order, so ties of cost go to the older entry: the same search on every machine.
         queue: list[tuple[float, int, State, Move | None]] = [(first.cost, next(order), first, None)]
         for start in starts:
             try:
@@ -115,7 +115,8 @@ class Backtracking:
             cost, _, state, move = heapq.heappop(queue)
             limit = self.alpha * result.best[0].cost
             if cost >= limit and state is not first:
-                break
+                break  # all that is left costs as much; the first state's moves are tried even if a start is far better
+            # Moves are made only when their turn comes: most of the successors of a state never have one.
             if move is not None:
                 try:
                     made = self._make(state, move, largest, result)
@@ -156,6 +157,8 @@ class Backtracking:
             if len(members[0].sites) == 1:
                 moves.append((_change(around, *members), group))
                 continue
+            # Following a group prices whole graphs. Equal layers have groups of equal changes, so one of them is
+            # followed and the others are taken to gain the same; the price is right once a group is made.
             known = [_change(around, match) for match in members]
             look = (group.rule, *sorted(f"{change:.3e}" for change in known))
             if look not in self._changes:

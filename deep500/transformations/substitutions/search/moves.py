@@ -27,20 +27,6 @@ class AppliedRule(NamedTuple):
     place: tuple[str, ...]
 
 
-class Saturated(NamedTuple):
-    """What equality saturation chose.
-
-    Attributes:
-        rounds: of all rules.
-        limit: most nodes.
-        choices: (a class, by its first member; the member that is used), by their places.
-    """
-
-    rounds: int
-    limit: int
-    choices: tuple[tuple[str, str], ...]
-
-
 def place(store: Store, match: Match) -> tuple[str, ...]:
     """What names the place of a match."""
     return tuple(name(store, value) for value in (*match.sites, *match.bound))

@@ -49,6 +49,8 @@ class Surroundings:
             >>> Surroundings(Graph(store, (twice,)), Analytic()).change({twice: once}, [x]) < 0
             True
         """
+        # Units form across nodes (a bias joins the product before it), so the price of a change is more than that of
+        # the nodes that go and come: readers just outside are formed again too, as twins that read the new values.
         ends = {old.node for old in bound}
         inside = self._inside(mapping, ends)
         dead = self._dead(mapping, inside)

@@ -162,10 +162,10 @@ def _compare(left: list[Part], right: list[Part], count: int) -> list[str]:
         some = whole[rows]
         values, theirs = left[mine][1], right[yours][1]
         if values.shape[1:] != theirs.shape[1:]:
-            said = np.full(len(some), f"has shape {theirs.shape[1:]}, not {values.shape[1:]}")
+            texts = np.full(len(some), f"has shape {theirs.shape[1:]}, not {values.shape[1:]}")
         else:
             equal = (values[place[0, some]] == theirs[place[1, some]]).reshape(len(some), -1).all(1)
-            said = np.where(equal, "", f"has other elements; the shape is {values.shape[1:]}")
-        for row, text in zip(some.tolist(), said.tolist(), strict=True):
+            texts = np.where(equal, "", f"has other elements; the shape is {values.shape[1:]}")
+        for row, text in zip(some.tolist(), texts.tolist(), strict=True):
             what[row] = text
     return what

@@ -108,6 +108,8 @@ class SizeInference:
         return list(own_sizes)
 
     def _apply(self, term: Term, inputs: list[list[Size]]) -> list[Size]:
+        # Each operator says which sizes it forces to be one. What it does not say stays free, and so becomes a
+        # variable of its own in the lifted rule: leaving an equation out here would make a rule too general to prove.
         known, first = dict(term.parameters), inputs[0]
         if term.op in ("add", "mul"):
             for left, right in zip(*inputs, strict=True):

@@ -143,13 +143,13 @@ def joined(rules: Sequence[Rule]) -> list[Rule]:
     return pairs
 
 
-def library(seed: int = 0, themes: Sequence[Theme] = THEMES, said: Callable[[str], None] | None = None) -> Library:
+def library(seed: int = 0, themes: Sequence[Theme] = THEMES, report: Callable[[str], None] | None = None) -> Library:
     """Generate, prove and lift the rules of all themes.
 
     Args:
         seed: of generation; the rules do not depend on it.
         themes: languages.
-        said: called with a line after every theme.
+        report: called with a line after every theme.
 
     Raises:
         MissingEngine: egglog is not installed.
@@ -163,8 +163,8 @@ def library(seed: int = 0, themes: Sequence[Theme] = THEMES, said: Callable[[str
         rules.update({rule.id: rule for rule in lifted.rules})
         failed += lifted.failed
         counts[theme.name]["lifted"] = len(lifted.rules)
-        if said:
-            said(f"{theme.name}: {', '.join(f'{name} {count}' for name, count in counts[theme.name].items())}")
+        if report:
+            report(f"{theme.name}: {', '.join(f'{name} {count}' for name, count in counts[theme.name].items())}")
     kept = independent(list(rules.values()))
     wrong = [rule for rule in kept if not holds(rule, seed)]
     return Library(counts, [rule for rule in kept if rule not in wrong], [*failed, *wrong])
@@ -207,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="generate, prove and lift rules; write the file of those that hold")
     parser.add_argument("file", nargs="?", type=Path, default=SHIPPED, help="the one that Deep500 comes with")
     target = parser.parse_args(arguments).file
-    made = library(said=tqdm.write)
+    made = library(report=tqdm.write)
     write(made.rules, target)
     tqdm.write(f"{len(made.rules)} rules, written to {target.name}; {len(made.failed)} left out")
 

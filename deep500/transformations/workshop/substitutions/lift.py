@@ -227,6 +227,7 @@ def lift(rules: Sequence[Rule]) -> Lifted:
     Raises:
         MissingEngine: egglog is not installed.
     """
+    # All rules go through each stage together: starting an e-graph with the axioms costs more than most proofs.
     forms: dict[int, Form] = {n: Form(rule) for n, rule in enumerate(rules)}
     chosen: dict[int, list[Slot]] = {}
     _accept(forms, {n: list(form.slots) for n, form in forms.items()}, chosen)

@@ -14,7 +14,7 @@ def test_columns_have_one_width() -> None:
     assert len({len(line) for line in lines}) == 1 and lines[1].endswith("     1")
 
 
-def test_a_sample_of_sizes_is_told_from_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_of_sizes_is_named_as_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiments, "axioms", lambda: real[:2])
     result = experiments.validation()
     assert list(result.combinations) == [axiom.name for axiom in real[:2]] and not result.failures
@@ -38,7 +38,7 @@ def test_generation_counts_what_it_found() -> None:
     assert verdicts.verdicts.get("proved", 0) >= len(result.found.rules) > 0
 
 
-def test_both_provers_and_what_follows_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_provers_and_what_follows_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")
     pytest.importorskip("z3", reason="an extra: pip install 'deep500[substitutions]'")
     result = experiments.generation(depth=1)

@@ -99,7 +99,7 @@ def test_same_seed_same_terms_other_seed_same_rules(small: Candidates) -> None:
     assert {rule.id for rule in Candidates(other).rules} == {rule.id for rule in small.rules}
 
 
-def test_last_level_is_told_apart_in_every_world() -> None:
+def test_last_level_is_distinguished_in_every_world() -> None:
     """Levels below the last are compared in all worlds anyway: a deeper run must find the same pairs among them."""
     shallow, deep = Enumeration(1, 0, SMALL), Enumeration(2, 0, SMALL)
     pairs = {tuple(str(shallow.term(n)) for n in group) for group in shallow.groups}
