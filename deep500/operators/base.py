@@ -1,10 +1,10 @@
 """`CustomOp`: one computation and, where it has one, its gradient, tied to no framework.
 
-Requirements of the seam, for whoever writes a kind of operator or wraps one for a framework:
+Requirements of the seam, for those who write a kind of operator or wrap one for a framework:
 
 * ``forward`` and ``backward`` take and return C-contiguous arrays on the host; they must not change their inputs, and
   must allow several calls at once (frameworks call from threads of their own).
-* ``infer`` tells dtypes and shapes of the outputs without data; frameworks ask it while they trace.
+* ``infer`` gives dtypes and shapes of the outputs without data; frameworks ask it while they trace.
 * ``backward`` gets one gradient per output, of the output's dtype and shape (zeros where none flows), and returns one
   per input, of the input's dtype and shape; None for an input that has no gradient (labels, indices).
 * What is wrong with a call is an :class:`~deep500.errors.InputError` that names the operator and the argument.
@@ -31,7 +31,7 @@ class CustomOp(abc.ABC):
         input_descriptors: dtype and shape of every input. A size may be a symbol, ``("N", 3)``, which means the same
             size wherever it stands; the shape may be None: any. Without descriptors any inputs are taken.
         output_descriptors: of every output. Symbols take their sizes from the inputs; a shape of None is the first
-            input's; a dtype of None too. Without descriptors, the first call tells.
+            input's; a dtype of None too. Without descriptors, the first call decides.
     """
 
     _accepted: Any = None  # dtypes and shapes of the inputs that run() checked last
@@ -90,7 +90,7 @@ class CustomOp(abc.ABC):
                 f"operator {self.name!r}: got no output descriptors; expected some, or an own infer(): pass "
                 "output_descriptors=[...]"
             )
-        return [_resolved(one, inputs, sizes) for one in self.output_descriptors]
+        return [_resolved(descriptor, inputs, sizes) for descriptor in self.output_descriptors]
 
     def check(self, inputs: Descriptors) -> dict[str, Any]:
         """Raise InputError unless inputs are as declared; returns the size of every symbol."""
@@ -132,9 +132,9 @@ class CustomOp(abc.ABC):
         self, grads: Sequence[np.ndarray], fwd_inputs: Sequence[np.ndarray], fwd_outputs: Sequence[np.ndarray]
     ) -> list[np.ndarray]:
         """Backward with checks; always one array per input, zeros for an input without a gradient."""
-        found = as_list(self.backward(grads, fwd_inputs, fwd_outputs))
-        self._check_count("backward", "gradients", len(found), len(fwd_inputs))
-        gradients = [np.zeros_like(x) if g is None else np.asarray(g) for g, x in zip(found, fwd_inputs, strict=True)]
+        given = as_list(self.backward(grads, fwd_inputs, fwd_outputs))
+        self._check_count("backward", "gradients", len(given), len(fwd_inputs))
+        gradients = [np.zeros_like(x) if g is None else np.asarray(g) for g, x in zip(given, fwd_inputs, strict=True)]
         for i, (g, x) in enumerate(zip(gradients, fwd_inputs, strict=True)):
             if g.shape != x.shape:
                 raise InputError(
@@ -176,7 +176,7 @@ def empty(descriptor: TensorDescriptor) -> np.ndarray:
 
 
 def _resolved(declared: TensorDescriptor, inputs: Descriptors, sizes: Mapping[str, Any]) -> TensorDescriptor:
-    """An output's descriptor with what the inputs tell filled in."""
+    """An output's descriptor with what follows from the inputs filled in."""
     first = inputs[0] if inputs else TensorDescriptor(None, None)
     shape: Shape | None = declared.shape
     shape = first.shape if shape is None else tuple(sizes.get(d) if isinstance(d, str) else d for d in shape)

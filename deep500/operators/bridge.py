@@ -58,7 +58,7 @@ def build_bridge(source: Path, includes: Sequence[str], libraries: Sequence[str]
             if not (target / name).is_file():
                 made = place / "made"
                 made.mkdir()
-                command = [*compiler.command, *_FLAGS, *(f"-I{one}" for one in (INCLUDE, *includes)), str(source)]
+                command = [*compiler.command, *_FLAGS, *(f"-I{folder}" for folder in (INCLUDE, *includes)), str(source)]
                 _compile([*command, "-o", str(made / name), *map(str, libraries)], source)
                 enter(made, target)
     return target / name
@@ -102,8 +102,8 @@ class Bridge:
         if key not in self._keys:
             kinds = op.signature
             known = [True, True, *(bool(kinds.get(kind)) for kind in ("backward", "jvp", "hvp")), True]
-            found = [op.address(f"d500_{n}") if k else None for n, k in zip(_EXPORTS, known, strict=True)]
-            functions = (ctypes.c_void_p * len(found))(*found)
+            addresses = [op.address(f"d500_{n}") if k else None for n, k in zip(_EXPORTS, known, strict=True)]
+            functions = (ctypes.c_void_p * len(addresses))(*addresses)
             declared = declared_sizes(op)
             numbers = (ctypes.c_int64 * len(declared))(*declared)
             inputs, outputs = len(kinds["inputs"]), len(kinds["outputs"])
@@ -141,11 +141,11 @@ def declared_sizes(op: CompiledOp) -> list[int]:
     """What is declared of the inputs' shapes, as bridge.h wants it: per input its rank (-1: any) and sizes (-1: any;
     -2, -3, ...: the symbols)."""
     symbols: dict[str, int] = {}
-    found: list[int] = []
+    encoded: list[int] = []
     for descriptor in op.input_descriptors or ():
         shape = descriptor.shape
-        found.append(-1 if shape is None else len(shape))
+        encoded.append(-1 if shape is None else len(shape))
         for size in shape or ():
             symbol = symbols.setdefault(size, -2 - len(symbols)) if isinstance(size, str) else -1
-            found.append(size if isinstance(size, int) else symbol)
-    return found
+            encoded.append(size if isinstance(size, int) else symbol)
+    return encoded

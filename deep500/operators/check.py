@@ -10,17 +10,15 @@ import numpy as np
 from deep500.errors import InputError, UnsupportedOperator
 from deep500.operators.base import CustomOp, as_list, describe
 from deep500.operators.differences import epsilon, is_floating
-from deep500.operators.directions import directional
-from deep500.operators.findings import Entry, OpCheck
-from deep500.operators.jacobian import full
-from deep500.operators.point import Finding, Point, over
+from deep500.operators.findings import ComparedEntry, OpCheck
+from deep500.operators.gradients import Finding, Point, directional, full, over
 from deep500.operators.python_op import CustomPythonOp
 
 FORWARD = {1e-14: (1e-10, 1e-12), 1e-6: (1e-4, 1e-5), 1e-3: (1e-2, 1e-3), 1.0: (5e-2, 1e-2)}
 GRADIENT = {1e-14: (1e-5, 1e-8), 1e-6: (2e-3, 1e-4), 1e-3: (3e-2, 1e-2), 1.0: (1e-1, 3e-2)}
 """Largest epsilon of a dtype -> tolerance relative to a value, and relative to the largest of its tensor."""
 FULL = 256
-"""Up to so many input elements, and so many output elements, the whole Jacobian is compared."""
+"""Up to this number of input elements, and of output elements, the whole Jacobian is compared."""
 JUDGED = 0.5
 """At least this share of the entries must be clear of the differences' own noise."""
 
@@ -32,7 +30,7 @@ def check_op_forward(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> OpCheck:
-    """Compare an operator's outputs with somebody else's.
+    """Compare an operator's outputs with those of a reference.
 
     Besides values: that dtypes and shapes are those that ``op.infer`` announces, and that inputs are not changed.
 
@@ -130,31 +128,31 @@ def check_op_gradient(
     whole = method == "full" or (method == "auto" and small)
     random = np.random.default_rng(seed)
     with np.errstate(all="ignore"):  # a step may leave the function's domain: that step is not used
-        found = (full if whole else directional)(point, random, rtol, atol)
+        finding = (full if whole else directional)(point, random, rtol, atol)
         problems = point.problems()
-    return _verdict(op, point, found, "full Jacobian" if whole else "directional", problems, converted)
+    return _verdict(op, point, finding, "full Jacobian" if whole else "directional", problems, converted)
 
 
-def _verdict(op: CustomOp, point: Point, found: Finding, method: str, problems: list[str], converted: str) -> OpCheck:
-    if found.judged < JUDGED:
+def _verdict(op: CustomOp, point: Point, finding: Finding, method: str, problems: list[str], converted: str) -> OpCheck:
+    if finding.judged < JUDGED:
         problems.append(
-            f"differences are too noisy, or too near to kinks, for {1 - found.judged:.0%} of the entries: got nothing "
-            "to judge them by; expected inputs of size near one, away from kinks, or float64"
+            f"differences are too noisy, or too near to kinks, for {1 - finding.judged:.0%} of the entries: got "
+            "nothing to judge them by; expected inputs of size near one, away from kinks, or float64"
         )
     condition = (
-        f"differences are good to {found.noise:.1e} of the gradient's size (rounding {found.rounding:.1e}); "
-        f"{found.judged:.0%} of the entries could be judged{converted}"
+        f"differences are good to {finding.noise:.1e} of the gradient's size (rounding {finding.rounding:.1e}); "
+        f"{finding.judged:.0%} of the entries could be judged{converted}"
     )
-    ok = not problems and found.worst.excess <= 1
+    ok = not problems and finding.worst.excess <= 1
     return OpCheck(
         op.name,
         "gradient",
         ok,
         method,
         point.dtype,
-        found.compared,
-        found.worst,
-        found.noise,
+        finding.compared,
+        finding.worst,
+        finding.noise,
         condition,
         tuple(problems),
     )
@@ -202,7 +200,9 @@ def _tolerance(
     return relative if rtol is None else rtol, absolute if atol is None else atol
 
 
-def _worst_value(output: int, got: np.ndarray, want: np.ndarray, rtol: float | None, atol: float | None) -> Entry:
+def _worst_value(
+    output: int, got: np.ndarray, want: np.ndarray, rtol: float | None, atol: float | None
+) -> ComparedEntry:
     floating = is_floating(got.dtype)
     relative, absolute = _tolerance(FORWARD, epsilon(got.dtype), rtol, atol) if floating else (0.0, 0.0)
     a, b = (np.asarray(y, np.float64) for y in (got, want))
@@ -211,7 +211,7 @@ def _worst_value(output: int, got: np.ndarray, want: np.ndarray, rtol: float | N
         off = np.where(np.isfinite(a) & np.isfinite(b), over(a, b, allowed), np.inf)
     off = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, off)
     at = np.unravel_index(int(off.argmax()), off.shape)
-    return Entry(output, tuple(map(int, at)), None, None, float(a[at]), float(b[at]), float(allowed[at]))
+    return ComparedEntry(output, tuple(map(int, at)), None, None, float(a[at]), float(b[at]), float(allowed[at]))
 
 
 def _undeclared(op: CustomOp, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[str]:

@@ -204,11 +204,11 @@ def _spec(
 
 
 def _check_sizes(name: str, inputs: Descriptors, outputs: Descriptors) -> None:
-    """Raise InputError for a size of an output that no input tells."""
-    known = {size for one in inputs for size in getattr(one, "shape", None) or ()}
+    """Raise InputError for a size of an output that follows from no input."""
+    known = {size for descriptor in inputs for size in getattr(descriptor, "shape", None) or ()}
     names = ", ".join(sorted(size for size in known if isinstance(size, str))) or "none"
-    for i, one in enumerate(outputs):
-        for size in getattr(one, "shape", None) or ():
+    for i, descriptor in enumerate(outputs):
+        for size in getattr(descriptor, "shape", None) or ():
             if not isinstance(size, int) and (size is None or size not in known):
                 raise InputError(
                     f"C++ operator {name!r}: got size {size!r} of output {i}; expected a number or a symbol of the "

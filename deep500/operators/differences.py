@@ -17,7 +17,7 @@ Evaluate = Callable[[Sequence[np.ndarray]], np.ndarray]
 """From inputs to all floating outputs in one float64 vector."""
 
 TRUST = 8.0
-"""A difference may be off by so many times its estimated uncertainty."""
+"""A difference may be off by this multiple of its estimated uncertainty."""
 BLURRED = 0.05
 """It can judge if what noise allows is below this share of the largest entry of its tensor."""
 LEVELS = 6
@@ -121,6 +121,8 @@ def derivative(
         rounding: how far the function's values may be off (absolute), per output.
         groups: numbers which outputs lose digits alike, such as the elements of one tensor; None: all.
     """
+    # Richardson: two neighbouring steps cancel the error of second order in `better`, that of first order in `kink`.
+    # Smaller steps have less of it and more rounding, so the level is taken where both together are least.
     steps = FIRST / RATIO ** np.arange(len(central)).reshape(-1, 1, 1)
     with np.errstate(invalid="ignore"):  # inf - inf, where a step left the function's domain
         better = (RATIO**2 * central[1:] - central[:-1]) / (RATIO**2 - 1)
@@ -142,7 +144,7 @@ def _usual(gap: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
     groups = np.zeros(gap.shape[1], int) if groups is None else groups
     usual = np.zeros(gap.shape[1])
     for group in np.unique(groups):
-        found = gap[:, groups == group]
-        some = found[(found > 0) & np.isfinite(found)]
-        usual[groups == group] = np.median(some) if some.size else 0.0
+        gaps = gap[:, groups == group]
+        real = gaps[(gaps > 0) & np.isfinite(gaps)]
+        usual[groups == group] = np.median(real) if real.size else 0.0
     return usual

@@ -1,4 +1,4 @@
-"""What checks of operators find: `OpCheck`, and the one `Entry` that is furthest off."""
+"""What checks of operators find: `OpCheck`, and the `ComparedEntry` that is furthest off."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Index = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Entry:
+class ComparedEntry:
     """One number that was compared.
 
     Attributes:
@@ -79,7 +79,7 @@ class OpCheck:
     method: str
     dtype: str
     compared: int
-    worst: Entry | None
+    worst: ComparedEntry | None
     noise: float = 0.0
     condition: str = ""
     problems: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class OpCheck:
     def __str__(self) -> str:
         verdict = "ok" if self.ok else "WRONG"
         lines = [f"{self.what} of {self.operator}: {verdict} ({self.method}, {self.dtype}, {self.compared} numbers)"]
-        lines += [f"  problem: {one}" for one in self.problems]
+        lines += [f"  problem: {problem}" for problem in self.problems]
         if self.worst is not None:
             lines.append(f"  {'worst' if self.worst.excess > 1 else 'furthest apart'}: {self.worst}")
         return "\n".join(lines + ([f"  {self.condition}"] if self.condition else []))

@@ -14,7 +14,7 @@ from deep500.measure.statistics import Interval, median_interval
 from deep500.operators.base import CustomOp
 
 SHORTEST = 1e-3
-"""A sample repeats the call until it lasts so many seconds, so that the clock's own cost does not count."""
+"""A sample repeats the call until it lasts this number of seconds, so that the clock's own cost does not count."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def measure_op(
     Args:
         op: the operator; also what a framework's ``custom_op_from_native`` makes.
         inputs: its arrays.
-        flop, bytes: operations and bytes of one forward, to be told per second.
+        flop, bytes: operations and bytes of one forward, reported per second.
         backward: time the gradient too, where there is one, with output gradients of ones.
         samples: how many times are taken; fewer than 6 have no interval.
         warmup: calls before the first, which are not counted.

@@ -15,7 +15,6 @@ from deep500.errors import ResultsError, TrainingError
 from deep500.events import Event
 from deep500.measure.fingerprint import differences, fingerprint, full_environment
 from deep500.recipe.build import LOSS, Notes, Parts, load_data, make_executor, make_parts
-from deep500.recipe.checkpointing import PLAN_FILE, facts_of, first_batch, plan_of_run, record_of_run, sentence
 from deep500.recipe.console import Console
 from deep500.recipe.names import describe
 from deep500.recipe.options import Options
@@ -31,6 +30,7 @@ from deep500.recipe.ranks import (
     result_of_all,
     yield_to_rank_0,
 )
+from deep500.recipe.recomputation import PLAN_FILE, facts_of, first_batch, plan_of_run, record_of_run, sentence
 from deep500.recipe.recording import EpochRecorder, communication_of, declared_series
 from deep500.recipe.repetition import Look
 from deep500.results import FAILED, Circumstances, RecipeResult, Record, SeedNotes, judge, ledger, overall, write_report

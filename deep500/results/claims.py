@@ -73,7 +73,7 @@ def figures_of(shown: Mapping[str, Any]) -> Iterator[Figure]:
         *shown["bounds"],
         *shown["scaling_figures"],
         shown["ranks_figure"],
-        *(shown["checkpointing"] or {"figures": ()})["figures"],
+        *(shown["recomputation"] or {"figures": ()})["figures"],
     ):
         if one is not None:
             yield one

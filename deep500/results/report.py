@@ -16,14 +16,14 @@ from typing import Any
 
 from deep500.measure.launches import DIFFER, LAUNCHES, basis, launches_needed
 from deep500.measure.quantiles import quantile
-from deep500.results.checkpointing import CheckpointingRecord
 from deep500.results.figures import series_figures, unit_for
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.ranks import Ranks, is_of_rank
+from deep500.results.recomputation import RecomputationRecord
 from deep500.results.record import REPORT, Record
 from deep500.results.report_bounds import ranks_figure, roofline_figure, scaling_figures, scaling_rows
-from deep500.results.report_checkpointing import checkpointing_view
 from deep500.results.report_curves import bar_figure, columns, curve_figures, is_number
+from deep500.results.report_recomputation import recomputation_view
 from deep500.results.rules import CLAIMS, FAIL, NOT_APPLICABLE, PASS, RULES, RULES_FILE
 from deep500.results.scaling import Scaling
 from deep500.results.stats import STATS
@@ -123,7 +123,7 @@ def view(record: Record, name: str = "") -> dict[str, Any]:
         "scaling_figures": scaling_figures(scaling),
         "ranks": ranks,
         "ranks_figure": ranks_figure(ranks),
-        "checkpointing": checkpointing_view(CheckpointingRecord.read(record.path)),
+        "recomputation": recomputation_view(RecomputationRecord.read(record.path)),
         "rerun": rerun(manifest),
     }
 

@@ -15,7 +15,7 @@ from deep500.transformations.recomputation import plan_network
 from tests.conftest import load_backend
 from tests.tolerances import assert_close
 from tests.transformations.recomputation.test_execution import everything_again, train
-from tests.transformations.recomputation.test_recompute import NETWORKS, inputs_of
+from tests.transformations.recomputation.test_rewriting import NETWORKS, inputs_of
 
 pytestmark = pytest.mark.backend("jax")
 

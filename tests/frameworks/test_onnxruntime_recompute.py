@@ -20,7 +20,7 @@ from tests.conftest import load_backend
 from tests.networks import custom_operators  # noqa: F401 - registers the operators
 from tests.tolerances import assert_close
 from tests.transformations.recomputation.test_execution import everything_again, train
-from tests.transformations.recomputation.test_recompute import inputs_of
+from tests.transformations.recomputation.test_rewriting import inputs_of
 
 pytestmark = pytest.mark.backend("onnxruntime")
 

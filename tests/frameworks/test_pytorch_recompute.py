@@ -20,12 +20,12 @@ from deep500.networks import Network, add_loss, create  # noqa: E402
 from deep500.networks.hashing import structure_hash  # noqa: E402
 from deep500.training.optimizers import MomentumOptimizer  # noqa: E402
 from deep500.transformations.recomputation import CheckpointingPlan, find_regions  # noqa: E402
-from deep500.transformations.recomputation.chain import as_plan, keep_all, links, plan_chain, simulate_chain  # noqa: E402
+from deep500.transformations.recomputation.chain import as_plan, innermost_regions, keep_all, plan_chain, simulate_chain  # noqa: E402
 from deep500.transformations.recomputation.plan_file import PlannedRegion  # noqa: E402
 from deep500.transformations.workshop.recomputation.baselines import every_stage, segmented  # noqa: E402
 from tests.tolerances import assert_close  # noqa: E402
 from tests.transformations.recomputation.test_execution import everything_again  # noqa: E402
-from tests.transformations.recomputation.test_recompute import NETWORKS, inputs_of  # noqa: E402
+from tests.transformations.recomputation.test_rewriting import NETWORKS, inputs_of  # noqa: E402
 
 pytestmark = pytest.mark.backend("pytorch")
 WAYS = ("checkpoint", "explicit")
@@ -98,7 +98,7 @@ def measured() -> tuple[Network, dict[str, np.ndarray], Any, Any]:
     inputs, regions = inputs_of(net, 8), find_regions(net, 8)
     executor = d5fw.from_model(net)
     before, generator = executor.network.state(), torch.get_rng_state()
-    chain = executor.measure_stages([link.values for link in links(regions)], inputs, passes=1)
+    chain = executor.measure_stages([region.values for region in innermost_regions(regions)], inputs, passes=1)
     for name, value in executor.network.state().items():
         assert_close(value, before[name], "exact", f"{name} after measuring")
     assert torch.equal(generator, torch.get_rng_state())

@@ -14,7 +14,7 @@ from deep500.networks import add_loss, create
 from tests.conftest import load_backend
 from tests.tolerances import assert_close
 from tests.transformations.recomputation.test_execution import everything_again, train
-from tests.transformations.recomputation.test_recompute import NETWORKS, inputs_of
+from tests.transformations.recomputation.test_rewriting import NETWORKS, inputs_of
 
 pytestmark = pytest.mark.backend("tensorflow")
 
@@ -67,7 +67,7 @@ _MEMORY = """
 from deep500.frameworks.tensorflow import Executor
 from deep500.frameworks.tensorflow.memory import step_memory
 from deep500.transformations.recomputation import plan_network
-from tests.transformations.recomputation.test_recompute import NETWORKS, inputs_of
+from tests.transformations.recomputation.test_rewriting import NETWORKS, inputs_of
 for name, share in (("resnet", 0.8), ("transformer", 0.6)):
     net = NETWORKS[name][0]()
     executor, inputs = Executor(net), inputs_of(net, 128)

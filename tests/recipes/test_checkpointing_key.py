@@ -14,11 +14,11 @@ from deep500.distributed import Threads, set_world
 from deep500.errors import BudgetError, PlanError, RecipeError
 from deep500.events import Event
 from deep500.networks import create
-from deep500.recipe import checkpointing, run_recipe
-from deep500.recipe.checkpointing import PLAN_FILE
+from deep500.recipe import recomputation, run_recipe
+from deep500.recipe.recomputation import PLAN_FILE
 from deep500.results import Record
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint
-from deep500.results.checkpointing import CheckpointingRecord
+from deep500.results.recomputation import RecomputationRecord
 from deep500.results.verify import verify
 from deep500.transformations.recomputation import load_plan
 from tests.conftest import load_backend
@@ -60,7 +60,7 @@ def test_two_epochs_end_with_the_same_bits(backend: str, optimizer: str, tmp_pat
     for name, array in want.items():
         np.testing.assert_array_equal(got[name], array, err_msg=name)
     assert planned.manifest()["division"] == "closed"
-    shown = CheckpointingRecord.read(planned.path)
+    shown = RecomputationRecord.read(planned.path)
     assert shown is not None and shown.choices[1].predicted_peak == plan.predicted_peak
     page = (planned.path / "report.html").read_text(encoding="utf-8")
     assert "When is how much memory held?" in page and "When is how much memory held?" not in (
@@ -100,7 +100,7 @@ def test_a_resumed_run_keeps_the_plan_that_it_began_with(tmp_path: Path, monkeyp
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("planned again")
 
-    monkeypatch.setattr(checkpointing, "plan_checkpointing", refuse)
+    monkeypatch.setattr(recomputation, "plan_checkpointing", refuse)
     monkeypatch.setattr(_Interrupt, "after_epoch", lambda self, run: None)
     resumed = run(tmp_path / "broken", "--quiet", "--resume", checkpointing=0.85, events=[_Interrupt])
     assert resumed.path == path.parent and path.read_bytes() == before and resumed.manifest()["resumed"]

@@ -57,10 +57,10 @@ class Binding:
 
     def instance(self, sizes: Any) -> int:
         """Handle of the operator for these sizes (an int64 array); raises OperatorError if it cannot be made."""
-        found = self._instance(sizes.ctypes.data)
-        if not found:
+        handle = self._instance(sizes.ctypes.data)
+        if not handle:
             raise self.failure("create_new_op")
-        return int(found)
+        return int(handle)
 
     def call(self, kind: str, instance: int, *groups: Sequence[np.ndarray | None]) -> None:
         """Run a computation on groups of arrays, which must fit; raises OperatorError if it fails."""

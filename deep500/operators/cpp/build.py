@@ -40,16 +40,16 @@ def find_library(
     compiler = find_nvcc(spec.name) if spec.is_cuda else find_compiler()
     folder = cache_folder() / "cpp"
     key = _key(spec, compiler, derivation)
-    found = _cached(folder, key, spec)
-    if found is not None:
-        return found
+    library = _cached(folder, key, spec)
+    if library is not None:
+        return library
     with building(folder, key) as place:
-        found = _cached(folder, key, spec)  # another process may have built it while this one waited
-        if found is None:
+        library = _cached(folder, key, spec)  # another process may have built it while this one waited
+        if library is None:
             job = _job(spec, compiler, place, live_output, inputs, infer, derivation)
             compile_library(job)
-            found = _entered(job, folder, key)
-        return found
+            library = _entered(job, folder, key)
+        return library
 
 
 def _key(spec: BuildSpec, compiler: Compiler, derivation: Derivation | None) -> str:
@@ -131,10 +131,10 @@ def _included(listing: Path, place: Path) -> list[Path]:
     """Files that the unit and the other sources include; system headers are left out by the compiler."""
     if not listing.is_file():
         raise CompileError(f"got no list of included files from the compiler; expected {listing.name}: report this")
-    found = set()
-    for one in place.glob("*.d"):
-        text = one.read_text(encoding="utf-8", errors="replace").replace("\\\n", " ")
+    included = set()
+    for rule in place.glob("*.d"):
+        text = rule.read_text(encoding="utf-8", errors="replace").replace("\\\n", " ")
         for word in text.partition(": ")[2].replace("\\ ", "\0").split():
             name = word.replace("\0", " ").replace("$$", "$").replace("\\#", "#")  # as make quotes them
-            found.add((place / name).resolve())
-    return sorted(found)
+            included.add((place / name).resolve())
+    return sorted(included)

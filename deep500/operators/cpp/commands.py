@@ -171,13 +171,13 @@ def openmp_flags(compiler: Compiler) -> tuple[list[str], list[str]]:
         listed = [file for file in files("intel-openmp") or [] if file.name in ("omp.h", "libiomp5.so")]
     except PackageNotFoundError:
         listed = []
-    found = {file.name: Path(str(file.locate())).resolve().parent for file in listed}
-    if len(found) < 2:
+    runtime_files = {file.name: Path(str(file.locate())).resolve().parent for file in listed}
+    if len(runtime_files) < 2:
         raise MissingEngine(
             "got openmp=True with the compiler zig and no OpenMP runtime; expected Intel's: pip install intel-openmp"
         )
-    runtime = found["libiomp5.so"]
-    return ["-fopenmp", f"-I{found['omp.h']}"], [f"-L{runtime}", "-liomp5", f"-Wl,-rpath,{runtime}"]
+    runtime = runtime_files["libiomp5.so"]
+    return ["-fopenmp", f"-I{runtime_files['omp.h']}"], [f"-L{runtime}", "-liomp5", f"-Wl,-rpath,{runtime}"]
 
 
 def _kind_flags(compiler: Compiler) -> list[str]:
@@ -261,9 +261,9 @@ def compile_error(spec: BuildSpec, said: str) -> CompileError:
         return CompileError(f"{name}: got C++ that does not compile; expected C++17: {cure}\n{kept or _cut(said)}")
     if not wanted[1].startswith("expected public"):
         return CompileError(f"{name}: got a class that cannot be used; {wanted[1]}")
-    found = re.search(r"((?:forward|backward)(?:_cuda)?)_check<.*?, false, (.*?)>(?:['’)]| |$)", said, re.MULTILINE)
-    has = found is not None and found[2] != "void"
-    got = re.sub(r" ?\([^()]*::\*\)", f" {found[1]}", found[2]) if has and found else "none"
+    mismatch = re.search(r"((?:forward|backward)(?:_cuda)?)_check<.*?, false, (.*?)>(?:['’)]| |$)", said, re.MULTILINE)
+    has = mismatch is not None and mismatch[2] != "void"
+    got = re.sub(r" ?\([^()]*::\*\)", f" {mismatch[1]}", mismatch[2]) if has and mismatch else "none"
     return CompileError(f"{name}: got {got}; {wanted[1]}: make the class and the descriptors agree")
 
 

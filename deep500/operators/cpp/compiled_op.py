@@ -20,7 +20,7 @@ from deep500.tensors import TensorDescriptor, numpy_dtype
 if TYPE_CHECKING:
     from deep500.operators.cpp.isolate import IsolatedBinding
 
-Plan = list["list[tuple[int, int]] | None"]
+ShapePlan = list["list[tuple[int, int]] | None"]
 
 DENSE = 0x0101
 """NumPy's flags C_CONTIGUOUS and ALIGNED."""
@@ -30,7 +30,7 @@ MOST_SHAPES = 4096
 
 
 @dataclass(frozen=True)
-class Call:
+class ShapedCall:
     """What is known of calls with certain input shapes."""
 
     instance: int
@@ -67,7 +67,7 @@ class CompiledOp(CustomOp):
         self._seconds = isolate_seconds
         self._binding = _binding(spec.name, self.path, isolate_seconds)
         self.signature: dict[str, Any] = self._binding.signature
-        self._known: dict[tuple[tuple[int, ...], ...], Call] = {}
+        self._known: dict[tuple[tuple[int, ...], ...], ShapedCall] = {}
 
     @property
     def name(self) -> str:
@@ -84,15 +84,15 @@ class CompiledOp(CustomOp):
         if self._infer is None:
             return super().infer(inputs)
         self.check(inputs)
-        found = list(self._infer(list(inputs)))
-        self._check_count("infer", "descriptors", len(found), self.num_outputs)
-        for i, (one, dtype) in enumerate(zip(found, self.spec.outputs, strict=True)):
-            if one.dtype != dtype:
+        descriptors = list(self._infer(list(inputs)))
+        self._check_count("infer", "descriptors", len(descriptors), self.num_outputs)
+        for i, (descriptor, dtype) in enumerate(zip(descriptors, self.spec.outputs, strict=True)):
+            if descriptor.dtype != dtype:
                 raise InputError(
-                    f"operator {self.name!r}: got dtype {one.dtype} from infer for output {i}; expected {dtype}, which "
-                    "it was compiled for"
+                    f"operator {self.name!r}: got dtype {descriptor.dtype} from infer for output {i}; expected "
+                    f"{dtype}, which it was compiled for"
                 )
-        return found
+        return descriptors
 
     def forward(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs, always a list.
@@ -172,14 +172,14 @@ class CompiledOp(CustomOp):
             inputs: descriptors or shapes.
             outputs: the same of the outputs; found by :meth:`infer` if None.
         """
-        shapes = [_shape(one) for one in inputs]
+        shapes = [_shape(given) for given in inputs]
         if outputs is None:
             known = zip(self.spec.inputs, shapes, strict=True)
             outputs = self.infer([TensorDescriptor(dtype, shape) for dtype, shape in known])
         flat = [number for shape in [*shapes, *map(_shape, outputs)] for number in (len(shape), *shape)]
         return np.array(flat, np.int64)
 
-    def shape_plan(self) -> Plan | None:
+    def shape_plan(self) -> ShapePlan | None:
         """How the outputs' shapes follow from the inputs'.
 
         Returns:
@@ -189,11 +189,11 @@ class CompiledOp(CustomOp):
         if self._infer is not None:
             return None
         places: dict[str, tuple[int, int]] = {}
-        for i, one in enumerate(self.input_descriptors or ()):
-            for axis, size in enumerate(one.shape or ()):
+        for i, descriptor in enumerate(self.input_descriptors or ()):
+            for axis, size in enumerate(descriptor.shape or ()):
                 if isinstance(size, str):
                     places.setdefault(size, (i, axis))
-        return [self._planned(one, places) for one in self.output_descriptors or ()]
+        return [self._planned(descriptor, places) for descriptor in self.output_descriptors or ()]
 
     def _planned(self, output: TensorDescriptor, places: dict[str, tuple[int, int]]) -> list[tuple[int, int]] | None:
         if output.shape is None:
@@ -212,7 +212,7 @@ class CompiledOp(CustomOp):
                 "gradient='enzyme'"
             )
 
-    def _call(self, inputs: Sequence[np.ndarray]) -> Call:
+    def _call(self, inputs: Sequence[np.ndarray]) -> ShapedCall:
         try:
             call = self._known.get(tuple([x.shape for x in inputs]))
         except AttributeError:
@@ -222,7 +222,7 @@ class CompiledOp(CustomOp):
         self._fit("input", inputs, call.inputs)
         return call
 
-    def _new_call(self, inputs: Sequence[np.ndarray]) -> Call:
+    def _new_call(self, inputs: Sequence[np.ndarray]) -> ShapedCall:
         for i, x in enumerate(inputs):
             if not isinstance(x, np.ndarray):
                 raise self._misfit(
@@ -236,7 +236,7 @@ class CompiledOp(CustomOp):
                 "follow from the inputs: use symbols of the input descriptors, or pass infer"
             )
         instance = self._binding.instance(self.sizes([x.shape for x in inputs], outputs))
-        made = Call(
+        made = ShapedCall(
             instance,
             tuple((x.dtype, x.shape) for x in inputs),
             tuple((numpy_dtype(str(d.dtype)), _shape(d)) for d in outputs),
@@ -272,8 +272,8 @@ class CompiledOp(CustomOp):
         return type(self), (self.spec, *descriptors, self._infer, self._seconds, False, self._derivation)
 
 
-def _shape(one: Any) -> tuple[int, ...]:
-    return tuple(getattr(one, "shape", one) or ())
+def _shape(given: Any) -> tuple[int, ...]:
+    return tuple(getattr(given, "shape", given) or ())
 
 
 def _binding(name: str, path: Path, isolate_seconds: float | None) -> Binding | IsolatedBinding:

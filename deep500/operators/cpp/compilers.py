@@ -48,12 +48,12 @@ def find_compiler() -> Compiler:
 def _find(chosen: str, path: str) -> Compiler:
     if chosen and chosen != "zig":
         words = shlex.split(chosen)
-        found = shutil.which(words[0], path=path)
-        if found is None:
+        program = shutil.which(words[0], path=path)
+        if program is None:
             raise MissingEngine(
                 f"got DEEP500_CXX={chosen!r}, no program; expected a C++ compiler or 'zig': correct or unset it"
             )
-        return _compiler((found, *words[1:]))
+        return _compiler((program, *words[1:]))
     system = None if chosen else next(filter(None, (shutil.which(name, path=path) for name in SYSTEM)), None)
     if system is not None:
         return _compiler((system,))
@@ -118,11 +118,11 @@ def find_nvcc(name: str) -> Compiler:
     nvcc, (architecture, why) = nvcc_program(), gpu_architecture()
     if nvcc is not None and architecture is not None:
         return Compiler("nvcc", (str(nvcc), f"-arch={architecture}"), f"{identity(nvcc)} {architecture}")
-    found = [f"nvcc at {nvcc}" if nvcc else "no nvcc", architecture or f"no GPU ({why})"]
+    present = [f"nvcc at {nvcc}" if nvcc else "no nvcc", architecture or f"no GPU ({why})"]
     cures = [] if nvcc else ["install the CUDA toolkit, or put its nvcc on the PATH"]
     cures += [] if architecture else ["run it on a machine with an NVIDIA GPU and its driver"]
     raise MissingDevice(
-        f"CUDA operator {name!r}: got {' and '.join(found)}; expected nvcc and a GPU: {'; '.join(cures)} (or write "
+        f"CUDA operator {name!r}: got {' and '.join(present)}; expected nvcc and a GPU: {'; '.join(cures)} (or write "
         "forward in a .cpp file, for the CPU)"
     )
 

@@ -33,7 +33,7 @@ MARK = 0xA5
 
 
 class SharedFile:
-    """A file in memory that holds arrays one after another, each between guards of so many bytes."""
+    """A file in memory that holds arrays one after another, each between guards of ``guard`` bytes."""
 
     def __init__(self, guard: int) -> None:
         self.guard, self.size = guard, 0
@@ -131,16 +131,16 @@ class IsolatedBinding:
             worker = self._started()
             first_written = len(groups) - WRITTEN[kind]
             shared = (worker.readable, worker.writable)
-            for one in shared:
-                one.clear()
+            for file in shared:
+                file.clear()
             places = []
             for g, group in enumerate(groups):
                 which = int(g >= first_written)
                 places.append([None if x is None else [which, shared[which].place(x)] for x in group])
-            for one in shared:
-                one.fill()
+            for file in shared:
+                file.fill()
             request = {"kind": kind, "sizes": self._sizes[instance], "groups": places}
-            self._exchange(worker, request | {"bytes": [one.size for one in shared]})
+            self._exchange(worker, request | {"bytes": [file.size for file in shared]})
             beyond = worker.writable.fetch()
         if beyond is not None:
             raise OperatorError(
@@ -197,8 +197,8 @@ class IsolatedBinding:
                 f"C++ operator {self.name!r}: got a crash of its worker process in {kind}: {how}; expected it to "
                 "return: look for null pointers and indices out of bounds"
             )
-        found: dict[str, Any] = json.loads(line)
-        return found
+        reply: dict[str, Any] = json.loads(line)
+        return reply
 
 
 class Worker:

@@ -100,7 +100,7 @@ def check_name(name: str) -> None:
 
 def dtypes(name: str, what: str, descriptors: Descriptors, default: str | None = None) -> tuple[str, ...]:
     """Dtypes of the descriptors; raises InputError for one that C++ operators cannot have."""
-    found = []
+    checked = []
     for i, descriptor in enumerate(descriptors):
         if not isinstance(descriptor, TensorDescriptor):
             raise InputError(
@@ -112,8 +112,8 @@ def dtypes(name: str, what: str, descriptors: Descriptors, default: str | None =
             raise InputError(
                 f"C++ operator {name!r}, {what} {i}: got dtype {dtype}; expected one of {', '.join(CPP_TYPES)}"
             )
-        found.append(dtype)
-    return tuple(found)
+        checked.append(dtype)
+    return tuple(checked)
 
 
 def as_definitions(name: str, definitions: dict[str, Any]) -> Definitions:
@@ -129,12 +129,12 @@ def as_definitions(name: str, definitions: dict[str, Any]) -> Definitions:
 
 def as_paths(name: str, files: Sequence[str | Path]) -> tuple[str, ...]:
     """Absolute paths; raises InputError for a file that is not there, or whose name C++ cannot include."""
-    found = []
+    paths = []
     for file in files:
         path = Path(file).expanduser().resolve()
         if not path.is_file():
             raise InputError(f"C++ operator {name!r}: got file {str(file)!r}, which does not exist; expected a source")
         if any(mark in str(path) for mark in '"\n\\'):
             raise InputError(f"C++ operator {name!r}: got file {str(file)!r}; expected a path without quotes: move it")
-        found.append(str(path))
-    return tuple(found)
+        paths.append(str(path))
+    return tuple(paths)

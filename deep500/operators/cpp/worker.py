@@ -39,7 +39,7 @@ class Mapping:
 
 
 def main(path: str, replies: int, readable: int, writable: int) -> None:
-    """Load the library, tell its signature, answer requests until standard input ends."""
+    """Load the library, send its signature, answer requests until standard input ends."""
     libc = ctypes.CDLL(None)
     threading.Thread(target=follow, daemon=True).start()
     libc.mmap.restype = ctypes.c_void_p
@@ -50,9 +50,9 @@ def main(path: str, replies: int, readable: int, writable: int) -> None:
     library.d500_signature.restype = library.d500_error.restype = ctypes.c_char_p
     library.d500_instance.restype, library.d500_instance.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     library.d500_report.restype, library.d500_report.argtypes = ctypes.c_int64, [ctypes.c_void_p] * 2
-    tell(replies, {"signature": library.d500_signature().decode()})
+    send(replies, {"signature": library.d500_signature().decode()})
     for line in sys.stdin:
-        tell(replies, answer(library, json.loads(line), shared))
+        send(replies, answer(library, json.loads(line), shared))
 
 
 def follow() -> None:
@@ -73,7 +73,7 @@ def answer(library: Any, request: dict[str, Any], shared: tuple[Mapping, Mapping
         return {"failed": "create_new_op", "error": library.d500_error().decode(errors="replace")}
     if request["kind"] in ("instance", "report"):
         return {"value": library.d500_report(instance, None) if request["kind"] == "report" else 0}
-    bases = [one.at_least(size) for one, size in zip(shared, request["bytes"], strict=True)]
+    bases = [mapping.at_least(size) for mapping, size in zip(shared, request["bytes"], strict=True)]
     groups = []
     for places in request["groups"]:
         addresses = [None if place is None else bases[place[0]] + place[1] for place in places]
@@ -83,7 +83,7 @@ def answer(library: Any, request: dict[str, Any], shared: tuple[Mapping, Mapping
     return {"value": 0}
 
 
-def tell(replies: int, reply: dict[str, Any]) -> None:
+def send(replies: int, reply: dict[str, Any]) -> None:
     """Send one line."""
     os.write(replies, json.dumps(reply).encode() + b"\n")
 

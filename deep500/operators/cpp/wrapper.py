@@ -18,7 +18,8 @@ Layout: macros, ``deep500/abi.h``, the operator's source, the checks, the export
     const char *d500_error(void);
 
 and, with Enzyme, ``d500_jvp`` and ``d500_hvp`` (see ``CompiledOp``); in CUDA, ``d500_forward_cuda`` and
-``d500_backward_cuda`` (see ``cuda_wrapper``). All may be called from several threads at once. No exception leaves them.
+``d500_backward_cuda`` (see :func:`cuda_source`). All may be called from several threads at once. No exception leaves
+them.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def expected(spec: BuildSpec, method: str) -> str:
 
 
 def _types(spec: BuildSpec, method: str) -> str:
-    return ", ".join(one.rpartition("*")[0] + "*" for one in parameters(spec, method))
+    return ", ".join(declaration.rpartition("*")[0] + "*" for declaration in parameters(spec, method))
 
 
 def _head(spec: BuildSpec) -> str:
@@ -187,8 +188,8 @@ def _arguments(spec: BuildSpec, method: str) -> str:
     """Casts from the arrays of pointers to what the method takes."""
     arrays = {"x": "inputs", "y": "outputs", "dy": "grads", "dx": "input_grads"}
     casts = []
-    for one in parameters(spec, method):
-        kind, _, name = one.rpartition("*")
+    for declaration in parameters(spec, method):
+        kind, _, name = declaration.rpartition("*")
         letters = name.rstrip("0123456789")
         casts.append(f"static_cast<{kind}*>({arrays[letters]}[{name[len(letters) :]}])")
     return ", ".join(casts)
@@ -229,8 +230,8 @@ def _primal(spec: BuildSpec) -> str:
 
     Without ``__restrict__``, Enzyme would keep copies of the inputs, which writing the outputs might have changed.
     """
-    names = [one.rpartition("*")[2] for one in parameters(spec, "forward")]
-    taken = [one.replace("*", "*__restrict__ ") for one in parameters(spec, "forward")]
+    names = [declaration.rpartition("*")[2] for declaration in parameters(spec, "forward")]
+    taken = [declaration.replace("*", "*__restrict__ ") for declaration in parameters(spec, "forward")]
     return f"""
 template <class Op, class... S> static void d500_primal(Op *op, {", ".join(taken)}, S __restrict__... scratch) {{
   (void)op->forward({", ".join(names)}, scratch...);
@@ -251,7 +252,7 @@ static int d500_run_backward(void *instance, const void *const *grads, const voi
     d500_detail::require(grads, held.counts.data() + {inputs}, {outputs}, "output gradient");
     d500_detail::require(inputs, held.counts.data(), {inputs}, "input");
     d500_detail::require(outputs, held.counts.data() + {inputs}, {outputs}, "output");
-    std::unique_ptr<char[]> spare[{inputs}];  // where gradients go that nobody wants
+    std::unique_ptr<char[]> spare[{inputs}];  // where gradients go that are not wanted
     void *input_grads[{inputs}];
     const std::size_t widths[] = {{{widths}}};
     for (int i = 0; i < {inputs}; ++i) {{

@@ -60,7 +60,7 @@ def explain(stderr: str, code: int, ir: str = "", source: str = "") -> str:
 
 
 def own_line(stderr: str, code: int) -> str:
-    """The line of Enzyme's output that tells most, kept short."""
+    """The line of Enzyme's output that says most, kept short."""
     lines = stderr.splitlines()
     for i, text in enumerate(lines):
         if re.search(r"error:.*Enzyme:", text):
@@ -76,9 +76,9 @@ def own_line(stderr: str, code: int) -> str:
 def _by_message(stderr: str) -> Iterator[str]:
     errors = "\n".join(t for t in stderr.splitlines() if "warning" not in t)
     for pattern, cure in CURES:
-        found = re.search(pattern, errors)
-        if found:
-            yield cure.format(**found.groupdict())
+        matched = re.search(pattern, errors)
+        if matched:
+            yield cure.format(**matched.groupdict())
             return
 
 

@@ -122,9 +122,9 @@ def _named(path: Path) -> Engine:
     where = f"got {VARIABLE}={path}"
     if not path.is_file():
         raise MissingEngine(f"{where}, which is no file; expected a catalyst executable or LLVMEnzyme-N.so: correct it")
-    found = PLUGIN.match(path.name)
-    if found:
-        return Engine("plugin", path, f"{path.name} ({path.stat().st_size} bytes)", int(found[1]))
+    plugin = PLUGIN.match(path.name)
+    if plugin:
+        return Engine("plugin", path, f"{path.name} ({path.stat().st_size} bytes)", int(plugin[1]))
     if not os.access(path, os.X_OK):
         raise MissingEngine(f"{where}; expected an executable, or a plugin named LLVMEnzyme-N.so: correct it")
     return Engine("catalyst", path, f"catalyst at {path} ({path.stat().st_size} bytes)", CATALYST_LLVM)
@@ -132,8 +132,8 @@ def _named(path: Path) -> Engine:
 
 def _system_plugin() -> Engine | None:
     """The newest plugin of the system with a clang of its version."""
-    found = [(int(match[1]), path) for path in _plugin_files() if (match := PLUGIN.match(path.name))]
-    for llvm, path in sorted(found, reverse=True):
+    plugins = [(int(match[1]), path) for path in _plugin_files() if (match := PLUGIN.match(path.name))]
+    for llvm, path in sorted(plugins, reverse=True):
         if shutil.which(f"clang++-{llvm}") or (_clang_version("clang++") or "").startswith(f"{llvm}."):
             return Engine("plugin", path, f"{path.name} ({path.stat().st_size} bytes)", llvm)
     return None
@@ -152,8 +152,8 @@ def _clang_version(command: str) -> str | None:
         said = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r"clang version (\d+\.\d+[.\w]*)", said)
-    return found[1] if found else None
+    matched = re.search(r"clang version (\d+\.\d+[.\w]*)", said)
+    return matched[1] if matched else None
 
 
 def _zig_version() -> str:

@@ -56,18 +56,20 @@ def shared_pointers(ir: str) -> list[str]:
     Args:
         ir: LLVM's text form, optimised, before Enzyme.
     """
-    found = []
+    regions = []
     for name in dict.fromkeys(_FORK.findall(ir)):
         body = _function(ir, name)
         head, _, rest = body.partition("{\n")
-        if any(re.search(rf"= load ptr, ptr {re.escape(one)}[,\s]", rest) for one in _REFERENCE.findall(head)):
-            found.append(name)
-    return found
+        if any(
+            re.search(rf"= load ptr, ptr {re.escape(reference)}[,\s]", rest) for reference in _REFERENCE.findall(head)
+        ):
+            regions.append(name)
+    return regions
 
 
 def _function(ir: str, name: str) -> str:
-    found = re.search(rf"^define [^\n]*{re.escape(name)}\(.*?^}}", ir, re.MULTILINE | re.DOTALL)
-    return found[0] if found else ""
+    body = re.search(rf"^define [^\n]*{re.escape(name)}\(.*?^}}", ir, re.MULTILINE | re.DOTALL)
+    return body[0] if body else ""
 
 
 _STRONG = re.compile(
@@ -105,18 +107,18 @@ def split(ir: str, apart: Sequence[str]) -> dict[str, str]:
 def _with(ir: str, exports: Collection[str]) -> str:
     """The module with only these exports: the others become internal, so that they vanish if nothing needs them."""
 
-    def hidden(found: re.Match[str]) -> str:
-        attributes, name = found[1], found[2]
+    def hidden(definition: re.Match[str]) -> str:
+        attributes, name = definition[1], definition[2]
         if name in exports:
-            return found[0]
+            return definition[0]
         # A definition that is internal has neither visibility nor preemption.
         plain = re.sub(r"\b(?:dso_local|hidden|protected|default) ", "", attributes)
         return f"define internal {plain}@{name}("
 
-    def used(found: re.Match[str]) -> str:
-        names = [one.strip() for one in found[2].split(",")]
-        kept = [one for one in names if one.removeprefix("ptr @") in exports or not _is_function(ir, one)]
-        return f"{found[1]}[{len(kept)} x ptr] [{', '.join(kept)}]{found[3]}" if kept else ""
+    def used(listed: re.Match[str]) -> str:
+        names = [name.strip() for name in listed[2].split(",")]
+        kept = [name for name in names if name.removeprefix("ptr @") in exports or not _is_function(ir, name)]
+        return f"{listed[1]}[{len(kept)} x ptr] [{', '.join(kept)}]{listed[3]}" if kept else ""
 
     return _USED.sub(used, _STRONG.sub(hidden, ir))
 
@@ -127,13 +129,13 @@ def _is_function(ir: str, reference: str) -> bool:
 
 
 def _borrowing(ir: str) -> str:
-    """The module with its variables declared only: another one defines them. What tells Enzyme of gradients stays."""
+    """The module with its variables declared only: another one defines them. Gradients that are registered stay."""
 
-    def declared(found: re.Match[str]) -> str:
-        if _KEPT.match(found[1]):
-            return f"{found[1]}internal {found[2].replace('dso_local ', '')}{found[3]} {found[4]}"
-        kind = _type_of(found[4])
-        return f"{found[1]}external {found[2].replace('dso_local ', '')}{found[3]} {kind}"
+    def declared(definition: re.Match[str]) -> str:
+        if _KEPT.match(definition[1]):
+            return f"{definition[1]}internal {definition[2].replace('dso_local ', '')}{definition[3]} {definition[4]}"
+        kind = _type_of(definition[4])
+        return f"{definition[1]}external {definition[2].replace('dso_local ', '')}{definition[3]} {kind}"
 
     return _GLOBAL.sub(declared, ir)
 
@@ -178,7 +180,7 @@ def turn_loops(ir: str) -> str:
     Args:
         ir: LLVM's text form, as Enzyme leaves it.
     """
-    return _FUNCTION.sub(lambda found: _in_function(found[0]), ir)
+    return _FUNCTION.sub(lambda matched: _in_function(matched[0]), ir)
 
 
 def _in_function(text: str) -> str:
@@ -187,8 +189,9 @@ def _in_function(text: str) -> str:
     roots = {name: name for name in (*apart, *_LOCAL.findall(text))}
     if not roots or "phi i64" not in text:
         return text
+    # One level of offsets is enough: what Enzyme and clang write takes them from the arguments themselves.
     roots |= {name: roots[base] for name, base in _OFFSET.findall(text) if base in roots}
-    turned = _BLOCK.sub(lambda found: _turned(found[0], found[1], found[2], roots), text)
+    turned = _BLOCK.sub(lambda matched: _turned(matched[0], matched[1], matched[2], roots), text)
     return turned if turned == text or REVERSE not in head else _without_zeros(turned, apart)
 
 
@@ -206,6 +209,7 @@ def _without_zeros(text: str, apart: set[str]) -> str:
 
 
 def _turned(block: str, label: str, body: str, roots: dict[str, str]) -> str:
+    # Everything is matched before anything is changed: a block that differs in one point stays as it is.
     entry = _ENTRY.match(body)
     if entry is None or body.count(" = phi ") != 1:
         return block
@@ -215,8 +219,10 @@ def _turned(block: str, label: str, body: str, roots: dict[str, str]) -> str:
         return block
     index = edges.pop(this)
     ((outside, count),) = edges.items()
-    found = re.search(rf"^  {re.escape(index)} = add (?:nsw |nuw )*i64 {re.escape(above)}, -1\n", body, re.MULTILINE)
-    step = found[0] if found else ""
+    decrement = re.search(
+        rf"^  {re.escape(index)} = add (?:nsw |nuw )*i64 {re.escape(above)}, -1\n", body, re.MULTILINE
+    )
+    step = decrement[0] if decrement else ""
     ending = re.search(
         rf"^  {_NAME} = icmp eq i64 {re.escape(index)}, 0\n  br i1 \1, label {_NAME}, label {re.escape(this)}(?=[,\n])",
         body,
@@ -247,8 +253,8 @@ def _is_elementwise(body: str, index: str, roots: dict[str, str]) -> bool:
             return False
         if not re.search(r"= load |^  store ", line):
             continue
-        found = _ACCESS.match(line)
-        kind, base = places.get(found[2], ("", "")) if found else ("", "")
+        access = _ACCESS.match(line)
+        kind, base = places.get(access[2], ("", "")) if access else ("", "")
         accessed = re.search(r"= load (\w+),|^  store (\w+) ", line)
         if (
             base not in roots

@@ -97,7 +97,7 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
         prepare(clang, tu, before, ["-g0", *flags], options)
         modules = _modules(before, options)
         with ThreadPoolExecutor(len(modules)) as pool:
-            results = list(pool.map(lambda one: differentiate(engine, clang, one, options), modules))
+            results = list(pool.map(lambda module: differentiate(engine, clang, module, options), modules))
         if failed(*results[0][:2]):
             # Once more with debug information, which names the line.
             prepare(clang, tu, modules[0], ["-gline-tables-only", *flags], replace(options, listing=None))
@@ -182,7 +182,7 @@ def differentiate(engine: Engine, clang: Clang, ir: Path, options: Options) -> t
             "-load",
             "-Xclang",
             str(engine.path),
-            *(word for one in switches for word in ("-mllvm", one)),
+            *(word for switch in switches for word in ("-mllvm", switch)),
         ]
     try:
         return run(command, options.timeout)
@@ -240,12 +240,14 @@ def openmp_flags(clang: Clang) -> tuple[list[str], list[str]]:
         listed = files("intel-openmp") or []
     except PackageNotFoundError:
         listed = []
-    found = {Path(f.name).name: Path(str(f.locate())).resolve() for f in listed if f.name in ("omp.h", "libiomp5.so")}
-    if len(found) < 2 or not all(path.is_file() for path in found.values()):
+    runtime_files = {
+        Path(f.name).name: Path(str(f.locate())).resolve() for f in listed if f.name in ("omp.h", "libiomp5.so")
+    }
+    if len(runtime_files) < 2 or not all(path.is_file() for path in runtime_files.values()):
         raise CompileError("got no OpenMP runtime; expected Intel's, beside zig: pip install 'deep500[enzyme]'")
-    runtime = found["libiomp5.so"].parent
+    runtime = runtime_files["libiomp5.so"].parent
     return (
-        ["-fopenmp", f"-I{found['omp.h'].parent}"],
+        ["-fopenmp", f"-I{runtime_files['omp.h'].parent}"],
         ["-fopenmp", f"-L{runtime}", "-liomp5", f"-Wl,-rpath,{runtime}"],
     )
 
@@ -298,7 +300,7 @@ def run(command: Sequence[str], timeout: float, folder: Path | None = None) -> t
 
 
 def compiler_lines(said: str, most: int = 40) -> str:
-    """What the compiler said, without notes of its own on itself, at most so many lines."""
+    """What the compiler said, without notes of its own on itself, at most ``most`` lines."""
     lines = [t for t in said.splitlines() if t.strip() and "argument unused during compilation" not in t]
     return "\n".join([*lines[:most], *(["..."] if len(lines) > most else [])])
 
@@ -314,8 +316,8 @@ def _listing_flags(clang: Clang, options: Options) -> list[str]:
 def _as_rule(listing: Path, tu: Path, compiler: Path) -> None:
     """Rewrite clang's list of headers (dots for the depth, then a path) as a rule of make, without system headers."""
     lines = listing.read_text(encoding="utf-8").splitlines()
-    found = dict.fromkeys(line.partition(" ")[2] for line in lines)
-    own = [path for path in found if not path.startswith((f"{compiler}{os.sep}", "/usr/include/"))]
+    headers = dict.fromkeys(line.partition(" ")[2] for line in lines)
+    own = [path for path in headers if not path.startswith((f"{compiler}{os.sep}", "/usr/include/"))]
     words = [path.replace(" ", "\\ ") for path in (str(tu), *own)]
     listing.write_text(f"{tu.stem}.o: {' '.join(words)}\n", encoding="utf-8")
 

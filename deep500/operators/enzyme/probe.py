@@ -1,4 +1,4 @@
-"""Try a library's gradient: a program of its own, so that an operator that crashes takes nobody with it.
+"""Try a library's gradient: a program of its own, so that an operator that crashes takes no other process with it.
 
 Reads a job as JSON from standard input and writes findings as JSON to standard output. It imports NumPy only, because
 it runs once per build and its start is part of the build's time. See ``verify.py`` for what is done with the findings.
@@ -23,7 +23,7 @@ CLOSENESS = {"float64": 1e-9, "float32": 5e-3, "float16": 5e-2, "bfloat16": 2e-1
 """Of a gradient against the one of the double-precision twin, relative to its largest element."""
 
 STAGE = "now: "
-"""Starts the lines on standard error that tell how far it came, should it crash."""
+"""Starts the lines on standard error that say how far it came, should it crash."""
 
 DRAWS = ("normal", "positive")
 SEED = 500
@@ -44,7 +44,7 @@ class Library:
 
     def open(self, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> None:
         """Make the operator for these shapes."""
-        self.shapes = [tuple(one) for one in inputs], [tuple(one) for one in outputs]
+        self.shapes = [tuple(shape) for shape in inputs], [tuple(shape) for shape in outputs]
         sizes = np.array([n for shape in [*inputs, *outputs] for n in (len(shape), *shape)], np.int64)
         self.instance = ctypes.c_void_p(self.library.d500_instance(ctypes.c_void_p(sizes.ctypes.data)))
         if not self.instance:
@@ -176,14 +176,14 @@ class Probe:
             for kind in DRAWS:
                 sys.stderr.write(f"{STAGE}forward with shapes {inputs}\n")
                 try:
-                    for one in (self.library, self.reference):
-                        one.open(inputs, outputs)
+                    for library in (self.library, self.reference):
+                        library.open(inputs, outputs)
                     self.x = draw(self.library, kind, self.rng)
                     y = self.library.forward(self.x) + self.reference.forward(self.x)
                 except RuntimeError as error:
                     notes.append(f"{inputs}: {error}")
                     continue
-                if all(np.isfinite(one).all() for one in y):
+                if all(np.isfinite(output).all() for output in y):
                     shapes = zip(self.library.outputs, self.library.shapes[1], strict=True)
                     self.dy = [self.noise(t, s) for t, s in shapes]
                     return ""
@@ -207,7 +207,7 @@ class Probe:
             if self.library.signature[part] and not self.wrong:
                 getattr(self, f"check_{part}")()
         changed = self.library.changed + (self.reference.changed if self.reference is not self.library else [])
-        self.wrong += [{"part": one.split()[0], "text": one, "kind": "changed"} for one in dict.fromkeys(changed)]
+        self.wrong += [{"part": text.split()[0], "text": text, "kind": "changed"} for text in dict.fromkeys(changed)]
 
     def directions(self, i: int) -> Iterator[list[np.ndarray]]:
         """A random direction of input i, and one along which the parts of its gradient do not cancel."""
@@ -220,14 +220,14 @@ class Probe:
 
     def differences(self, v: list[np.ndarray]) -> list[float]:
         """Change of <dy, forward> along v for every step, and its own uncertainty last."""
-        found = []
+        slopes = []
         for h in STEPS[self.reference_dtype]:
             high, low = ([x + s * h * d if d.any() else x for x, d in zip(self.x, v, strict=True)] for s in (1, -1))
             # What the dtype made of the step is what counts.
             up, down = self.reference.forward(high), self.reference.forward(low)
             terms = [dy * (a - b) / (2 * h) for dy, a, b in zip(self.dy, up, down, strict=True)]
-            found.append(float(sum(t.sum() for t in terms)))
-        return found
+            slopes.append(float(sum(t.sum() for t in terms)))
+        return slopes
 
     def against_differences(self, i: int) -> None:
         """The reference's gradient of input i against central differences."""
@@ -251,9 +251,9 @@ class Probe:
         """The library's gradients against the reference's: all at once, again, and one by one."""
         calls = [self.active, self.active, *([i] for i in self.active)]
         for wanted in calls:
-            found = self.library.backward(self.dy, self.x, wanted)
+            alone = self.library.backward(self.dy, self.x, wanted)
             for i in wanted:
-                self.compare("backward", f"the gradient of input {i}", found[i], self.gradients[i])
+                self.compare("backward", f"the gradient of input {i}", alone[i], self.gradients[i])
 
     def compare(self, part: str, what: str, got: np.ndarray, expected: np.ndarray, factor: float = 1.0) -> None:
         """Note an element that differs from what it should be."""
@@ -265,14 +265,14 @@ class Probe:
             at = np.unravel_index(int(np.nanargmax(np.where(np.isnan(error), np.inf, error))), error.shape)
             place = [int(n) for n in at]
             text = f"{what} at {place} is {got[at]:.9g} in {self.dtype}; expected {expected[at]:.9g}"
-            if not any(one["part"] == part for one in self.wrong):
+            if not any(defect["part"] == part for defect in self.wrong):
                 self.wrong.append({"part": part, "text": text, "kind": "value"})
 
     def check_jvp(self) -> None:
         """Forward mode against the gradient: <dy, J v> = <J' dy, v>."""
         v = [self.noise(t, s) for t, s in zip(self.library.inputs, self.library.shapes[0], strict=True)]
-        found = self.library.jvp(self.x, v)
-        got = sum(float((a * b).sum()) for a, b in zip(self.dy, found, strict=True))
+        changes = self.library.jvp(self.x, v)
+        got = sum(float((a * b).sum()) for a, b in zip(self.dy, changes, strict=True))
         terms = [self.gradients[i] * v[i] for i in self.active]
         expected, scale = sum(float(t.sum()) for t in terms), sum(float(np.abs(t).sum()) for t in terms) + 1e-3
         if not abs(got - expected) <= max(CLOSENESS[self.dtype], 1e-7) * scale:
@@ -283,14 +283,14 @@ class Probe:
         """Hessian-vector product against differences of the reference's gradient."""
         shapes = zip(self.library.inputs, self.library.shapes[0], strict=True)
         v = [self.noise(t, s) if i in self.active else np.zeros(s) for i, (t, s) in enumerate(shapes)]
-        found = self.library.hvp(self.dy, self.x, v)
+        products = self.library.hvp(self.dy, self.x, v)
         h = STEPS[self.reference_dtype][1]
         high, low = ([x + s * h * d if d.any() else x for x, d in zip(self.x, v, strict=True)] for s in (1, -1))
         up, down = (self.reference.backward(self.dy, x, self.active) for x in (high, low))
         for i in self.active:
             factor = max(1.0, 10 * TOLERANCE[self.reference_dtype] / CLOSENESS[self.dtype])
             expected = (up[i] - down[i]) / (2 * h)
-            self.compare("hvp", f"the Hessian-vector product of input {i}", found[i], expected, factor)
+            self.compare("hvp", f"the Hessian-vector product of input {i}", products[i], expected, factor)
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ CAUSES = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class Defect:
     """What is wrong with one part (``backward``, ``jvp``, ``hvp``) of a library."""
 
     part: str
@@ -49,7 +49,7 @@ class Finding:
     kind: str
 
 
-def check_build(spec: BuildSpec, library: Path, twin: Path | None, examples: Sequence[Any]) -> list[Finding]:
+def check_build(spec: BuildSpec, library: Path, twin: Path | None, examples: Sequence[Any]) -> list[Defect]:
     """Try a library in a process of its own; returns what is wrong, the gradient first.
 
     Args:
@@ -70,27 +70,27 @@ def check_build(spec: BuildSpec, library: Path, twin: Path | None, examples: Seq
     done = _run(spec, json.dumps(job))
     if done.returncode:
         return [_crash(spec, done)]
-    found = json.loads(done.stdout)
-    if found["unusable"]:
+    report = json.loads(done.stdout)
+    if report["unusable"]:
         raise EnzymeError(
-            f"C++ operator {spec.name!r}: got no inputs to check the gradient with ({found['unusable']}); expected "
+            f"C++ operator {spec.name!r}: got no inputs to check the gradient with ({report['unusable']}); expected "
             "forward to work for small shapes: declare sizes in the input descriptors, or pass check=False"
         )
-    for index in found["zero"]:
+    for index in report["zero"]:
         warnings.warn(
             f"C++ operator {spec.name!r}: the gradient of input {index} is zero everywhere it was tried; rounding to "
             f"integers has none. Register one (__enzyme_register_gradient_*), or pass inactive=({index},)",
             stacklevel=2,
         )
-    return [Finding(one["part"], one["text"], one["kind"]) for one in found["wrong"]]
+    return [Defect(defect["part"], defect["text"], defect["kind"]) for defect in report["wrong"]]
 
 
-def error_of(spec: BuildSpec, finding: Finding) -> EnzymeError:
+def error_of(spec: BuildSpec, defect: Defect) -> EnzymeError:
     """The error for a gradient that is wrong."""
-    got = "a crash when it was tried" if finding.kind == "crash" else "a wrong gradient from Enzyme"
+    got = "a crash when it was tried" if defect.kind == "crash" else "a wrong gradient from Enzyme"
     return EnzymeError(
-        f"C++ operator {spec.name!r}: got {got}: {finding.text}; expected what forward implies, and inputs left as "
-        f"they are\nwhat to change: {CAUSES[finding.kind]}"
+        f"C++ operator {spec.name!r}: got {got}: {defect.text}; expected what forward implies, and inputs left as "
+        f"they are\nwhat to change: {CAUSES[defect.kind]}"
     )
 
 
@@ -112,14 +112,14 @@ def _run(spec: BuildSpec, job: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def _crash(spec: BuildSpec, done: subprocess.CompletedProcess[str]) -> Finding:
+def _crash(spec: BuildSpec, done: subprocess.CompletedProcess[str]) -> Defect:
     """What a crash says of the part that was running."""
     what = Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
     stages = [line.removeprefix(STAGE) for line in done.stderr.splitlines() if line.startswith(STAGE)]
     last = stages[-1] if stages else "start"
     others = [line for line in done.stderr.splitlines() if line and not line.startswith(STAGE)]
     text = f"{what} in {last}" + (f" ({others[-1]})" if others else "")
-    return Finding(last.split()[0], text, "crash")
+    return Defect(last.split()[0], text, "crash")
 
 
 Shapes = list[tuple[int, ...]]
@@ -142,36 +142,38 @@ def examples(inputs: Sequence[TensorDescriptor], infer: Infer) -> list[tuple[Sha
         >>> examples([tensordesc(("N", 3))], lambda inputs: inputs)[0]
         ([(4, 3)], [(4, 3)])
     """
-    found = []
+    fitting = []
     for shapes in _candidates(inputs):
-        described = [TensorDescriptor(one.dtype, shape) for one, shape in zip(inputs, shapes, strict=True)]
+        described = [
+            TensorDescriptor(descriptor.dtype, shape) for descriptor, shape in zip(inputs, shapes, strict=True)
+        ]
         try:
             outputs = list(infer(described))
         except (Deep500Error, ArithmeticError, LookupError, TypeError, ValueError):
             continue
-        static = [one.shape or () for one in outputs if one.is_static]
+        static = [output.shape or () for output in outputs if output.is_static]
         known = [tuple(size for size in shape if isinstance(size, int)) for shape in static]
         if (
             len(known) == len(outputs)
-            and all(size > 0 for one in known for size in one)
-            and (shapes, known) not in found
+            and all(size > 0 for shape in known for size in shape)
+            and (shapes, known) not in fitting
         ):
-            found.append((shapes, known))
-    return found
+            fitting.append((shapes, known))
+    return fitting
 
 
 def _candidates(inputs: Sequence[TensorDescriptor]) -> Iterator[Shapes]:
     names = list(dict.fromkeys(_keys(inputs)))
     count = len(names)
-    for rank in RANKS if any(one.shape is None for one in inputs) else RANKS[:1]:
+    for rank in RANKS if any(descriptor.shape is None for descriptor in inputs) else RANKS[:1]:
         for sizes in ([count + 3 - i for i in range(count)], [4] * count, [i + 2 for i in range(count)]):
             known = dict(zip(names, sizes, strict=True))
-            yield [_filled(i, one, known, rank) for i, one in enumerate(inputs)]
+            yield [_filled(i, descriptor, known, rank) for i, descriptor in enumerate(inputs)]
 
 
 def _keys(inputs: Sequence[TensorDescriptor]) -> Iterator[object]:
-    for i, one in enumerate(inputs):
-        for axis, size in enumerate(one.shape or ()):
+    for i, descriptor in enumerate(inputs):
+        for axis, size in enumerate(descriptor.shape or ()):
             if not isinstance(size, int):
                 yield _key(i, axis, size)
 
@@ -180,7 +182,9 @@ def _key(index: int, axis: int, size: object) -> object:
     return (index, axis) if size is None else size
 
 
-def _filled(index: int, one: TensorDescriptor, known: dict[object, int], rank: tuple[int, ...]) -> tuple[int, ...]:
-    if one.shape is None:
+def _filled(
+    index: int, descriptor: TensorDescriptor, known: dict[object, int], rank: tuple[int, ...]
+) -> tuple[int, ...]:
+    if descriptor.shape is None:
         return rank
-    return tuple(s if isinstance(s, int) else known[_key(index, axis, s)] for axis, s in enumerate(one.shape))
+    return tuple(s if isinstance(s, int) else known[_key(index, axis, s)] for axis, s in enumerate(descriptor.shape))

@@ -1,7 +1,7 @@
 """The gradient section of an Enzyme operator's C++ text: ``d500_backward``, ``d500_jvp`` and ``d500_hvp``.
 
-Enzyme's rules for buffers are kept here, so that nobody else needs to know them: the shadow of an input is added to and
-must start at zero; the shadow of an output is used up, so it is a private copy; an output's own buffer must be real
+Enzyme's rules for buffers are kept here, so that no other file needs to know them: the shadow of an input is added to
+and must start at zero; the shadow of an output is used up, so it is a private copy; an output's own buffer must be real
 although what is written to it is not used. Scratch space has a shadow too. Integers and inactive inputs have none.
 """
 
@@ -29,7 +29,7 @@ class Tensor:
 def gradient_source(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
     """C++ that defines the exports of derivatives and the signature, to follow ``d500_primal`` of the same operator.
 
-    The macros ``D500_NO_JVP`` and ``D500_NO_HVP`` leave one out; their text, which JSON can hold, says why.
+    The macros ``D500_NO_JVP`` and ``D500_NO_HVP`` leave tensor out; their text, which JSON can hold, says why.
 
     Args:
         spec: the operator; ``inactive`` names inputs without a gradient, integers need not be named.
@@ -41,7 +41,7 @@ def gradient_source(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
     x = [Tensor(CPP_TYPES[t], i, f"n[{i}]", is_active(spec, i)) for i, t in enumerate(spec.inputs)]
     first = len(x)
     y = [Tensor(CPP_TYPES[t], i, f"n[{first + i}]", t in FLOATING) for i, t in enumerate(spec.outputs)]
-    if not any(one.active for one in x) or not any(one.active for one in y):
+    if not any(tensor.active for tensor in x) or not any(tensor.active for tensor in y):
         raise InputError(
             f"C++ operator {spec.name!r}: got gradient='enzyme' with inputs {spec.inputs} (inactive: {spec.inactive}) "
             f"and outputs {spec.outputs}; expected a floating-point input and output that are active: use gradient=None"
@@ -209,9 +209,9 @@ def _reverse(x: list[Tensor], y: list[Tensor], scratch: str, has: bool) -> str:
     """
     taken = ["Op *op"]
     for name, tensors, const in (("x", x, "const "), ("y", y, "")):
-        for one in tensors:
-            taken.append(f"{const}{one.kind} *__restrict__ {name}{one.index}")
-            taken += [f"{one.kind} *__restrict__ d{name}{one.index}"] * one.active
+        for tensor in tensors:
+            taken.append(f"{const}{tensor.kind} *__restrict__ {name}{tensor.index}")
+            taken += [f"{tensor.kind} *__restrict__ d{name}{tensor.index}"] * tensor.active
     passed = [*_pairs("x", "dx", x), *_pairs("y", "dy", y, "enzyme_dupnoneed")]
     if has:
         taken += [f"{scratch} *__restrict__ s", f"{scratch} *__restrict__ ds"]
@@ -229,9 +229,9 @@ def _name(has_scratch: bool) -> str:
 
 def _pairs(name: str, shadow: str, tensors: Iterable[Tensor], word: str = "enzyme_dup") -> Iterator[str]:
     """Arguments of a call to Enzyme: a tensor with its shadow, or alone."""
-    for one in tensors:
-        i = one.index
-        yield f"{word}, {name}{i}, {shadow}{i}" if one.active else f"enzyme_const, {name}{i}"
+    for tensor in tensors:
+        i = tensor.index
+        yield f"{word}, {name}{i}, {shadow}{i}" if tensor.active else f"enzyme_const, {name}{i}"
 
 
 def _runner(name: str, parameters: str, checks: str, room: str, body: list[str], calls: tuple[str, str]) -> str:
@@ -257,7 +257,7 @@ template <class Op> static int d500_run_{name}(void *instance, {parameters}) {{
 
 def _export(name: str, parameters: str, *rest: Any) -> str:
     """:func:`_runner`, and the export that calls it."""
-    passed = ", ".join(one.rpartition("*")[2] for one in parameters.split(", "))
+    passed = ", ".join(parameter.rpartition("*")[2] for parameter in parameters.split(", "))
     return f"""{_runner(name, parameters, *rest)}
 D500_API int d500_{name}(void *instance, {parameters}) {{
   return d500_run_{name}<d500_op>(instance, {passed});
@@ -337,10 +337,10 @@ def _hvp(x: list[Tensor], y: list[Tensor], scratch: str) -> str:
     ]
     passed = ["enzyme_const, op"]
     for name, shadow, tensors in (("x", "v", x), ("y", "ty", y)):
-        for one in tensors:
-            i = one.index
-            passed += [f"enzyme_dup, {name}{i}, {shadow}{i}" if one.active else f"enzyme_const, {name}{i}"]
-            passed += [f"enzyme_dup, d{name}{i}, td{name}{i}"] * one.active
+        for tensor in tensors:
+            i = tensor.index
+            passed += [f"enzyme_dup, {name}{i}, {shadow}{i}" if tensor.active else f"enzyme_const, {name}{i}"]
+            passed += [f"enzyme_dup, d{name}{i}, td{name}{i}"] * tensor.active
     arguments = ", ".join(passed)
     return _export(
         "hvp",

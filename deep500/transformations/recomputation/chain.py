@@ -118,29 +118,29 @@ def simulate_chain(chain: Sequence[Stage], plan: ChainPlan) -> Outcome:
         >>> simulate_chain([stage] * 2, (Recompute(0, 0, (Keep(0),)), Keep(1)))
         Outcome(peak=18, time=7, extra=1)
     """
-    _check(plan, 0, len(chain) - 1)
-    machine = _Machine(chain)
-    machine.forward(plan)
-    machine.hold(chain[-1].delta)
-    machine.backward(plan)
+    _check_order(plan, 0, len(chain) - 1)
+    step = _ChainSimulation(chain)
+    step.forward(plan)
+    step.hold(chain[-1].delta)
+    step.backward(plan)
     quickest = sum(min(mode.forward + mode.backward for mode in stage.modes) for stage in chain)
-    return Outcome(machine.peak, machine.time, machine.time - quickest)
+    return Outcome(step.peak, step.time, step.time - quickest)
 
 
-def _check(plan: ChainPlan, first: int, last: int) -> None:
+def _check_order(plan: ChainPlan, first: int, last: int) -> None:
     at = first
     for element in plan:
         start, end = (element.first, element.last) if isinstance(element, Recompute) else (element.stage,) * 2
         if start != at or end < start:
             raise PlanError(f"got {element} at stage {at}; expected the stages {first} to {last} in order, each once")
         if isinstance(element, Recompute):
-            _check(element.plan, start, end)
+            _check_order(element.plan, start, end)
         at = end + 1
     if at != last + 1:
         raise PlanError(f"got a plan that ends before stage {at}; expected the stages {first} to {last}")
 
 
-class _Machine:
+class _ChainSimulation:
     """What is live, and the clock."""
 
     def __init__(self, chain: Sequence[Stage]) -> None:
@@ -199,7 +199,7 @@ def optimal_chain(chain: Sequence[Stage], budget: float | int, slots: int = 500)
 
     Args:
         chain: the stages, one at least.
-        budget: bytes (int), or a share of the peak without checkpoints (float in (0, 1]).
+        budget: bytes (int), or a share of the peak without recomputation (float in (0, 1]).
         slots: into how many the budget is divided; time grows linearly with them. Where rounding leaves no plan
             although one exists, the plan with the smallest peak is returned, and ``method`` says so.
 
@@ -217,7 +217,7 @@ def optimal_chain(chain: Sequence[Stage], budget: float | int, slots: int = 500)
     full = simulate_chain(chain, keep_all(chain)).peak
     limit = budget_bytes(budget, full)
     slot = max(1, limit // slots)
-    plan = _Table(chain, slot, limit // slot).plan()
+    plan = _CostTable(chain, slot, limit // slot).plan()
     if plan is not None:
         return ChainPlacement(plan, simulate_chain(chain, plan), "optimal")
     smallest = smallest_chain(chain)
@@ -227,7 +227,7 @@ def optimal_chain(chain: Sequence[Stage], budget: float | int, slots: int = 500)
 
 
 def keep_all(chain: Sequence[Stage]) -> ChainPlan:
-    """The plan without checkpoints: every stage kept, in its quickest mode."""
+    """The plan without recomputation: every stage kept, in its quickest mode."""
     return tuple(
         Keep(k, min(range(len(stage.modes)), key=lambda i, s=stage: s.modes[i].forward + s.modes[i].backward))  # type: ignore[misc]
         for k, stage in enumerate(chain)
@@ -242,7 +242,7 @@ def smallest_chain(chain: Sequence[Stage]) -> ChainPlacement:
         >>> smallest_chain([Stage("s", output=4, modes=(Mode(1, 2, saved=10),), forward=1)] * 3).outcome.peak
         18
     """
-    plan = _Smallest(chain).plan()
+    plan = _SmallestPeak(chain).plan()
     return ChainPlacement(plan, simulate_chain(chain, plan), "smallest peak")
 
 
@@ -265,7 +265,7 @@ class _Sizes:
 
 
 @dataclass
-class _Table:
+class _CostTable:
     """C(s, t, m) for all stretches and numbers of slots, filled by length."""
 
     chain: Sequence[Stage]
@@ -297,6 +297,7 @@ class _Table:
         best, choice = np.full(self.slots + 1, np.inf), np.zeros(self.slots + 1, np.int32)
 
         def offer(cost: np.ndarray, need: int, code: int) -> None:
+            # With fewer free slots than the element itself needs it does not fit, whatever comes later.
             cost[: min(self._up(need), self.slots + 1)] = np.inf
             better = cost < best
             best[better], choice[better] = cost[better], code
@@ -315,41 +316,41 @@ class _Table:
         return np.concatenate([np.full(shift, np.inf), self.cost[s, t, top][: self.slots + 1 - shift]])
 
     def _elements(self, s: int, t: int, m: int, top: bool) -> list[Keep | Recompute]:
-        found: list[Keep | Recompute] = []
+        elements: list[Keep | Recompute] = []
         while s <= t:
             code = int(self.choice[s, t, top][m])
             if code >= 0:
-                found.append(Keep(s, code))
+                elements.append(Keep(s, code))
                 s, m = s + 1, m - self._up(self.chain[s].modes[code].saved)
             else:
                 u = -code
-                found.append(Recompute(s, u - 1, tuple(self._elements(s, u - 1, m, False))))
+                elements.append(Recompute(s, u - 1, tuple(self._elements(s, u - 1, m, False))))
                 s, m = u, m - self._up(self.chain[u - 1].output)
-        return found
+        return elements
 
 
-class _Smallest:
+class _SmallestPeak:
     """P(s, t), the smallest peak, by the recurrence of C with max in the place of sums."""
 
     def __init__(self, chain: Sequence[Stage]) -> None:
         self.chain, self.sizes = chain, _Sizes(chain)
-        self.found: dict[tuple[int, int, bool], tuple[int, int]] = {}
+        self.best: dict[tuple[int, int, bool], tuple[int, int]] = {}
         last = len(chain) - 1
         for length in range(last + 1):
             for s in range(last - length + 1):
-                self.found[s, s + length, False] = self._best(s, s + length, False)
+                self.best[s, s + length, False] = self._best(s, s + length, False)
         for s in range(last, -1, -1):
-            self.found[s, last, True] = self._best(s, last, True)
+            self.best[s, last, True] = self._best(s, last, True)
 
     def _best(self, s: int, t: int, top: bool) -> tuple[int, int]:
         """The smallest peak, and by which choice: a mode, or minus the stage after a stretch that runs again."""
         options = []
         for i, mode in enumerate(self.chain[s].modes):
-            later = mode.saved + self.found[s + 1, t, top][0] if s < t else 0
+            later = mode.saved + self.best[s + 1, t, top][0] if s < t else 0
             options.append((max(self.sizes.keep(s, t, i, top), later), i))
         for u in range(s + 1, t + 1):
-            rest = self.chain[u - 1].output + self.found[u, t, top][0]
-            need = max(self.sizes.advance(s, t, u, top), rest, self.found[s, u - 1, False][0])
+            rest = self.chain[u - 1].output + self.best[u, t, top][0]
+            need = max(self.sizes.advance(s, t, u, top), rest, self.best[s, u - 1, False][0])
             options.append((need, -u))
         return min(options, key=lambda option: option[0])
 
@@ -359,7 +360,7 @@ class _Smallest:
     def _elements(self, s: int, t: int, top: bool) -> ChainPlan:
         if s > t:
             return ()
-        code = self.found[s, t, top][1]
+        code = self.best[s, t, top][1]
         if code >= 0:
             return (Keep(s, code), *self._elements(s + 1, t, top))
         u = -code
@@ -367,38 +368,29 @@ class _Smallest:
 
 
 _SLOTS = 2000  # a budget's resolution is 0.05 %
-_MANY = 40  # stages from which on a coarser one must do
+_MANY = 40  # stages beyond which a coarser resolution must do, as time grows with slots and stages
 
 
-@dataclass(frozen=True)
-class Link:
-    """An innermost region: its name, its static location, and the values that its nodes write."""
-
-    name: str
-    location: str
-    values: tuple[str, ...]
-
-
-def links(found: NetworkRegions) -> list[Link]:
+def innermost_regions(regions: NetworkRegions) -> list[PlannedRegion]:
     """The innermost regions in order; together they hold all nodes of the forward pass.
 
     Example:
         >>> from deep500.networks import add_loss, create
         >>> from deep500.transformations.recomputation.regions import find_regions
-        >>> [link.name for link in links(find_regions(add_loss(create("resnet", depth=8)), 2))][::2]
+        >>> [region.name for region in innermost_regions(find_regions(add_loss(create("resnet", depth=8)), 2))][::2]
         ['conv1:relu1', 'layer2.0.conv1:layer2.0.relu2', 'avgpool:loss']
     """
     return [
-        Link(r.name, r.place, tuple(value for node in found.nodes[r.name] for value in node.writes))
-        for r in found.root.walk()
-        if not r.children and r is not found.root
+        PlannedRegion(region.name, region.place, regions.values(region))
+        for region in regions.innermost()
+        if region is not regions.root
     ]
 
 
 def plan_chain(
     network: Network,
     batch: int,
-    found: NetworkRegions,
+    regions: NetworkRegions,
     chain: Sequence[Stage],
     budget: float | int,
     backend: str,
@@ -408,9 +400,9 @@ def plan_chain(
 
     Args:
         network, batch: what to plan for.
-        found: the regions of the network at that batch size.
-        chain: one stage for each of :func:`links`; times in seconds.
-        budget: bytes (int), or a share of the peak of the chain without checkpoints (float in (0, 1]).
+        regions: those of the network at that batch size.
+        chain: one stage for each of :func:`innermost_regions`; times in seconds.
+        budget: bytes (int), or a share of the peak of the chain without recomputation (float in (0, 1]).
         backend: where the stages were measured.
         slots: see :func:`optimal_chain`; 2000 if None, fewer for more than 40 stages.
 
@@ -420,50 +412,52 @@ def plan_chain(
     if slots is None:
         slots = _SLOTS if len(chain) <= _MANY else max(_SLOTS * _MANY // len(chain), 200)
     limit = budget_bytes(budget, simulate_chain(chain, keep_all(chain)).peak)
-    return as_plan(network, batch, found, optimal_chain(chain, limit, slots), limit, backend)
+    return as_plan(network, batch, regions, optimal_chain(chain, limit, slots), limit, backend)
 
 
 def chain_front(
-    network: Network, batch: int, found: NetworkRegions, chain: Sequence[Stage], points: int, backend: str
+    network: Network, batch: int, regions: NetworkRegions, chain: Sequence[Stage], points: int, backend: str
 ) -> list[CheckpointingPlan]:
-    """Plans from the smallest peak of a chain to that without checkpoints, none beaten in memory and time by another.
+    """Plans from the smallest peak of a chain to that without recomputation, none beaten in memory and time by another.
 
     Args:
-        network, batch, found, chain, backend: see :func:`plan_chain`.
+        network, batch, regions, chain, backend: see :func:`plan_chain`.
         points: how many budgets, evenly spaced, at least 2.
 
     Raises:
         PlanError: fewer than 2 points.
     """
     if points < 2:
-        raise PlanError(f"got {points} points; expected at least 2, the smallest peak and no checkpoint: ask for more")
+        raise PlanError(
+            f"got {points} points; expected at least 2, the smallest peak and no recomputation: ask for more"
+        )
     low, high = smallest_chain(chain).outcome.peak, simulate_chain(chain, keep_all(chain)).peak
     limits = dict.fromkeys(low + (high - low) * i // (points - 1) for i in range(points))
-    return undominated(plan_chain(network, batch, found, chain, limit, backend) for limit in limits)
+    return undominated(plan_chain(network, batch, regions, chain, limit, backend) for limit in limits)
 
 
 def as_plan(
-    network: Network, batch: int, found: NetworkRegions, placement: ChainPlacement, budget: int, backend: str
+    network: Network, batch: int, regions: NetworkRegions, placement: ChainPlacement, budget: int, backend: str
 ) -> CheckpointingPlan:
     """A placement on the chain of a network's innermost regions as a plan for the network; see :func:`plan_chain`.
 
     Raises:
         PlanError: the placement is of another number of stages than the network has innermost regions.
     """
-    parts, outcome = links(found), placement.outcome
+    parts, outcome = innermost_regions(regions), placement.outcome
     end = placement.plan[-1]
     if (end.stage if isinstance(end, Keep) else end.last) != len(parts) - 1:
         raise PlanError(
             f"got a placement that ends with {end}; expected the last of {len(parts)} stages, as the network has "
-            "innermost regions: measure links(found)"
+            "innermost regions: measure innermost_regions(regions)"
         )
-    regions = tuple(_region(element, parts) for element in _recomputed(placement.plan))
+    recomputed = tuple(_planned(element, parts) for element in _recomputed(placement.plan))
     return CheckpointingPlan(
         structure_hash(network),
         batch,
-        found.step.loss,
+        regions.step.loss,
         backend,
-        regions,
+        recomputed,
         budget,
         outcome.peak,
         outcome.time,
@@ -481,11 +475,11 @@ def _recomputed(plan: ChainPlan) -> Iterator[Recompute]:
             yield from _recomputed(element.plan)
 
 
-def _region(element: Recompute, parts: Sequence[Link]) -> PlannedRegion:
+def _planned(element: Recompute, parts: Sequence[PlannedRegion]) -> PlannedRegion:
     inside = parts[element.first : element.last + 1]
     first, last = inside[0], inside[-1]
     values = tuple(value for part in inside for value in part.values)
     if len(inside) == 1:
-        return PlannedRegion(first.name, first.location, values)
+        return first
     name = f"{first.values[0]}..{last.values[-1]}"
     return PlannedRegion(name, name, values)

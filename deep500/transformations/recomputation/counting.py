@@ -23,12 +23,12 @@ _ROUNDS = 12
 _TRIALS = 400  # counts in one search; each takes about 50 ms for 1,000 nodes
 
 
-def held(network: Network) -> int:
+def peak_bytes(network: Network) -> int:
     """Most bytes of values that nodes write, held at once when they run in order and are freed early.
 
     Example:
         >>> net = Network(); net.add_input("x", (8, 3)); net.add_node("Relu", ["x"], ["y"])
-        >>> held(net)
+        >>> peak_bytes(net)
         96
     """
     return max(live_bytes(network.nodes, value_bytes(network), kept=network.outputs), default=0)
@@ -58,8 +58,8 @@ class Counter:
         (True, True)
     """
 
-    def __init__(self, found: NetworkRegions) -> None:
-        self.found, self.root = found, per_instance(found.root)
+    def __init__(self, regions: NetworkRegions) -> None:
+        self.regions, self.root = regions, per_instance(regions.root)
         self.names = tuple(locations(self.root))
         self._known: dict[frozenset[str], Counted] = {}
         self.full = self.count((), "none").peak
@@ -68,25 +68,27 @@ class Counter:
         """What the step holds and repeats if these regions run again."""
         chosen = frozenset(names)
         if chosen not in self._known:
-            found = self.found
-            values = [{v for node in found.nodes[name] for v in node.writes} for name in self.names if name in chosen]
-            order = ordering(found.step, values)
-            peak = max(live_bytes(order.nodes, order.sizes, kept=found.step.network.outputs), default=0)
-            extra = sum(found.times[node.writes[0]] for node in order.repeated)
+            regions = self.regions
+            values = [set(regions.values(region)) for region in self.root.walk() if region.name in chosen]
+            order = ordering(regions.step, values)
+            peak = max(live_bytes(order.nodes, order.sizes, kept=regions.step.network.outputs), default=0)
+            extra = sum(regions.times[node.writes[0]] for node in order.repeated)
             self._known[chosen] = Counted(chosen, peak, extra, method)
         return self._known[chosen]
 
     def within(self, limit: int) -> Counted:
-        """The choice with the least extra time that is found within so many bytes; BudgetError if none is."""
+        """The choice with the least extra time that is found within ``limit`` bytes; BudgetError if none is."""
         if self.full <= limit:
             return self.count((), "none")
+        # The model counts a little more than will be held, so its budget is larger by this slack, which shrinks until
+        # what is counted fits.
         slack = max(0, simulate(self.root, ()).peak - self.full)
         for _ in range(_ROUNDS):
             try:
                 placement = optimal_placement(self.root, limit + slack)
             except BudgetError:
                 break
-            counted = self.count(placement.checkpointed, placement.method)
+            counted = self.count(placement.recomputed, placement.method)
             if counted.peak <= limit:
                 return self._thinned(counted, limit)
             slack = min(slack, placement.outcome.peak - limit) - max(counted.peak - limit, 1)
@@ -98,7 +100,7 @@ class Counter:
     def smallest(self) -> Counted:
         """The choice with the smallest peak that a search finds: from the model's, region by region, while it falls."""
         starts = [
-            self.count(smallest_placement(self.root).checkpointed, "smallest peak"),
+            self.count(smallest_placement(self.root).recomputed, "smallest peak"),
             self.count(self.names, "everything"),
         ]
         best = min(starts, key=lambda counted: (counted.peak, counted.extra))
@@ -141,11 +143,11 @@ class MemoryCurve(NamedTuple):
         return max(self.held, default=0)
 
 
-def memory_curve(found: NetworkRegions, again: Recomputing | None = None) -> MemoryCurve:
+def memory_curve(regions: NetworkRegions, again: Recomputing | None = None) -> MemoryCurve:
     """The predicted curve, for executors that run nodes in order and free every value after its last reader.
 
     Args:
-        found: the regions of the network, whose times and time unit the curve has.
+        regions: those of the network, whose times and time unit the curve has.
         again: the step with a plan, see :func:`deep500.transformations.recomputation.planned_step`; None for that
         without.
 
@@ -153,12 +155,12 @@ def memory_curve(found: NetworkRegions, again: Recomputing | None = None) -> Mem
         >>> from deep500.networks import add_loss, create
         >>> from deep500.transformations.recomputation import find_regions, plan_network, planned_step
         >>> network = add_loss(create("resnet", depth=8))
-        >>> found, plan = find_regions(network, batch=2), plan_network(network, 0.9, batch=2)
-        >>> without, planned = memory_curve(found), memory_curve(found, planned_step(network, plan)[1])
+        >>> regions, plan = find_regions(network, batch=2), plan_network(network, 0.9, batch=2)
+        >>> without, planned = memory_curve(regions), memory_curve(regions, planned_step(network, plan)[1])
         >>> planned.peak == plan.predicted_peak < without.peak, planned.at[-1] > without.at[-1]
         (True, True)
     """
-    step = found.step
+    step = regions.step
     network, repeated = (step.network, ()) if again is None else (again.network, again.repeated)
     known, backward = {node.name for node in step.network.nodes}, {node.name for node in step.backward}
     source = iter(repeated)  # duplicates stand in the network in the order in which they are listed
@@ -167,6 +169,6 @@ def memory_curve(found: NetworkRegions, again: Recomputing | None = None) -> Mem
         original = node if node.name in known else next(source)
         if turn is None and (node.name in backward or node.name not in known):
             turn = clock
-        clock += found.times.get(original.writes[0], 0.0)  # running statistics: not timed, as every plan has them
+        clock += regions.times.get(original.writes[0], 0.0)  # running statistics: not timed, as every plan has them
         at.append(clock)
     return MemoryCurve(tuple(at), tuple(live_bytes(network.nodes, value_bytes(network), kept=network.outputs)), turn)

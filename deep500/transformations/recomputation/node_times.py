@@ -1,9 +1,9 @@
 """Measured times of a training step's nodes on a backend, for planners.
 
-A backend that tells nodes apart (:class:`~deep500.networks.execution.capabilities.TimesNodes`) is asked for them. Of
-another one each innermost region is run as a network of its own, once per static location, through the executor's
-public methods; what a call costs by itself is subtracted. The time of a region is divided among its nodes, and what the
-whole step takes beyond the forward pass among the backward ones, by counted operations.
+A backend that can time nodes (:class:`~deep500.networks.execution.capabilities.TimesNodes`) does so. For another one
+each innermost region is run as a network of its own, once per static location, through the executor's public methods;
+what a call costs by itself is subtracted. The time of a region is divided among its nodes, and what the whole step
+takes beyond the forward pass among the backward ones, by counted operations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.transformations.recomputation.region_tree import Region
 from deep500.transformations.recomputation.regions import NetworkRegions, find_regions, live_out
-from deep500.transformations.recomputation.training_step import Step
+from deep500.transformations.recomputation.training_step import TrainingStep
 
 SAMPLES = 5
 """Samples whose least is taken."""
@@ -50,8 +50,8 @@ def measured_regions(
         >>> from deep500.networks import add_loss, create
         >>> executor = d5ref.from_model(add_loss(create("mlp", shape=(4,), classes=3)))
         >>> batch = {"input": np.ones((8, 4), "float32"), "label": np.zeros(8, "int64")}
-        >>> found = measured_regions(executor, batch)
-        >>> found.time_unit, all(seconds > 0 for seconds in found.times.values())
+        >>> regions = measured_regions(executor, batch)
+        >>> regions.time_unit, all(seconds > 0 for seconds in regions.times.values())
         ('s', True)
     """
     network = executor.network.copy()
@@ -102,18 +102,23 @@ class _Probes:
     """Regions as networks of their own, on executors like a given one."""
 
     def __init__(
-        self, executor: GraphExecutor, network: Network, found: NetworkRegions, inputs: Mapping[str, Any], samples: int
+        self,
+        executor: GraphExecutor,
+        network: Network,
+        regions: NetworkRegions,
+        inputs: Mapping[str, Any],
+        samples: int,
     ) -> None:
-        self.executor, self.network, self.found, self.inputs = executor, network, found, dict(inputs)
-        self.samples, self.step = samples, found.step
-        self.leaves = [region for region in found.root.walk() if not region.children]
+        self.executor, self.network, self.regions, self.inputs = executor, network, regions, dict(inputs)
+        self.samples, self.step = samples, regions.step
+        self.leaves = regions.innermost()
 
     def times(self) -> dict[str, float]:
         """Seconds of every node of the step."""
         first: dict[str, Region] = {}
         for region in self.leaves:
             first.setdefault(region.place, region)
-        parts = {place: self._part(self.found.nodes[region.name]) for place, region in first.items()}
+        parts = {place: self._part(self.regions.nodes[region.name]) for place, region in first.items()}
         values = self._values({name for part in parts.values() for name in part.inputs})
         calls = {place: self._call(part, {n: values[n] for n in part.inputs}) for place, part in parts.items()}
         nothing = Network("nothing")
@@ -123,18 +128,18 @@ class _Probes:
         calls[""] = self._call(nothing, {"x": np.zeros(1, "float32")})
         trained = self._like(self.network)
         calls["step"] = lambda: (trained.inference_and_backprop(self.inputs, self.step.loss), trained.synchronize())
-        seconds = least(calls, self.samples)
+        seconds = least_seconds(calls, self.samples)
         idle = seconds.pop("")
         runs = {place: max(taken - idle, taken / 10) for place, taken in seconds.items()}
         return self._divided(runs)
 
     def _divided(self, runs: Mapping[str, float]) -> dict[str, float]:
-        found: dict[str, float] = {}
+        times: dict[str, float] = {}
         for region in self.leaves:
-            found.update(_shares(self.found.nodes[region.name], self.found.times, runs[region.place]))
-        forward = sum(found.values())
-        found.update(_shares(self.step.backward, self.found.times, max(runs["step"] - forward, forward / 10)))
-        return found
+            times.update(_shares(self.regions.nodes[region.name], self.regions.times, runs[region.place]))
+        forward = sum(times.values())
+        times.update(_shares(self.step.backward, self.regions.times, max(runs["step"] - forward, forward / 10)))
+        return times
 
     def _part(self, nodes: Sequence[Node]) -> Network:
         return _network(self.step, nodes, sorted(live_out(self.step, nodes)))
@@ -142,11 +147,11 @@ class _Probes:
     def _values(self, names: set[str]) -> dict[str, Any]:
         """What these values are in a step with the given inputs."""
         inner = sorted(names - set(self.inputs))
-        found = dict(self.inputs)
+        values = dict(self.inputs)
         if inner:
             forward = _network(self.step, self.step.forward, inner)
-            found.update(self._like(forward).inference({name: self.inputs[name] for name in forward.inputs}, inner))
-        return found
+            values.update(self._like(forward).inference({name: self.inputs[name] for name in forward.inputs}, inner))
+        return values
 
     def _like(self, network: Network) -> GraphExecutor:
         kind: Any = type(self.executor)
@@ -158,26 +163,26 @@ class _Probes:
         return lambda: (executor.inference(values), executor.synchronize())
 
 
-def least(calls: Mapping[str, Callable[[], Any]], samples: int) -> dict[str, float]:
+def least_seconds(calls: Mapping[str, Callable[[], Any]], samples: int) -> dict[str, float]:
     """Least seconds of one call of each, over samples that take turns so that a slow while meets all alike.
 
     A sample of a short call is the mean of as many as take two milliseconds.
 
     Example:
         >>> from time import sleep
-        >>> found = least({"short": lambda: None, "long": lambda: sleep(0.003)}, 2)
-        >>> found["short"] < 0.003 <= found["long"]
+        >>> seconds = least_seconds({"short": lambda: None, "long": lambda: sleep(0.003)}, 2)
+        >>> seconds["short"] < 0.003 <= seconds["long"]
         True
     """
     counts: dict[str, int] = {}
     for name, call in calls.items():
         call()
         counts[name] = max(1, int(_LONG / max(_seconds(call, 1), 1e-7)))
-    found = dict.fromkeys(calls, float("inf"))
+    seconds = dict.fromkeys(calls, float("inf"))
     for _ in range(samples):
         for name, call in calls.items():
-            found[name] = min(found[name], _seconds(call, counts[name]))
-    return found
+            seconds[name] = min(seconds[name], _seconds(call, counts[name]))
+    return seconds
 
 
 def _seconds(call: Callable[[], Any], count: int) -> float:
@@ -194,7 +199,7 @@ def _shares(nodes: Sequence[Node], weights: Mapping[str, float], whole: float) -
     return {name: whole * weight / total for name, weight in own.items()}
 
 
-def _network(step: Step, nodes: Sequence[Node], outputs: Iterable[str]) -> Network:
+def _network(step: TrainingStep, nodes: Sequence[Node], outputs: Iterable[str]) -> Network:
     """Some nodes of a step as a network; what others write is an input."""
     part, described = Network("part"), step.network.descriptors()
     written = {value for node in nodes for value in node.writes}

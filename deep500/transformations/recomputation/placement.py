@@ -1,8 +1,8 @@
-"""Exact placement of checkpoints on nested regions: a small mixed-integer program, solved by HiGHS through SciPy.
+"""Which of nested regions to recompute, exactly: a small mixed-integer program, solved by HiGHS through SciPy.
 
-For every region v, x_v says whether it is checkpointed (one x per static location) and w_v how many bytes it leaves on
+For every region v, x_v says whether it is recomputed (one x per static location) and w_v how many bytes it leaves on
 the stack once the forward sweep has passed it; own_v is its own tape, M_v the most that it can leave, F_v the price of
-its checkpoint (one run of all of it, and copying the snapshot). Least sum of F_v x_v such that
+its recomputation (one run of all of it, and copying the snapshot). Least sum of F_v x_v such that
 
     w_v >= snapshot_v x_v        and        w_v >= own_v + sum of w over its children - M_v x_v
     base(v) + own_v + sum of w over its children + overhead_v <= budget          (at the start of its reversal)
@@ -28,9 +28,9 @@ _CUTS = 200  # plans that a solver's tolerance may let through before we give up
 
 
 class Placement(NamedTuple):
-    """Which locations are checkpointed, what one step then takes by simulation, and how that was chosen."""
+    """Which locations are recomputed, what one step then takes by simulation, and how that was chosen."""
 
-    checkpointed: tuple[str, ...]
+    recomputed: tuple[str, ...]
     outcome: Outcome
     method: str
 
@@ -47,19 +47,19 @@ def optimal_placement(
 
     Args:
         root: the tree of regions.
-        budget: bytes (int), or a share of the peak without checkpoints (float in (0, 1]).
+        budget: bytes (int), or a share of the peak without recomputation (float in (0, 1]).
         snapshot_kept: see :func:`deep500.transformations.recomputation.region_tree.simulate`.
         gap: how far from the optimum, relatively, the solver may stop.
         time_limit: seconds that the solver may take; None for no limit.
 
     Raises:
         BudgetError: no plan fits; names the smallest budget that one fits.
-        PlanError: the solver ran out of time, or found nothing within its tolerance.
+        PlanError: the solver ran out of time, or there is nothing within its tolerance.
 
     Example:
         >>> inner = Region("inner", (40,), snapshot=8, time=3)
         >>> root = Region("root", (10, 20), (inner,), time=1)
-        >>> optimal_placement(root, 0.8).checkpointed, optimal_placement(root, 70).checkpointed
+        >>> optimal_placement(root, 0.8).recomputed, optimal_placement(root, 70).recomputed
         (('inner',), ())
         >>> optimal_placement(root, 30)
         Traceback (most recent call last):
@@ -69,7 +69,7 @@ def optimal_placement(
     limit = budget_bytes(budget, full.peak)
     if full.peak <= limit:
         return Placement((), full, "optimal")
-    program = _Program(root, snapshot_kept)
+    program = _PlacementProgram(root, snapshot_kept)
     solution = program.solve(limit, gap, time_limit) if limit else None
     if solution is None:
         smallest = smallest_placement(root, snapshot_kept=snapshot_kept, time_limit=time_limit)
@@ -78,13 +78,13 @@ def optimal_placement(
 
 
 def smallest_placement(root: Region, *, snapshot_kept: bool = False, time_limit: float | None = None) -> Placement:
-    """A placement with the smallest peak there is (to 1e-6 of the peak without checkpoints), whatever it costs.
+    """A placement with the smallest peak there is (to 1e-6 of the peak without recomputation), whatever it costs.
 
     Example:
         >>> smallest_placement(Region("root", (10, 20), (Region("inner", (40,), snapshot=8, time=3),))).outcome.peak
         50
     """
-    solution = _Program(root, snapshot_kept).solve(None, 1e-6, time_limit)
+    solution = _PlacementProgram(root, snapshot_kept).solve(None, 1e-6, time_limit)
     assert solution is not None, "without a budget there is a plan"
     return Placement(solution, simulate(root, solution, snapshot_kept=snapshot_kept), "smallest peak")
 
@@ -108,8 +108,8 @@ def _most_left(region: Region) -> int:
     return sum(region.own) + sum(max(_most_left(child), child.snapshot) for child in region.children)
 
 
-class _Program:
-    """The program of one tree; bytes are scaled to the peak without checkpoints, so that tolerances mean the same."""
+class _PlacementProgram:
+    """The program of one tree; bytes are scaled to the peak without recomputation, so that tolerances mean the same."""
 
     def __init__(self, root: Region, snapshot_kept: bool) -> None:
         self.root, self.kept = root, snapshot_kept
@@ -121,19 +121,19 @@ class _Program:
         self.cuts: list[tuple[str, ...]] = []
 
     def solve(self, budget: int | None, gap: float, time_limit: float | None) -> tuple[str, ...] | None:
-        """Checkpointed locations, or None if nothing fits; without a budget those of the smallest peak."""
+        """Recomputed locations, or None if nothing fits; without a budget those of the smallest peak."""
         for _ in range(_CUTS):
-            found = self._solve_once(budget, gap, time_limit)
-            if found is None or budget is None or self._fits(found, budget):
-                return found
-            self.cuts.append(found)  # over the budget by less than the solver's tolerance: not this one
+            placed = self._solve_once(budget, gap, time_limit)
+            if placed is None or budget is None or self._fits(placed, budget):
+                return placed
+            self.cuts.append(placed)  # over the budget by less than the solver's tolerance: not this one
         raise PlanError(
             f"got {_CUTS} plans that are over {budget} bytes by less than the solver's tolerance; expected one "
             "within: change the budget a little"
         )
 
-    def _fits(self, found: tuple[str, ...], budget: int) -> bool:
-        return simulate(self.root, found, snapshot_kept=self.kept).peak <= budget
+    def _fits(self, placed: tuple[str, ...], budget: int) -> bool:
+        return simulate(self.root, placed, snapshot_kept=self.kept).peak <= budget
 
     def _solve_once(self, budget: int | None, gap: float, time_limit: float | None) -> tuple[str, ...] | None:
         from scipy.optimize import Bounds, LinearConstraint, milp

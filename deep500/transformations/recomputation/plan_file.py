@@ -1,6 +1,7 @@
 """Plans as files: which regions of which network run again, for which batch, and who measured that.
 
-A plan holds for one structure of a network (weights may differ) and one batch size: others are refused by hash.
+A plan holds for one structure of a network (weights may differ) and one batch size: others are refused by hash. Files
+of another layout are told apart by their fields ``format`` and ``version``, and refused.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class CheckpointingPlan:
     def check(self, network: Network, batch: int, backend: str | None = None) -> None:
         """Raise PlanError if it was made for another network or batch size, or measured on another backend.
 
-        Also if its regions are none of such a network, as in a file that somebody edited.
+        Also if its regions are none of such a network, as in a file that was edited.
 
         Args:
             network: the one to be run.
@@ -125,8 +126,13 @@ def plan_from(data: Any, path: str) -> CheckpointingPlan:
     Raises:
         PlanError: it is no plan, or lacks something.
     """
-    if not isinstance(data, Mapping) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):
-        raise PlanError(f"got {path!r}, no plan of version {VERSION}; expected what CheckpointingPlan.save wrote")
+    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+        raise PlanError(f"got {path!r}, which is no plan; expected what CheckpointingPlan.save wrote")
+    if data.get("version") != VERSION:
+        raise PlanError(
+            f"got {path!r}, a plan of layout {data.get('version')!r}; expected layout {VERSION}: plan again with "
+            "plan_checkpointing"
+        )
     kinds = CheckpointingPlan.__annotations__
     simple = {"int": int, "str": str, "float": (int, float)}
     for name, kind in kinds.items():
@@ -143,8 +149,8 @@ def plan_from(data: Any, path: str) -> CheckpointingPlan:
 
 
 def _region(described: Any, path: str) -> PlannedRegion:
-    found = described if isinstance(described, Mapping) else {}
-    name, location, values = (found.get(key) for key in ("name", "location", "values"))
+    fields = described if isinstance(described, Mapping) else {}
+    name, location, values = (fields.get(key) for key in ("name", "location", "values"))
     if not (
         isinstance(values, (list, tuple)) and values and all(isinstance(v, str) for v in (name, location, *values))
     ):
@@ -164,8 +170,8 @@ def undominated(plans: Iterable[CheckpointingPlan]) -> list[CheckpointingPlan]:
         >>> [(plan.predicted_peak, plan.predicted_extra) for plan in undominated(plans)]
         [(5, 2.0), (9, 0.0)]
     """
-    found: list[CheckpointingPlan] = []
+    front: list[CheckpointingPlan] = []
     for plan in sorted(plans, key=lambda plan: (plan.predicted_peak, plan.predicted_extra)):
-        if not found or plan.predicted_extra < found[-1].predicted_extra:
-            found.append(plan)
-    return found
+        if not front or plan.predicted_extra < front[-1].predicted_extra:
+            front.append(plan)
+    return front

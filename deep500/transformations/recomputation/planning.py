@@ -16,9 +16,8 @@ from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
 from deep500.operators.registry import DOMAIN
 from deep500.transformations.recomputation.budgets import budget_bytes, check_budget, check_points
-from deep500.transformations.recomputation.chain import Stage, chain_front, links, plan_chain
+from deep500.transformations.recomputation.chain import Stage, chain_front, innermost_regions, plan_chain
 from deep500.transformations.recomputation.counting import Counted, Counter
-from deep500.transformations.recomputation.counting import held as held
 from deep500.transformations.recomputation.node_times import SAMPLES, batch_of, first_size, measured_regions
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion, undominated
 from deep500.transformations.recomputation.regions import NetworkRegions, find_regions
@@ -41,15 +40,14 @@ def plan_checkpointing(
 
     Args:
         target: an executor, on whose backend times are then measured if there are inputs; or a network.
-        budget: a share of the peak without checkpoints (float in (0, 1]), or bytes (int). Counted are all values that
+        budget: a share of the peak without recomputation (float in (0, 1]), or bytes (int). Counted are all values that
             nodes write, gradients of parameters included; inputs, parameters and what kernels need inside are not.
             Where a backend measures stages of its own (PyTorch), bytes are those of its allocator.
         inputs: a batch for training. Without it operations are counted in the place of times (``plan.time_unit``).
         loss: the scalar that is differentiated.
         batch: number of samples, where there are no inputs.
-        profile: what :func:`deep500.transformations.recomputation.measured_regions` found for the target, to plan for
-        several
-            budgets without measuring again.
+        profile: what :func:`deep500.transformations.recomputation.measured_regions` gave for the target, to plan for
+            several budgets without measuring again.
 
     Raises:
         BudgetError: no plan fits; ``smallest`` and the message say which budget one fits.
@@ -91,7 +89,7 @@ def checkpointing_front(
     loss: str = "loss",
     batch: int | None = None,
 ) -> list[CheckpointingPlan]:
-    """Plans from the smallest peak to that without checkpoints, none of which another beats in memory and in time.
+    """Plans from the smallest peak to that without recomputation, none of which another beats in memory and in time.
 
     Args:
         target, inputs, loss, batch: see :func:`plan_checkpointing`.
@@ -137,7 +135,7 @@ class _Subject:
 
     def stages(self) -> Sequence[Stage] | None:
         """The innermost regions as measured stages, if the backend keeps them apart."""
-        parts = links(self.counted)
+        parts = innermost_regions(self.counted)
         if self.executor is None or self.inputs is None or len(parts) < 2:
             return None
         return measure_stages(self.executor, [part.values for part in parts], self.inputs, self.loss, SAMPLES)
@@ -197,11 +195,11 @@ def plan_network(
 
     Args:
         network: with a loss.
-        budget: bytes (int), or a share of the peak without checkpoints (float in (0, 1]). Counted are all values that
+        budget: bytes (int), or a share of the peak without recomputation (float in (0, 1]). Counted are all values that
             nodes write, gradients of parameters included; inputs, parameters and what kernels need inside are not.
         batch: number of samples.
         loss: the scalar that is differentiated.
-        regions: what :func:`find_regions` found for it, with measured times; found here, with counted operations in
+        regions: what :func:`find_regions` gives for it, with measured times; made here, with counted operations in
             the place of times, if None.
         backend: where those times were measured; as the regions say if None.
 
@@ -217,12 +215,12 @@ def plan_network(
         (True, True, 'FLOP')
     """
     check_budget(budget)
-    found = find_regions(network, batch, loss) if regions is None else regions
-    found.check(network, batch, backend)
-    backend = found.backend if backend is None else backend
-    counter = _counter(network, found)
+    regions = find_regions(network, batch, loss) if regions is None else regions
+    regions.check(network, batch, backend)
+    backend = regions.backend if backend is None else backend
+    counter = _counter(network, regions)
     limit = budget_bytes(budget, counter.full)
-    return _as_plan(network, batch, found, counter.within(limit), limit, backend)
+    return _as_plan(network, batch, regions, counter.within(limit), limit, backend)
 
 
 def plan_front(
@@ -233,7 +231,7 @@ def plan_front(
     regions: NetworkRegions | None = None,
     backend: str | None = None,
 ) -> list[CheckpointingPlan]:
-    """The plans at evenly spaced budgets from the smallest peak to that without checkpoints: memory against time.
+    """The plans at evenly spaced budgets from the smallest peak to that without recomputation: memory against time.
 
     Args:
         network, batch, loss, regions, backend: see :func:`plan_network`.
@@ -249,43 +247,43 @@ def plan_front(
         [True, True, False]
     """
     check_points(points)
-    found = find_regions(network, batch, loss) if regions is None else regions
-    found.check(network, batch, backend)
-    backend = found.backend if backend is None else backend
-    counter = _counter(network, found)
+    regions = find_regions(network, batch, loss) if regions is None else regions
+    regions.check(network, batch, backend)
+    backend = regions.backend if backend is None else backend
+    counter = _counter(network, regions)
     smallest = counter.smallest().peak
     limits = dict.fromkeys(smallest + (counter.full - smallest) * i // (points - 1) for i in range(points))
-    return undominated(_as_plan(network, batch, found, counter.within(limit), limit, backend) for limit in limits)
+    return undominated(_as_plan(network, batch, regions, counter.within(limit), limit, backend) for limit in limits)
 
 
-def _counter(network: Network, found: NetworkRegions) -> Counter:
-    counter = Counter(found)
-    if not counter.names or len(found.step.forward) < 2:
+def _counter(network: Network, regions: NetworkRegions) -> Counter:
+    counter = Counter(regions)
+    if not counter.names or len(regions.step.forward) < 2:
         raise PlanError(
-            f"got network {network.name!r} with {len(found.step.forward)} operator(s), none of which may run again; "
+            f"got network {network.name!r} with {len(regions.step.forward)} operator(s), none of which may run again; "
             "expected several, between which values are kept: train it without a plan"
         )
     return counter
 
 
 def _as_plan(
-    network: Network, batch: int, found: NetworkRegions, counted: Counted, budget: int, backend: str
+    network: Network, batch: int, regions: NetworkRegions, counted: Counted, budget: int, backend: str
 ) -> CheckpointingPlan:
-    regions = tuple(
-        PlannedRegion(r.name, r.place, tuple(v for node in found.nodes[r.name] for v in node.writes))
-        for r in found.root.walk()
-        if r.name in counted.names
+    recomputed = tuple(
+        PlannedRegion(region.name, region.place, regions.values(region))
+        for region in regions.root.walk()
+        if region.name in counted.names
     )
     return CheckpointingPlan(
         structure_hash(network),
         batch,
-        found.step.loss,
+        regions.step.loss,
         backend,
-        regions,
+        recomputed,
         budget,
         counted.peak,
-        found.root.step_time + counted.extra,
+        regions.root.step_time + counted.extra,
         counted.extra,
-        found.time_unit,
+        regions.time_unit,
         counted.method,
     )

@@ -16,17 +16,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from deep500.errors import PlanError
-from deep500.transformations.recomputation.region_tree import Event, Region, simulate
+from deep500.transformations.recomputation.region_tree import Region, StepEvent, simulate
 
 
 class Saving(NamedTuple):
-    """What not checkpointing one location changes.
+    """What leaving the recomputation of one location out changes.
 
     Attributes:
         place: the static location.
         time: saved, never negative.
         memory: change of the peak of the step, in bytes; negative if it falls.
-        instances: how often it was checkpointed in the step.
+        instances: how often it was recomputed in the step.
     """
 
     place: str
@@ -59,7 +59,7 @@ class _Level:
 
 @dataclass
 class _Snapshot:
-    """A checkpoint between its run without recording and its reversal."""
+    """What is held for a recomputed region between its run without recording and its reversal."""
 
     place: str
     live_before: int
@@ -70,7 +70,7 @@ class _Snapshot:
 
 
 class Profiler:
-    """Listens to the events of one step; :meth:`savings` then tells what each checkpointed location costs.
+    """Listens to the events of one step; :meth:`savings` then says what each recomputed location costs.
 
     Args:
         snapshot_kept: whether snapshots are held until their region is reversed; see
@@ -93,17 +93,17 @@ class Profiler:
         self._instances: dict[str, int] = {}
         self._done = False
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: StepEvent) -> None:
         """Take one event in; raises PlanError where it cannot follow what came before."""
         if self._done:
             raise PlanError(f"got event {event.kind!r} after the step's end; expected none: take a new profiler")
         handler = getattr(self, f"_on_{event.kind}", None)
         if handler is None:
-            raise PlanError(f"got event {event.kind!r}; expected one of those that Event names")
+            raise PlanError(f"got event {event.kind!r}; expected one of those that StepEvent names")
         handler(event)
 
     def savings(self) -> list[Saving]:
-        """One entry per location that was checkpointed; raises PlanError before the step has ended."""
+        """One entry per location that was recomputed; raises PlanError before the step has ended."""
         if not self._done:
             raise PlanError("got no complete step; expected the events up to the root's end_rev: run one step")
         deltas = self._levels[0].deltas
@@ -115,34 +115,34 @@ class Profiler:
         return self._levels[0].peak
 
     # -- events -----------------------------------------------------------------------------------------------------
-    def _on_snp_write(self, event: Event) -> None:
+    def _on_snp_write(self, event: StepEvent) -> None:
         self._snapshots.append(_Snapshot(event.place, event.live, event.peak, -event.time))
 
-    def _on_begin_adv(self, event: Event) -> None:
+    def _on_begin_adv(self, event: StepEvent) -> None:
         self._last(event).live = event.live
         self._snapshots[-1].peak = event.peak
 
-    def _on_end_adv(self, event: Event) -> None:
+    def _on_end_adv(self, event: StepEvent) -> None:
         snapshot = self._last(event)
         snapshot.time += event.time
         snapshot.peak = max(snapshot.peak, event.peak)
 
-    def _on_snp_read(self, event: Event) -> None:
+    def _on_snp_read(self, event: StepEvent) -> None:
         self._levels[-1].observe(event.peak)
         self._last(event).time -= event.time
 
-    def _on_begin_rev(self, event: Event) -> None:
+    def _on_begin_rev(self, event: StepEvent) -> None:
         snapshot = self._last(event)
         snapshot.time += event.time
         snapshot.peak = max(snapshot.peak, event.peak)
         self._reversed.append(self._snapshots.pop())
         self._levels.append(_Level(event.place))
 
-    def _on_turn(self, event: Event) -> None:
+    def _on_turn(self, event: StepEvent) -> None:
         level = self._levels[-1]
         level.peak, level.turn = event.peak, event.live
 
-    def _on_end_rev(self, event: Event) -> None:
+    def _on_end_rev(self, event: StepEvent) -> None:
         level = self._levels[-1]
         level.observe(event.peak)
         if len(self._levels) == 1:
@@ -151,7 +151,7 @@ class Profiler:
         self._levels.pop()
         self._merge(self._levels[-1], level, self._reversed.pop())
 
-    def _last(self, event: Event) -> _Snapshot:
+    def _last(self, event: StepEvent) -> _Snapshot:
         if not self._snapshots or self._snapshots[-1].place != event.place:
             got = self._snapshots[-1].place if self._snapshots else None
             raise PlanError(
@@ -162,6 +162,8 @@ class Profiler:
 
     def _merge(self, parent: _Level, child: _Level, snapshot: _Snapshot) -> None:
         """Update all: the entries of both levels, relative to the parent's new peak."""
+        # A location's delta says how the peak changes if it alone is not recomputed. Both levels' deltas are relative
+        # to their own peaks, so all of them are rewritten once the larger of these is known.
         kept = snapshot.live - snapshot.live_before if self.snapshot_kept else 0
         top = max(parent.peak, child.peak, snapshot.peak)
         merged: dict[str, _Delta] = {}
@@ -179,8 +181,8 @@ class Profiler:
         self._instances[child.place] = self._instances.get(child.place, 0) + 1
 
 
-def profile(root: Region, checkpointed: Collection[str], *, snapshot_kept: bool = False) -> list[Saving]:
-    """The savings of every checkpointed location, from one simulated step.
+def profile(root: Region, recomputed: Collection[str], *, snapshot_kept: bool = False) -> list[Saving]:
+    """The savings of every recomputed location, from one simulated step.
 
     Example:
         >>> inner = Region("inner", (5,), snapshot=8, time=3)
@@ -188,18 +190,18 @@ def profile(root: Region, checkpointed: Collection[str], *, snapshot_kept: bool 
         [Saving(place='inner', time=3, memory=-3, instances=1)]
     """
     profiler = Profiler(snapshot_kept)
-    simulate(root, checkpointed, snapshot_kept=snapshot_kept, listener=profiler)
+    simulate(root, recomputed, snapshot_kept=snapshot_kept, listener=profiler)
     return profiler.savings()
 
 
-def groups(savings: Collection[Saving]) -> dict[str, list[Saving]]:
+def group_savings(savings: Collection[Saving]) -> dict[str, list[Saving]]:
     """Savings as the paper's tool reports them: what also gains memory, what is neutral, what costs memory.
 
     The first two are sorted by falling time; the last by falling time per byte.
 
     Example:
-        >>> found = groups([Saving("a", 2, 0, 1), Saving("b", 1, -4, 1), Saving("c", 9, 3, 1), Saving("d", 8, 1, 1)])
-        >>> {name: [s.place for s in group] for name, group in found.items()}
+        >>> savings = [Saving("a", 2, 0, 1), Saving("b", 1, -4, 1), Saving("c", 9, 3, 1), Saving("d", 8, 1, 1)]
+        >>> {name: [s.place for s in group] for name, group in group_savings(savings).items()}
         {'gain': ['b'], 'neutral': ['a'], 'cost': ['d', 'c']}
     """
     by_time = sorted(savings, key=lambda s: -s.time)
@@ -218,8 +220,8 @@ HEADINGS = {
 
 
 @dataclass(frozen=True)
-class Line:
-    """One location: what leaving its checkpoint out alone changes, and where the step stands when all above is too.
+class ProfileLine:
+    """One location: what leaving its recomputation out alone changes, and where the step stands when all above is too.
 
     Attributes:
         group: ``"gain"``, ``"neutral"`` or ``"cost"``.
@@ -241,12 +243,12 @@ class Line:
 
 @dataclass(frozen=True)
 class ProfileReport:
-    """A profiled step: its peak in bytes and its time, and a line for each checkpointed location."""
+    """A profiled step: its peak in bytes and its time, and a line for each recomputed location."""
 
     peak: int
     step: float
     time_unit: str
-    lines: tuple[Line, ...]
+    lines: tuple[ProfileLine, ...]
 
     def data(self) -> dict[str, Any]:
         """What :func:`json.dumps` takes."""
@@ -254,7 +256,7 @@ class ProfileReport:
 
     def __str__(self) -> str:
         unit = self.time_unit
-        found = [f"peak {self.peak:,} B, step {self.step:.6g} {unit}, {len(self.lines)} locations checkpointed"]
+        shown_lines = [f"peak {self.peak:,} B, step {self.step:.6g} {unit}, {len(self.lines)} locations recomputed"]
         head = ("location", "runs", f"saved [{unit}]", "peak change [B]", "then peak [B]", f"then step [{unit}]")
         rows = [head, *(_cells(line) for line in self.lines)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
@@ -262,17 +264,17 @@ class ProfileReport:
             "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
             for row in rows
         ]
-        found.append(text[0])
+        shown_lines.append(text[0])
         before = ""
         for line, shown in zip(self.lines, text[1:], strict=True):
             if line.group != before:
-                found.append(f"{HEADINGS[line.group]}:")
+                shown_lines.append(f"{HEADINGS[line.group]}:")
                 before = line.group
-            found.append(shown)
-        return "\n".join(found)
+            shown_lines.append(shown)
+        return "\n".join(shown_lines)
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+def _cells(line: ProfileLine) -> tuple[str, ...]:
     return (
         line.place,
         str(line.instances),
@@ -284,30 +286,32 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 
 def profile_report(
-    root: Region, checkpointed: Collection[str], *, snapshot_kept: bool = False, time_unit: str = "s"
+    root: Region, recomputed: Collection[str], *, snapshot_kept: bool = False, time_unit: str = "s"
 ) -> ProfileReport:
     """Profile one simulated step and follow the guide from the top.
 
     Args:
         root: the tree of regions.
-        checkpointed: static locations that are.
+        recomputed: static locations that are.
         snapshot_kept: see :func:`deep500.transformations.recomputation.region_tree.simulate`.
         time_unit: of the tree's times.
 
     Example:
         >>> inner = Region("inner", (40,), snapshot=8, time=3)
         >>> print(profile_report(Region("root", (10, 20), (inner,), time=1), ["inner"]))
-        peak 50 B, step 7 s, 1 locations checkpointed
+        peak 50 B, step 7 s, 1 locations recomputed
         location  runs  saved [s]  peak change [B]  then peak [B]  then step [s]
         leaving these out saves time and costs memory, by falling time per byte:
         inner        1          3              +20             70              4
     """
-    on = set(checkpointed)
+    on = set(recomputed)
     start = simulate(root, on, snapshot_kept=snapshot_kept)
     lines = []
-    for group, savings in groups(profile(root, on, snapshot_kept=snapshot_kept)).items():
+    for group, savings in group_savings(profile(root, on, snapshot_kept=snapshot_kept)).items():
         for saving in savings:
             on.discard(saving.place)
             now = simulate(root, on, snapshot_kept=snapshot_kept)
-            lines.append(Line(group, saving.place, saving.instances, saving.time, saving.memory, now.peak, now.time))
+            lines.append(
+                ProfileLine(group, saving.place, saving.instances, saving.time, saving.memory, now.peak, now.time)
+            )
     return ProfileReport(start.peak, start.time, time_unit, tuple(lines))

@@ -1,7 +1,7 @@
 """Nested regions of a computation, what each costs, and one step over them: the model on which plans are made.
 
 A region is a call in a call tree, or a sub-graph of a network (Hascoet et al. 2024, arXiv 2405.15590, section 2).
-Recomputed ("checkpointed", in the paper), it runs once without recording while a snapshot of what it reads is kept, and
+Recomputed ("recomputed", in the paper), it runs once without recording while a snapshot of what it reads is kept, and
 again, recording, right before its reversal: joint mode. Else it records while its parent records: split mode. *Tape* is
 what is recorded for the reversal. Time grows linearly in the decisions, the sum over recomputed instances of their
 whole run; the peak does not.
@@ -32,7 +32,7 @@ class Region:
         copy_time: to write and to read the snapshot, together.
         advance: bytes that running it without recording needs for a while, beyond its snapshot.
         overhead: bytes that its reversal needs for a while at its start, beyond its tape.
-        candidate: whether it may be checkpointed; the root never is.
+        candidate: whether it may be recomputed; the root never is.
 
     Example:
         >>> inner = Region("inner", (40,), snapshot=8, time=3)
@@ -74,12 +74,12 @@ class Region:
 
     @cached_property
     def step_time(self) -> float:
-        """Of one run forward and one reversal, nothing checkpointed."""
+        """Of one run forward and one reversal, nothing recomputed."""
         return sum(region.time + region.backward_time for region in self.walk())
 
     @cached_property
     def full_tape(self) -> int:
-        """Bytes recorded by it and everything nested in it, nothing checkpointed."""
+        """Bytes recorded by it and everything nested in it, nothing recomputed."""
         return sum(self.own) + sum(child.full_tape for child in self.children)
 
     @property
@@ -95,7 +95,7 @@ class Region:
 
 
 def locations(root: Region) -> dict[str, list[Region]]:
-    """The static locations that may be checkpointed, each with its instances, in the order in which they start.
+    """The static locations that may be recomputed, each with its instances, in the order in which they start.
 
     A location with an instance that is no candidate is none.
 
@@ -107,7 +107,7 @@ def locations(root: Region) -> dict[str, list[Region]]:
         >>> {k: len(v) for k, v in locations(Region("root", (0, 0, 0), (block, replace(block, name="b")))).items()}
         {'block': 2}
     """
-    found: dict[str, list[Region]] = {}
+    instances: dict[str, list[Region]] = {}
     names: set[str] = {root.name}
     for region in root.walk():
         if region is root:
@@ -115,8 +115,8 @@ def locations(root: Region) -> dict[str, list[Region]]:
         if region.name in names:
             raise PlanError(f"got two regions named {region.name!r}; expected unique names: rename one")
         names.add(region.name)
-        found.setdefault(region.place, []).append(region)
-    return {place: regions for place, regions in found.items() if all(region.candidate for region in regions)}
+        instances.setdefault(region.place, []).append(region)
+    return {place: regions for place, regions in instances.items() if all(region.candidate for region in regions)}
 
 
 def per_instance(root: Region) -> Region:
@@ -130,7 +130,7 @@ def per_instance(root: Region) -> Region:
     return replace(root, location="", children=tuple(per_instance(child) for child in root.children))
 
 
-class Event(NamedTuple):
+class StepEvent(NamedTuple):
     """Something that happened during a step.
 
     Attributes:
@@ -150,7 +150,7 @@ class Event(NamedTuple):
     time: float
 
 
-Listener: TypeAlias = Callable[[Event], None]
+Listener: TypeAlias = Callable[[StepEvent], None]
 
 
 class Outcome(NamedTuple):
@@ -159,7 +159,7 @@ class Outcome(NamedTuple):
     Attributes:
         peak: most bytes of tape, snapshots and overheads held at once.
         time: of the step, in the tree's unit.
-        extra: the part of it that is due to checkpoints: repeated runs, and snapshots written and read.
+        extra: the part of it that is due to recomputation: repeated runs, and snapshots written and read.
     """
 
     peak: int
@@ -168,19 +168,19 @@ class Outcome(NamedTuple):
 
 
 def simulate(
-    root: Region, checkpointed: Collection[str], *, snapshot_kept: bool = False, listener: Listener | None = None
+    root: Region, recomputed: Collection[str], *, snapshot_kept: bool = False, listener: Listener | None = None
 ) -> Outcome:
     """Peak and time of one step under a plan.
 
     Args:
-        root: the tree; itself never checkpointed.
-        checkpointed: static locations that are.
+        root: the tree; itself never recomputed.
+        recomputed: static locations that are.
         snapshot_kept: whether a snapshot is held until its region is reversed, as networks hold a region's input;
             else it is dropped before the run that records, as Tapenade does.
-        listener: is told every event.
+        listener: called with every event.
 
     Raises:
-        PlanError: a name is no location that may be checkpointed.
+        PlanError: a name is no location that may be recomputed.
 
     Example:
         >>> inner = Region("inner", (40,), snapshot=8, time=3)
@@ -189,19 +189,19 @@ def simulate(
         (Outcome(peak=70, time=4, extra=0), Outcome(peak=50, time=7, extra=3))
     """
     known = locations(root)
-    for place in checkpointed:
+    for place in recomputed:
         if place not in known:
-            raise PlanError(f"got location {place!r}; expected one that may be checkpointed: {nearest(place, known)}")
-    machine = _Machine(frozenset(checkpointed), snapshot_kept, listener)
-    machine.record(root)
-    machine.tell("turn", root)
-    machine.reverse(root)
-    machine.tell("end_rev", root)
-    extra = sum(r.total_time + r.copy_time for place in machine.on for r in known[place])
-    return Outcome(machine.peak, root.step_time + extra, extra)
+            raise PlanError(f"got location {place!r}; expected one that may be recomputed: {nearest(place, known)}")
+    step = _TreeSimulation(frozenset(recomputed), snapshot_kept, listener)
+    step.record(root)
+    step.emit("turn", root)
+    step.reverse(root)
+    step.emit("end_rev", root)
+    extra = sum(r.total_time + r.copy_time for place in step.on for r in known[place])
+    return Outcome(step.peak, root.step_time + extra, extra)
 
 
-class _Machine:
+class _TreeSimulation:
     """The stack and the clock."""
 
     def __init__(self, on: frozenset[str], snapshot_kept: bool, listener: Listener | None) -> None:
@@ -210,14 +210,14 @@ class _Machine:
         self.clock: float = 0
 
     def hold(self, size: int, extra: int = 0) -> None:
-        """Hold so many bytes more (or fewer), and ``extra`` beyond that for a moment."""
+        """Hold ``size`` bytes more (or fewer), and ``extra`` beyond that for a moment."""
         self.live += size
         self.recent = max(self.recent, self.live + extra)
         self.peak = max(self.peak, self.recent)
 
-    def tell(self, kind: str, region: Region) -> None:
+    def emit(self, kind: str, region: Region) -> None:
         if self.listener is not None:
-            self.listener(Event(kind, region.place, self.live, self.recent, self.clock))
+            self.listener(StepEvent(kind, region.place, self.live, self.recent, self.clock))
         self.recent = self.live
 
     def record(self, region: Region) -> None:
@@ -231,13 +231,13 @@ class _Machine:
         self.clock += region.time
 
     def advance(self, region: Region) -> None:
-        self.tell("snp_write", region)
+        self.emit("snp_write", region)
         self.hold(region.snapshot)
         self.clock += region.copy_time
-        self.tell("begin_adv", region)
+        self.emit("begin_adv", region)
         self.hold(0, region.advance)
         self.clock += region.total_time
-        self.tell("end_adv", region)
+        self.emit("end_adv", region)
 
     def reverse(self, region: Region) -> None:
         self.hold(0, region.overhead)
@@ -251,13 +251,13 @@ class _Machine:
         self.clock += region.backward_time
 
     def rerun(self, region: Region) -> None:
-        self.tell("snp_read", region)
+        self.emit("snp_read", region)
         if not self.snapshot_kept:
             self.hold(-region.snapshot)
-        self.tell("begin_rev", region)
+        self.emit("begin_rev", region)
         self.record(region)
-        self.tell("turn", region)
+        self.emit("turn", region)
         self.reverse(region)
         if self.snapshot_kept:
             self.hold(-region.snapshot)
-        self.tell("end_rev", region)
+        self.emit("end_rev", region)

@@ -23,7 +23,7 @@ from deep500.networks.flops import count_flops
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.transformations.recomputation.region_tree import Region, locations
-from deep500.transformations.recomputation.training_step import Step, live_bytes, training_step, with_batch
+from deep500.transformations.recomputation.training_step import TrainingStep, live_bytes, training_step, with_batch
 
 
 def outermost_first(regions: Sequence[Collection[str]], written: Collection[str]) -> list[frozenset[str]]:
@@ -90,7 +90,7 @@ class Stretch:
     parts: tuple[Stretch, ...] = ()
 
 
-def segment(step: Step, crossing: int = 1) -> tuple[Stretch, ...]:
+def segment(step: TrainingStep, crossing: int = 1) -> tuple[Stretch, ...]:
     """The outermost stretches of a step's forward pass, in order; together they hold all of its nodes.
 
     Example:
@@ -104,7 +104,7 @@ def segment(step: Step, crossing: int = 1) -> tuple[Stretch, ...]:
     return _nest(step, leaves, 0)
 
 
-def live_out(step: Step, nodes: Sequence[Node]) -> set[str]:
+def live_out(step: TrainingStep, nodes: Sequence[Node]) -> set[str]:
     """Values that these nodes write and other nodes of the forward pass, or the network's outputs, read."""
     inside = {node.name for node in nodes}
     written = {value for node in nodes for value in node.writes}
@@ -112,8 +112,8 @@ def live_out(step: Step, nodes: Sequence[Node]) -> set[str]:
     return written & (read | set(step.network.outputs) | {step.loss})
 
 
-def _cut(step: Step, crossing: int) -> list[list[Node]]:
-    """Pieces between which at most so many floating activations are alive."""
+def _cut(step: TrainingStep, crossing: int) -> list[list[Node]]:
+    """Pieces between which at most ``crossing`` floating activations are alive."""
     described = step.network.descriptors()
     moving = set(step.network.inputs)  # what depends on an input
     last: dict[str, int] = {}
@@ -132,11 +132,12 @@ def _cut(step: Step, crossing: int) -> list[list[Node]]:
     return [piece for piece in pieces if piece]
 
 
-def _join(step: Step, pieces: list[list[Node]]) -> list[Stretch]:
+def _join(step: TrainingStep, pieces: list[list[Node]]) -> list[Stretch]:
     """Join a piece with the next while it would hold no less without its tape, the last one with the one before."""
     joined: list[list[Node]] = []
     current: list[Node] = []
     for piece in pieces:
+        # An activation behind a convolution would be a region that saves nothing: it ends the one before.
         if not current and joined and _belongs(step, piece, joined[-1]):
             joined[-1].extend(piece)
             continue
@@ -149,14 +150,14 @@ def _join(step: Step, pieces: list[list[Node]]) -> list[Stretch]:
     return [Stretch(_leaf_name(nodes), tuple(nodes)) for nodes in joined]
 
 
-def _belongs(step: Step, piece: Sequence[Node], before: Sequence[Node]) -> bool:
+def _belongs(step: TrainingStep, piece: Sequence[Node], before: Sequence[Node]) -> bool:
     """Whether a piece such as an activation ends a stretch: same scope, no parameters, nothing saved by it alone."""
     parameters = step.network.parameters
     reads = any(value in parameters for node in piece for value in node.reads)
     return not reads and _scope_of(piece) == _scope_of(before[-1:]) and not _saves(step, piece)
 
 
-def _saves(step: Step, nodes: Sequence[Node]) -> bool:
+def _saves(step: TrainingStep, nodes: Sequence[Node]) -> bool:
     out = live_out(step, nodes)
     return any(value in step.kept and value not in out and step.sizes[value] for node in nodes for value in node.writes)
 
@@ -177,7 +178,7 @@ def _scope_of(nodes: Sequence[Node]) -> tuple[str, ...]:
     return tuple(shared)
 
 
-def _nest(step: Step, leaves: Sequence[Stretch], depth: int) -> tuple[Stretch, ...]:
+def _nest(step: TrainingStep, leaves: Sequence[Stretch], depth: int) -> tuple[Stretch, ...]:
     scopes = [_scope_of(leaf.nodes) for leaf in leaves]
     keys = [scope[depth] if len(scope) > depth else f"\0{i}" for i, scope in enumerate(scopes)]
     groups = [[leaf for _, leaf in group] for _, group in groupby(zip(keys, leaves, strict=True), lambda pair: pair[0])]
@@ -201,7 +202,7 @@ def _run_name(parts: Sequence[Stretch]) -> str:
     return f"{parts[0].nodes[0].writes[0]}..{parts[-1].nodes[-1].writes[0]}"
 
 
-def _halve(step: Step, leaves: Sequence[Stretch]) -> tuple[Stretch, ...]:
+def _halve(step: TrainingStep, leaves: Sequence[Stretch]) -> tuple[Stretch, ...]:
     """Nest a long run without scopes: into halves of about the same bytes."""
     if len(leaves) <= _FLAT:
         return tuple(leaves)
@@ -226,13 +227,21 @@ class NetworkRegions:
         backend: where times were measured; ``"none"`` where that is not known, or they are counted.
     """
 
-    step: Step
+    step: TrainingStep
     root: Region
     nodes: dict[str, tuple[Node, ...]]
     times: Mapping[str, float]
     kept: dict[str, str] = field(default_factory=dict)
     time_unit: str = "FLOP"
     backend: str = "none"
+
+    def innermost(self) -> list[Region]:
+        """The regions that hold no others, in order: together all of the forward pass."""
+        return [region for region in self.root.walk() if not region.children]
+
+    def values(self, region: Region) -> tuple[str, ...]:
+        """What the nodes of a region write."""
+        return tuple(value for node in self.nodes[region.name] for value in node.writes)
 
     def __str__(self) -> str:
         """The tree: bytes of tape and snapshot, time of one run, and where else the same region is."""
@@ -299,8 +308,8 @@ def find_regions(
 
     Example:
         >>> from deep500.networks import add_loss, create
-        >>> found = find_regions(add_loss(create("resnet", depth=8)), batch=2)
-        >>> [region.name for region in found.root.children][:2], found.time_unit
+        >>> regions = find_regions(add_loss(create("resnet", depth=8)), batch=2)
+        >>> [region.name for region in regions.root.children][:2], regions.time_unit
         (['conv1:relu1', 'layer1.0.conv1:layer1.0.relu2'], 'FLOP')
     """
     step = training_step(network, batch, loss)
@@ -322,7 +331,7 @@ def _walk(stretch: Stretch) -> Iterable[Stretch]:
 class _Costs:
     """What regions cost, from the graph, and from times if there are any."""
 
-    def __init__(self, step: Step, times: Mapping[str, float] | None) -> None:
+    def __init__(self, step: TrainingStep, times: Mapping[str, float] | None) -> None:
         self.step, self.kept = step, step.kept
         self.times = _operations(step) if times is None else _check_times(step, times)
         self.owner = {value: node.name for node in step.forward for value in node.writes}
@@ -361,9 +370,11 @@ class _Costs:
 
     def _attribute(self) -> dict[str, list[Node]]:
         """The backward nodes of each forward node: those that run until the gradient of an earlier one begins."""
-        found: dict[str, list[Node]] = {}
+        attributed: dict[str, list[Node]] = {}
         order = {node.name: i for i, node in enumerate(self.step.forward)}
         names = {**{name: name for name in order}, **self.owner}
+        # A gradient's values are named after the values they belong to; sums and casts in between have no such name
+        # and count with what ran before them.
         current = self.step.forward[-1].name
         for node in self.step.backward:
             parts = node.writes[0].removeprefix("grad/").split("/")
@@ -371,8 +382,8 @@ class _Costs:
                 if owner := names.get("/".join(parts[:end])):
                     current = owner
                     break
-            found.setdefault(current, []).append(node)
-        return found
+            attributed.setdefault(current, []).append(node)
+        return attributed
 
     def _gradient_bytes(self) -> list[int]:
         """Bytes of gradients and of what else the backward pass writes, while each of its nodes runs."""
@@ -397,7 +408,7 @@ class _Costs:
         return digest.hexdigest()
 
 
-def _operations(step: Step) -> dict[str, float]:
+def _operations(step: TrainingStep) -> dict[str, float]:
     """Operations, or bytes written where no formula is known: a stand-in for times, whose unit is "FLOP"."""
     counts = count_flops(step.network)
     nodes = (*step.forward, *step.backward)
@@ -405,7 +416,7 @@ def _operations(step: Step) -> dict[str, float]:
     return {node.writes[0]: float(max(counts[node.name] or 0, written[node.name])) for node in nodes}
 
 
-def _check_times(step: Step, times: Mapping[str, float]) -> Mapping[str, float]:
+def _check_times(step: TrainingStep, times: Mapping[str, float]) -> Mapping[str, float]:
     missing = [n.writes[0] for n in (*step.forward, *step.backward) if n.writes[0] not in times]
     if missing:
         raise PlanError(f"got no time of {missing[:4]} ({len(missing)} in all); expected every node's: profile again")

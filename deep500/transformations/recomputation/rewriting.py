@@ -1,7 +1,7 @@
 """A training step in which regions run again: the gradient network with duplicates of their nodes.
 
 For executors that run nodes in the network's order and free every value after its last reader. A value that is
-*internal* to a checkpointed region is not kept for the backward nodes: these read a duplicate, which is computed where
+*internal* to a recomputed region is not kept for the backward nodes: these read a duplicate, which is computed where
 it is first read, from what the regions before hold. What a region hands on, and what its impure nodes wrote (random
 numbers), is kept and never computed again, so results are bit-identical, and running statistics are updated once.
 
@@ -22,10 +22,10 @@ from deep500.networks.execution.modes import training_network
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.transformations.recomputation.regions import impurity, outermost_first
-from deep500.transformations.recomputation.training_step import Step, training_step
+from deep500.transformations.recomputation.training_step import TrainingStep, training_step
 
 Level = tuple[int, ...]
-"""Indices of checkpointed regions, outermost first, whose run a value belongs to; () is the forward pass."""
+"""Indices of recomputed regions, outermost first, whose run a value belongs to; () is the forward pass."""
 
 
 class Recomputing(NamedTuple):
@@ -40,7 +40,7 @@ class Recomputing(NamedTuple):
     repeated: tuple[Node, ...]
 
 
-def recomputing(step: Step, regions: Sequence[Collection[str]]) -> Recomputing:
+def recomputing(step: TrainingStep, regions: Sequence[Collection[str]]) -> Recomputing:
     """The network of a step with some regions running again.
 
     Args:
@@ -74,7 +74,7 @@ def recomputing(step: Step, regions: Sequence[Collection[str]]) -> Recomputing:
     return Recomputing(network, order.repeated)
 
 
-def planned_step(network: Network, plan: Recomputation) -> tuple[Step, Recomputing]:
+def planned_step(network: Network, plan: Recomputation) -> tuple[TrainingStep, Recomputing]:
     """The training step of a network, without and with the plan.
 
     Raises:
@@ -128,7 +128,7 @@ class Ordering(NamedTuple):
     sizes: dict[str, int]
 
 
-def ordering(step: Step, regions: Sequence[Collection[str]]) -> Ordering:
+def ordering(step: TrainingStep, regions: Sequence[Collection[str]]) -> Ordering:
     """What :func:`recomputing` makes a network of; to count what a plan holds this is enough, and quicker.
 
     Example:
@@ -144,7 +144,7 @@ def ordering(step: Step, regions: Sequence[Collection[str]]) -> Ordering:
 class _Rewriter:
     """Lists nodes in order."""
 
-    def __init__(self, step: Step, regions: list[frozenset[str]]) -> None:
+    def __init__(self, step: TrainingStep, regions: list[frozenset[str]]) -> None:
         self.step = step
         self.owner = {value: node for node in step.forward for value in node.writes}
         self.regions = outermost_first(regions, self.owner)
@@ -173,12 +173,12 @@ class _Rewriter:
         for node in self.step.forward:
             for value in node.reads:
                 readers.setdefault(value, []).append(node)
-        found: dict[str, list[int]] = {}
+        homes: dict[str, list[int]] = {}
         for i, region in enumerate(self.regions):
             for value in region - pinned:
                 if all(region.issuperset(node.writes) for node in readers.get(value, ())):
-                    found.setdefault(value, []).append(i)
-        return {value: tuple(levels) for value, levels in found.items()}
+                    homes.setdefault(value, []).append(i)
+        return {value: tuple(levels) for value, levels in homes.items()}
 
     def _version(self, value: str, level: Level) -> str:
         """The name of a value as the runs of ``level`` give it."""

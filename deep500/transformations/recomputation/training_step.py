@@ -95,20 +95,20 @@ def live_bytes(nodes: Sequence[Node], sizes: Mapping[str, int], kept: Collection
     for value, i in last.items():
         if value not in kept:
             ends.setdefault(i, []).append(value)
-    live, alive, found = 0, set(), []
+    live, alive, held = 0, set(), []
     for i, node in enumerate(nodes):
         new = [v for v in node.writes if v not in alive]
         alive.update(new)
         live += sum(sizes.get(v, 0) for v in new)
-        found.append(live)
+        held.append(live)
         done = [v for v in ends.get(i, ()) if v in alive]
         alive.difference_update(done)
         live -= sum(sizes.get(v, 0) for v in done)
-    return found
+    return held
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """A training step for one batch size.
 
     Attributes:
@@ -134,7 +134,7 @@ class Step:
         return written.intersection(value for node in self.backward for value in node.reads)
 
 
-def training_step(network: Network, batch: int, loss: str = "loss") -> Step:
+def training_step(network: Network, batch: int, loss: str = "loss") -> TrainingStep:
     """The step of a network with ``batch`` samples.
 
     Raises:
@@ -157,7 +157,7 @@ def training_step(network: Network, batch: int, loss: str = "loss") -> Step:
     forward = {node.name for node in needed(whole, own & set(whole.values()))}
     path = tuple(needed(whole, [loss]))
     backward = tuple(node for node in whole.nodes if node.name not in forward)
-    return Step(whole, updates, loss, path, backward, value_bytes(whole))
+    return TrainingStep(whole, updates, loss, path, backward, value_bytes(whole))
 
 
 def needed(network: Network, values: Iterable[str]) -> list[Node]:

@@ -80,8 +80,8 @@ def verify_plan(
         >>> from deep500.transformations.recomputation.planning import plan_checkpointing
         >>> executor = d5ref.from_model(add_loss(create("resnet", depth=8)))
         >>> batch = {"input": np.ones((4, 3, 32, 32), "float32"), "label": np.zeros(4, "int64")}
-        >>> found = verify_plan(executor, plan_checkpointing(executor, 0.9, batch), batch)
-        >>> found.measured < found.without, found.difference
+        >>> checked = verify_plan(executor, plan_checkpointing(executor, 0.9, batch), batch)
+        >>> checked.measured < checked.without, checked.difference
         (True, 0.0)
     """
     kind: Any = type(executor)
@@ -141,11 +141,11 @@ class _Steps:
 
 def _difference(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]) -> tuple[float, str]:
     """The largest, relative to the largest element of what was wanted, and where it is."""
-    found = (0.0, "")
+    largest = (0.0, "")
     for name, array in want.items():
         if np.array_equal(got[name], array, equal_nan=array.dtype.kind == "f"):
             continue
         scale = float(np.max(np.abs(array), initial=0.0)) or 1.0
         worst = float(np.max(np.abs(got[name].astype(np.float64) - array.astype(np.float64)))) / scale
-        found = max(found, (worst if np.isfinite(worst) else np.inf, name))
-    return found
+        largest = max(largest, (worst if np.isfinite(worst) else np.inf, name))
+    return largest

@@ -15,14 +15,14 @@ from deep500.frameworks.reference.compiler import Plan
 from deep500.frameworks.reference.operators.table import Random
 from deep500.networks import add_loss, create
 from deep500.transformations.recomputation.chain import optimal_chain
-from deep500.transformations.recomputation.counting import held
+from deep500.transformations.recomputation.counting import peak_bytes
 from deep500.transformations.recomputation.placement import optimal_placement
 from deep500.transformations.recomputation.planning import plan_network
 from deep500.transformations.recomputation.region_tree import simulate
 from deep500.transformations.recomputation.rewriting import planned_step
 from deep500.transformations.workshop.recomputation.baselines import greedy, segmented
 from tests.transformations.recomputation.chains import random_chain, unit_chain
-from tests.transformations.recomputation.test_recompute import inputs_of, run
+from tests.transformations.recomputation.test_rewriting import inputs_of, run
 from tests.transformations.recomputation.trees import best_by_trying, mismatches, random_tree
 
 
@@ -107,7 +107,7 @@ def steps() -> None:
             f"{'equal' if same else 'DIFFER'}"
         )
         print(
-            f"    peak: predicted {plan.predicted_peak / held(step.network):.3f} of that without, held "
+            f"    peak: predicted {plan.predicted_peak / peak_bytes(step.network):.3f} of that without, held "
             f"{less / full:.3f}; held over predicted {less / plan.predicted_peak:.4f}"
         )
         print(

@@ -23,7 +23,7 @@ from deep500.frameworks.reference.compiler import Plan
 from deep500.frameworks.reference.meter import HeldBytes, Marks
 from deep500.measure.statistics import paired_ratio
 from deep500.networks import Network, add_loss, create
-from tests.transformations.recomputation.test_recompute import inputs_of
+from tests.transformations.recomputation.test_rewriting import inputs_of
 
 BAR = 1.05
 SUBJECTS: dict[str, tuple[Callable[[], Network], int]] = {

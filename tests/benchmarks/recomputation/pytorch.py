@@ -26,8 +26,8 @@ from deep500.transformations.recomputation import CheckpointingPlan, Stage, find
 from deep500.transformations.recomputation.chain import (
     ChainPlacement,
     as_plan,
+    innermost_regions,
     keep_all,
-    links,
     optimal_chain,
     plan_chain,
     simulate_chain,
@@ -71,7 +71,7 @@ def figures() -> None:
     rng = np.random.default_rng(0)
     inputs = {"input": rng.standard_normal((BATCH, 3, 64, 64), np.float32), "label": rng.integers(0, 10, BATCH)}
     found = find_regions(network, BATCH)
-    chain = d5fw.from_model(network).measure_stages([link.values for link in links(found)], inputs)
+    chain = d5fw.from_model(network).measure_stages([region.values for region in innermost_regions(found)], inputs)
     setting = Setting(network, inputs, found, chain)
     full = simulate_chain(chain, keep_all(chain))
     share = sum(stage.forward for stage in chain) / full.time
@@ -126,7 +126,7 @@ def recomputed(setting: Setting) -> None:
 
 def _tree(setting: Setting) -> Region:
     """The regions of the network with the measured bytes and times of its stages."""
-    stages = dict(zip((link.name for link in links(setting.found)), setting.chain, strict=True))
+    stages = dict(zip((region.name for region in innermost_regions(setting.found)), setting.chain, strict=True))
 
     def measured(region: Region) -> Region:
         children = tuple(measured(child) for child in region.children)

@@ -18,13 +18,13 @@ def random_chain(seed: int, stages: int, modes: int = 1) -> list[Stage]:
         output = int(rng.integers(1, 9))
         saved = output + int(rng.integers(2, 25))
         forward, backward = int(rng.integers(1, 12)), int(rng.integers(2, 20))
-        found = [
+        offered = [
             Mode(
                 forward, backward + 2 * i, max(output, saved - 7 * i), int(rng.integers(0, 5)), int(rng.integers(0, 9))
             )
             for i in range(modes)
         ]
-        chain.append(Stage(f"s{k}", output, tuple(found), forward, int(rng.integers(0, 6))))
+        chain.append(Stage(f"s{k}", output, tuple(offered), forward, int(rng.integers(0, 6))))
     return chain
 
 

@@ -16,7 +16,7 @@ from deep500.transformations.recomputation import load_plan, plan_network
 from tests.conftest import load_backend
 from tests.tolerances import as_numpy, assert_close
 from tests.transformations.recomputation.test_execution import everything_again
-from tests.transformations.recomputation.test_recompute import NETWORKS, inputs_of
+from tests.transformations.recomputation.test_rewriting import NETWORKS, inputs_of
 
 BACKENDS = ("reference", "pytorch", "tensorflow", "jax", "onnxruntime")
 
@@ -109,15 +109,15 @@ def test_a_custom_operator_is_not_called_again(name: str) -> None:
     net.add_node("ReduceMean", ["e"], ["loss"], keepdims=0)
     net.add_output("loss")
     inputs = {"x": np.linspace(0.5, 1, 12, dtype="float32").reshape(4, 3)}
-    found, calls = [], []
+    gradients, calls = [], []
     for plan in (None, everything_again(net, 4)):
         executor = load_backend(name).Executor(net)
         executor.set_checkpointing(plan)
         executor.inference_and_backprop(inputs)  # some backends call it once to learn about its outputs
         before = Counted.calls
         executor.inference_and_backprop(inputs)
-        found.append(as_numpy(executor.network.fetch_tensors(["w.grad"])[0]))
+        gradients.append(as_numpy(executor.network.fetch_tensors(["w.grad"])[0]))
         calls.append(Counted.calls - before)
     assert calls == [1, 1]
-    assert np.any(found[0])
-    assert_close(found[1], found[0], "exact", f"w.grad on {name}")
+    assert np.any(gradients[0])
+    assert_close(gradients[1], gradients[0], "exact", f"w.grad on {name}")

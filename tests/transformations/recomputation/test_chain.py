@@ -42,11 +42,11 @@ def test_optimum_equals_trying_all(modes: int) -> None:
     refused = 0
     for seed in range(10):
         chain = random_chain(seed, 4, modes)
-        found = [simulate_chain(chain, plan) for plan in all_plans(chain, 0, 3)]
-        smallest, full = min(o.peak for o in found), simulate_chain(chain, keep_all(chain)).peak
+        outcomes = [simulate_chain(chain, plan) for plan in all_plans(chain, 0, 3)]
+        smallest, full = min(o.peak for o in outcomes), simulate_chain(chain, keep_all(chain)).peak
         assert smallest_chain(chain).outcome.peak == smallest
         for budget in {smallest - 1, smallest, int(0.6 * full), int(0.8 * full), full}:
-            want = min((o.time for o in found if o.peak <= budget), default=None)
+            want = min((o.time for o in outcomes if o.peak <= budget), default=None)
             if want is None:
                 refused += 1
                 with pytest.raises(BudgetError) as caught:

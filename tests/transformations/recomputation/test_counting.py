@@ -11,7 +11,7 @@ from deep500.errors import BudgetError, PlanError
 from deep500.networks import Network, add_loss, create
 from deep500.transformations.recomputation import find_regions, plan_front, plan_network
 from deep500.transformations.recomputation.counting import Counter
-from tests.transformations.recomputation.test_recompute import NETWORKS
+from tests.transformations.recomputation.test_rewriting import NETWORKS
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -38,10 +38,10 @@ def test_no_region_of_a_plan_could_be_left_out() -> None:
     counter = Counter(find_regions(net, 16))
     for share in (0.9, 0.7, 0.5):
         limit = int(share * counter.full)
-        found = counter.within(limit)
-        for name in found.names:
-            fewer = counter.count(found.names - {name}, "")
-            assert fewer.peak > limit or fewer.extra >= found.extra
+        choice = counter.within(limit)
+        for name in choice.names:
+            fewer = counter.count(choice.names - {name}, "")
+            assert fewer.peak > limit or fewer.extra >= choice.extra
 
 
 def test_the_front_falls_in_time_as_it_rises_in_memory() -> None:

@@ -18,7 +18,7 @@ from deep500.transformations.recomputation import CheckpointingPlan, find_region
 from deep500.transformations.recomputation.plan_file import PlannedRegion
 from tests.conftest import load_backend
 from tests.tolerances import assert_close
-from tests.transformations.recomputation.test_recompute import NETWORKS, inputs_of
+from tests.transformations.recomputation.test_rewriting import NETWORKS, inputs_of
 
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "momentum": lambda executor: MomentumOptimizer(executor, "loss", 0.1, 0.9),
@@ -28,10 +28,10 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
 
 def everything_again(net: Network, batch: int) -> CheckpointingPlan:
     """All regions at all levels run again: the plan that changes most."""
-    found = find_regions(net, batch)
+    regions = find_regions(net, batch)
     regions = tuple(
         PlannedRegion(name, name, tuple(v for node in nodes for v in node.writes))
-        for name, nodes in found.nodes.items()
+        for name, nodes in regions.nodes.items()
     )
     return CheckpointingPlan(structure_hash(net), batch, "loss", "none", regions, 0, 0, 0.0, 0.0, "FLOP", "everything")
 
@@ -40,12 +40,12 @@ def train(executor: Any, optimizer: str, inputs: dict[str, np.ndarray], steps: i
     """All outputs of all steps, the last gradients, and the parameters and statistics in the end."""
     executor.reseed(7)
     optimize = OPTIMIZERS[optimizer](executor)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for step in range(steps):
-        found.update({f"{name} of step {step}": np.array(value) for name, value in optimize.step(inputs).items()})
+        results.update({f"{name} of step {step}": np.array(value) for name, value in optimize.step(inputs).items()})
     names = [f"{name}.grad" for name in executor.network.get_params()]
-    found.update(zip(names, map(np.array, executor.network.fetch_tensors(names)), strict=True))
-    return {**found, **executor.network.state()}
+    results.update(zip(names, map(np.array, executor.network.fetch_tensors(names)), strict=True))
+    return {**results, **executor.network.state()}
 
 
 @pytest.mark.parametrize("backend_name", ["reference", "onnxruntime"])

@@ -45,6 +45,19 @@ def test_made_for_something_else(net: Network, batch: int, backend: str | None, 
         plan(network()).check(net, batch, backend)
 
 
+@pytest.mark.parametrize("version", [0, 2, None, "1"])
+def test_another_layout_is_refused_in_one_line(tmp_path: Path, version: Any) -> None:
+    """Told apart by the fields format and version: a plan of another layout, and what is no plan."""
+    path = plan(network()).save(tmp_path / "plan.json")
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps({**data, "version": version}))
+    with pytest.raises(PlanError, match=r"a plan of layout .*; expected layout 1: plan again with plan_checkpointing$"):
+        load_plan(path)
+    path.write_text(json.dumps({**data, "format": "other"}))
+    with pytest.raises(PlanError, match=r"which is no plan; expected what CheckpointingPlan\.save wrote$"):
+        load_plan(path)
+
+
 def test_hash_is_of_the_structure() -> None:
     """Weights may differ, wiring and attributes may not."""
     net = network()

@@ -6,7 +6,7 @@ import pytest
 
 from deep500.errors import PlanError
 from deep500.transformations.recomputation.profiler import Profiler, profile
-from deep500.transformations.recomputation.region_tree import Event, Region, locations, simulate
+from deep500.transformations.recomputation.region_tree import Region, StepEvent, locations, simulate
 from tests.transformations.recomputation.trees import mismatches, random_tree
 
 DEEP = Region(
@@ -18,7 +18,7 @@ DEEP = Region(
     ),
     time=1000,
 )
-# checkpointed, peak, peak where snapshots are kept, extra time
+# recomputed, peak, peak where snapshots are kept, extra time
 BY_HAND = [
     ((), 127, 127, 0),
     (("a",), 1 + 7 + 2 + 64 + 4, 1 + 7 + 2 + 64 + 4, 15),
@@ -40,12 +40,12 @@ def test_simulator_by_hand(plan: tuple[str, ...], peak: int, kept: int, extra: i
 @pytest.mark.parametrize("places", [None, 6])
 def test_profile_equals_running_again(snapshot_kept: bool, transient: bool, places: int | None) -> None:
     """All locations of 60 random trees; tests/benchmarks/recomputation has more of them."""
-    found = [
+    mismatched = [
         mismatches(random_tree(seed, 4 + seed % 27, places=places, transient=transient), snapshot_kept)
         for seed in range(60)
     ]
-    assert sum(total for total, _ in found) > (300 if places else 900)
-    assert sum(wrong for _, wrong in found) == 0
+    assert sum(total for total, _ in mismatched) > (300 if places else 900)
+    assert sum(wrong for _, wrong in mismatched) == 0
 
 
 def test_profile_of_a_partial_plan() -> None:
@@ -76,11 +76,11 @@ def test_events_must_nest() -> None:
     profiler = Profiler()
     with pytest.raises(PlanError, match="no complete step"):
         profiler.savings()
-    profiler(Event("snp_write", "a", 0, 0, 0))
+    profiler(StepEvent("snp_write", "a", 0, 0, 0))
     with pytest.raises(PlanError, match="expected them to nest"):
-        profiler(Event("begin_adv", "b", 0, 0, 0))
+        profiler(StepEvent("begin_adv", "b", 0, 0, 0))
     with pytest.raises(PlanError, match="expected one of those"):
-        profiler(Event("coffee", "b", 0, 0, 0))
+        profiler(StepEvent("coffee", "b", 0, 0, 0))
 
 
 def test_bad_trees() -> None:
@@ -95,7 +95,7 @@ def test_bad_trees() -> None:
 
 
 def test_transients_by_hand() -> None:
-    """Running without recording and starting a reversal need more for a moment, the former only where checkpointed."""
+    """Running without recording and starting a reversal need more for a moment, the former only where recomputed."""
     root = Region("root", (10, 5), (Region("a", (20,), snapshot=2, time=1, advance=100, overhead=30),), overhead=7)
     assert simulate(root, []).peak == 10 + 20 + 30
     assert simulate(root, ["a"]).peak == 10 + 2 + 100
@@ -106,15 +106,15 @@ def test_a_peak_of_recording_stays() -> None:
     """A real run may need more for a moment while it records; that is there with and without the later checkpoint."""
     profiler = Profiler()
     for event in (
-        Event("snp_write", "a", 10, 100, 0.0),
-        Event("begin_adv", "a", 12, 12, 1.0),
-        Event("end_adv", "a", 12, 40, 3.0),
-        Event("turn", "root", 15, 15, 4.0),
-        Event("snp_read", "a", 12, 15, 5.0),
-        Event("begin_rev", "a", 10, 12, 5.5),
-        Event("turn", "a", 30, 30, 8.0),
-        Event("end_rev", "a", 10, 30, 9.0),
-        Event("end_rev", "root", 0, 10, 10.0),
+        StepEvent("snp_write", "a", 10, 100, 0.0),
+        StepEvent("begin_adv", "a", 12, 12, 1.0),
+        StepEvent("end_adv", "a", 12, 40, 3.0),
+        StepEvent("turn", "root", 15, 15, 4.0),
+        StepEvent("snp_read", "a", 12, 15, 5.0),
+        StepEvent("begin_rev", "a", 10, 12, 5.5),
+        StepEvent("turn", "a", 30, 30, 8.0),
+        StepEvent("end_rev", "a", 10, 30, 9.0),
+        StepEvent("end_rev", "root", 0, 10, 10.0),
     ):
         profiler(event)
     assert (profiler.peak, profiler.savings()) == (100, [("a", 3.5, 0, 1)])

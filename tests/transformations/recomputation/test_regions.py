@@ -40,14 +40,14 @@ def dropout_network() -> Network:
 @pytest.mark.parametrize("crossing", [1, 2])
 def test_leaves_hold_every_forward_node_once(name: str, options: dict[str, int], crossing: int) -> None:
     net = add_loss(create(name, **options))
-    found = find_regions(net, batch=2, crossing=crossing)
-    leaves = [region for region in found.root.walk() if not region.children]
-    assert [n.name for leaf in leaves for n in found.nodes[leaf.name]] == [n.name for n in found.step.forward]
+    regions = find_regions(net, batch=2, crossing=crossing)
+    leaves = [region for region in regions.root.walk() if not region.children]
+    assert [n.name for leaf in leaves for n in regions.nodes[leaf.name]] == [n.name for n in regions.step.forward]
     assert len(leaves) > 1
-    for region in found.root.walk():
+    for region in regions.root.walk():
         if region.children:
             assert region.full_tape == sum(child.full_tape for child in region.children)
-    locations(found.root)  # names are unique
+    locations(regions.root)  # names are unique
 
 
 def test_nesting_and_sharing(resnet: NetworkRegions) -> None:
@@ -64,10 +64,10 @@ def test_nesting_and_sharing(resnet: NetworkRegions) -> None:
 def test_bytes_by_hand(resnet: NetworkRegions) -> None:
     """A basic block at 8x16x32x32 keeps what its two convolutions, its first and its last ReLU give."""
     block = resnet.root.children[1].children[0]
-    one = 8 * 16 * 32 * 32 * 4
-    assert (block.full_tape, block.snapshot) == (4 * one, one)
+    activation = 8 * 16 * 32 * 32 * 4
+    assert (block.full_tape, block.snapshot) == (4 * activation, activation)
     text = str(resnet)
-    assert f"{4 * one:,}" in text and "(shared by 3)" in text and "run [FLOP]" in text
+    assert f"{4 * activation:,}" in text and "(shared by 3)" in text and "run [FLOP]" in text
 
 
 def test_bytes_agree_with_the_whole_step(resnet: NetworkRegions) -> None:
@@ -78,14 +78,14 @@ def test_bytes_agree_with_the_whole_step(resnet: NetworkRegions) -> None:
 
 
 def test_random_numbers_are_kept() -> None:
-    found = find_regions(dropout_network(), batch=2)
-    assert list(found.kept.values()) == ["random numbers"] * 3
-    assert "kept, never run again: Dropout_train/Dropout:0 (random numbers)" in str(found)
-    one = 2 * 6 * 4
-    block = found.root.children[0]
-    written = {v for n in found.nodes[block.name] if n.op_type == "Dropout" for v in n.writes}
+    regions = find_regions(dropout_network(), batch=2)
+    assert list(regions.kept.values()) == ["random numbers"] * 3
+    assert "kept, never run again: Dropout_train/Dropout:0 (random numbers)" in str(regions)
+    activation = 2 * 6 * 4
+    block = regions.root.children[0]
+    written = {v for n in regions.nodes[block.name] if n.op_type == "Dropout" for v in n.writes}
     assert written & {"b0/dropped"}
-    assert block.snapshot >= 2 * one, "what the Dropout gave is held beside the region's output"
+    assert block.snapshot >= 2 * activation, "what the Dropout gave is held beside the region's output"
 
 
 def test_one_operator() -> None:
@@ -94,8 +94,8 @@ def test_one_operator() -> None:
     net.add_parameter("w", np.ones((4,), "float32"))
     net.add_node("MatMul", ["x", "w"], ["y"])
     net.add_node("ReduceMean", ["y"], ["loss"], keepdims=0)
-    found = find_regions(net, batch=2)
-    assert len(list(found.root.walk())) == 2
+    regions = find_regions(net, batch=2)
+    assert len(list(regions.root.walk())) == 2
 
 
 def test_what_cannot_be_sized() -> None:
@@ -116,8 +116,8 @@ def test_times_must_be_complete(resnet: NetworkRegions) -> None:
         find_regions(net, batch=2, times={})
     step = find_regions(net, batch=2).step
     times = {node.writes[0]: 2.0 for node in (*step.forward, *step.backward)}
-    found = find_regions(net, batch=2, times=times)
-    assert (found.time_unit, found.root.step_time) == ("s", 2.0 * len(times))
+    regions = find_regions(net, batch=2, times=times)
+    assert (regions.time_unit, regions.root.step_time) == ("s", 2.0 * len(times))
 
 
 def test_scopes_and_outputs_by_hand() -> None:
@@ -133,8 +133,8 @@ def test_scopes_and_outputs_by_hand() -> None:
         value = f"{part}.out"
     net.add_node("Neg", [value], ["net.b.1.end"])
     net.add_node("ReduceMean", ["net.b.1.end"], ["net.b.1.loss"], keepdims=0)
-    found = find_regions(net, batch=2, loss="net.b.1.loss")
-    assert [region.name for region in found.root.children] == ["net.a", "net.b"]
-    assert [len(region.children) for region in found.root.children] == [2, 2]
-    first = found.root.children[0].children[0]
+    regions = find_regions(net, batch=2, loss="net.b.1.loss")
+    assert [region.name for region in regions.root.children] == ["net.a", "net.b"]
+    assert [len(region.children) for region in regions.root.children] == [2, 2]
+    first = regions.root.children[0].children[0]
     assert (first.full_tape, first.snapshot) == (2 * 2 * 6 * 4, 2 * 6 * 4)

@@ -17,7 +17,7 @@ from deep500.networks.dtype import to_dtype
 from deep500.transformations.recomputation.verify import TOLERANCE, verify_plan
 from tests.conftest import load_backend
 from tests.transformations.recomputation.test_execution import everything_again
-from tests.transformations.recomputation.test_recompute import NETWORKS, inputs_of
+from tests.transformations.recomputation.test_rewriting import NETWORKS, inputs_of
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -27,21 +27,21 @@ def test_nothing_differs(name: str) -> None:
     executor = Executor(net)
     before = executor.network.state()
     plan = everything_again(net, batch)
-    found = verify_plan(executor, plan, inputs_of(net, batch))
-    assert found.difference == 0 and found.measured is not None and found.without is not None
+    checked = verify_plan(executor, plan, inputs_of(net, batch))
+    assert checked.difference == 0 and checked.measured is not None and checked.without is not None
     executor.set_checkpointing(plan)
-    assert executor.step_memory(inputs_of(net, batch)) == found.measured
+    assert executor.step_memory(inputs_of(net, batch)) == checked.measured
     executor = Executor(net)
-    assert executor.step_memory(inputs_of(net, batch)) == found.without
+    assert executor.step_memory(inputs_of(net, batch)) == checked.without
     assert before.keys() == executor.network.state().keys()
 
 
 def test_what_is_not_measured_says_so() -> None:
     net, batch = NETWORKS["unet"][0](), 2
     executor = load_backend("onnxruntime").Executor(net)
-    found = verify_plan(executor, everything_again(net, batch), inputs_of(net, batch))
-    assert found.measured is None and found.without is None and found.difference == 0
-    assert "measured not measured (no counter of memory" in str(found)
+    checked = verify_plan(executor, everything_again(net, batch), inputs_of(net, batch))
+    assert checked.measured is None and checked.without is None and checked.difference == 0
+    assert "measured not measured (no counter of memory" in str(checked)
 
 
 def two_blocks() -> Network:
@@ -87,7 +87,7 @@ INPUTS = {"x": np.random.default_rng(0).standard_normal((4, 6)).astype("float32"
 
 
 def test_a_region_that_gives_something_else_the_second_time_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that counts its calls in a step stands for one that draws numbers, which nobody can see from outside."""
+    """A kernel that counts its calls in a step stands for one that draws numbers, which cannot be seen from outside."""
     net = two_blocks()
     plan = everything_again(net, 4)
     drifting(monkeypatch, lambda dtype: 0.1)
@@ -105,10 +105,10 @@ def test_rounding_is_told_from_another_result(monkeypatch: pytest.MonkeyPatch) -
     """Rounding that a kink (ReLU's) makes large, as in deep networks on JAX: double precision shows what it was."""
     net = two_blocks()
     drifting(monkeypatch, lambda dtype: 1e5 * np.finfo(dtype).eps)
-    found = verify_plan(Counting(net), everything_again(net, 4), INPUTS)
-    assert found.difference > TOLERANCE
-    assert found.double is not None and 0 < found.double < 1e-9
-    assert "rounding" in str(found) and f"{found.double:.1e} in double precision" in str(found)
+    checked = verify_plan(Counting(net), everything_again(net, 4), INPUTS)
+    assert checked.difference > TOLERANCE
+    assert checked.double is not None and 0 < checked.double < 1e-9
+    assert "rounding" in str(checked) and f"{checked.double:.1e} in double precision" in str(checked)
 
 
 def test_the_numbers_in_words() -> None:

@@ -11,9 +11,9 @@ from deep500.transformations.recomputation.region_tree import Region, locations,
 
 
 def random_tree(seed: int, regions: int, *, places: int | None = None, transient: bool = False) -> Region:
-    """A tree with so many regions below its root, hung onto each other at random.
+    """A random tree with a number of regions below its root.
 
-    With ``places``, regions share so many static locations; with ``transient``, running them needs more for a while.
+    With ``places``, regions share that number of static locations; with ``transient``, they need more while they run.
     """
     rng = np.random.default_rng(seed)
     parents = [int(rng.integers(0, i)) for i in range(1, regions + 1)]
@@ -49,8 +49,8 @@ def subsets(root: Region) -> Iterator[tuple[str, ...]]:
 
 def best_by_trying(root: Region, budget: int, snapshot_kept: bool) -> float | None:
     """The least extra time of all plans within a budget, None if there is none."""
-    found = [simulate(root, plan, snapshot_kept=snapshot_kept) for plan in subsets(root)]
-    return min((outcome.extra for outcome in found if outcome.peak <= budget), default=None)
+    outcomes = [simulate(root, plan, snapshot_kept=snapshot_kept) for plan in subsets(root)]
+    return min((outcome.extra for outcome in outcomes if outcome.peak <= budget), default=None)
 
 
 def mismatches(root: Region, snapshot_kept: bool) -> tuple[int, int]:

@@ -12,12 +12,12 @@ from deep500.errors import PlanError
 from deep500.transformations.recomputation.budgets import budget_bytes, unreachable
 from deep500.transformations.recomputation.chain import ChainPlacement, Keep, Recompute, Stage, keep_all, simulate_chain
 from deep500.transformations.recomputation.placement import Placement, optimal_placement, smallest_placement
-from deep500.transformations.recomputation.profiler import groups, profile
+from deep500.transformations.recomputation.profiler import group_savings, profile
 from deep500.transformations.recomputation.region_tree import Region, locations, simulate
 
 
 def everything(root: Region, *, snapshot_kept: bool = False) -> Placement:
-    """Every location checkpointed: where the paper's method starts.
+    """Every location recomputed: where the paper's method starts.
 
     Example:
         >>> everything(Region("root", (10, 20), (Region("inner", (40,), snapshot=8, time=3),))).outcome.peak
@@ -30,13 +30,13 @@ def everything(root: Region, *, snapshot_kept: bool = False) -> Placement:
 def greedy(root: Region, budget: float | int, *, snapshot_kept: bool = False, reprofile: bool = False) -> Placement:
     """The guide of Hascoet et al. 2024 (arXiv 2405.15590): from everything, leave out what pays best per byte.
 
-    First all locations whose checkpoint costs time and saves no memory, then the others by falling time per byte; one
-    that would exceed the budget stays. Where the paper adds up predicted changes, every one is simulated here, which
-    never exceeds the budget by mistake.
+    First all locations whose recomputation costs time and saves no memory, then the others by falling time per byte; a
+    location that would exceed the budget stays. Where the paper adds up predicted changes, every one is simulated here,
+    which never exceeds the budget by mistake.
 
     Args:
         root: the tree of regions.
-        budget: bytes (int), or a share of the peak without checkpoints (float in (0, 1]).
+        budget: bytes (int), or a share of the peak without recomputation (float in (0, 1]).
         snapshot_kept: see :func:`deep500.transformations.recomputation.region_tree.simulate`.
         reprofile: profile again after every decision instead of once.
 
@@ -45,7 +45,7 @@ def greedy(root: Region, budget: float | int, *, snapshot_kept: bool = False, re
 
     Example:
         >>> inner = Region("inner", (40,), snapshot=8, time=3)
-        >>> greedy(Region("root", (10, 20), (inner,), time=1), 60).checkpointed
+        >>> greedy(Region("root", (10, 20), (inner,), time=1), 60).recomputed
         ('inner',)
     """
     full = simulate(root, ())
@@ -70,13 +70,13 @@ def greedy(root: Region, budget: float | int, *, snapshot_kept: bool = False, re
 
 
 def _order(root: Region, on: set[str], snapshot_kept: bool) -> list[str]:
-    return [s.place for g in groups(profile(root, on, snapshot_kept=snapshot_kept)).values() for s in g]
+    return [s.place for g in group_savings(profile(root, on, snapshot_kept=snapshot_kept)).values() for s in g]
 
 
 def pareto(
     root: Region, points: int = 9, *, snapshot_kept: bool = False, time_limit: float | None = None
 ) -> list[Placement]:
-    """The optimal placements at evenly spaced budgets, from the smallest peak to none checkpointed.
+    """The optimal placements at evenly spaced budgets, from the smallest peak to none recomputed.
 
     Args:
         root: the tree of regions.
@@ -93,15 +93,17 @@ def pareto(
         [(50, 3), (70, 0)]
     """
     if points < 2:
-        raise PlanError(f"got {points} points; expected at least 2, the smallest peak and no checkpoint: ask for more")
+        raise PlanError(
+            f"got {points} points; expected at least 2, the smallest peak and no recomputation: ask for more"
+        )
     low = smallest_placement(root, snapshot_kept=snapshot_kept, time_limit=time_limit).outcome.peak
     high = simulate(root, ()).peak
-    found: list[Placement] = []
+    front: list[Placement] = []
     for budget in dict.fromkeys(int(b) for b in np.linspace(low, high, points).round()):
         placement = optimal_placement(root, budget, snapshot_kept=snapshot_kept, time_limit=time_limit)
-        if not found or placement.outcome.extra < found[-1].outcome.extra:
-            found.append(placement)
-    return found
+        if not front or placement.outcome.extra < front[-1].outcome.extra:
+            front.append(placement)
+    return front
 
 
 def segmented(chain: Sequence[Stage], segments: int | None = None) -> ChainPlacement:
@@ -133,7 +135,7 @@ def segmented(chain: Sequence[Stage], segments: int | None = None) -> ChainPlace
 
 
 def every_stage(chain: Sequence[Stage]) -> ChainPlacement:
-    """Every stage recomputed by itself: checkpoint everything.
+    """Every stage recomputed by itself.
 
     Example:
         >>> from deep500.transformations.recomputation.chain import Mode

@@ -1,4 +1,4 @@
-"""Plans that somebody chose instead of a solver: equal segments, every region, a placement of the greedy guide.
+"""Plans chosen by hand or by a rule instead of a solver: equal segments, every region, a placement of the greedy guide.
 
 They are counted like those of :func:`deep500.transformations.recomputation.plan_network`, so figures can be compared.
 """
@@ -12,9 +12,8 @@ from math import isqrt
 from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
 from deep500.transformations.recomputation.budgets import PlanError
-from deep500.transformations.recomputation.counting import held
+from deep500.transformations.recomputation.counting import peak_bytes
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion
-from deep500.transformations.recomputation.region_tree import Region
 from deep500.transformations.recomputation.regions import NetworkRegions
 from deep500.transformations.recomputation.rewriting import recomputing
 
@@ -22,8 +21,8 @@ from deep500.transformations.recomputation.rewriting import recomputing
 def plan_of(
     network: Network,
     batch: int,
-    found: NetworkRegions,
-    regions: Sequence[PlannedRegion],
+    regions: NetworkRegions,
+    recomputed: Sequence[PlannedRegion],
     method: str,
     backend: str = "none",
 ) -> CheckpointingPlan:
@@ -31,8 +30,8 @@ def plan_of(
 
     Args:
         network, batch: for which the plan holds.
-        found: its regions at that batch size, with the times that count.
-        regions: any two nested or disjoint; see :func:`named` and :func:`equal_segments`.
+        regions: its regions at that batch size, with the times that count.
+        recomputed: any two nested or disjoint; see :func:`regions_named` and :func:`equal_segments`.
         method: how they were chosen.
         backend: where the times were measured.
 
@@ -43,64 +42,60 @@ def plan_of(
         >>> from deep500.networks import add_loss, create
         >>> from deep500.transformations.recomputation import find_regions
         >>> network = add_loss(create("resnet", depth=8))
-        >>> found = find_regions(network, batch=2)
-        >>> plan = plan_of(network, 2, found, equal_segments(found), "sqrt(n)")
+        >>> regions = find_regions(network, batch=2)
+        >>> plan = plan_of(network, 2, regions, equal_segments(regions), "sqrt(n)")
         >>> plan.predicted_peak == plan.budget, plan.predicted_extra > 0
         (True, True)
     """
-    again = recomputing(found.step, [region.values for region in regions])
-    peak, extra = held(again.network), sum(found.times[node.writes[0]] for node in again.repeated)
+    again = recomputing(regions.step, [region.values for region in recomputed])
+    peak, extra = peak_bytes(again.network), sum(regions.times[node.writes[0]] for node in again.repeated)
     return CheckpointingPlan(
         structure_hash(network),
         batch,
-        found.step.loss,
+        regions.step.loss,
         backend,
-        tuple(regions),
+        tuple(recomputed),
         peak,
         peak,
-        found.root.step_time + extra,
+        regions.root.step_time + extra,
         extra,
-        found.time_unit,
+        regions.time_unit,
         method,
     )
 
 
-def leaves(found: NetworkRegions) -> list[Region]:
-    """The regions that hold no others, in order: together all of the forward pass."""
-    return [region for region in found.root.walk() if not region.children]
-
-
-def named(found: NetworkRegions, names: Collection[str]) -> list[PlannedRegion]:
+def regions_named(regions: NetworkRegions, names: Collection[str]) -> list[PlannedRegion]:
     """The regions of these names, outer ones before those in them.
 
     Raises:
         PlanError: there is no such region.
     """
-    regions = [region for region in found.root.walk() if region.name in names and region is not found.root]
-    if missing := set(names) - {region.name for region in regions}:
+    chosen = [region for region in regions.root.walk() if region.name in names and region is not regions.root]
+    if missing := set(names) - {region.name for region in chosen}:
         raise PlanError(f"got regions {sorted(missing)[:4]}; expected names of the tree of regions: print it")
-    return [PlannedRegion(region.name, region.place, _values(found, [region])) for region in regions]
+    return [PlannedRegion(region.name, region.place, regions.values(region)) for region in chosen]
 
 
-def equal_segments(found: NetworkRegions, count: int | None = None) -> list[PlannedRegion]:
+def equal_segments(regions: NetworkRegions, count: int | None = None) -> list[PlannedRegion]:
     """Runs of about equally many leaves, all but the last of which run again (Chen et al. 2016, arXiv 1604.06174).
 
     Args:
-        found: the regions.
+        regions: the regions.
         count: of segments; the rounded square root of the number of leaves if None.
 
     Raises:
         PlanError: there are not as many leaves.
     """
-    parts = leaves(found)
+    parts = regions.innermost()
     root = isqrt(len(parts))
     count = root + (len(parts) - root * root > root) if count is None else count
     if not 1 <= count <= len(parts):
         raise PlanError(f"got {count} segments; expected 1 to {len(parts)}, one region each at least: ask for fewer")
     ends = [len(parts) * i // count for i in range(count + 1)]
     runs = [parts[begin:end] for begin, end in pairwise(ends[:-1])]
-    return [PlannedRegion(f"segment {i}", f"segment {i}", _values(found, run)) for i, run in enumerate(runs, 1)]
-
-
-def _values(found: NetworkRegions, regions: Sequence[Region]) -> tuple[str, ...]:
-    return tuple(value for region in regions for node in found.nodes[region.name] for value in node.writes)
+    return [
+        PlannedRegion(
+            f"segment {i}", f"segment {i}", tuple(value for region in run for value in regions.values(region))
+        )
+        for i, run in enumerate(runs, 1)
+    ]

@@ -18,16 +18,16 @@ from deep500.transformations.recomputation.placement import Placement, optimal_p
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 from deep500.transformations.recomputation.region_tree import Outcome, Region, per_instance, simulate
 from deep500.transformations.recomputation.regions import NetworkRegions, live_out
-from deep500.transformations.workshop.recomputation.chosen_plans import equal_segments, leaves, named, plan_of
+from deep500.transformations.workshop.recomputation.chosen_plans import equal_segments, plan_of, regions_named
 
 
-def staged_regions(found: NetworkRegions, stages: Sequence[Stage]) -> NetworkRegions:
+def staged_regions(regions: NetworkRegions, stages: Sequence[Stage]) -> NetworkRegions:
     """The same regions with what was measured in the place of what was counted; times are seconds.
 
     Times of single nodes (``times``) stay counted operations, since only regions were measured.
 
     Args:
-        found: the regions.
+        regions: the regions.
         stages: one for each innermost region, in order.
 
     Raises:
@@ -36,21 +36,21 @@ def staged_regions(found: NetworkRegions, stages: Sequence[Stage]) -> NetworkReg
     Example:
         >>> from deep500.networks import add_loss, create
         >>> from deep500.transformations.recomputation import Mode, find_regions
-        >>> found = find_regions(add_loss(create("resnet", depth=8)), batch=2)
+        >>> regions = find_regions(add_loss(create("resnet", depth=8)), batch=2)
         >>> stage = Stage("", output=10, modes=(Mode(0.1, 0.2, saved=100),), forward=0.1)
-        >>> twin = staged_regions(found, [stage] * 5)
+        >>> twin = staged_regions(regions, [stage] * 5)
         >>> twin.root.full_tape, round(twin.root.step_time, 6), twin.time_unit
         (500, 1.5, 's')
     """
-    count = len(leaves(found))
+    count = len(regions.innermost())
     if len(stages) != count:
         raise PlanError(f"got {len(stages)} measured stages; expected {count}, one for each innermost region")
-    return replace(found, root=_measured(found.root, iter(stages)), time_unit="s")
+    return replace(regions, root=_with_stages(regions.root, iter(stages)), time_unit="s")
 
 
-def _measured(region: Region, stages: Iterator[Stage]) -> Region:
+def _with_stages(region: Region, stages: Iterator[Stage]) -> Region:
     if region.children:
-        children = tuple(_measured(child, stages) for child in region.children)
+        children = tuple(_with_stages(child, stages) for child in region.children)
         return replace(region, children=children, advance=max(child.advance for child in children))
     stage = next(stages)
     mode = stage.modes[0]
@@ -66,29 +66,29 @@ def _measured(region: Region, stages: Iterator[Stage]) -> Region:
 
 
 def plan_tree(
-    network: Network, batch: int, found: NetworkRegions, budget: float | int, backend: str
+    network: Network, batch: int, regions: NetworkRegions, budget: float | int, backend: str
 ) -> CheckpointingPlan:
     """The plan with the least extra time for measured regions, by the program for nested ones; exact for their model.
 
     Args:
         network, batch: what to plan for.
-        found: from :func:`staged_regions`; every instance of a region is decided for itself.
-        budget: bytes (int), or a share of the peak without checkpoints (float in (0, 1]).
+        regions: from :func:`staged_regions`; every instance of a region is decided for itself.
+        budget: bytes (int), or a share of the peak without recomputation (float in (0, 1]).
         backend: where they were measured.
 
     Raises:
         BudgetError: no plan fits; names the smallest budget that one fits.
     """
-    root = per_instance(found.root)
+    root = per_instance(regions.root)
     limit = budget_bytes(budget, simulate(root, ()).peak)
-    return replace(as_tree_plan(network, batch, found, optimal_placement(root, limit), backend), budget=limit)
+    return replace(as_tree_plan(network, batch, regions, optimal_placement(root, limit), backend), budget=limit)
 
 
 def as_tree_plan(
-    network: Network, batch: int, found: NetworkRegions, placement: Placement, backend: str
+    network: Network, batch: int, regions: NetworkRegions, placement: Placement, backend: str
 ) -> CheckpointingPlan:
     """A placement on measured regions as a plan for the network, predicted by their model; its budget is its peak."""
-    plan = plan_of(network, batch, found, named(found, placement.checkpointed), placement.method, backend)
+    plan = plan_of(network, batch, regions, regions_named(regions, placement.recomputed), placement.method, backend)
     return _predicted(plan, placement.outcome)
 
 
@@ -103,27 +103,27 @@ def _predicted(plan: CheckpointingPlan, outcome: Outcome) -> CheckpointingPlan:
 
 
 def segment_plan(
-    network: Network, batch: int, found: NetworkRegions, backend: str, count: int | None = None
+    network: Network, batch: int, regions: NetworkRegions, backend: str, count: int | None = None
 ) -> CheckpointingPlan:
     """Equal segments of measured regions, see :func:`equal_segments`, predicted as regions around their leaves."""
-    segments, rest = equal_segments(found, count), iter(leaves(found))
+    segments, rest = equal_segments(regions, count), iter(regions.innermost())
     children = []
     for number in range(len(segments) + 1):
         wanted = set(segments[number].values) if number < len(segments) else None
         run = list(rest) if wanted is None else []
         while wanted:
             run.append(next(rest))
-            wanted.difference_update(v for node in found.nodes[run[-1].name] for v in node.writes)
-        nodes = [node for leaf in run for node in found.nodes[leaf.name]]
-        snapshot = sum(found.step.sizes[value] for value in live_out(found.step, nodes))
+            wanted.difference_update(regions.values(run[-1]))
+        nodes = [node for leaf in run for node in regions.nodes[leaf.name]]
+        snapshot = sum(regions.step.sizes[value] for value in live_out(regions.step, nodes))
         advance = max(leaf.advance for leaf in run)
         children.append(Region(f"segment {number + 1}", (0,) * (len(run) + 1), tuple(run), snapshot, advance=advance))
     root = per_instance(Region("network", (0,) * (len(children) + 1), tuple(children)))
     outcome = simulate(root, [segment.name for segment in segments])
-    plan = plan_of(network, batch, found, segments, "segments", backend)
+    plan = plan_of(network, batch, regions, segments, "segments", backend)
     return _predicted(plan, outcome)
 
 
-def placed(found: NetworkRegions, names: Collection[str], method: str) -> Placement:
+def placement_of(regions: NetworkRegions, names: Collection[str], method: str) -> Placement:
     """What a choice of regions by name comes to, by simulation."""
-    return Placement(tuple(names), simulate(per_instance(found.root), names), method)
+    return Placement(tuple(names), simulate(per_instance(regions.root), names), method)

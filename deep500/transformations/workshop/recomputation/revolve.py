@@ -55,9 +55,9 @@ def revolve(steps: int, snapshots: int) -> list[Action]:
         ['store 0', 'advance 0', 'reverse 1', 'restore 0', 'reverse 0', 'drop 0']
     """
     _check(steps, snapshots)
-    found: list[Action] = [Action("store", 0, 0)]
-    _reverse(0, steps, snapshots, found)
-    return [*found, Action("drop", 0, 0)]
+    actions: list[Action] = [Action("store", 0, 0)]
+    _reverse(0, steps, snapshots, actions)
+    return [*actions, Action("drop", 0, 0)]
 
 
 def _check(steps: int, snapshots: int) -> None:
@@ -65,20 +65,20 @@ def _check(steps: int, snapshots: int) -> None:
         raise PlanError(f"got {steps} steps and {snapshots} snapshots; expected one of each at least")
 
 
-def _reverse(start: int, end: int, snapshots: int, found: list[Action]) -> None:
+def _reverse(start: int, end: int, snapshots: int, actions: list[Action]) -> None:
     """Reverse steps start to end - 1; the state before ``start`` is the current one, and stored in one of the slots."""
     while end - start > 1:
         middle = start + _split(end - start, snapshots)[1]
-        found.append(Action("advance", start, middle))
+        actions.append(Action("advance", start, middle))
         if middle < end - 1 and snapshots > 1:
-            found.append(Action("store", middle, middle))
-            _reverse(middle, end, snapshots - 1, found)
-            found.append(Action("drop", middle, middle))
+            actions.append(Action("store", middle, middle))
+            _reverse(middle, end, snapshots - 1, actions)
+            actions.append(Action("drop", middle, middle))
         else:  # one step is left: it needs no snapshot
-            found.append(Action("reverse", middle, middle + 1))
-        found.append(Action("restore", start, start))
+            actions.append(Action("reverse", middle, middle + 1))
+        actions.append(Action("restore", start, start))
         end = middle
-    found.append(Action("reverse", start, start + 1))
+    actions.append(Action("reverse", start, start + 1))
 
 
 @cache

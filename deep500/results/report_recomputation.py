@@ -1,4 +1,4 @@
-"""What the report shows of checkpointing: memory over time, ways beside each other, profile, tree of regions."""
+"""What the report shows of recomputation: memory over time, ways beside each other, profile, tree of regions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from deep500.measure.statistics import Interval
-from deep500.results.checkpointing import MEASURED as MEASURED_CURVES
-from deep500.results.checkpointing import CheckpointingRecord, Choice
 from deep500.results.figures import MOST_POINTS, Figure, unit_for
+from deep500.results.recomputation import MEASURED as MEASURED_CURVES
+from deep500.results.recomputation import Choice, RecomputationRecord
 from deep500.results.report_svg import Axis, Plot
 from deep500.transformations.recomputation.counting import MemoryCurve
 from deep500.transformations.recomputation.profiler import HEADINGS
@@ -47,7 +47,7 @@ def amount(value: float | None, unit: str) -> str:
     return f"{factor * value:.4g} {name}"
 
 
-def checkpointing_view(record: CheckpointingRecord | None) -> dict[str, Any] | None:
+def recomputation_view(record: RecomputationRecord | None) -> dict[str, Any] | None:
     """What the template needs; None where nothing was planned."""
     if record is None:
         return None
@@ -56,7 +56,7 @@ def checkpointing_view(record: CheckpointingRecord | None) -> dict[str, Any] | N
     return {
         "record": record,
         "sentence": sentence(record),
-        "figures": [one for one in (memory_figure(record), front_figure(record)) if one is not None],
+        "figures": [figure for figure in (memory_figure(record), front_figure(record)) if figure is not None],
         "rows": [choice_row(choice, record.choices[0], unit) for choice in record.choices],
         "groups": [
             (
@@ -92,12 +92,12 @@ def signed(size: int) -> str:
     return ("+" if size > 0 else "") + amount(size, "B")
 
 
-def sentence(record: CheckpointingRecord) -> str:
+def sentence(record: RecomputationRecord) -> str:
     """The plan in one sentence."""
     full, planned = (curve.peak for _, curve in record.curves[:2])
     inner = [row for row in record.regions if row.innermost]
     text = (
-        f"{record.network}, batch {record.batch}: a step holds {amount(full, 'B')} without checkpoints and "
+        f"{record.network}, batch {record.batch}: a step holds {amount(full, 'B')} without recomputation and "
         f"{amount(planned, 'B')} ({_share(planned, full)}) with the plan, {record.source}; "
         f"{sum(row.again > 0 for row in inner)} of {len(inner)} innermost regions run again, within "
         f"{amount(record.budget, 'B')}."
@@ -140,7 +140,7 @@ def _interval(ratio: Interval) -> str:
     return f"{middle:.3f}" + ("" if low is None else f" [{low:.3f}, {high:.3f}]")
 
 
-def memory_figure(record: CheckpointingRecord) -> Figure:
+def memory_figure(record: RecomputationRecord) -> Figure:
     """Bytes held over one step, without and with the plan; dashed: the budget."""
     curves = [curve for _, curve in record.curves]
     of = "s" if record.source == MEASURED_CURVES else record.time_unit
@@ -161,7 +161,7 @@ def memory_figure(record: CheckpointingRecord) -> Figure:
     turn = curves[0].turn
     caption = f"highest: {peaks}; dashed: budget {amount(record.budget, 'B')}; {record.source}"
     caption += ", under a profiler, which slows the step" if record.source == MEASURED_CURVES else ""
-    caption += "" if turn is None else f"; without checkpoints the backward pass begins at {across * turn:.3g} {unit}"
+    caption += "" if turn is None else f"; without recomputation the backward pass begins at {across * turn:.3g} {unit}"
     return Figure.of("When is how much memory held?", plot, caption, len(curves[0].held))
 
 
@@ -173,8 +173,8 @@ def _thinned(curve: MemoryCurve) -> tuple[np.ndarray, np.ndarray]:
     return np.array([*np.array(curve.at)[starts], curve.at[-1]]), np.array([*held, held[-1]])
 
 
-def front_figure(record: CheckpointingRecord) -> Figure | None:
-    """Time over memory, relative to the step without checkpoints; None where there is nothing to compare."""
+def front_figure(record: RecomputationRecord) -> Figure | None:
+    """Time over memory, relative to the step without recomputation; None where there is nothing to compare."""
     base, families = record.choices[0], list(dict.fromkeys(choice.family for choice in record.choices[1:]))
     places = [
         (colour, *place)
@@ -187,9 +187,9 @@ def front_figure(record: CheckpointingRecord) -> Figure | None:
         return None
     x, y = ([1.0 if i == 2 else 100.0, *(place[i] for place in places)] for i in (1, 2))
     plot = Plot(
-        Axis.around(x, "peak memory (% of that without checkpoints)"),
+        Axis.around(x, "peak memory (% of that without recomputation)"),
         Axis.around(y, "time per step (ratio)"),
-        f"time over memory of {len(record.choices) - 1} ways to checkpoint",
+        f"time over memory of {len(record.choices) - 1} ways to recompute",
     )
     for colour, at, ratio, kind in places:
         plot.points([at], [ratio], colour, kind)
@@ -202,11 +202,11 @@ def front_figure(record: CheckpointingRecord) -> Figure | None:
 
 def _places(choice: Choice, base: Choice) -> list[tuple[float, float, int]]:
     """Where a choice stands: as predicted, and as measured."""
-    found = []
+    places = []
     if choice.predicted_peak is not None and choice.predicted_time is not None:
         if base.predicted_peak and base.predicted_time:
             at = (100 * choice.predicted_peak / base.predicted_peak, choice.predicted_time / base.predicted_time)
-            found.append((*at, PREDICTED))
+            places.append((*at, PREDICTED))
     if choice.measured_peak is not None and base.measured_peak and choice.ratio is not None:
-        found.append((100 * choice.measured_peak / base.measured_peak, choice.ratio.median, MEASURED))
-    return found
+        places.append((100 * choice.measured_peak / base.measured_peak, choice.ratio.median, MEASURED))
+    return places

@@ -10,14 +10,14 @@ import numpy as np
 
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.registry import load_backend
-from deep500.results.checkpointing import CheckpointingRecord, Choice, record_of
+from deep500.results.recomputation import Choice, RecomputationRecord, record_of
 from deep500.transformations.recomputation import CheckpointingPlan
 from deep500.transformations.recomputation.counting import MemoryCurve
-from recipes.studies.checkpointing_profile.measuring import Runner, Timed, equal, runner_of, time_in_turns
-from recipes.studies.checkpointing_profile.planners import planner_for
-from recipes.studies.checkpointing_profile.subjects import Subject
-from recipes.studies.checkpointing_profile.torch_budget import COMPILER, torch_runner
-from recipes.studies.checkpointing_profile.ways import NONE, PLANNED, TORCH, Planner, Way, label_of, planned, ways_of
+from recipes.studies.recomputation_profile.measuring import Runner, Timed, equal, runner_of, time_in_turns
+from recipes.studies.recomputation_profile.planners import planner_for
+from recipes.studies.recomputation_profile.subjects import Subject
+from recipes.studies.recomputation_profile.torch_budget import COMPILER, torch_runner
+from recipes.studies.recomputation_profile.ways import NONE, PLANNED, TORCH, Planner, Way, label_of, planned, ways_of
 
 SHOWN = 0.5
 """The plan nearest to this budget is drawn over time."""
@@ -29,7 +29,7 @@ class Settings:
 
     Attributes:
         backend, options: and what its ``from_model`` takes beside the network.
-        budgets: of the plans, as shares of the peak without checkpoints.
+        budgets: of the plans, as shares of the peak without recomputation.
         guided: budgets of the greedy guide.
         torch: budgets of ``activation_memory_budget``; none: it is not measured.
         rounds: of timed steps.
@@ -49,7 +49,7 @@ class Settings:
 class Profiled:
     """What came of one network: the record, the plans that ran by label, and what went wrong."""
 
-    record: CheckpointingRecord
+    record: RecomputationRecord
     plans: dict[str, CheckpointingPlan]
     wrong: list[str]
 
@@ -66,15 +66,15 @@ class Bench:
         self.plans: dict[str, CheckpointingPlan] = {}
         self.wrong: list[str] = []
         self.answer: dict[str, np.ndarray] = {}
-        sizes = self.planner.found.step.sizes
+        sizes = self.planner.regions.step.sizes
         self.outputs = sum(sizes[name] for name in self.network.outputs)
 
     def executor(self, plan: CheckpointingPlan | None = None) -> GraphExecutor:
         """A new one, under a plan or none."""
-        found: GraphExecutor = load_backend(self.settings.backend).from_model(self.network, **self.settings.options)
+        executor: GraphExecutor = load_backend(self.settings.backend).from_model(self.network, **self.settings.options)
         if plan is not None:
-            found.set_checkpointing(plan)
-        return found
+            executor.set_checkpointing(plan)
+        return executor
 
     def run(self) -> Profiled:
         """Everything; a record of it."""
@@ -88,7 +88,7 @@ class Bench:
         plan = self.shown()
         curves = [] if plan is None else self.curves(plan)
         plan = plan or self.planner.plan(self.planner.full[0])
-        record = record_of(self.planner.found, plan, self.settings.backend, self.choices, curves)
+        record = record_of(self.planner.regions, plan, self.settings.backend, self.choices, curves)
         return Profiled(record, self.plans, self.wrong)
 
     def add(self, way: Way) -> None:
@@ -100,7 +100,7 @@ class Bench:
         self.answer = self.answer or answer
         self.runners.append(runner)
         if not equal(answer, self.answer):
-            self.wrong.append(f"{way.label}: gradients or running statistics differ from those without checkpoints")
+            self.wrong.append(f"{way.label}: gradients or running statistics differ from those without recomputation")
         if way.plan is None:
             peak, time = self.planner.full
             self.choices.append(Choice(way.label, way.family, 0, peak, time, runner.peak))
@@ -137,20 +137,20 @@ class Bench:
         return self.plans[min(ran, key=lambda label: abs(labels[label] - SHOWN))] if ran else None
 
     def curves(self, plan: CheckpointingPlan) -> list[MemoryCurve]:
-        """Memory over a step without and with the plan, where the backend's allocator tells; else none."""
+        """Memory over a step without and with the plan, where the backend's allocator can be observed; else none."""
         if self.settings.backend != "pytorch" or self.executor().device.kind != "cpu":
             return []
         from deep500.frameworks.pytorch.memory import timeline
 
-        found = []
-        for one in (None, plan):
-            executor = self.executor(one)
+        curves = []
+        for followed in (None, plan):
+            executor = self.executor(followed)
             fed: dict[str, Any] = {name: executor.network.to_tensor(array) for name, array in self.arrays.items()}
             executor.inference_and_backprop(fed)
             executor.module.zero_grad(set_to_none=True)  # type: ignore[attr-defined]
             at, held = timeline(lambda executor=executor, fed=fed: executor.inference_and_backprop(fed))  # type: ignore[misc]
-            found.append(MemoryCurve(tuple(at), tuple(held)))
-        return found
+            curves.append(MemoryCurve(tuple(at), tuple(held)))
+        return curves
 
 
 def with_times(choice: Choice, timed: Timed) -> Choice:

@@ -14,7 +14,7 @@ from deep500.frameworks.reference import Executor
 from deep500.frameworks.reference.compiler import Plan
 from deep500.frameworks.reference.operators.table import Random
 from deep500.networks import Network, add_loss, create
-from deep500.transformations.recomputation.counting import held
+from deep500.transformations.recomputation.counting import peak_bytes
 from deep500.transformations.recomputation.plan_file import load_plan
 from deep500.transformations.recomputation.planning import plan_network
 from deep500.transformations.recomputation.regions import find_regions
@@ -64,12 +64,12 @@ NETWORKS = {
 
 def inputs_of(net: Network, batch: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(1)
-    found = {}
+    inputs = {}
     for name, described in net.inputs.items():
         shape = (batch, *(described.shape or ())[1:])
         is_real = described.dtype == "float32"
-        found[name] = rng.standard_normal(shape).astype("float32") if is_real else rng.integers(0, 10, shape)
-    return found
+        inputs[name] = rng.standard_normal(shape).astype("float32") if is_real else rng.integers(0, 10, shape)
+    return inputs
 
 
 def run(net: Network, inputs: dict[str, np.ndarray], seed: int = 3) -> tuple[dict[str, Any], int]:
@@ -107,21 +107,21 @@ def test_random_plans_give_the_same_bits(name: str) -> None:
     """Any choice of nested regions: outputs, gradients and running statistics, with the same random numbers."""
     make, batch = NETWORKS[name]
     net = make()
-    found = find_regions(net, batch, crossing=2 if name == "unet" else 1)
+    candidates = find_regions(net, batch, crossing=2 if name == "unet" else 1)
     inputs = inputs_of(net, batch)
-    want, before = run(found.step.network, inputs)
+    want, before = run(candidates.step.network, inputs)
     rng = np.random.default_rng(0)
     repeated = 0
     for _ in range(6):
-        chosen = [region for region in found.nodes if rng.random() < 0.6]
-        regions = [{v for node in found.nodes[region] for v in node.writes} for region in chosen]
-        again = recomputing(found.step, regions)
+        chosen = [region for region in candidates.nodes if rng.random() < 0.6]
+        regions = [{v for node in candidates.nodes[region] for v in node.writes} for region in chosen]
+        again = recomputing(candidates.step, regions)
         got, after = run(again.network, inputs)
         for output in want:
             assert_close(got[output], want[output], "exact", f"{output} of {name} with {chosen}")
-        assert after <= held(again.network)
+        assert after <= peak_bytes(again.network)
         repeated += len(again.repeated)
-    assert before <= held(found.step.network)
+    assert before <= peak_bytes(candidates.step.network)
     assert repeated > 10
 
 
@@ -152,7 +152,7 @@ def test_plans_keep_their_budget(name: str, shares: tuple[float, ...], tmp_path:
         plan = plan_network(net, share, batch)
         step, again = planned_step(net, load_plan(plan.save(tmp_path / "plan.json")))
         got, measured = run(again.network, inputs)
-        assert measured <= plan.predicted_peak <= plan.budget <= share * held(step.network)
+        assert measured <= plan.predicted_peak <= plan.budget <= share * peak_bytes(step.network)
         assert measured < full
         assert plan.predicted_extra > 0
         for output in want:
@@ -183,7 +183,7 @@ def test_nested_regions_run_once_more_for_each_level() -> None:
     want, _ = run(step.network, {"x": np.ones(4, "float32")})
     got, _ = run(again.network, {"x": np.ones(4, "float32")})
     assert_close(got["w.grad"], want["w.grad"], "exact")
-    assert held(again.network) < held(step.network)
+    assert peak_bytes(again.network) < peak_bytes(step.network)
 
 
 def test_what_is_refused() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deep500.results.checkpointing import CheckpointingRecord
-from deep500.results.report_checkpointing import choice_row, sentence
-from recipes.studies.checkpointing_profile.ways import FREE, SLIGHT
+from deep500.results.recomputation import RecomputationRecord
+from deep500.results.report_recomputation import choice_row, sentence
+from recipes.studies.recomputation_profile.ways import FREE, SLIGHT
 
 HEAD = ("way", "run again", "peak, predicted", "peak, measured", "off by", "time, predicted", "time, measured", "step")
 PUBLISHED = """\
@@ -23,7 +23,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
-def ways_table(record: CheckpointingRecord) -> str:
+def ways_table(record: RecomputationRecord) -> str:
     """Every way with what was predicted and measured; notes below."""
     rows = [choice_row(choice, record.choices[0], record.time_unit) for choice in record.choices]
     lines = [sentence(record), aligned([HEAD, *(row[:8] for row in rows)])]
@@ -31,24 +31,24 @@ def ways_table(record: CheckpointingRecord) -> str:
     return "\n".join([*lines, *filter(None, [guided_line(record)])])
 
 
-def guided_line(record: CheckpointingRecord) -> str:
-    """How much faster than everything checkpointed the guide's ways are; empty without those."""
+def guided_line(record: RecomputationRecord) -> str:
+    """How much faster than everything recomputed the guide's ways are; empty without those."""
     ways = {choice.label: choice for choice in record.choices}
     if "everything" not in ways:
         return ""
-    base, found = ways["everything"], []
+    base, compared = ways["everything"], []
     for label in (FREE, SLIGHT):
         way = ways[label]
         if way.predicted_time and base.predicted_time and base.measured_time and way.measured_time:
-            found.append(
+            compared.append(
                 f"{label}: {base.predicted_time / way.predicted_time:.2f} times as fast as predicted, "
                 f"{base.measured_time.median / way.measured_time.median:.2f} times as measured"
             )
-    return "From everything checkpointed to " + "; ".join(found)
+    return "From everything recomputed to " + "; ".join(compared)
 
 
-def profile_table(record: CheckpointingRecord, most: int = 12) -> str:
-    """The profile in its groups, up to so many lines; the rest is in the files."""
+def profile_table(record: RecomputationRecord, most: int = 12) -> str:
+    """The profile in its groups, up to ``most`` lines; the rest is in the files."""
     text = str(record.profile).split("\n")
     kept, rest = text[: most + 4], len(text) - most - 4
-    return "\n".join(kept + [f"... and {rest} lines more, in checkpointing.json and on the page"] * (rest > 0))
+    return "\n".join(kept + [f"... and {rest} lines more, in recomputation.json and on the page"] * (rest > 0))

@@ -1,4 +1,4 @@
-"""The key ``checkpointing``: one plan for all seeds and ranks of a run, kept beside its results.
+"""Recomputation in recipes, the key ``checkpointing``: one plan for all seeds and ranks, kept with the results.
 
 Rank 0, or the first that computes, makes the plan on a batch of its own; the others take it over. A resumed run takes
 the plan that it began with, so that a profile taken on another day changes nothing.
@@ -14,8 +14,8 @@ from deep500.distributed import Communicator
 from deep500.errors import BudgetError, Deep500Error, PlanError, RecipeError
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
-from deep500.results.checkpointing import CheckpointingRecord, Choice, record_of
-from deep500.transformations.recomputation.counting import held
+from deep500.results.recomputation import Choice, RecomputationRecord, record_of
+from deep500.transformations.recomputation.counting import peak_bytes
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, load_plan, plan_from
 from deep500.transformations.recomputation.planning import plan_checkpointing
 from deep500.transformations.recomputation.regions import find_regions
@@ -46,19 +46,19 @@ def plan_of_run(
         return None
     sizes = sorted({len(positions) for positions in sampler.batches(0)})
     everywhere = comm.gather_facts(sizes)
-    found = sorted({size for sizes in everywhere for size in sizes} - {0})
-    if len(found) != 1:
+    counts = sorted({size for sizes in everywhere for size in sizes} - {0})
+    if len(counts) != 1:
         raise RecipeError(
-            f"checkpointing: got training batches of {found} samples on {comm.size} rank(s); expected one size, for "
+            f"checkpointing: got training batches of {counts} samples on {comm.size} rank(s); expected one size, for "
             "which the plan holds: choose a batch_size that the ranks divide, and a train_sampler that drops the last "
             "batch (drop_last_batch=True)"
         )
-    leader = next(rank for rank, sizes in enumerate(everywhere) if found[0] in sizes)
+    leader = next(rank for rank, sizes in enumerate(everywhere) if counts[0] in sizes)
     made: dict[str, Any] = {}
     if comm.rank == leader:
         try:
             plan = _plan(wanted, executor, sampler, folder, kept)
-            plan.check(executor.network, found[0])
+            plan.check(executor.network, counts[0])
             made = {"plan": plan.data()}
         except BudgetError as error:
             made = {"error": str(error), "smallest": error.smallest}
@@ -94,7 +94,7 @@ def first_batch(sampler: Any) -> Mapping[str, Any]:
 
 def record_of_run(
     plan: CheckpointingPlan, network: Network, backend: str, checked: Verification | None
-) -> CheckpointingRecord:
+) -> RecomputationRecord:
     """What the report shows of a plan: regions and memory over time by the graph, and peaks if they were measured.
 
     Args:
@@ -103,14 +103,22 @@ def record_of_run(
         backend: on which.
         checked: what a dry run measured.
     """
-    found = find_regions(network, plan.batch, plan.loss)
+    regions = find_regions(network, plan.batch, plan.loss)
     measured, without = (None, None) if checked is None else (checked.measured, checked.without)
     base = plan.predicted_time - plan.predicted_extra
     choices = (
-        Choice("no checkpoints", "none", 0, held(found.step.network), base, without, note="predicted from the graph"),
+        Choice(
+            "no recomputation",
+            "none",
+            0,
+            peak_bytes(regions.step.network),
+            base,
+            without,
+            note="predicted from the graph",
+        ),
         Choice("planned", "planned", len(plan.regions), plan.predicted_peak, plan.predicted_time, measured),
     )
-    return record_of(found, plan, backend, choices)
+    return record_of(regions, plan, backend, choices)
 
 
 def facts_of(plan: CheckpointingPlan | None, checked: Verification | None) -> dict[str, Any]:

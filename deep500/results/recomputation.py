@@ -1,6 +1,6 @@
-"""``checkpointing.json``: what a plan for recomputation promised and what was measured, for tables and the report.
+"""``recomputation.json``: what a plan for recomputation promised and what was measured, for tables and the report.
 
-It lies in a results folder (schema ``deep500-checkpointing-1``), is written by :meth:`CheckpointingRecord.write`, and
+It lies in a results folder (schema ``deep500-recomputation-1``), is written by :meth:`RecomputationRecord.write`, and
 holds the regions, the profile, memory over time with and without the plan, and plans beside each other. Bytes are whole
 numbers, times are in ``time_unit``; what was not measured is null, never 0.
 """
@@ -18,11 +18,14 @@ from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.ranks import from_entry, to_entry
 from deep500.transformations.recomputation import CheckpointingPlan, NetworkRegions
 from deep500.transformations.recomputation.counting import MemoryCurve, memory_curve
-from deep500.transformations.recomputation.profiler import Line, ProfileReport, profile_report
+from deep500.transformations.recomputation.profiler import ProfileLine, ProfileReport, profile_report
 from deep500.transformations.recomputation.region_tree import Region, locations
 from deep500.transformations.recomputation.rewriting import recomputing
 
-CHECKPOINTING, CHECKPOINTING_SCHEMA = "checkpointing.json", "deep500-checkpointing-1"
+RECOMPUTATION, SCHEMA = "recomputation.json", "deep500-recomputation-1"
+OLDER = "checkpointing.json"
+"""The file of an older layout, which is refused."""
+
 PREDICTED, MEASURED = "predicted from the graph, node by node", "measured by the allocator"
 """Where curves come from."""
 
@@ -33,10 +36,10 @@ class RegionRow:
 
     Attributes:
         name, depth: of the region; those nested in it follow, one deeper.
-        tape, snapshot: bytes that it records, and that it keeps if it is checkpointed.
+        tape, snapshot: bytes that it records, and that it keeps if it is recomputed.
         time: of one run, in the record's unit.
         location: its static location, and how many regions share it.
-        candidate: whether it may be checkpointed.
+        candidate: whether it may be recomputed.
         again: how often the plan runs all of it again; more than once where planned regions are nested.
         innermost: whether no regions are nested in it.
     """
@@ -58,12 +61,12 @@ class Choice:
     """One way to spend memory and time, predicted and measured.
 
     Attributes:
-        label: ``"no checkpoints"``, ``"planned, 50 %"``, ...
+        label: ``"no recomputation"``, ``"planned, 50 %"``, ...
         family: short, for legends: ``"none"``, ``"planned"``, ``"greedy"``, ...
         regions: how many run again; None where the way has no regions.
         predicted_peak, predicted_time: None where it cannot be predicted.
         measured_peak, measured_time: None: not measured. Seconds, over steps that took turns with the others'.
-        ratio: measured time over that without checkpoints, step by step in pairs.
+        ratio: measured time over that without recomputation, step by step in pairs.
         note: what a reader must know of it.
     """
 
@@ -79,17 +82,17 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class CheckpointingRecord:
-    """All that a page says about checkpointing one network.
+class RecomputationRecord:
+    """All that a page says about recomputation in one network.
 
     Attributes:
         network, batch, backend: what ran, and where; ``"none"`` if nothing did.
         time_unit: of predictions, ``"s"`` or ``"FLOP"``.
         budget: bytes that the plan may hold.
-        profile: of a step with every candidate checkpointed.
+        profile: of a step with every candidate recomputed.
         regions: the tree.
         curves: memory over time, by label; that without the plan first.
-        choices: that without checkpoints first.
+        choices: that without recomputation first.
         kept: why what some nodes write is kept wherever they are, by node.
         source: where the curves come from.
     """
@@ -107,37 +110,37 @@ class CheckpointingRecord:
     source: str = PREDICTED
 
     def write(self, folder: Path) -> Path:
-        """Write ``checkpointing.json`` into a results folder; raises ResultsError."""
-        content = {"schema": CHECKPOINTING_SCHEMA, **asdict(self), "choices": [_to_json(c) for c in self.choices]}
+        """Write ``recomputation.json`` into a results folder; raises ResultsError."""
+        content = {"schema": SCHEMA, **asdict(self), "choices": [_to_json(c) for c in self.choices]}
         content["curves"] = [{"label": label, **curve._asdict()} for label, curve in self.curves]
-        write_atomic(folder / CHECKPOINTING, to_json(content) + "\n")
-        return folder / CHECKPOINTING
+        write_atomic(folder / RECOMPUTATION, to_json(content) + "\n")
+        return folder / RECOMPUTATION
 
     @classmethod
-    def read(cls, folder: Path) -> CheckpointingRecord | None:
+    def read(cls, folder: Path) -> RecomputationRecord | None:
         """From a results folder, None where there is none; raises ResultsError for a file that is not one of ours."""
-        path = folder / CHECKPOINTING
+        path = folder / RECOMPUTATION
+        if (folder / OLDER).exists():
+            raise ResultsError(f"got {folder / OLDER}, of an older layout; expected {RECOMPUTATION}: run it again")
         if not path.exists():
             return None
         content = read_json(path)
-        if content.pop("schema", None) != CHECKPOINTING_SCHEMA:
-            raise ResultsError(f"{path}: got another schema than {CHECKPOINTING_SCHEMA!r}; expected it: make it anew")
+        if content.pop("schema", None) != SCHEMA:
+            raise ResultsError(f"{path}: got another schema than {SCHEMA!r}; expected it: make it anew")
         try:
             report = content.pop("profile")
-            report["lines"] = tuple(Line(**line) for line in report["lines"])
-            curves = tuple((one.pop("label"), _curve(**one)) for one in content.pop("curves"))
+            report["lines"] = tuple(ProfileLine(**line) for line in report["lines"])
+            curves = tuple((curve.pop("label"), _curve(**curve)) for curve in content.pop("curves"))
             return cls(
                 profile=ProfileReport(**report),
                 curves=curves,
                 regions=tuple(RegionRow(**row) for row in content.pop("regions")),
-                choices=tuple(_from_json(one) for one in content.pop("choices")),
+                choices=tuple(_from_json(choice) for choice in content.pop("choices")),
                 kept=tuple((node, why) for node, why in content.pop("kept")),
                 **content,
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ResultsError(
-                f"{path}: got a file that lacks or adds {error}; expected {CHECKPOINTING_SCHEMA}"
-            ) from error
+            raise ResultsError(f"{path}: got a file that lacks or adds {error}; expected {SCHEMA}") from error
 
 
 def _to_json(choice: Choice) -> dict[str, Any]:
@@ -155,16 +158,16 @@ def _curve(at: Sequence[float], held: Sequence[int], turn: float | None) -> Memo
 
 
 def record_of(
-    found: NetworkRegions,
+    regions: NetworkRegions,
     plan: CheckpointingPlan,
     backend: str = "none",
     choices: Sequence[Choice] = (),
     measured: Sequence[MemoryCurve] = (),
-) -> CheckpointingRecord:
+) -> RecomputationRecord:
     """What regions and a plan for them say, before or after anything ran.
 
     Args:
-        found: the regions, with the times that the plan rests on.
+        regions: with the times that the plan rests on.
         plan: made for them.
         backend: where steps were measured; ``"none"`` if nothing ran.
         choices: what was measured; the plan and the step without it, as predicted, if there are none.
@@ -176,41 +179,41 @@ def record_of(
         >>> network = add_loss(create("resnet", depth=8))
         >>> record = record_of(find_regions(network, batch=2), plan_network(network, 0.9, batch=2))
         >>> [choice.label for choice in record.choices], record.choices[0].measured_peak
-        (['no checkpoints', 'planned'], None)
+        (['no recomputation', 'planned'], None)
     """
     if measured:
         without, planned = measured
     else:
-        again = recomputing(found.step, [region.values for region in plan.regions])
-        without, planned = memory_curve(found), memory_curve(found, again)
+        again = recomputing(regions.step, [region.values for region in plan.regions])
+        without, planned = memory_curve(regions), memory_curve(regions, again)
     base = plan.predicted_time - plan.predicted_extra
     if not choices:
         count = len(plan.regions)
         choices = (
-            Choice("no checkpoints", "none", 0, without.peak, base),
+            Choice("no recomputation", "none", 0, without.peak, base),
             Choice("planned", "planned", count, plan.predicted_peak, plan.predicted_time),
         )
-    report = profile_report(found.root, locations(found.root), time_unit=found.time_unit)
-    return CheckpointingRecord(
-        found.step.network.name,
+    report = profile_report(regions.root, locations(regions.root), time_unit=regions.time_unit)
+    return RecomputationRecord(
+        regions.step.network.name,
         plan.batch,
         backend,
-        found.time_unit,
+        regions.time_unit,
         plan.budget,
         report,
-        tuple(_rows(found, plan)),
-        (("no checkpoints", without), ("planned", planned)),
+        tuple(_rows(regions, plan)),
+        (("no recomputation", without), ("planned", planned)),
         tuple(choices),
-        tuple(found.kept.items()),
+        tuple(regions.kept.items()),
         MEASURED if measured else PREDICTED,
     )
 
 
-def _rows(found: NetworkRegions, plan: CheckpointingPlan) -> Iterator[RegionRow]:
-    places, planned = locations(found.root), [set(region.values) for region in plan.regions]
+def _rows(regions: NetworkRegions, plan: CheckpointingPlan) -> Iterator[RegionRow]:
+    places, planned = locations(regions.root), [set(region.values) for region in plan.regions]
 
     def walk(region: Region, depth: int) -> Iterator[RegionRow]:
-        nodes = found.nodes.get(region.name, found.step.forward)  # the root's are all
+        nodes = regions.nodes.get(region.name, regions.step.forward)  # the root's are all
         again = sum(all(values.issuperset(node.writes) for node in nodes) for values in planned)
         shared = len(places.get(region.place, ()))
         yield RegionRow(
@@ -228,4 +231,4 @@ def _rows(found: NetworkRegions, plan: CheckpointingPlan) -> Iterator[RegionRow]
         for child in region.children:
             yield from walk(child, depth + 1)
 
-    yield from walk(found.root, 0)
+    yield from walk(regions.root, 0)

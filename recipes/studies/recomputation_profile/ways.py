@@ -17,13 +17,18 @@ from deep500.transformations.recomputation.chain import (
     plan_chain,
     simulate_chain,
 )
-from deep500.transformations.recomputation.counting import held
+from deep500.transformations.recomputation.counting import peak_bytes
 from deep500.transformations.recomputation.placement import Placement
 from deep500.transformations.recomputation.plan_file import PlannedRegion
 from deep500.transformations.recomputation.region_tree import Region, locations, per_instance, simulate
 from deep500.transformations.workshop.recomputation.baselines import every_stage, everything, greedy, segmented
-from deep500.transformations.workshop.recomputation.chosen_plans import equal_segments, leaves, named, plan_of
-from deep500.transformations.workshop.recomputation.measured_trees import as_tree_plan, placed, plan_tree, segment_plan
+from deep500.transformations.workshop.recomputation.chosen_plans import equal_segments, plan_of, regions_named
+from deep500.transformations.workshop.recomputation.measured_trees import (
+    as_tree_plan,
+    placement_of,
+    plan_tree,
+    segment_plan,
+)
 
 NONE, PLANNED, GREEDY, SEGMENTS, EVERY, EVERYTHING, TORCH = (
     "none",
@@ -40,7 +45,7 @@ FREE, SLIGHT = "greedy, no more than everything", "greedy, 10 % more"
 
 @dataclass(frozen=True)
 class Way:
-    """One way: its name in the tables, its family, its plan (None: no checkpoints), or why there is none."""
+    """One way: its name in the tables, its family, its plan (None: no recomputation), or why there is none."""
 
     label: str
     family: str
@@ -54,43 +59,45 @@ class Planner:
 
     Attributes:
         network, batch: what is planned for.
-        found: its regions with their times.
+        regions: its regions with their times.
         backend: where these were measured, ``"none"`` if operations were counted.
     """
 
     network: Network
     batch: int
-    found: NetworkRegions
+    regions: NetworkRegions
     backend: str = "none"
 
     @property
     def full(self) -> tuple[int, float]:
-        """Predicted peak and time without checkpoints."""
-        return held(self.found.step.network), self.found.root.step_time
+        """Predicted peak and time without recomputation."""
+        return peak_bytes(self.regions.step.network), self.regions.root.step_time
 
     def plan(self, budget: float | int) -> CheckpointingPlan:
         """The plan with the least extra time; raises BudgetError."""
-        return plan_network(self.network, budget, self.batch, self.found.step.loss, self.found, self.backend)
+        return plan_network(self.network, budget, self.batch, self.regions.step.loss, self.regions, self.backend)
 
     def segments(self) -> CheckpointingPlan:
         """About as many segments as regions in each, all but the last of them run again."""
-        return self._of(equal_segments(self.found), "segments")
+        return self._of(equal_segments(self.regions), "segments")
 
     def every(self) -> CheckpointingPlan:
         """Every innermost region runs again by itself."""
-        return self._of(named(self.found, [region.name for region in leaves(self.found)]), "every region")
+        return self._of(
+            regions_named(self.regions, [region.name for region in self.regions.innermost()]), "every region"
+        )
 
     def everything(self) -> CheckpointingPlan:
         """All candidates run again, nested ones as often as they are nested: where the profile starts."""
-        return self._of(named(self.found, list(locations(per_instance(self.found.root)))), "everything")
+        return self._of(regions_named(self.regions, list(locations(per_instance(self.regions.root)))), "everything")
 
     def guide(self, budget: int) -> CheckpointingPlan:
-        """What the greedy guide leaves checkpointed; raises BudgetError."""
-        placement = greedy(per_instance(self.found.root), budget)
-        return self._of(named(self.found, placement.checkpointed), "greedy")
+        """What the greedy guide leaves recomputed; raises BudgetError."""
+        placement = greedy(per_instance(self.regions.root), budget)
+        return self._of(regions_named(self.regions, placement.recomputed), "greedy")
 
     def _of(self, regions: Sequence[PlannedRegion], method: str) -> CheckpointingPlan:
-        return plan_of(self.network, self.batch, self.found, regions, method, self.backend)
+        return plan_of(self.network, self.batch, self.regions, regions, method, self.backend)
 
 
 @dataclass(frozen=True)
@@ -101,12 +108,12 @@ class ChainPlanner(Planner):
 
     @property
     def full(self) -> tuple[int, float]:
-        """Predicted peak and time without checkpoints."""
+        """Predicted peak and time without recomputation."""
         return simulate_chain(self.chain, keep_all(self.chain))[:2]
 
     def plan(self, budget: float | int) -> CheckpointingPlan:
         """The quickest plan for the chain; raises BudgetError."""
-        return plan_chain(self.network, self.batch, self.found, self.chain, budget, self.backend)
+        return plan_chain(self.network, self.batch, self.regions, self.chain, budget, self.backend)
 
     def segments(self) -> CheckpointingPlan:
         """As :meth:`Planner.segments`."""
@@ -119,12 +126,12 @@ class ChainPlanner(Planner):
     def guide(self, budget: int) -> CheckpointingPlan:
         """As :meth:`Planner.guide`, on the stages as regions beside each other."""
         parts = tuple(_region(i, stage) for i, stage in enumerate(self.chain))
-        on = greedy(Region("network", (0,) * (len(parts) + 1), parts), budget).checkpointed
+        on = greedy(Region("network", (0,) * (len(parts) + 1), parts), budget).recomputed
         plan = tuple(Recompute(i, i, (keep,)) if str(i) in on else keep for i, keep in enumerate(keep_all(self.chain)))
         return self._placed(ChainPlacement(plan, simulate_chain(self.chain, plan), "greedy"))
 
     def _placed(self, placement: ChainPlacement) -> CheckpointingPlan:
-        return as_plan(self.network, self.batch, self.found, placement, placement.outcome.peak, self.backend)
+        return as_plan(self.network, self.batch, self.regions, placement, placement.outcome.peak, self.backend)
 
 
 @dataclass(frozen=True)
@@ -133,31 +140,33 @@ class TreePlanner(Planner):
 
     @property
     def full(self) -> tuple[int, float]:
-        """Predicted peak and time without checkpoints."""
-        return simulate(self.found.root, ())[:2]
+        """Predicted peak and time without recomputation."""
+        return simulate(self.regions.root, ())[:2]
 
     def plan(self, budget: float | int) -> CheckpointingPlan:
         """The plan with the least extra time; raises BudgetError."""
-        return plan_tree(self.network, self.batch, self.found, budget, self.backend)
+        return plan_tree(self.network, self.batch, self.regions, budget, self.backend)
 
     def segments(self) -> CheckpointingPlan:
         """As :meth:`Planner.segments`."""
-        return segment_plan(self.network, self.batch, self.found, self.backend)
+        return segment_plan(self.network, self.batch, self.regions, self.backend)
 
     def every(self) -> CheckpointingPlan:
         """As :meth:`Planner.every`."""
-        return self._placed(placed(self.found, [region.name for region in leaves(self.found)], "every region"))
+        return self._placed(
+            placement_of(self.regions, [region.name for region in self.regions.innermost()], "every region")
+        )
 
     def everything(self) -> CheckpointingPlan:
         """As :meth:`Planner.everything`."""
-        return self._placed(everything(per_instance(self.found.root)))
+        return self._placed(everything(per_instance(self.regions.root)))
 
     def guide(self, budget: int) -> CheckpointingPlan:
         """As :meth:`Planner.guide`."""
-        return self._placed(greedy(per_instance(self.found.root), budget))
+        return self._placed(greedy(per_instance(self.regions.root), budget))
 
     def _placed(self, placement: Placement) -> CheckpointingPlan:
-        return as_tree_plan(self.network, self.batch, self.found, placement, self.backend)
+        return as_tree_plan(self.network, self.batch, self.regions, placement, self.backend)
 
 
 def _region(number: int, stage: Stage) -> Region:
@@ -174,12 +183,12 @@ def _region(number: int, stage: Stage) -> Region:
 
 
 def ways_of(planner: Planner, budgets: Sequence[float], guided: Sequence[float], nested: bool) -> Iterator[Way]:
-    """No checkpoints, a plan for every budget, segments, every region, and the guide at some of the budgets.
+    """No recomputation, a plan for every budget, segments, every region, and the guide at some of the budgets.
 
     Budgets that cannot be met say so, with the smallest that can. Where regions are nested also everything, and where
     the guide leads from there without more memory, and with a tenth more.
     """
-    yield Way("no checkpoints", NONE)
+    yield Way("no recomputation", NONE)
     for budget in budgets:
         yield planned(planner, budget, label_of(budget))
     yield _way("sqrt(n) segments", SEGMENTS, planner.segments)
@@ -194,7 +203,7 @@ def ways_of(planner: Planner, budgets: Sequence[float], guided: Sequence[float],
 
 
 def planned(planner: Planner, budget: float | int, label: str) -> Way:
-    """A plan of ours within a share of the peak, or within so many bytes."""
+    """A plan of ours within a share of the peak, or within a number of bytes."""
     return _way(label, PLANNED, partial(planner.plan, budget))
 
 

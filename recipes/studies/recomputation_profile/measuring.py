@@ -21,7 +21,7 @@ class Runner:
     Attributes:
         step: does it, and waits for the device.
         peak: bytes that a step holds at most by the allocator's count; None: not measured.
-        same: whether its gradients and running statistics are, bit for bit, those without checkpoints; None: not asked.
+        same: whether gradients and running statistics are, bit for bit, those without recomputation; None: not asked.
     """
 
     step: Callable[[], None]
@@ -44,8 +44,8 @@ def runner_of(executor: GraphExecutor, arrays: Mapping[str, np.ndarray]) -> tupl
     executor.inference_and_backprop(fed)
     executor.synchronize()
     names = [gradient for _, gradient in executor.network.gradient()]
-    found = dict(zip(names, executor.network.fetch_tensors(names), strict=True))
-    answer = {name: np.array(executor.network.to_numpy(value)) for name, value in found.items()}
+    tensors = dict(zip(names, executor.network.fetch_tensors(names), strict=True))
+    answer = {name: np.array(executor.network.to_numpy(value)) for name, value in tensors.items()}
     answer |= executor.network.state()
 
     def step() -> None:
@@ -55,9 +55,9 @@ def runner_of(executor: GraphExecutor, arrays: Mapping[str, np.ndarray]) -> tupl
     return Runner(step, step_memory(executor, fed)), answer
 
 
-def equal(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
+def equal(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> bool:
     """The same names with the same bits."""
-    return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
+    return left.keys() == right.keys() and all(left[name].tobytes() == right[name].tobytes() for name in left)
 
 
 def time_in_turns(runners: Sequence[Runner], rounds: int, on_processor: bool) -> list[Timed]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from recipes.studies.checkpointing_profile.measuring import Runner
+from recipes.studies.recomputation_profile.measuring import Runner
 
 COMPILER = "aot_eager"
 """The compiler of torch.compile that only plans: what it runs are the kernels of the other rows."""

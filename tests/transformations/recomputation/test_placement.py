@@ -31,10 +31,10 @@ def test_optimum_equals_trying_all(snapshot_kept: bool, places: int | None, tran
                     optimal_placement(root, budget, snapshot_kept=snapshot_kept)
                 assert caught.value.smallest == smallest
             else:
-                found = optimal_placement(root, budget, snapshot_kept=snapshot_kept)
-                assert found.outcome.extra == want
-                assert found.outcome == simulate(root, found.checkpointed, snapshot_kept=snapshot_kept)
-                assert found.outcome.peak <= budget
+                placement = optimal_placement(root, budget, snapshot_kept=snapshot_kept)
+                assert placement.outcome.extra == want
+                assert placement.outcome == simulate(root, placement.recomputed, snapshot_kept=snapshot_kept)
+                assert placement.outcome.peak <= budget
     assert infeasible > 0
 
 
@@ -43,8 +43,8 @@ def test_bytes_beyond_the_tolerance_of_the_solver() -> None:
     big = 10**9
     root = Region("root", (0, 0, 0), (Region("a", (big,), time=2), Region("b", (big + 1,), time=1)))
     root = replace(root, own=(0, 0, 1))
-    assert optimal_placement(root, big + 2).checkpointed == ("a",)
-    assert optimal_placement(root, big + 1).checkpointed == ("a", "b")
+    assert optimal_placement(root, big + 2).recomputed == ("a",)
+    assert optimal_placement(root, big + 1).recomputed == ("a", "b")
 
 
 def test_greedy_is_never_better() -> None:
@@ -84,6 +84,6 @@ def test_bad_budgets(budget: object) -> None:
 def test_no_region_at_all() -> None:
     """A network with one operator: nothing to place, and the error names what it needs."""
     root = Region("root", (10,))
-    assert optimal_placement(root, 1.0).checkpointed == ()
+    assert optimal_placement(root, 1.0).recomputed == ()
     with pytest.raises(BudgetError, match="at least 10"):
         optimal_placement(root, 0.5)

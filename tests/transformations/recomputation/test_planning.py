@@ -12,9 +12,9 @@ from deep500.errors import BudgetError, InputError, NetworkError, PlanError
 from deep500.frameworks.reference import Executor
 from deep500.networks import Network, add_loss, create
 from deep500.transformations.recomputation import checkpointing_front, find_regions
-from deep500.transformations.recomputation.node_times import least, measured_regions
+from deep500.transformations.recomputation.node_times import least_seconds, measured_regions
 from tests.conftest import load_backend
-from tests.transformations.recomputation.test_recompute import NETWORKS, inputs_of
+from tests.transformations.recomputation.test_rewriting import NETWORKS, inputs_of
 
 
 @pytest.mark.parametrize(("name", "share"), [("resnet", 0.8), ("transformer", 0.7)])
@@ -92,13 +92,13 @@ def test_what_cannot_be_planned_for() -> None:
     with pytest.raises(PlanError, match=r"got batch=5 .* expected 4"):
         d5.plan_checkpointing(fixed, 1.0, batch=5)
     assert d5.plan_checkpointing(fixed, 1.0, batch=4) == d5.plan_checkpointing(fixed, 1.0)
-    one = Network("one")
-    one.add_input("x", ("N", 4))
-    one.add_parameter("w", np.ones((4, 4), "float32"))
-    one.add_node("Einsum", ["x", "w"], ["loss"], equation="ij,jk->")
-    one.add_output("loss")
+    single = Network("one")
+    single.add_input("x", ("N", 4))
+    single.add_parameter("w", np.ones((4, 4), "float32"))
+    single.add_node("Einsum", ["x", "w"], ["loss"], equation="ij,jk->")
+    single.add_output("loss")
     with pytest.raises(PlanError, match=r"'one' with 1 operator\(s\), none of which may run again"):
-        d5.plan_checkpointing(one, batch=2)
+        d5.plan_checkpointing(single, batch=2)
 
 
 def test_a_profile_serves_several_budgets_of_its_network_batch_and_backend() -> None:
@@ -131,7 +131,7 @@ def test_fronts_of_no_points(points: Any) -> None:
         checkpointing_front(add_loss(create("mlp")), batch=2, points=points)
 
 
-def test_a_network_that_nobody_trains() -> None:
+def test_a_network_without_training() -> None:
     net = Network("fixed")
     net.add_input("x", ("N", 4))
     net.add_parameter("w", np.ones(4, "float32"), trainable=False)
@@ -145,20 +145,20 @@ def test_a_network_that_nobody_trains() -> None:
 
 
 def test_regions_measured_on_every_backend(backend_name: str) -> None:
-    """Through the public methods of executors, or by what a backend tells itself: every node has a time."""
+    """Through the public methods of executors, or by the backend's own timing: every node has a time."""
     net = add_loss(create("mlp", shape=(16,)))
     executor = load_backend(backend_name).Executor(net)
     inputs = inputs_of(net, 8)
-    found = measured_regions(executor, inputs, samples=2)
-    names = {node.writes[0] for node in (*found.step.forward, *found.step.backward)}
-    assert names <= found.times.keys() and all(found.times[name] > 0 for name in names)
-    assert found.time_unit == "s" and 0 < found.root.total_time < found.root.step_time < 10
+    regions = measured_regions(executor, inputs, samples=2)
+    names = {node.writes[0] for node in (*regions.step.forward, *regions.step.backward)}
+    assert names <= regions.times.keys() and all(regions.times[name] > 0 for name in names)
+    assert regions.time_unit == "s" and 0 < regions.root.total_time < regions.root.step_time < 10
     counted = find_regions(net, 8)
-    assert [r.name for r in counted.root.walk()] == [r.name for r in found.root.walk()]
+    assert [r.name for r in counted.root.walk()] == [r.name for r in regions.root.walk()]
 
 
 def test_the_least_of_samples_that_take_turns() -> None:
     turns: list[str] = []
-    found = least({"a": lambda: turns.append("a"), "b": lambda: sum(range(400_000))}, 3)
-    assert found["a"] < found["b"] < 1
+    seconds = least_seconds({"a": lambda: turns.append("a"), "b": lambda: sum(range(400_000))}, 3)
+    assert seconds["a"] < seconds["b"] < 1
     assert len(turns) > 3 + 2, "a short call is repeated within a sample"

@@ -14,17 +14,17 @@ import pytest
 from deep500.errors import ResultsError
 from deep500.measure.statistics import Interval
 from deep500.networks import add_loss, create
-from deep500.results.checkpointing import CHECKPOINTING, CheckpointingRecord, Choice, record_of
-from deep500.results.checkpointing_page import write_page
 from deep500.results.claims import derive
+from deep500.results.recomputation import RECOMPUTATION, Choice, RecomputationRecord, record_of
+from deep500.results.recomputation_page import write_page
 from deep500.results.record import Record
 from deep500.results.report import render
-from deep500.results.report_checkpointing import choice_row, front_figure, memory_figure
+from deep500.results.report_recomputation import choice_row, front_figure, memory_figure
 from deep500.transformations.recomputation import find_regions, plan_network, planned_step
-from deep500.transformations.recomputation.counting import held, memory_curve
+from deep500.transformations.recomputation.counting import memory_curve, peak_bytes
 from deep500.transformations.recomputation.profiler import HEADINGS
 from deep500.transformations.recomputation.region_tree import locations, simulate
-from deep500.transformations.workshop.recomputation.chosen_plans import named, plan_of
+from deep500.transformations.workshop.recomputation.chosen_plans import plan_of, regions_named
 from tests.results.report_cases import HOSTILE, finished
 from tests.results.test_report import check_accessible
 from tests.results.test_report_svg import read_back
@@ -34,7 +34,7 @@ FOUND = find_regions(NETWORK, batch=16)
 PLAN = plan_network(NETWORK, 0.5, batch=16, regions=FOUND)
 
 
-def measured() -> CheckpointingRecord:
+def measured() -> RecomputationRecord:
     """The plan and three rivals, with made-up measurements."""
     record = record_of(FOUND, PLAN, "pytorch")
     base, planned = record.choices
@@ -49,11 +49,11 @@ def measured() -> CheckpointingRecord:
 
 
 def test_the_file_comes_back_as_it_was(tmp_path: Path) -> None:
-    assert CheckpointingRecord.read(tmp_path) is None
+    assert RecomputationRecord.read(tmp_path) is None
     record = measured()
     record.write(tmp_path)
-    assert CheckpointingRecord.read(tmp_path) == record
-    content = json.loads((tmp_path / CHECKPOINTING).read_text())
+    assert RecomputationRecord.read(tmp_path) == record
+    content = json.loads((tmp_path / RECOMPUTATION).read_text())
     assert content["choices"][1]["measured_time"] is None, "not measured is null, never 0"
     for change, message in (
         ({"schema": "other"}, "got another schema"),
@@ -61,15 +61,18 @@ def test_the_file_comes_back_as_it_was(tmp_path: Path) -> None:
         ({"curves": [{"label": "x"}]}, "lacks or adds"),
         ({"profile": {"lines": []}}, "lacks or adds"),
     ):
-        (tmp_path / CHECKPOINTING).write_text(json.dumps({**content, **change}))
+        (tmp_path / RECOMPUTATION).write_text(json.dumps({**content, **change}))
         with pytest.raises(ResultsError, match=message):
-            CheckpointingRecord.read(tmp_path)
+            RecomputationRecord.read(tmp_path)
+    (tmp_path / "checkpointing.json").write_text("{}")
+    with pytest.raises(ResultsError, match=r"of an older layout; expected recomputation\.json: run it again$"):
+        RecomputationRecord.read(tmp_path)
 
 
 def test_memory_over_time_is_what_the_graph_holds() -> None:
     """Highest where the planner counts it; as long as the step, and longer by what runs again."""
     without, planned = memory_curve(FOUND), memory_curve(FOUND, planned_step(NETWORK, PLAN)[1])
-    assert without.peak == held(FOUND.step.network) and planned.peak == PLAN.predicted_peak <= PLAN.budget
+    assert without.peak == peak_bytes(FOUND.step.network) and planned.peak == PLAN.predicted_peak <= PLAN.budget
     assert without.at[-1] == pytest.approx(FOUND.root.step_time)
     assert planned.at[-1] == pytest.approx(PLAN.predicted_time)
     assert without.turn == pytest.approx(FOUND.root.total_time) == pytest.approx(planned.turn)
@@ -101,14 +104,14 @@ def test_cells_say_what_was_not_measured() -> None:
 
 def test_the_report_has_the_section(tmp_path: Path) -> None:
     run = finished(tmp_path)
-    assert 'id="checkpointing"' not in render(Record.open(run.path))
+    assert 'id="recomputation"' not in render(Record.open(run.path))
     record = measured()
     record.write(run.path)
     page = render(Record.open(run.path))
     check_accessible(page)
-    assert page.count('id="checkpointing"') == 1 and 'href="#checkpointing"' in page
+    assert page.count('id="recomputation"') == 1 and 'href="#recomputation"' in page
     assert HOSTILE not in page and "drop (random numbers)" in page
-    section = unescape(page[page.index('id="checkpointing"') : page.index('id="costs"')])
+    section = unescape(page[page.index('id="recomputation"') : page.index('id="costs"')])
     for group in {line.group for line in record.profile.lines}:
         assert section.count(HEADINGS[group].capitalize()) == 1
     for line in record.profile.lines:
@@ -127,7 +130,7 @@ def test_rows_count_how_often_regions_run_again() -> None:
     """By hand: a group and a region in it; the region runs again twice."""
     group = next(region for region in FOUND.root.children if len(region.children) > 1)
     inner, other = group.children[:2]
-    plan = plan_of(NETWORK, 16, FOUND, named(FOUND, [group.name, inner.name]), "by hand")
+    plan = plan_of(NETWORK, 16, FOUND, regions_named(FOUND, [group.name, inner.name]), "by hand")
     rows = {row.name: row for row in record_of(FOUND, plan).regions}
     assert (rows[group.name].again, rows[inner.name].again, rows[other.name].again) == (1, 2, 1)
     assert rows["network"].again == rows[FOUND.root.children[0].name].again == 0

@@ -1,13 +1,13 @@
 """What recomputation costs and saves: four networks profiled, planned for several budgets, run, and compared.
 
-python -m recipes.studies.checkpointing_profile --quick
-python -m recipes.studies.checkpointing_profile --network chain --budgets 0.5,0.35,0.3 --out results
+python -m recipes.studies.recomputation_profile --quick
+python -m recipes.studies.recomputation_profile --network chain --budgets 0.5,0.35,0.3 --out results
 
 The networks are a chain of 20 unlike residual blocks, a U-Net, a transformer, and one of 129 nested regions. For each:
-one profiled step, the report of what every checkpoint costs, plans for budgets of memory, and steps in turns: predicted
-and measured peak and time beside those of equal segments, of every region, of the greedy guide of the profiling paper
-and, on PyTorch, of ``activation_memory_budget``. Exit codes: 0, 1 if a plan holds more than its budget or changes a
-bit of a gradient, else as ``deep500 run``.
+one profiled step, the report of what every recomputation costs, plans for budgets of memory, and steps in turns:
+predicted and measured peak and time beside those of equal segments, of every region, of the greedy guide of the
+profiling paper and, on PyTorch, of ``activation_memory_budget``. Exit codes: 0, 1 if a plan holds more than its budget
+or changes a bit of a gradient, else as ``deep500 run``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tqdm import tqdm
 from deep500.errors import Deep500Error
 from deep500.measure.environment import describe
 from deep500.registry import backend_names, is_installed
-from deep500.results.checkpointing_page import write_page
 from deep500.results.files import write_atomic, writing
-from recipes.studies.checkpointing_profile.printing import PUBLISHED, profile_table, ways_table
-from recipes.studies.checkpointing_profile.profiling import Bench, Profiled, Settings
-from recipes.studies.checkpointing_profile.subjects import FULL, NAMES, SMALL
+from deep500.results.recomputation_page import write_page
+from recipes.studies.recomputation_profile.printing import PUBLISHED, profile_table, ways_table
+from recipes.studies.recomputation_profile.profiling import Bench, Profiled, Settings
+from recipes.studies.recomputation_profile.subjects import FULL, NAMES, SMALL
 
 BUDGETS, QUICK, TORCH = "0.9,0.7,0.5,0.35,0.3", "0.9,0.7,0.5", (1.0, 0.8, 0.5, 0.3, 0.1)
 RECOMPUTE = ("explicit", "checkpoint")
@@ -41,7 +41,7 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--network", action="append", choices=NAMES, help="only this one; may be repeated")
     add("--backend", metavar="NAME", help="where steps run (pytorch if it is installed, else reference)")
     add("--recompute", choices=RECOMPUTE, default="explicit", help="how PyTorch follows a plan (explicit)")
-    add("--budgets", metavar="A,B", help=f"shares of the peak without checkpoints ({BUDGETS}; quick: {QUICK})")
+    add("--budgets", metavar="A,B", help=f"shares of the peak without recomputation ({BUDGETS}; quick: {QUICK})")
     add("--rounds", type=int, default=8, metavar="N", help="timed steps of every way; from 6 on with intervals (8)")
     add("--no-torch", action="store_true", help="leave PyTorch's activation_memory_budget out")
     add("--quick", action="store_true", help="small networks: shows everything, times say little")
@@ -82,49 +82,49 @@ def settings_of(chosen: argparse.Namespace) -> Settings:
 def run(chosen: argparse.Namespace) -> dict[str, Profiled]:
     """Profile, plan and run every network; by name."""
     subjects = [s for s in (SMALL if chosen.quick or chosen.dry_run else FULL) if s.name in (chosen.network or NAMES)]
-    found = {}
+    profiled = {}
     with tqdm(subjects, file=sys.stderr, disable=None, unit="network") as bar:
         for subject in bar:
             bar.set_description(subject.name)
-            found[subject.name] = Bench(subject, settings_of(chosen)).run()
-    return found
+            profiled[subject.name] = Bench(subject, settings_of(chosen)).run()
+    return profiled
 
 
-def write(chosen: argparse.Namespace, found: dict[str, Profiled], about: Sequence[str]) -> Path:
+def write(chosen: argparse.Namespace, profiled: dict[str, Profiled], about: Sequence[str]) -> Path:
     """A folder per network with the record, the profile and every plan that ran; the page's path."""
-    base = chosen.out / "checkpointing_profile"
-    for name, one in found.items():
+    base = chosen.out / "recomputation_profile"
+    for name, result in profiled.items():
         folder = base / name
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        one.record.write(folder)
-        write_atomic(folder / "profile.json", json.dumps(one.record.profile.data(), indent=1) + "\n")
-        for label, plan in one.plans.items():
+        result.record.write(folder)
+        write_atomic(folder / "profile.json", json.dumps(result.record.profile.data(), indent=1) + "\n")
+        for label, plan in result.plans.items():
             words = "".join(letter if letter.isalnum() else "-" for letter in label)
             plan.save(folder / f"plan-{words}.json")
-    records = {f"{name}: {one.record.network}": one.record for name, one in found.items()}
-    return write_page(base / "checkpointing.html", "Checkpointing: planned and measured", about, records)
+    records = {f"{name}: {result.record.network}": result.record for name, result in profiled.items()}
+    return write_page(base / "recomputation.html", "Recomputation: planned and measured", about, records)
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Measure, print and write; returns the exit code."""
     chosen = options(words)
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it tells of tensors that are older than a measurement
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of tensors that are older than a measurement
     try:
-        found = run(chosen)
+        profiled = run(chosen)
         machine = f"{describe()['cpu']}, backend {chosen.backend}, {chosen.rounds} rounds in turns"
         about = [f"{machine}; times on a processor are CPU seconds of the process", PUBLISHED.replace("\n", " ")]
-        page = write(chosen, found, about)
+        page = write(chosen, profiled, about)
     except Deep500Error as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    for name, one in found.items():
-        print(f"== {name} ==\n{profile_table(one.record)}\n\n{ways_table(one.record)}\n")
+    for name, result in profiled.items():
+        print(f"== {name} ==\n{profile_table(result.record)}\n\n{ways_table(result.record)}\n")
     print(f"{about[0]}\n\n{PUBLISHED}\n")
-    wrong = [f"WRONG: {name}: {line}" for name, one in found.items() for line in one.wrong]
+    wrong = [f"WRONG: {name}: {line}" for name, result in profiled.items() for line in result.wrong]
     print("\n".join([*wrong, str(page)]))
     return int(bool(wrong))
 

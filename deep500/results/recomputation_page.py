@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from deep500.results.checkpointing import CheckpointingRecord
 from deep500.results.files import write_atomic
+from deep500.results.recomputation import RecomputationRecord
 from deep500.results.report import render_template
-from deep500.results.report_checkpointing import checkpointing_view
+from deep500.results.report_recomputation import recomputation_view
 
 
-def write_page(path: Path, title: str, about: Sequence[str], records: Mapping[str, CheckpointingRecord]) -> Path:
+def write_page(path: Path, title: str, about: Sequence[str], records: Mapping[str, RecomputationRecord]) -> Path:
     """Write one page that loads nothing from anywhere; returns its path. Raises ResultsError if that fails.
 
     Args:
@@ -20,6 +20,6 @@ def write_page(path: Path, title: str, about: Sequence[str], records: Mapping[st
         about: lines below it, such as the machine.
         records: by the name of their part of the page.
     """
-    parts = [(name, checkpointing_view(record)) for name, record in records.items()]
-    write_atomic(path, render_template("checkpointing_page.html.j2", title=title, about=about, parts=parts))
+    parts = [(name, recomputation_view(record)) for name, record in records.items()]
+    write_atomic(path, render_template("recomputation_page.html.j2", title=title, about=about, parts=parts))
     return path

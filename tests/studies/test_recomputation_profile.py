@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from deep500.measure.statistics import Interval
-from deep500.results.checkpointing import MEASURED, CheckpointingRecord, Choice
+from deep500.results.recomputation import MEASURED, Choice, RecomputationRecord
 from deep500.transformations.recomputation import find_regions, load_plan
 from deep500.transformations.recomputation.region_tree import Region
-from recipes.studies.checkpointing_profile import __main__ as recipe
-from recipes.studies.checkpointing_profile import profiling
-from recipes.studies.checkpointing_profile.measuring import Runner, equal, time_in_turns
-from recipes.studies.checkpointing_profile.printing import guided_line, profile_table, ways_table
-from recipes.studies.checkpointing_profile.profiling import Bench, Settings
-from recipes.studies.checkpointing_profile.subjects import FULL, SMALL
+from recipes.studies.recomputation_profile import __main__ as recipe
+from recipes.studies.recomputation_profile import profiling
+from recipes.studies.recomputation_profile.measuring import Runner, equal, time_in_turns
+from recipes.studies.recomputation_profile.printing import guided_line, profile_table, ways_table
+from recipes.studies.recomputation_profile.profiling import Bench, Settings
+from recipes.studies.recomputation_profile.subjects import FULL, SMALL
 from tests.conftest import load_backend
 
 TINY = {
@@ -31,7 +31,7 @@ FEW = Settings("pytorch", (0.9, 0.7), (0.8,), (), rounds=2, passes=1, options={"
 
 
 def tiny(name: str) -> Any:
-    subject = next(one for one in SMALL if one.name == name)
+    subject = next(small for small in SMALL if small.name == name)
     return replace(subject, options=TINY[subject.model], batch=32)
 
 
@@ -41,28 +41,28 @@ def depth(region: Region) -> int:
 
 def test_networks_are_what_they_are_called() -> None:
     """20 blocks in a chain; more than 100 regions, three deep."""
-    found = {s.name: find_regions(s.network(), s.batch, crossing=s.crossing) for s in FULL}
-    chain = [region for region in found["chain"].root.walk() if not region.children]
+    regions = {s.name: find_regions(s.network(), s.batch, crossing=s.crossing) for s in FULL}
+    chain = [region for region in regions["chain"].root.walk() if not region.children]
     assert len(chain) == 20 and len({region.full_tape for region in chain}) > 5
-    nested = found["nested"].root
+    nested = regions["nested"].root
     assert len(list(nested.walk())) - 1 == 129 and depth(nested) - 1 == 3
-    assert len([region for region in found["unet"].root.walk() if not region.children]) > 10
+    assert len([region for region in regions["unet"].root.walk() if not region.children]) > 10
     assert [s.name for s in SMALL] == list(recipe.NAMES)
 
 
 @pytest.mark.parametrize("name", recipe.NAMES)
 def test_predictions_hold_and_no_bit_changes(name: str) -> None:
     load_backend("pytorch")
-    found = Bench(tiny(name), FEW).run()
-    assert found.wrong == []
-    record = found.record
+    profiled = Bench(tiny(name), FEW).run()
+    assert profiled.wrong == []
+    record = profiled.record
     assert record.source == MEASURED and record.backend == "pytorch" and record.time_unit == "s"
     ran = [choice for choice in record.choices if not choice.note.startswith("not run")]
     assert {"none", "planned", "every", "sqrt(n)"} <= {choice.family for choice in ran}
     for choice in ran:
         assert choice.measured_peak == pytest.approx(choice.predicted_peak, rel=0.02), choice.label
         assert choice.measured_time is not None and choice.ratio is not None and choice.ratio.n == 2
-    assert set(found.plans) == {choice.label for choice in ran} - {"no checkpoints"}
+    assert set(profiled.plans) == {choice.label for choice in ran} - {"no recomputation"}
     if name in ("unet", "nested"):
         everything = next(choice for choice in ran if choice.label == "everything")
         assert everything.regions == sum(row.candidate for row in record.regions)
@@ -73,27 +73,27 @@ def test_predictions_hold_and_no_bit_changes(name: str) -> None:
 
 def test_pytorchs_own_planner_takes_part() -> None:
     load_backend("pytorch")
-    found = Bench(tiny("transformer"), replace(FEW, torch=(1.0, 0.3))).run()
-    one, less = (c for c in found.record.choices if c.family == "torch")
-    base, ours = found.record.choices[0], found.record.choices[-1]
-    assert less.measured_peak < one.measured_peak == pytest.approx(base.measured_peak, rel=0.02)
-    assert one.predicted_peak is None and one.measured_time is not None
+    profiled = Bench(tiny("transformer"), replace(FEW, torch=(1.0, 0.3))).run()
+    full, less = (c for c in profiled.record.choices if c.family == "torch")
+    base, ours = profiled.record.choices[0], profiled.record.choices[-1]
+    assert less.measured_peak < full.measured_peak == pytest.approx(base.measured_peak, rel=0.02)
+    assert full.predicted_peak is None and full.measured_time is not None
     assert ours.label == "planned, torch's best peak" and ours.predicted_peak <= less.measured_peak
 
 
 def test_dry_run_without_pytorch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tables, files and page, with what the reference cannot tell said so."""
+    """Tables, files and page, which say what the reference cannot measure."""
     monkeypatch.setattr(recipe, "SMALL", [tiny(name) for name in recipe.NAMES])
     words = ["--dry-run", "--backend", "reference", "--network", "chain", "--network", "nested", "--out", str(tmp_path)]
     assert recipe.main(words) == 0
     out = capsys.readouterr().out
-    assert out.count("no checkpoints") == 2 and "2 rounds in turns" in out and "for context only" in out
-    folder = tmp_path / "checkpointing_profile"
-    record = CheckpointingRecord.read(folder / "nested")
+    assert out.count("no recomputation") == 2 and "2 rounds in turns" in out and "for context only" in out
+    folder = tmp_path / "recomputation_profile"
+    record = RecomputationRecord.read(folder / "nested")
     assert record is not None and record.backend == "reference" and (folder / "nested" / "profile.json").exists()
-    assert (folder / "checkpointing.html").read_text().count('id="part-') >= 2
+    assert (folder / "recomputation.html").read_text().count('id="part-') >= 2
     plans = sorted((folder / "chain").glob("plan-*.json"))
     assert len(plans) >= 3
     network = tiny("chain").network()
@@ -122,12 +122,12 @@ def test_faults_are_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys
 
 
 def test_tables_cut_what_is_long_and_say_what_was_not_run() -> None:
-    found = Bench(tiny("chain"), replace(FEW, backend="reference", options={}, budgets=(0.9, 0.01), guided=())).run()
-    record = found.record
+    profiled = Bench(tiny("chain"), replace(FEW, backend="reference", options={}, budgets=(0.9, 0.01), guided=())).run()
+    record = profiled.record
     text = ways_table(record)
     assert "planned, 1 %: not run: got a budget of" in text and "not measured" in text
     assert guided_line(record) == ""
-    assert "lines more, in checkpointing.json" in profile_table(record, most=1)
+    assert "lines more, in recomputation.json" in profile_table(record, most=1)
     assert "lines more" not in profile_table(record, most=100)
 
 
@@ -145,9 +145,9 @@ def test_turns_and_bits() -> None:
     timed = time_in_turns(runners, 4, True)
     assert len(calls) == 3 + 3 * 4 and all(sorted(calls[i : i + 3]) == [0, 1, 2] for i in range(0, 15, 3))
     assert timed[0].ratio.median == 1 and timed[1].seconds.n == 4
-    one = {"a": np.array([1.0, np.nan]), "b": np.zeros(2, "float32")}
-    assert equal(one, {name: value.copy() for name, value in one.items()})
-    assert not equal(one, {**one, "b": -np.zeros(2, "float32")}) and not equal(one, {"a": one["a"]})
+    arrays = {"a": np.array([1.0, np.nan]), "b": np.zeros(2, "float32")}
+    assert equal(arrays, {name: value.copy() for name, value in arrays.items()})
+    assert not equal(arrays, {**arrays, "b": -np.zeros(2, "float32")}) and not equal(arrays, {"a": arrays["a"]})
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from deep500.networks import Network
 from deep500.networks.execution.capabilities import measure_stages
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.transformations.recomputation import find_regions
-from deep500.transformations.recomputation.chain import links
+from deep500.transformations.recomputation.chain import innermost_regions
 from deep500.transformations.recomputation.node_times import measured_regions
 from deep500.transformations.workshop.recomputation.measured_trees import staged_regions
-from recipes.studies.checkpointing_profile.subjects import Subject
-from recipes.studies.checkpointing_profile.ways import ChainPlanner, Planner, TreePlanner
+from recipes.studies.recomputation_profile.subjects import Subject
+from recipes.studies.recomputation_profile.ways import ChainPlanner, Planner, TreePlanner
 
 
 def planner_for(
@@ -31,13 +31,13 @@ def planner_for(
         arrays: its inputs.
         passes: how often times are taken.
     """
-    found = find_regions(network, subject.batch, crossing=subject.crossing)
-    stages = measure_stages(executor, [link.values for link in links(found)], arrays, passes=passes)
+    regions = find_regions(network, subject.batch, crossing=subject.crossing)
+    stages = measure_stages(executor, [region.values for region in innermost_regions(regions)], arrays, passes=passes)
     if stages is None:
         times = measured_regions(executor, arrays, samples=passes).times
-        found = find_regions(network, subject.batch, crossing=subject.crossing, times=times)
-        return Planner(network, subject.batch, found, executor.backend)
-    found = staged_regions(found, stages)
+        regions = find_regions(network, subject.batch, crossing=subject.crossing, times=times)
+        return Planner(network, subject.batch, regions, executor.backend)
+    regions = staged_regions(regions, stages)
     if subject.chain:
-        return ChainPlanner(network, subject.batch, found, executor.backend, tuple(stages))
-    return TreePlanner(network, subject.batch, found, executor.backend)
+        return ChainPlanner(network, subject.batch, regions, executor.backend, tuple(stages))
+    return TreePlanner(network, subject.batch, regions, executor.backend)

@@ -13,7 +13,7 @@ from deep500.transformations.recomputation.chain import (
     Keep,
     Recompute,
     as_plan,
-    links,
+    innermost_regions,
     optimal_chain,
     plan_chain,
     simulate_chain,
@@ -21,18 +21,18 @@ from deep500.transformations.recomputation.chain import (
 )
 from tests.tolerances import assert_close
 from tests.transformations.recomputation.chains import random_chain
-from tests.transformations.recomputation.test_recompute import inputs_of
+from tests.transformations.recomputation.test_rewriting import inputs_of
 
 NETWORK, BATCH = add_loss(create("resnet", depth=14, shape=(3, 8, 8))), 2
 FOUND = find_regions(NETWORK, BATCH)
-LINKS = links(FOUND)
+LINKS = innermost_regions(FOUND)
 
 
 def test_links_hold_the_forward_pass_once_in_order() -> None:
-    values = [value for link in LINKS for value in link.values]
+    values = [value for region in LINKS for value in region.values]
     assert values == [value for node in FOUND.step.forward for value in node.writes]
     assert len(LINKS) > 6
-    assert [link.location for link in LINKS].count("layer1.0.conv1:layer1.0.relu2") == 2
+    assert [region.location for region in LINKS].count("layer1.0.conv1:layer1.0.relu2") == 2
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -41,8 +41,8 @@ def test_plans_of_chains_run_on_the_reference_to_the_bit(seed: int, tmp_path: ob
     smallest = smallest_chain(chain).outcome.peak
     plan = plan_chain(NETWORK, BATCH, FOUND, chain, smallest, "none", slots=smallest)
     assert plan.predicted_peak <= plan.budget == smallest
-    found = optimal_chain(chain, smallest, slots=smallest)
-    assert (plan.predicted_time, plan.predicted_extra) == found.outcome[1:]
+    placement = optimal_chain(chain, smallest, slots=smallest)
+    assert (plan.predicted_time, plan.predicted_extra) == placement.outcome[1:]
     plan = load_plan(plan.save(f"{tmp_path}/plan.json"))
     inputs = inputs_of(NETWORK, BATCH)
     free, planned = Executor(NETWORK), Executor(NETWORK)
@@ -67,7 +67,7 @@ def test_stretches_become_regions_inside_regions() -> None:
     regions = as_plan(NETWORK, BATCH, FOUND, placement, 1, "none").regions
     sizes = [4, 2, 1]
     assert [len(region.values) for region in regions] == [
-        sum(len(link.values) for link in (LINKS[:size] if size > 1 else LINKS[-1:])) for size in sizes
+        sum(len(region.values) for region in (LINKS[:size] if size > 1 else LINKS[-1:])) for size in sizes
     ]
     assert set(regions[1].values) < set(regions[0].values)
     assert regions[2].name == LINKS[-1].name
