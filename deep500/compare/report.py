@@ -24,13 +24,13 @@ from deep500.errors import ResultsError
 from deep500.measure.comparison import FASTER, MARGIN, SLOWER, UNRESOLVED
 from deep500.measure.launches import LAUNCHES, WITHIN, basis, launches_differ, over_launches
 from deep500.measure.quantiles import Estimate
-from deep500.results.claims import plot_claims
-from deep500.results.figures import Figure
+from deep500.report.claims import plot_claims
+from deep500.report.figures import Figure
+from deep500.report.page import metric_row, render, render_views, view
+from deep500.report.plot import BOTTOM, TOP, Axis, Plot, place_names, room_for
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.layout import check_layout
 from deep500.results.record import Record
-from deep500.results.report import metric_row, render, render_views, view
-from deep500.results.report_svg import BOTTOM, TOP, Axis, Plot, place_names, room_for
 from deep500.results.rules import NOT_APPLICABLE, RULES, check, summary_of
 from deep500.results.samples import SampleStore
 from deep500.results.stats import STATS

@@ -8,7 +8,7 @@
 ``checkpoints/``       ``seed-<seed>/epoch-<n>.safetensors``, the newest two per seed
 ``summary.json``       metrics with targets and verdicts; a run that has none is unfinished and can be resumed
 ``stats.json``         every figure that follows from the samples, see :mod:`deep500.results.stats`
-``claims.json``        what the report claims, see :mod:`deep500.results.claims`
+``claims.json``        what the report claims, see :mod:`deep500.report.claims`
 ``scaling.json``       where there is a scaling table, see :mod:`deep500.results.scaling`
 ``ranks.json``         where there were several processes, see :mod:`deep500.results.ranks`
 ``rules.json``         what may be called a result, see :mod:`deep500.results.rules`

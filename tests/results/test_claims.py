@@ -17,7 +17,7 @@ from deep500.compare.runs import compare_runs
 from deep500.compare.timing import Timing
 from deep500.measure.comparison import Comparison
 from deep500.measure.statistics import Interval
-from deep500.results.claims import BY, derive, write_claims
+from deep500.report.claims import BY, derive, write_claims
 from deep500.results.rules import FAIL, NOT_APPLICABLE, PASS, check
 from tests.results.report_cases import durations, finished
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import deep500.results
 from deep500.measure.plan import Plan, Target
 from deep500.measure.quantiles import quantile
 from deep500.metrics import TestAccuracy, TestLoss
-from deep500.results import Circumstances, Record, judge, overall, write_report
+from deep500.report.curves import columns
+from deep500.report.page import headline_line, metric_row, rerun, write_report
+from deep500.report.rendering import asset, format_number, format_time
+from deep500.results import Circumstances, Record, judge, overall
 from deep500.results.files import read_json, to_json
-from deep500.results.report import format_number, format_time, headline_line, metric_row, rerun
-from deep500.results.report_curves import columns
 from deep500.results.stats import plan_to_json
 from deep500.results.verify import write_stats
 from tests.results.report_cases import HOSTILE, finished, manifest
@@ -300,7 +299,7 @@ def luminance(colour):
 @pytest.mark.parametrize("scheme", [0, 1, 2], ids=["light", "dark", "print"])
 def test_contrast_is_what_wcag_asks_for(scheme):
     """4.5 for text (level AA), 3 for the marks of plots."""
-    style = Path(deep500.results.__file__).with_name("report.css").read_text(encoding="utf-8")
+    style = asset("report.css")
     colours = dict(re.findall(r"--([\w-]+): (#\w+)", re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme]))
 
     def contrast(one, other):

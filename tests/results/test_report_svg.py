@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep500.results.figures import series_figures
-from deep500.results.report_curves import bar_figure, curve_figures
-from deep500.results.report_svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Plot
+from deep500.report.curves import bar_figure, curve_figures
+from deep500.report.figures import series_figures
+from deep500.report.plot import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Plot
 from deep500.results.samples import SampleStore
 from deep500.results.stats import compute
 

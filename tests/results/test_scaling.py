@@ -9,10 +9,10 @@ import pytest
 
 from deep500.errors import InputError, ResultsError
 from deep500.measure.statistics import Interval
+from deep500.report.bounds import ranks_figure, roofline_figure, scaling_figures
+from deep500.report.page import render
+from deep500.report.plot import Axis, Plot
 from deep500.results.ranks import RANKS, Rank, Ranks
-from deep500.results.report import render
-from deep500.results.report_bounds import ranks_figure, roofline_figure, scaling_figures
-from deep500.results.report_svg import Axis, Plot
 from deep500.results.rules import FAIL, PASS, check
 from deep500.results.scaling import PREDICTED, SCALING, Base, Bound, Entry, Scaling
 from tests.results.report_cases import HOSTILE, finished

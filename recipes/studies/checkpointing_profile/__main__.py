@@ -24,7 +24,7 @@ from tqdm import tqdm
 from deep500.errors import Deep500Error
 from deep500.measure.environment import describe
 from deep500.registry import backend_names, is_installed
-from deep500.results.checkpointing_page import write_page
+from deep500.report.recomputation import write_page
 from deep500.results.files import write_atomic, writing
 from recipes.studies.checkpointing_profile.printing import PUBLISHED, profile_table, ways_table
 from recipes.studies.checkpointing_profile.profiling import Bench, Profiled, Settings

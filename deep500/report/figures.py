@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from deep500.results.report_svg import Axis, Plot
+from deep500.report.plot import Axis, Plot
 from deep500.results.samples import SampleStore
 
 MOST_POINTS = 600

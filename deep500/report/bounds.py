@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from deep500.measure.statistics import Interval
-from deep500.results.figures import Figure, unit_for
+from deep500.report.figures import Figure, unit_for
+from deep500.report.plot import BOTTOM, TOP, Axis, Plot, place_names, room_for
 from deep500.results.ranks import Rank, Ranks
-from deep500.results.report_svg import BOTTOM, TOP, Axis, Plot, place_names, room_for
 from deep500.results.scaling import MEASURED, PREDICTED, WEAK, Entry, Scaling
 
 RATES = ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s"))

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from deep500.measure.quantiles import FEWEST, quantile
-from deep500.results.figures import Figure
-from deep500.results.report_svg import BOTTOM, TOP, Axis, Plot, place_names, room_for
+from deep500.report.figures import Figure
+from deep500.report.plot import BOTTOM, TOP, Axis, Plot, place_names, room_for
 
 CURVES = (
     ("loss", "loss", "Does the loss fall, and for every seed?"),

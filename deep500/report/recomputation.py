@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from deep500.measure.statistics import Interval
+from deep500.report.figures import MOST_POINTS, Figure, unit_for
+from deep500.report.plot import Axis, Plot
+from deep500.report.rendering import render_template
 from deep500.results.checkpointing import MEASURED as MEASURED_CURVES
 from deep500.results.checkpointing import CheckpointingRecord, Choice
-from deep500.results.figures import MOST_POINTS, Figure, unit_for
-from deep500.results.report_svg import Axis, Plot
+from deep500.results.files import write_atomic
 from deep500.transformations.recomputation.counting import MemoryCurve
 from deep500.transformations.recomputation.profiler import HEADINGS
 
@@ -210,3 +214,17 @@ def _places(choice: Choice, base: Choice) -> list[tuple[float, float, int]]:
     if choice.measured_peak is not None and base.measured_peak and choice.ratio is not None:
         found.append((100 * choice.measured_peak / base.measured_peak, choice.ratio.median, MEASURED))
     return found
+
+
+def write_page(path: Path, title: str, about: Sequence[str], records: Mapping[str, CheckpointingRecord]) -> Path:
+    """Write one page that loads nothing from anywhere; returns its path. Raises ResultsError if that fails.
+
+    Args:
+        path: of the file.
+        title: of the page.
+        about: lines below it, such as the machine.
+        records: by the name of their part of the page.
+    """
+    parts = [(name, checkpointing_view(record)) for name, record in records.items()]
+    write_atomic(path, render_template("recomputation_page.html.j2", title=title, about=about, parts=parts))
+    return path

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deep500.results.figures import Figure
+from deep500.report.figures import Figure
+from deep500.report.page import view
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.ranks import of_rank
 from deep500.results.record import Record, full_hash
-from deep500.results.report import view
 from deep500.results.rules import CLAIMS
 
 BY = "report"

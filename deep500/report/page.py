@@ -7,23 +7,22 @@ axes to a logarithmic scale. :mod:`deep500.compare.report` puts several runs on 
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deep500.measure.launches import DIFFER, LAUNCHES, basis, launches_needed
+from deep500.measure.launches import DIFFER, LAUNCHES, launches_needed
 from deep500.measure.quantiles import quantile
+from deep500.report.bounds import ranks_figure, roofline_figure, scaling_figures, scaling_rows
+from deep500.report.curves import bar_figure, columns, curve_figures, is_number
+from deep500.report.figures import series_figures
+from deep500.report.recomputation import checkpointing_view
+from deep500.report.rendering import format_time, holds_over, render_template
 from deep500.results.checkpointing import CheckpointingRecord
-from deep500.results.figures import series_figures, unit_for
-from deep500.results.files import read_json, to_json, write_atomic
+from deep500.results.files import read_json, write_atomic
 from deep500.results.ranks import Ranks, is_of_rank
 from deep500.results.record import REPORT, Record
-from deep500.results.report_bounds import ranks_figure, roofline_figure, scaling_figures, scaling_rows
-from deep500.results.report_checkpointing import checkpointing_view
-from deep500.results.report_curves import bar_figure, columns, curve_figures, is_number
 from deep500.results.rules import CLAIMS, FAIL, NOT_APPLICABLE, PASS, RULES, RULES_FILE
 from deep500.results.scaling import Scaling
 from deep500.results.stats import STATS
@@ -58,26 +57,6 @@ def render_views(views: Sequence[Mapping[str, Any]], comparison: Mapping[str, An
         comparison: what the template needs for the comparison of the first run with the others; None without one.
     """
     return render_template("report.html.j2", views=views, comparison=comparison, several=len(views) > 1)
-
-
-def render_template(name: str, **content: Any) -> str:
-    """One of this folder's pages as text: all is escaped, and no script can run but the page's own."""
-    from jinja2 import Environment, FileSystemLoader
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["number"] = format_number
-    environment.filters["pretty"] = to_json
-    environment.filters["time"] = format_time
-    environment.filters["unit"] = lambda seconds: unit_for(seconds)[1]
-    environment.filters["basis"] = holds_over
-    environment.filters["words"] = lambda name: str(name).replace("_", " ")
-    script = (Path(__file__).parent / "report.js").read_text(encoding="utf-8")
-    # the page's own policy lets this script run and no other, whatever a name in a manifest may hold
-    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-    return environment.get_template(name).render(script=Markup(script), script_sha256=digest, **content)
 
 
 def view(record: Record, name: str = "") -> dict[str, Any]:
@@ -208,12 +187,6 @@ def _holds(median: Mapping[str, Any], kruskal_p: float | None) -> str:
     )
 
 
-def holds_over(estimate: Mapping[str, Any]) -> str:
-    """What an interval in ``stats.json`` holds over, in words; folders of older versions do not say."""
-    cluster = estimate["ci"].get("cluster")
-    return "over what is not recorded" if cluster is None else basis(estimate["launches"], cluster)
-
-
 def headline_line(path: Path) -> str | None:
     """The median of a run's steps in one line of text, None where nothing was timed.
 
@@ -274,26 +247,3 @@ def rerun(manifest: Mapping[str, Any]) -> list[str]:
     git = (manifest.get("environment") or {}).get("git") or {}
     lines = [shlex.join(["git", "checkout", git["commit"]])] if git.get("commit") else []
     return [*lines, shlex.join(["deep500", "run", manifest["recipe_file"] or manifest["recipe"], *manifest["argv"]])]
-
-
-def format_number(value: Any) -> str:
-    """A number in at most four significant digits (integers whole), ``not measured`` for None.
-
-    Example:
-        >>> format_number(97.4567), format_number(60000), format_number(None)
-        ('97.46', '60000', 'not measured')
-    """
-    if value is None:
-        return "not measured"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def format_time(seconds: Any, like: float | None = None, bare: bool = False) -> str:
-    """Seconds in a unit that suits them, or that suits ``like``; without the unit's name if ``bare``.
-
-    Example:
-        >>> format_time(0.0021), format_time(0.0021, like=3.0, bare=True)
-        ('2.1 ms', '0.0021')
-    """
-    factor, unit = unit_for(seconds if like is None else like)
-    return f"{factor * seconds:.4g}" if bare else f"{factor * seconds:.4g} {unit}"
