@@ -130,8 +130,8 @@ def parallel(
         >>> from deep500.distributed import Serial
         >>> from deep500.measure.plan import Budget
         >>> plan = Plan(budget=Budget(max_n=40, max_s=1.0))
-        >>> found = parallel(lambda: sum(range(1000)), plan, Serial(), sync="barrier")
-        >>> found.seconds.shape[1], found.rank_p
+        >>> timing = parallel(lambda: sum(range(1000)), plan, Serial(), sync="barrier")
+        >>> timing.seconds.shape[1], timing.rank_p
         (1, None)
     """
     comm, plan = world() if comm is None else comm, plan or Plan()

@@ -11,8 +11,8 @@ rules R1, R11, F1 and F11 through :meth:`Scaling.claims`::
                   "quality": 97.1, "quality_low": 96.8}],
      "quality": "test_accuracy (%)", "bounds": [{"name": "measured all-reduce", "ranks": [2], "seconds": [0.41]}]}
 
-The format belongs to the results folder, whose report and rules read it; what fills it with measurements and predictions
-is :mod:`deep500.scaling`, above them.
+The format belongs to the results folder, whose report and rules read it; what fills it with measurements and
+predictions is :mod:`deep500.scaling`, above them.
 
 Efficiency is samples per second and process, relative to the base: for a fixed problem ``t_1 / (p t_p)``, for one that
 grows with the processes ``t_1 / t_p``.

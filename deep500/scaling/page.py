@@ -30,11 +30,11 @@ def rows(scaling: Scaling, why: Mapping[tuple[str, int], str] | None = None) -> 
         "",
         base.text,
     )
-    found = [first, *(_row(scaling, entry) for entry in scaling.entries)]
+    lines = [first, *(_row(scaling, entry) for entry in scaling.entries)]
     lacking: dict[str, list[str]] = {}
     for (name, ranks), reason in (why or {}).items():
         lacking.setdefault(name, []).append(f"{ranks:,}: {reason}")
-    return found + [(name, "-", "", "", "", "", "", "", "; ".join(reasons)) for name, reasons in lacking.items()]
+    return lines + [(name, "-", "", "", "", "", "", "", "; ".join(reasons)) for name, reasons in lacking.items()]
 
 
 def _row(scaling: Scaling, entry: Entry) -> tuple[str, ...]:

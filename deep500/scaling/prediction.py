@@ -89,9 +89,9 @@ def demand_of(rig: Rig, scheme: SchemeChoice, ranks: int) -> tuple[Demand, Any]:
         step, known["optimizer"] = rig.step(1, comm, scheme)
         return step
 
-    found = demand(make, ranks, 1)
+    per_step = demand(make, ranks, 1)
     period = period_of(known["optimizer"])
-    return found if period == 1 else demand(make, ranks, period), known["optimizer"]
+    return per_step if period == 1 else demand(make, ranks, period), known["optimizer"]
 
 
 def step_seconds(
@@ -147,9 +147,9 @@ def predict(
             entries.append(Entry(ranks, whole, str(scheme), seconds, PREDICTED))
             alone.setdefault(str(scheme), {})[ranks] = network
     bounds = [
-        Bound(f"network alone, {name}", tuple(found), tuple(found.values()))
-        for name, found in alone.items()
-        if min(found.values()) > 0
+        Bound(f"network alone, {name}", tuple(seconds_by_ranks), tuple(seconds_by_ranks.values()))
+        for name, seconds_by_ranks in alone.items()
+        if min(seconds_by_ranks.values()) > 0
     ]
     if mode == STRONG:
         serial = serial_share(compute.traces)

@@ -66,7 +66,7 @@ def neighbours(case: Case, draw: Draw, steps: int) -> float:
     matrix = ring(case.ranks) if case.matrix is None else case.matrix
     taken = [np.flatnonzero(row) for row in matrix]
     width = max(map(len, taken))
-    table = np.array([np.resize(one, width) for one in taken])  # repeated where a rank has fewer
+    table = np.array([np.resize(ranks, width) for ranks in taken])  # repeated where a rank has fewer
     ready = np.zeros(case.ranks)
     for _ in range(steps):
         ready = (ready + draw(case.ranks))[table].max(axis=1) + case.network
@@ -105,11 +105,15 @@ def served(case: Case, draw: Draw, steps: int) -> float:
         while slowest < steps and not counts[slowest]:
             slowest += 1
         held.append(worker)
-        able = [one for one in held if done[one] < steps and (case.bound is None or done[one] - slowest <= case.bound)]
+        able = [
+            waiting
+            for waiting in held
+            if done[waiting] < steps and (case.bound is None or done[waiting] - slowest <= case.bound)
+        ]
         if able:
-            for one, work in zip(able, draw(len(able)), strict=True):
-                heapq.heappush(coming, (free + float(work), one))
-            held = [one for one in held if one not in able]
+            for waiting, work in zip(able, draw(len(able)), strict=True):
+                heapq.heappush(coming, (free + float(work), waiting))
+            held = [waiting for waiting in held if waiting not in able]
     return finish / steps
 
 

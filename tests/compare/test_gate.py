@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from deep500.compare.findings import largest, relative
+from deep500.compare.checks import largest, relative
 from deep500.compare.gate import check_equivalence
 from deep500.compare.subject import Candidate, digest
 from deep500.errors import InputError, UnsupportedOperator

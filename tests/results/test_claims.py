@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from deep500.compare.claims import framework_claims, run_claims
+from deep500.compare.frameworks import write
 from deep500.compare.gate import GateResult
 from deep500.compare.report import render_runs
 from deep500.compare.result import ComparisonResult
-from deep500.compare.run import write
 from deep500.compare.runs import compare_runs
 from deep500.compare.timing import Timing
 from deep500.measure.comparison import Comparison

@@ -134,7 +134,7 @@ class Encoded(Compression):
         >>> flat, into = Flat(0, np.array([1 / 3, 2.0]), {}), np.zeros(2)
         >>> message = Half.encode(None, flat)
         >>> Half.add(None, message, flat, into)
-        >>> message.size, [float(round(one, 5)) for one in into]
+        >>> message.size, [float(round(value, 5)) for value in into]
         (4, [0.33325, 2.0])
     """
 

@@ -188,7 +188,7 @@ class InconsistentParameterServer(DistributedOptimizer):
     @contextmanager
     def _same_statistics(self) -> Iterator[None]:
         names = self._statistics()
-        before = [np.array(one) for one in self.arrays(self.network.fetch_tensors(names))]
+        before = [np.array(array) for array in self.arrays(self.network.fetch_tensors(names))]
         yield
         for name, value in zip(names, before, strict=True):
             self.network.feed_tensor(name, value)

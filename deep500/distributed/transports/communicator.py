@@ -145,7 +145,7 @@ class Communicator(abc.ABC):
         >>> from deep500.distributed import Threads
         >>> def mean(comm):
         ...     return comm.all_reduce(np.array([float(comm.rank)])) / comm.size
-        >>> [float(one[0]) for one in Threads(3).run(mean)]
+        >>> [float(array[0]) for array in Threads(3).run(mean)]
         [1.0, 1.0, 1.0]
     """
 

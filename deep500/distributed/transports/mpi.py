@@ -126,9 +126,9 @@ class MPI(Communicator):
         self._comm.Bcast(array, root=root)
 
     def _all_gather(self, array: np.ndarray) -> np.ndarray:
-        found = np.empty((self.size, *array.shape), array.dtype)
-        self._comm.Allgather(array, found)
-        return found
+        gathered = np.empty((self.size, *array.shape), array.dtype)
+        self._comm.Allgather(array, gathered)
+        return gathered
 
     def _reduce_scatter(self, array: np.ndarray) -> np.ndarray:
         part = np.empty((array.shape[0] // self.size, *array.shape[1:]), array.dtype)
