@@ -67,7 +67,7 @@ def figures_of(shown: Mapping[str, Any]) -> Iterator[Figure]:
     """All plots of a run's page."""
     for figures in shown["figures"].values():
         yield from figures
-    for one in (
+    for figure in (
         *shown["curves"],
         shown["breakdown"],
         *shown["bounds"],
@@ -75,30 +75,30 @@ def figures_of(shown: Mapping[str, Any]) -> Iterator[Figure]:
         shown["ranks_figure"],
         *(shown["checkpointing"] or {"figures": ()})["figures"],
     ):
-        if one is not None:
-            yield one
+        if figure is not None:
+            yield figure
 
 
 def plot_claims(figures: Iterator[Figure] | Sequence[Figure]) -> list[dict[str, Any]]:
     """What was drawn, once per question and kind of mark, with the smallest n."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    drawn: dict[tuple[str, str], dict[str, Any]] = {}
     for claim in (claim for figure in figures for claim in figure.claims):
         key = (claim["question"], claim["kind"])
-        if key not in found or claim["n"] < found[key]["n"]:
-            found[key] = claim
-    return list(found.values())
+        if key not in drawn or claim["n"] < drawn[key]["n"]:
+            drawn[key] = claim
+    return list(drawn.values())
 
 
 def _quantiles(series: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Of every series that has an interval; a quantile without one is shown as an observation, and claims nothing."""
-    for name, found in series.items():
-        for one in found["estimates"]:
-            if one["ci"]["low"] is None:
+    for name, stat in series.items():
+        for estimate in stat["estimates"]:
+            if estimate["ci"]["low"] is None:
                 continue
-            if one["q"] == 0.5:
+            if estimate["q"] == 0.5:
                 yield {"type": "centre", "series": name, "statistic": "median", "interval": "rank"}
             else:
-                yield {"type": "percentile", "series": name, "q": one["q"], "value": one["value"]}
+                yield {"type": "percentile", "series": name, "q": estimate["q"], "value": estimate["value"]}
 
 
 def _parts(details: Mapping[str, Sequence[Mapping[str, float]]]) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ def view(record: Record, name: str = "") -> dict[str, Any]:
         "mark": MARKS.get(word, "–"),
         "rules": {name: rules[name] for name in RULES if name in rules},
         "counts": {
-            status: sum(one["status"] == status for one in rules.values()) for status in (PASS, FAIL, NOT_APPLICABLE)
+            status: sum(rule["status"] == status for rule in rules.values()) for status in (PASS, FAIL, NOT_APPLICABLE)
         },
         "metrics": [metric_row(metric) for metric in summary["metrics"]],
         "series": {name: {**stat, "sentence": sentence(stat)} for name, stat in series.items() if stat["estimates"]},
@@ -92,7 +92,7 @@ def view(record: Record, name: str = "") -> dict[str, Any]:
         "columns": columns(epochs),
         "curves": curve_figures(epochs),
         "breakdown": _breakdown(record, series, claims),
-        "bounds": [one for one in (roofline_figure(claims), _bounds(claims)) if one is not None],
+        "bounds": [figure for figure in (roofline_figure(claims), _bounds(claims)) if figure is not None],
         "spent": {
             what: [metric_row(m) for m in summary["metrics"] if m["unit"].split("/")[0] in units]
             for what, units in SPENT.items()
@@ -121,7 +121,7 @@ def _repetition(summary: Mapping[str, Any]) -> dict[str, Any] | None:
 def _headline(series: Mapping[str, Any]) -> dict[str, Any] | None:
     """The median that stands beside the verdict: of the steps, else of the first series."""
     name = "step" if "step" in series else next(iter(series), None)
-    estimates = [one for one in series[name]["estimates"] if one["q"] == 0.5] if name is not None else []
+    estimates = [estimate for estimate in series[name]["estimates"] if estimate["q"] == 0.5] if name is not None else []
     return {"series": name, "estimate": estimates[0]} if estimates else None
 
 
@@ -134,8 +134,8 @@ def metric_row(metric: Mapping[str, Any]) -> dict[str, Any]:
     if metric.get("remark"):
         own = (metric["low"], metric["high"])
         return {**metric, "interval": None if own[0] is None else own, "n": len(metric["values"])}
-    found = quantile(values, independent=True) if len(values) == len(metric["values"]) and values else None
-    interval = None if found is None or metric["standing"] != "result" else (found.low, found.high)
+    median = quantile(values, independent=True) if len(values) == len(metric["values"]) and values else None
+    interval = None if median is None or metric["standing"] != "result" else (median.low, median.high)
     return {**metric, "interval": interval if interval and interval[0] is not None else None, "n": len(values)}
 
 
@@ -149,7 +149,8 @@ def sentence(stat: Mapping[str, Any]) -> str:
         f"{len(launches)} launch{'es' if len(launches) > 1 else ''} of {each} samples, {cut} of them discarded "
         "as warm-up (MSER-5)"
     ]
-    unsteady = [str(one["launch"]) for one in launches if one["cut"]["state"] not in ("steady", "too short to tell")]
+    unremarkable = ("steady", "too short to tell")
+    unsteady = [str(launch["launch"]) for launch in launches if launch["cut"]["state"] not in unremarkable]
     if unsteady:
         parts.append(f"no steady state in launch {', '.join(unsteady)}")
     normality = stat.get("normality")
@@ -163,7 +164,7 @@ def sentence(stat: Mapping[str, Any]) -> str:
         word = "differ" if between["kruskal_p"] < DIFFER else "do not differ visibly"
         spread = "" if between["cv"] is None else f", standard deviation of their medians {100 * between['cv']:.2g} %"
         parts.append(f"launches {word} (Kruskal-Wallis p {between['kruskal_p']:.2g}{spread})")
-    median = next((one for one in stat["estimates"] if one["q"] == 0.5), None)
+    median = next((estimate for estimate in stat["estimates"] if estimate["q"] == 0.5), None)
     if median is not None:
         parts.append(_holds(median, between["kruskal_p"]))
     return "; ".join(parts) + "."
@@ -195,14 +196,14 @@ def headline_line(path: Path) -> str | None:
     head = _headline(read_json(path / STATS).get("series", {})) if (path / STATS).exists() else None
     if head is None:
         return None
-    one = head["estimate"]
-    low, high = one["ci"]["low"], one["ci"]["high"]
+    median = head["estimate"]
+    low, high = median["ci"]["low"], median["ci"]["high"]
     ends = "n too small for an interval"
     if low is not None:
-        interval = f"[{format_time(low, one['value'], True)}, {format_time(high, one['value'])}]"
-        ends = f"{interval}, {100 * one['ci']['level']:g} % CI {holds_over(one)}"
-    size = f"n {one['n']}, n_eff {one['n_eff']:.4g}"
-    return f"{head['series']} median {format_time(one['value'])} {ends}, {size}: {one['standing'].split()[0]}"
+        interval = f"[{format_time(low, median['value'], True)}, {format_time(high, median['value'])}]"
+        ends = f"{interval}, {100 * median['ci']['level']:g} % CI {holds_over(median)}"
+    size = f"n {median['n']}, n_eff {median['n_eff']:.4g}"
+    return f"{head['series']} median {format_time(median['value'])} {ends}, {size}: {median['standing'].split()[0]}"
 
 
 def _breakdown(record: Record, series: Mapping[str, Any], claims: Sequence[Mapping[str, Any]]) -> Any:
@@ -213,7 +214,7 @@ def _breakdown(record: Record, series: Mapping[str, Any], claims: Sequence[Mappi
         return bar_figure(parts, "s", "Where did the time go?", f"parts of {format_time(claimed['wall'])}; observation")
     samples = record.samples
     sums = {
-        name: sum(float(samples.durations(name, one["launch"]).sum()) for one in series[name]["launches"])
+        name: sum(float(samples.durations(name, launch["launch"]).sum()) for launch in series[name]["launches"])
         for name in ("step", "epoch", "validation")
         if name in series
     }

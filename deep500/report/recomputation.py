@@ -60,7 +60,7 @@ def checkpointing_view(record: CheckpointingRecord | None) -> dict[str, Any] | N
     return {
         "record": record,
         "sentence": sentence(record),
-        "figures": [one for one in (memory_figure(record), front_figure(record)) if one is not None],
+        "figures": [figure for figure in (memory_figure(record), front_figure(record)) if figure is not None],
         "rows": [choice_row(choice, record.choices[0], unit) for choice in record.choices],
         "groups": [
             (
@@ -206,14 +206,14 @@ def front_figure(record: CheckpointingRecord) -> Figure | None:
 
 def _places(choice: Choice, base: Choice) -> list[tuple[float, float, int]]:
     """Where a choice stands: as predicted, and as measured."""
-    found = []
+    points = []
     if choice.predicted_peak is not None and choice.predicted_time is not None:
         if base.predicted_peak and base.predicted_time:
             at = (100 * choice.predicted_peak / base.predicted_peak, choice.predicted_time / base.predicted_time)
-            found.append((*at, PREDICTED))
+            points.append((*at, PREDICTED))
     if choice.measured_peak is not None and base.measured_peak and choice.ratio is not None:
-        found.append((100 * choice.measured_peak / base.measured_peak, choice.ratio.median, MEASURED))
-    return found
+        points.append((100 * choice.measured_peak / base.measured_peak, choice.ratio.median, MEASURED))
+    return points
 
 
 def write_page(path: Path, title: str, about: Sequence[str], records: Mapping[str, CheckpointingRecord]) -> Path:

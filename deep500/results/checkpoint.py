@@ -83,9 +83,9 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 def list_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, oldest epoch first; empty if the folder is absent."""
     numbered = [
-        (int(found[1]), path)
+        (int(match[1]), path)
         for path in folder.glob("epoch-*.safetensors")
-        if (found := re.fullmatch(r"epoch-(\d+)\.safetensors", path.name))
+        if (match := re.fullmatch(r"epoch-(\d+)\.safetensors", path.name))
     ]
     return [path for _, path in sorted(numbered)]
 

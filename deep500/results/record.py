@@ -180,15 +180,15 @@ class Record:
 
     def finished_seed(self, seed: int) -> dict[str, float | None] | None:
         """The metrics' values of a seed by name, None if it is not finished."""
-        found = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
-        if str(seed) not in found:
+        seeds = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
+        if str(seed) not in seeds:
             return None
-        return {name: None if text is None else float(text) for name, text in found[str(seed)]["values"].items()}
+        return {name: None if text is None else float(text) for name, text in seeds[str(seed)]["values"].items()}
 
     def seed_notes(self, seed: int) -> dict[str, dict[str, Any]]:
         """What :meth:`finish_seed` noted of each metric of a seed besides its value, by name."""
-        found = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
-        return found.get(str(seed), {}).get("notes", {})
+        seeds = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
+        return seeds.get(str(seed), {}).get("notes", {})
 
     def finish_seed(
         self,
@@ -198,9 +198,9 @@ class Record:
         notes: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Note a seed's values, why it ended before its last epoch if it did, and what is behind the values."""
-        found = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
+        seeds = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
         entry = {"values": values, "stopped_by": stopped_by, **({"notes": notes} if notes else {})}
-        write_atomic(self.path / SEEDS, to_json({**found, str(seed): entry}) + "\n")
+        write_atomic(self.path / SEEDS, to_json({**seeds, str(seed): entry}) + "\n")
 
     def _checkpoints(self, seed: int) -> Path:
         return self.path / "checkpoints" / f"seed-{seed}"

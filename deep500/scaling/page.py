@@ -12,7 +12,7 @@ from deep500.report.bounds import scaling_figures
 from deep500.report.figures import unit_for
 from deep500.report.rendering import asset
 from deep500.results.files import write_atomic
-from deep500.results.scaling import Entry, Scaling
+from deep500.results.scaling import Scaling, ScalingPoint
 
 HEAD = ("scheme", "ranks", "batch", "time per step", "95 % interval", "speedup", "efficiency", "quality", "what")
 
@@ -37,7 +37,7 @@ def rows(scaling: Scaling, why: Mapping[tuple[str, int], str] | None = None) -> 
     return lines + [(name, "-", "", "", "", "", "", "", "; ".join(reasons)) for name, reasons in lacking.items()]
 
 
-def _row(scaling: Scaling, entry: Entry) -> tuple[str, ...]:
+def _row(scaling: Scaling, entry: ScalingPoint) -> tuple[str, ...]:
     share = scaling.efficiency(entry)
     interval = f"{100 * share.median:.3g} %"
     if share.low is not None and share.high is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from deep500.distributed import Communicator
 from deep500.errors import CommunicationError, InputError
 from deep500.measure.statistics import Interval
-from deep500.results.scaling import PREDICTED, STRONG, WEAK, Base, Bound, Entry, Scaling
+from deep500.results.scaling import PREDICTED, STRONG, WEAK, Scaling, ScalingBase, ScalingBound, ScalingPoint
 from deep500.scaling.model import Interconnect
 from deep500.scaling.pretend import ROWS, Demand, demand
 from deep500.scaling.rig import Rig, SchemeChoice, StepFunction, period_of
@@ -144,10 +144,10 @@ def predict(
             except (InputError, CommunicationError) as error:
                 why[str(scheme), ranks] = str(error)
                 continue
-            entries.append(Entry(ranks, whole, str(scheme), seconds, PREDICTED))
+            entries.append(ScalingPoint(ranks, whole, str(scheme), seconds, PREDICTED))
             alone.setdefault(str(scheme), {})[ranks] = network
     bounds = [
-        Bound(f"network alone, {name}", tuple(seconds_by_ranks), tuple(seconds_by_ranks.values()))
+        ScalingBound(f"network alone, {name}", tuple(seconds_by_ranks), tuple(seconds_by_ranks.values()))
         for name, seconds_by_ranks in alone.items()
         if min(seconds_by_ranks.values()) > 0
     ]
@@ -155,9 +155,9 @@ def predict(
         serial = serial_share(compute.traces)
         if serial is not None:
             law = tuple(base.median * (serial + (1 - serial) / ranks) for ranks in counts)
-            bounds.append(Bound(f"Amdahl, serial share {serial:.1%}", tuple(counts), law))
+            bounds.append(ScalingBound(f"Amdahl, serial share {serial:.1%}", tuple(counts), law))
     text = f"one process without a scheme, batch {batch}, mean of its measured steps"
-    return Scaling(Base(text, "parallel-1", batch, base), tuple(entries), bounds=tuple(bounds)), why
+    return Scaling(ScalingBase(text, "parallel-1", batch, base), tuple(entries), bounds=tuple(bounds)), why
 
 
 def serial_share(traces: Mapping[int, np.ndarray]) -> float | None:

@@ -194,4 +194,4 @@ def r12_plots(run: RunView) -> Finding:
 
 
 def _estimates(run: RunView) -> Iterable[tuple[str, dict[str, Any]]]:
-    return ((series, one) for series, found in run.series.items() for one in found["estimates"])
+    return ((series, estimate) for series, stat in run.series.items() for estimate in stat["estimates"])
