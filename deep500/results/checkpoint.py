@@ -69,7 +69,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         ) from error
     if header.get("schema") != SCHEMA:
         raise ResultsError(
-            f"{path}: got schema {header.get('schema')!r}; expected {SCHEMA!r}; name a checkpoint that Deep500 wrote"
+            f"{path}: got schema {header.get('schema')!r}; expected {SCHEMA!r}: name a checkpoint that this "
+            "version of Deep500 wrote, or train again"
         )
     digest = _digest(arrays, header["values"])
     if digest != header["digest"]:

@@ -81,7 +81,10 @@ class Ranks:
             return None
         content = read_json(path)
         if content.pop("schema", None) != RANKS_SCHEMA:
-            raise ResultsError(f"{path}: got another schema than {RANKS_SCHEMA!r}; expected it: make the file anew")
+            raise ResultsError(
+                f"{path}: got another schema than {RANKS_SCHEMA!r}; expected it: run the recipe again, or read it "
+                "with the version that wrote it"
+            )
         try:
             ranks = tuple(Rank(**{**entry, "seconds": from_entry(entry["seconds"])}) for entry in content.pop("ranks"))
             return cls(ranks, **content)

@@ -71,7 +71,10 @@ class Record:
         record = cls(path)
         schema = record.manifest().get("schema")
         if schema != SCHEMA:
-            raise ResultsError(f"{path}: got schema {schema!r}; expected {SCHEMA!r}; name a folder that Deep500 wrote")
+            raise ResultsError(
+                f"{path}: got schema {schema!r}; expected {SCHEMA!r}: name a folder that this version of Deep500 "
+                "wrote, or run the recipe again"
+            )
         return record
 
     @classmethod

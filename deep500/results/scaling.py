@@ -154,7 +154,8 @@ class Scaling:
         content = read_json(path)
         if content.get("schema") != SCALING_SCHEMA:
             raise ResultsError(
-                f"{path}: got schema {content.get('schema')!r}; expected {SCALING_SCHEMA!r}: make it anew"
+                f"{path}: got schema {content.get('schema')!r}; expected {SCALING_SCHEMA!r}: measure or "
+                "simulate again, or read it with the version that wrote it"
             )
         try:
             base = ScalingBase(**{**content["base"], "seconds": from_entry(content["base"]["seconds"])})
