@@ -66,7 +66,7 @@ def compare_frameworks(
         out: folder for results; None writes nothing.
         data: folder with data sets; download: fetch absent ones; open: allow overrides of FIXED keys.
         dry_run: one round of one step, no training: does it work?
-        say: is told what happens.
+        say: called with a line of text for every stage.
 
     Raises:
         MissingBackend: with the line that installs it.

@@ -59,7 +59,7 @@ def compare_models(
         custom_ops: folders (or files) of the plugins that the model's custom operators need.
         out: folder for results; None writes nothing.
         dry_run: one round of one inference: does it work?
-        say: is told what happens.
+        say: called with a line of text for every stage.
 
     Raises:
         MissingBackend: with the line that installs it.

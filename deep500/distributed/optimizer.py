@@ -1,6 +1,6 @@
 """`DistributedOptimizer`: any optimizer, on many ranks. A scheme derives from it in about ten lines.
 
-Requirements of the seam, for whoever writes a scheme. Override one of
+Requirements of the seam, for the author of a scheme. Override one of
 
 * :meth:`~DistributedOptimizer.exchange_gradients`: what the base optimizer gets instead of this rank's gradients;
 * :meth:`~DistributedOptimizer.mix`: what happens to the parameters after the base optimizer's update;
@@ -199,7 +199,7 @@ class DistributedOptimizer(Optimizer):
             events.emit(events.after_communication, self)
 
     def _step_without_samples(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Take part with weight 0: run on made-up samples, whose gradient nobody gets, and forget their statistics.
+        """Take part with weight 0: run on made-up samples, whose gradient is not used, and restore the statistics.
 
         A scheme that exchanges no gradients has none for this rank then, which makes no update.
         """

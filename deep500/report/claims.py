@@ -49,11 +49,12 @@ def derive(record: Record) -> list[dict[str, Any]]:
         if name in measured
     ]
     configuration = full_hash(shown["manifest"]["resolved"])
-    told = {"speed": bool(shown["headline"]), "quality": any("accuracy" in name or "loss" in name for name in measured)}
+    quality = any("accuracy" in name or "loss" in name for name in measured)
+    headlines = {"speed": bool(shown["headline"]), "quality": quality}
     claims += [
         {"type": "headline", "quantity": quantity, "config_sha256": configuration}
-        for quantity, is_told in told.items()
-        if is_told
+        for quantity, claimed in headlines.items()
+        if claimed
     ]
     details = {m["name"]: m["details"] for m in shown["metrics"] if m["value"] is not None and m.get("details")}
     claims += _parts(details) or _breakdown(record, shown["manifest"])

@@ -191,7 +191,7 @@ def _violin(plot: Plot, place: int, values: np.ndarray, top: float) -> None:
 
 
 def _tail(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, unit: str, series: str) -> Figure:
-    """The quantile function far out: one in so many samples takes at least this long."""
+    """The quantile function far out: the time that one sample in n exceeds."""
     n = ordered.size
     rarity = n / (n - np.arange(n))  # sample i of n (from 0): n - i of n samples take at least as long
     places = np.unique(n - np.geomspace(1, n, MOST_CURVE).astype(int))

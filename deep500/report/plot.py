@@ -100,7 +100,7 @@ class Plot:
 
     Args:
         x, y: the axes.
-        about: what somebody who cannot see the plot must know of it: the alternative text.
+        about: the alternative text, for readers who cannot see the plot.
         toggle: ``"x"`` or ``"y"``: the script offers a logarithmic scale on this axis.
         height: in pixels of a plot that is 400 wide.
         left: room for the labels of y.

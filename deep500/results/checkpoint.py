@@ -20,7 +20,7 @@ from deep500.results.files import write_atomic, writing
 
 SCHEMA = "deep500-checkpoint-1"
 KEEP = 2
-"""So many of the newest checkpoints are kept: if the last one turns out to be damaged there is another."""
+"""Number of newest checkpoints that are kept: if the last one turns out to be damaged there is another."""
 
 
 def save_checkpoint(folder: Path, epoch: int, state: Mapping[str, Any], keep: int = KEEP) -> Path:
@@ -54,7 +54,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint back: ``{"arrays": ..., "values": ..., "epoch": int}``.
 
     Raises:
-        ResultsError: it is absent, cut short, altered, or no checkpoint of ours.
+        ResultsError: it is absent, cut short, altered, or not a checkpoint that Deep500 wrote.
     """
     from safetensors import SafetensorError, safe_open
 

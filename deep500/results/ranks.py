@@ -75,7 +75,7 @@ class Ranks:
 
     @classmethod
     def read(cls, folder: Path) -> Ranks | None:
-        """From a results folder, None where there is none; raises ResultsError for a file that is not one of ours."""
+        """From a results folder, None where there is none; raises ResultsError for any other file of that name."""
         path = folder / RANKS
         if not path.exists():
             return None

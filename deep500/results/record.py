@@ -67,7 +67,7 @@ class Record:
 
     @classmethod
     def open(cls, path: Path) -> Record:
-        """An existing results folder; raises ResultsError if it is none of ours."""
+        """An existing results folder; raises ResultsError for a folder of another program or version."""
         record = cls(path)
         schema = record.manifest().get("schema")
         if schema != SCHEMA:
@@ -175,7 +175,7 @@ class Record:
                 left_over.unlink()
 
     def forget_after(self, seed: int, epoch: int) -> None:
-        """Forget what was recorded of a seed after so many epochs."""
+        """Forget what was recorded of a seed after this number of epochs."""
         self.samples.trim()
         self.samples.keep_blocks(seed, epoch)
         kept = [line for line in self.epochs() if line["seed"] != seed or line["epoch"] <= epoch]

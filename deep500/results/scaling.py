@@ -147,7 +147,7 @@ class Scaling:
 
     @classmethod
     def read(cls, folder: Path) -> Scaling | None:
-        """From a results folder, None where there is none; raises ResultsError for a file that is not one of ours."""
+        """From a results folder, None where there is none; raises ResultsError for any other file of that name."""
         path = folder / SCALING
         if not path.exists():
             return None

@@ -110,7 +110,7 @@ def broadcast(net: Interconnect, ranks: int, count: float) -> float:
 
 
 def all_gather(net: Interconnect, ranks: int, count: float) -> float:
-    """Seconds until everybody has the ``count`` bytes of everybody: Bruck's algorithm (1997) or a ring."""
+    """Seconds until every rank has the ``count`` bytes of all ranks: Bruck's algorithm (1997) or a ring."""
     if ranks == 1:
         return 0.0
     return math.ceil(math.log2(ranks)) * net.alpha + (ranks - 1) * count * net.beta

@@ -54,7 +54,7 @@ class Compute:
     own: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def trace(self, batch: int) -> np.ndarray:
-        """Times with so many samples.
+        """Seconds per step on batches of this size.
 
         Raises:
             InputError: they were not measured, and cannot be.
@@ -70,6 +70,8 @@ class Compute:
 
     def own_seconds(self, rig: Rig, scheme: SchemeChoice, ranks: int) -> float:
         """What a scheme computes; grows in line with the ranks where it decodes what all of them send."""
+        # Measured on two small numbers of ranks and extended along the line through both: a pretended rank hands out
+        # at most ``ROWS`` messages, since those of 4096 ranks would not fit into memory.
         ends = []
         for few in (2, ROWS):
             key = (str(scheme), few)
@@ -110,7 +112,7 @@ def step_seconds(
     own = compute.own_seconds(rig, scheme, ranks)
     trace = (compute.trace(share) + own) * machine.slower(ranks)
     waits = waiting_of(scheme.kind)
-    if waits is served:
+    if waits is served:  # messages queue at the server's link, so their time is its service, not a term of every step
         service = server_service(machine.net, asked.payload, rig.update_seconds())
         case = Case(ranks, trace, 0.0, bound=getattr(optimizer, "staleness", None), service=service)
         network = 2 * machine.net.send(asked.payload)

@@ -118,7 +118,7 @@ def time_steps(
         scheme: see :meth:`~deep500.scaling.rig.SchemeChoice.parse`.
         global_batch: samples of all ranks together.
         blocks, block_seconds: how many, and how long each should take.
-        timed: so many further steps are timed rank by rank, begun together as ``sync`` says; see
+        timed: number of further steps that are timed rank by rank, begun together as ``sync`` says; see
             :func:`~deep500.distributed.timing.parallel`.
     """
     rig = Rig(framework, Setting(**{**setting, "overrides": tuple(setting["overrides"])}))

@@ -155,7 +155,7 @@ class Communicator(abc.ABC):
         self.rank, self.size = rank, size
         self.timeout = default_timeout() if timeout is None else timeout
         self.traffic = Traffic()
-        self.at_rest = False  # a rank that ends while the others go on is a failure, unless nobody needs it any more
+        self.at_rest = False  # a rank that ends while others may need it is a failure
         self.busy: tuple[str, float] | None = None  # what this rank waits for and since when; read by watchdogs
 
     # -- all ranks together -----------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """`Threads`: several ranks in one process, for trying schemes anywhere and for proving them right.
 
 Ranks take turns: one runs until it has to wait for another, then the next that can go on runs. So the outcome is a
-function of the program and of ``seed``, also for schemes that serve whoever comes first, and ranks that all wait for
-each other are found at once and named, instead of hanging. Sums are formed in the order of the ranks.
+function of the program and of ``seed``, also for schemes that serve in the order of arrival, and ranks that all wait
+for each other are found at once and named, instead of hanging. Sums are formed in the order of the ranks.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ class _Turns:
 
     def _next(self, rank: int) -> None:
         """Give the turn to one that can go on."""
+        # Round robin from the next rank on: without a seed the schedule is fixed, and every rank gets its turn.
         order = [(rank + step) % self.size for step in range(1, self.size + 1)]
         able = [other for other in order if other in self.waiting and self.waiting[other][1]()]
         if able:
@@ -140,6 +141,7 @@ class _Turns:
 
     def watch(self, threads: list[threading.Thread]) -> None:
         """Return when all ranks have ended; raise what the first failed one raised."""
+        # A rank hangs if no turn has changed hands during a whole time-out while others wait.
         seen = -1
         for thread in threads:
             while thread.is_alive() and self.failure is None:
@@ -196,6 +198,7 @@ class ThreadRank(Communicator):
         meeting.brought[self.rank] = array
         if len(meeting.brought) == self.size:
             meeting.result = combine([meeting.brought[rank] for rank in range(self.size)])
+        # Also the last rank to come gives its turn away: otherwise it would run ahead of ranks that waited for it.
         turns.wait(self.rank, kind, lambda: len(meeting.brought) == self.size)
         meeting.taken += 1
         if meeting.taken == self.size:

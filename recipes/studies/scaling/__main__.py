@@ -7,7 +7,7 @@ python -m recipes.studies.scaling --recipe digits_lenet --ranks 1,2,4 --schemes 
 
 Strong scaling divides the recipe's batch among the ranks, weak scaling gives each rank one. The base of every speed-up
 is the same recipe without a scheme in one process, with its absolute time. Launches of all numbers of ranks take turns.
-The quality column is the accuracy of whole trainings on so many ranks (--seeds 0: none). Exit codes: 0, 1 if the
+The quality column is the accuracy of whole trainings on that number of ranks (--seeds 0: none). Exit codes: 0, 1 if the
 accuracy falls by more than --tolerance against one rank, else as ``deep500 run``.
 """
 
@@ -128,7 +128,7 @@ def serial_times(answers: Sequence[dict[str, Any]]) -> Interval:
 def quality(
     chosen: argparse.Namespace, scheme: SchemeChoice, ranks: int, whole: int
 ) -> tuple[float | None, float | None]:
-    """Median accuracy of whole trainings on so many ranks, and the low end of its interval over seeds."""
+    """Median accuracy of whole trainings on this number of ranks, and the low end of its interval over seeds."""
     if not chosen.seeds:
         return None, None
     arguments = [f"scheme_kwargs.{name}={value!r}" for name, value in scheme.arguments.items()]
