@@ -147,7 +147,7 @@ def test_labels_stand_wherever_numbers_do(record):
     rows = [row for row in re.findall(r"<tr><th scope=.row.>test_.*?</tr>", page, flags=re.DOTALL)]
     assert len(rows) == 2 and all("stand-in data" in row and "open division" in row for row in rows)
     captions = re.findall(r"<figcaption>.*?</figcaption>", page)
-    assert captions and all("stand-in data" in one and "open division" in one for one in captions)
+    assert captions and all("stand-in data" in caption and "open division" in caption for caption in captions)
     unlabelled = finish(record, labels=[]).replace("(stand-in data)", "")
     assert unlabelled.count("stand-in data") == 2  # beside the two halves of the data
 
@@ -177,7 +177,7 @@ def test_broken_rules_come_first_and_say_what_to_do(tmp_path):
     assert "record it with full_environment()" in page and "1 rule broken" in page
     rules = read_json(tmp_path / "job" / next((tmp_path / "job").iterdir()).name / "rules.json")["rules"].values()
     for status, words in (("pass", "hold"), ("not applicable", "not applicable")):
-        assert f"{sum(one['status'] == status for one in rules)} {words}</li>" in page
+        assert f"{sum(rule['status'] == status for rule in rules)} {words}</li>" in page
 
 
 def test_every_time_has_unit_interval_and_worth_or_is_an_observation(tmp_path):
