@@ -109,6 +109,7 @@ setup(
             "*.md",
         ],
         "deep500.operators": ["include/deep500/*.h"],  # no package of its own
+        "deep500.report": ["templates/*"],  # nor is this
     },
     include_package_data=True,
     install_requires=CORE,

@@ -225,7 +225,7 @@ def test_every_import_is_a_declared_requirement(distributions: Path) -> None:
         for path in (p for p in (ROOT / folder).rglob("*.py") if p.resolve() == p):
             inside = path.relative_to(ROOT).parts
             allowed = declared[""] | declared.get(inside[1] if folder == "frameworks" else "", set())
-            allowed |= declared["mpi"] if inside[-2:] == ("distributed", "mpi.py") else set()
+            allowed |= declared["mpi"] if inside[-2:] == ("transports", "mpi.py") else set()
             allowed |= declared["stats"] if inside[-2:] == ("measure", "regression.py") else set()
             allowed |= declared["tensorboard"] if inside[-2:] == ("results", "export_tensorboard.py") else set()
             provers = [("substitutions", name) for name in ("saturation.py", "solver.py")]

@@ -23,16 +23,16 @@ def run_claims(
         series: the comparisons.
         medians: per series the estimates of both medians, as ``stats.json`` holds them; None where there is none.
     """
-    claims = [_comparison(one.series, one.ratio, one.p, one.verdict) for one in series]
-    for one in series:
-        base = medians[one.series][0]
+    claims = [_comparison(compared.series, compared.ratio, compared.p, compared.verdict) for compared in series]
+    for compared in series:
+        base = medians[compared.series][0]
         if base is not None:
             ends = {"seconds": base["value"], "low": base["ci"]["low"], "high": base["ci"]["high"]}
             claims.append(
                 {
                     "type": "speedup",
-                    "of": one.series,
-                    "value": 1 / one.ratio.median,
+                    "of": compared.series,
+                    "value": 1 / compared.ratio.median,
                     "base": {"kind": "other", "text": "the first run", **ends},
                 }
             )
@@ -43,17 +43,21 @@ def framework_claims(result: ComparisonResult) -> list[dict[str, Any]]:
     """Of several frameworks on one piece of work: a ratio per pair, whose second is the base."""
     claims = []
     for label, timing in result.timings.items():
-        for one in timing.comparisons:
-            base = timing.interval(one.second)
-            claims.append(_comparison(f"{label}: {one.first}, {one.second}", one.ratio, one.p, one.verdict))
+        for compared in timing.comparisons:
+            base = timing.interval(compared.second)
+            claims.append(
+                _comparison(
+                    f"{label}: {compared.first}, {compared.second}", compared.ratio, compared.p, compared.verdict
+                )
+            )
             claims.append(
                 {
                     "type": "speedup",
-                    "of": f"{label}: {one.first}",
-                    "value": 1 / one.ratio.median,
+                    "of": f"{label}: {compared.first}",
+                    "value": 1 / compared.ratio.median,
                     "base": {
                         "kind": "other",
-                        "text": one.second,
+                        "text": compared.second,
                         "seconds": base.median,
                         "low": base.low,
                         "high": base.high,

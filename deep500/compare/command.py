@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from deep500.compare.inference import compare_models
+from deep500.compare.frameworks import ROUNDS, compare_frameworks, silent
+from deep500.compare.models import compare_models
 from deep500.compare.result import ComparisonResult
-from deep500.compare.run import ROUNDS, compare_frameworks, silent
 from deep500.compare.runs import compare_runs
 from deep500.errors import InputError
 from deep500.results.files import to_json
@@ -76,9 +76,9 @@ def _runs(words: argparse.Namespace) -> int:
             f"got one results folder and {words.overrides}; expected exactly one more: deep500 compare A B, where B is "
             "judged against A"
         )
-    found = compare_runs(Path(words.subject), Path(words.overrides[0]))
-    sys.stdout.write((to_json(found.as_dict()) if words.json else str(found)) + "\n")
-    return found.exit_code
+    comparison = compare_runs(Path(words.subject), Path(words.overrides[0]))
+    sys.stdout.write((to_json(comparison.as_dict()) if words.json else str(comparison)) + "\n")
+    return comparison.exit_code
 
 
 def _frameworks(words: argparse.Namespace, say) -> ComparisonResult:  # type: ignore[no-untyped-def]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from deep500.compare.findings import Check
+from deep500.compare.checks import Check
 from deep500.compare.subject import Candidate
 from deep500.compare.traces import as_arrays, gradients_of
 from deep500.networks.gradients.rules.context import known_value

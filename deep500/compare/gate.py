@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deep500.compare import locate
+from deep500.compare import first_difference as locate
+from deep500.compare.checks import VACUOUS, Check, GateResult, largest, relative
 from deep500.compare.dropout import check_dropout, dropouts, without_dropout
-from deep500.compare.findings import VACUOUS, Check, GateResult, largest, relative
 from deep500.compare.subject import Batch, Candidate, digest
 from deep500.compare.traces import CURVE, Arrays, Trace, cast, curve, trace
 from deep500.errors import Deep500Error, InputError, UnsupportedOperator
@@ -78,7 +78,7 @@ def check_equivalence(
         raise InputError(
             f"got {len(candidates)} frameworks and {len(batches)} batches; expected at least two and one: name more"
         )
-    judge = next((one for one in candidates if one.name == JUDGE), candidates[0])
+    judge = next((candidate for candidate in candidates if candidate.name == JUDGE), candidates[0])
     result = GateResult(judge.name)
     cases = [_case(network, batches, loss, column) for column in (0, 1)]
     if refusal := _refusal(cases[0].network):
@@ -96,7 +96,7 @@ def check_equivalence(
 
 def _case(network: Network, batches: Sequence[Batch], loss: str, column: int) -> Case:
     dtype = ("float64", "float32")[column]
-    whole = any(not isinstance(one.shape[0], str) for one in network.inputs.values() if one.shape)
+    whole = any(not isinstance(value.shape[0], str) for value in network.inputs.values() if value.shape)
     made = to_dtype(network, "float64") if column == 0 else network.copy()
     return Case(made, without_dropout(made), cast(batches[:4], dtype, None if whole else SAMPLES), loss, column)
 
@@ -132,16 +132,16 @@ def _checks(
     yield _weights(other, cases[1])
     case = cases[0]
     try:
-        found = trace(other, case.network, case.plain, case.batches, case.loss, truth)
+        seen = trace(other, case.network, case.plain, case.batches, case.loss, truth)
     except NO_DOUBLE as error:
         case = cases[1]
-        found = trace(other, case.network, case.plain, case.batches, case.loss, truth)
+        seen = trace(other, case.network, case.plain, case.batches, case.loss, truth)
         result.notes.append(f"{other.name}: compared in float32, since it has no float64 here ({_first_line(error)})")
-    yield from _forward(judge, other, case, truth, found)
-    yield _per_value(other, case, "running statistics", truth.statistics, found.statistics)
-    yield _gradients(other, case, truth, found)
-    if truth.steps and found.steps:
-        yield _steps(other, case, truth, found)
+    yield from _forward(judge, other, case, truth, seen)
+    yield _per_value(other, case, "running statistics", truth.statistics, seen.statistics)
+    yield _gradients(other, case, truth, seen)
+    if truth.steps and seen.steps:
+        yield _steps(other, case, truth, seen)
     yield from check_dropout(other, case.network)
 
 
@@ -153,9 +153,9 @@ def _weights(other: Candidate, case: Case) -> Check:
     return Check(other.name, "weights", None, None, not wrong, f"parameter {wrong[0]!r}" if wrong else "")
 
 
-def _forward(judge: Candidate, other: Candidate, case: Case, truth: Trace, found: Trace) -> Iterator[Check]:
+def _forward(judge: Candidate, other: Candidate, case: Case, truth: Trace, seen: Trace) -> Iterator[Check]:
     name, worst, where = "evaluation forward", 0.0, ""
-    for run, (got, want) in enumerate(zip(found.evaluation, truth.evaluation, strict=True)):
+    for run, (got, want) in enumerate(zip(seen.evaluation, truth.evaluation, strict=True)):
         difference = max(relative(got[value], want[value]) for value in want)
         worst = max(worst, difference)
         if difference > case.tolerance(name):
@@ -165,7 +165,7 @@ def _forward(judge: Candidate, other: Candidate, case: Case, truth: Trace, found
             break
     yield Check(other.name, name, worst, case.tolerance(name), not where, where)
     name = "training forward"
-    worst = max(relative(found.training[value], truth.training[value]) for value in truth.training)
+    worst = max(relative(seen.training[value], truth.training[value]) for value in truth.training)
     if worst > case.tolerance(name):
         where = locate.training(judge, other, case.plain, case.batches[0], case.loss, case.tolerance(name))
     yield Check(other.name, name, worst, case.tolerance(name), not where, where)
@@ -178,41 +178,41 @@ def _per_value(other: Candidate, case: Case, name: str, want: Arrays, got: Array
     return Check(other.name, name, max(apart.values(), default=0.0), case.tolerance(name), wrong is None, where)
 
 
-def _gradients(other: Candidate, case: Case, truth: Trace, found: Trace) -> Check:
+def _gradients(other: Candidate, case: Case, truth: Trace, seen: Trace) -> Check:
     """Relative to the largest of a parameter, and not below a millionth of the largest of all: before a batch
     normalisation the gradient of a bias is zero, and what is computed of it is rounding."""
     floor = largest(truth.gradients) * 1e-6
-    missing = sorted(set(truth.gradients) ^ set(found.gradients))
+    missing = sorted(set(truth.gradients) ^ set(seen.gradients))
     if missing:
         return Check(other.name, "gradients", None, None, False, f"only one has that of {missing[0]!r}")
     apart = {}
     for name, want in truth.gradients.items():
-        apart[name] = relative(found.gradients[name], want, max(float(np.abs(want).max(initial=0)), floor) or None)
+        apart[name] = relative(seen.gradients[name], want, max(float(np.abs(want).max(initial=0)), floor) or None)
     limit = case.tolerance("gradients")
     wrong = [name for name in apart if apart[name] > limit]
     where = ""
     if wrong:  # backward runs from the end: the last node is where it begins to differ
         last = max(wrong, key=lambda name: locate.reader(case.plain, name)[0])
         where = (
-            f"first gradient of {locate.reader(case.plain, last)[1]}, by {apart[last]:.1e}{_factor(last, truth, found)}"
+            f"first gradient of {locate.reader(case.plain, last)[1]}, by {apart[last]:.1e}{_factor(last, truth, seen)}"
         )
     return Check(other.name, "gradients", max(apart.values(), default=0.0), limit, not wrong, where)
 
 
-def _factor(name: str, truth: Trace, found: Trace) -> str:
+def _factor(name: str, truth: Trace, seen: Trace) -> str:
     """Say so if one gradient is a multiple of the other: a sum instead of a mean, a sign."""
-    got, want = found.gradients[name].ravel(), truth.gradients[name].ravel()
+    got, want = seen.gradients[name].ravel(), truth.gradients[name].ravel()
     place = int(np.abs(want).argmax())
     factor = float(got[place] / want[place]) if want[place] else 0.0
     same = factor and relative(got, factor * want) < 1e-6
     return f" (it is {factor:.6g} times the judge's)" if same else " (it is zero)" if not got.any() else ""
 
 
-def _steps(other: Candidate, case: Case, truth: Trace, found: Trace) -> Check:
+def _steps(other: Candidate, case: Case, truth: Trace, seen: Trace) -> Check:
     name, worst = "optimizer", 0.0
     limit = case.tolerance(name)
     lenient = _amplified(truth)
-    for step, (got, want) in enumerate(zip(found.steps, truth.steps, strict=True), 1):
+    for step, (got, want) in enumerate(zip(seen.steps, truth.steps, strict=True), 1):
         apart = {value: relative(got[value], want[value]) for value in want}
         worst = max(worst, *apart.values())
         limits = {value: max(limit, AMPLIFIED if value in lenient else 0.0) for value in want}

@@ -59,7 +59,7 @@ class Training:
             seed=seed,
         )
         schedule = [] if plan.values["schedule"] is None else [copy.deepcopy(plan.values["schedule"])]
-        made: list[Event] = [one() if isinstance(one, type) else one for one in plan.values["events"]]
+        made: list[Event] = [event() if isinstance(event, type) else event for event in plan.values["events"]]
         statistics = trainer.run(plan.values["epochs"], [*schedule, *made])
         target = self.target()
         return {
@@ -72,8 +72,8 @@ class Training:
 
     def target(self) -> float | None:
         """The recipe's acceptable test accuracy."""
-        found = (target for metric, target in self.subject.plan.metrics if isinstance(metric, TestAccuracy))
-        return next((target for target in found if target is not None), None)
+        targets = (target for metric, target in self.subject.plan.metrics if isinstance(metric, TestAccuracy))
+        return next((target for target in targets if target is not None), None)
 
 
 class Inference:

@@ -24,13 +24,13 @@ from deep500.errors import ResultsError
 from deep500.measure.comparison import FASTER, MARGIN, SLOWER, UNRESOLVED
 from deep500.measure.launches import LAUNCHES, WITHIN, basis, launches_differ, over_launches
 from deep500.measure.quantiles import Estimate
-from deep500.results.claims import plot_claims
-from deep500.results.figures import Figure
+from deep500.report.claims import plot_claims
+from deep500.report.figures import Figure
+from deep500.report.page import metric_row, render, render_views, view
+from deep500.report.plot import BOTTOM, TOP, Axis, Plot, place_names, room_for
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.layout import check_layout
 from deep500.results.record import Record
-from deep500.results.report import metric_row, render, render_views, view
-from deep500.results.report_svg import BOTTOM, TOP, Axis, Plot, place_names, room_for
 from deep500.results.rules import NOT_APPLICABLE, RULES, check, summary_of
 from deep500.results.samples import SampleStore
 from deep500.results.stats import STATS
@@ -84,7 +84,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
     """The shortest ends of the paths that tell the folders apart."""
     parts = [folder.resolve().parts for folder in folders]
     for length in range(1, max(map(len, parts))):
-        ends = ["/".join(one[-length:]) for one in parts]
+        ends = ["/".join(part[-length:]) for part in parts]
         if len(set(ends)) == len(ends):
             return ends
     return [str(folder) for folder in folders]
@@ -95,34 +95,34 @@ def _pair(first: Path, second: Path, base: Mapping[str, Any], other: Mapping[str
     labels = list(dict.fromkeys([*base["labels"], *other["labels"]]))
     about = {"name": other["name"], "labels": labels, "error": ""}
     try:
-        found = compare_runs(first, second)
+        comparison = compare_runs(first, second)
     except InvalidComparison as error:
         return {**about, "error": str(error)}
-    head, figures = _headline(found), _figures(found, other["name"])
-    medians = {s.series: [_median(one["series"], s.series) for one in (base, other)] for s in found.series}
-    claims = [*run_claims(found.series, medians), *plot_claims(figures)]
-    metrics = [{m["name"]: metric_row(m) for m in one["summary"]["metrics"]} for one in (base, other)]
+    head, figures = _headline(comparison), _figures(comparison, other["name"])
+    medians = {s.series: [_median(shown["series"], s.series) for shown in (base, other)] for s in comparison.series}
+    claims = [*run_claims(comparison.series, medians), *plot_claims(figures)]
+    metrics = [{m["name"]: metric_row(m) for m in shown["summary"]["metrics"]} for shown in (base, other)]
     return {
         **about,
         "word": head.verdict if head else UNRESOLVED,
         "unlike": _unlike(base, other),
-        "sentence": _sentence(found, base["name"], other["name"]),
+        "sentence": _sentence(comparison, base["name"], other["name"]),
         "rules": {
             name: (one, summary_of(RULES[name]))
             for name, one in check(second, claims, ABOUT).items()
             if one.status != NOT_APPLICABLE
         },
-        "changed": {name: tuple(map(_short, ends)) for name, ends in found.changed.items()},
-        "series": found.series,
+        "changed": {name: tuple(map(_short, ends)) for name, ends in comparison.changed.items()},
+        "series": comparison.series,
         "medians": medians,
-        "metrics": {name: (metrics[0][name], metrics[1][name]) for name in found.metrics},
+        "metrics": {name: (metrics[0][name], metrics[1][name]) for name in comparison.metrics},
         "figures": figures,
     }
 
 
 def _unlike(base: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Series whose samples hold different amounts of work, in words."""
-    declared = [one["manifest"].get("series") or {} for one in (base, other)]
+    declared = [shown["manifest"].get("series") or {} for shown in (base, other)]
     work = [
         (name, *(side[name].get("samples_each") for side in declared)) for name in declared[0] if name in declared[1]
     ]
@@ -136,17 +136,19 @@ def _unlike(base: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 def _median(series: Mapping[str, Any], name: str) -> dict[str, Any] | None:
     """The estimate of a series' median: a ratio stands beside the absolute times that it is made of (rule R1)."""
-    return next((one for one in series.get(name, {}).get("estimates", []) if one["q"] == 0.5), None)
+    return next((estimate for estimate in series.get(name, {}).get("estimates", []) if estimate["q"] == 0.5), None)
 
 
-def _headline(found: RunComparison) -> SeriesComparison | None:
+def _headline(comparison: RunComparison) -> SeriesComparison | None:
     """The series by which runs are judged: the steps, else the first."""
-    return next((one for one in found.series if one.series == HEADLINE), next(iter(found.series), None))
+    return next(
+        (series for series in comparison.series if series.series == HEADLINE), next(iter(comparison.series), None)
+    )
 
 
-def _sentence(found: RunComparison, base: str, other: str) -> str:
+def _sentence(comparison: RunComparison, base: str, other: str) -> str:
     """The verdict on the headline series in words; the word itself comes from :func:`verdict` alone."""
-    head = _headline(found)
+    head = _headline(comparison)
     if head is None:
         return f"{other} and {base} have no series of times in common: nothing is said about speed."
     size = f"time ratio {head.ratio.median:.3f}"
@@ -169,28 +171,36 @@ def _short(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:199]}…"
 
 
-def _figures(found: RunComparison, other: str) -> list[Figure]:
-    figures = [_ratios(found, other)] if found.series else []
-    stores = [SampleStore(path) for path in (found.first, found.second)]
-    stats = [read_json(path / STATS)["series"] for path in (found.first, found.second)] if found.series else []
-    for one in found.series[:MOST_PLOTS]:
+def _figures(comparison: RunComparison, other: str) -> list[Figure]:
+    figures = [_ratios(comparison, other)] if comparison.series else []
+    stores = [SampleStore(path) for path in (comparison.first, comparison.second)]
+    stats = (
+        [read_json(path / STATS)["series"] for path in (comparison.first, comparison.second)]
+        if comparison.series
+        else []
+    )
+    for compared in comparison.series[:MOST_PLOTS]:
         samples = [
-            kept_launches(store, one.series, stat[one.series]) for store, stat in zip(stores, stats, strict=True)
+            kept_launches(store, compared.series, stat[compared.series])
+            for store, stat in zip(stores, stats, strict=True)
         ]
         if all(sum(map(len, side)) >= ENOUGH and min(launch.min() for launch in side) > 0 for side in samples):
-            figures.append(quantile_differences(one.series, *samples))
+            figures.append(quantile_differences(compared.series, *samples))
     return figures
 
 
-def _ratios(found: RunComparison, other: str) -> Figure:
+def _ratios(comparison: RunComparison, other: str) -> Figure:
     """Every series' ratio with its interval, beside 1 and the smallest difference of interest."""
     rows = [
-        [None if end is None else 100 * (end - 1) for end in (one.ratio.median, one.ratio.low, one.ratio.high)]
-        for one in found.series
+        [
+            None if end is None else 100 * (end - 1)
+            for end in (compared.ratio.median, compared.ratio.low, compared.ratio.high)
+        ]
+        for compared in comparison.series
     ]
     ends = [v for row in rows for v in row if v is not None and math.isfinite(v)]
-    names = place_names([one.series for one in found.series])
-    said = ", ".join(f"{one.series} {100 * (one.ratio.median - 1):+.3g} %" for one in found.series)
+    names = place_names([compared.series for compared in comparison.series])
+    said = ", ".join(f"{compared.series} {100 * (compared.ratio.median - 1):+.3g} %" for compared in comparison.series)
     plot = Plot(
         Axis.around([*ends, 0, 100 * MARGIN, -100 * MARGIN], "change of the median time (%)"),
         Axis(-len(rows) + 0.5, 0.5, "", labels=names),
@@ -205,7 +215,7 @@ def _ratios(found: RunComparison, other: str) -> Figure:
             plot.line([low, high], [-place, -place], place, "thick")
         if middle is not None and math.isfinite(middle):
             plot.points([middle], [-place], place, 9)
-    n = min(one.ratio.n for one in found.series)
+    n = min(series.ratio.n for series in comparison.series)
     return Figure.of(
         "Is it faster, and by how much?",
         plot,
@@ -227,13 +237,16 @@ def quantile_differences(series: str, first: Sequence[np.ndarray], second: Seque
         first, second: positive samples of every launch in the order in which they were taken, after the warm-up.
     """
     differ = [launches_differ(side) for side in (first, second)]
-    found = [
+    pairs_of_estimates = [
         [over_launches(side, q, PAIRWISE, p) for side, p in zip((first, second), differ, strict=True)]
         for q in QUANTILES
     ]
-    over = all(one.cluster == LAUNCHES for one in found[MEDIAN])
-    fits = [all(one.standing != "observation" and (one.cluster == LAUNCHES) >= over for one in pair) for pair in found]
-    pairs = [(a.estimate, b.estimate) for a, b in found]
+    over = all(estimate.cluster == LAUNCHES for estimate in pairs_of_estimates[MEDIAN])
+    fits = [
+        all(estimate.standing != "observation" and (estimate.cluster == LAUNCHES) >= over for estimate in pair)
+        for pair in pairs_of_estimates
+    ]
+    pairs = [(a.estimate, b.estimate) for a, b in pairs_of_estimates]
     middle = [100 * (b.value / a.value - 1) for a, b in pairs]
     percent = [100 * q for q in QUANTILES]
     bands = _bands(pairs, fits)
@@ -273,17 +286,17 @@ def _bands(
     pairs: Sequence[tuple[Estimate, Estimate]], fits: Sequence[bool]
 ) -> list[tuple[list[float], list[float], list[float]]]:
     """Stretches of neighbouring quantiles that have an interval in both runs: where, low and high end, in percent."""
-    found: list[tuple[list[float], list[float], list[float]]] = []
+    pieces: list[tuple[list[float], list[float], list[float]]] = []
     joined = False
     for q, (a, b), fit in zip(QUANTILES, pairs, fits, strict=True):
         if not fit or a.low is None or a.high is None or b.low is None or b.high is None or a.low <= 0:
             joined = False
             continue
         if not joined:
-            found.append(([], [], []))
+            pieces.append(([], [], []))
         joined = True
         for values, value in zip(
-            found[-1], (100 * q, 100 * (b.low / a.high - 1), 100 * (b.high / a.low - 1)), strict=True
+            pieces[-1], (100 * q, 100 * (b.low / a.high - 1), 100 * (b.high / a.low - 1)), strict=True
         ):
             values.append(value)
-    return [one for one in found if len(one[0]) > 1]
+    return [piece for piece in pieces if len(piece[0]) > 1]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.compare.findings import GateResult
+from deep500.compare.checks import GateResult
 from deep500.compare.timing import Timing
 from deep500.measure.comparison import rounds_needed
 from deep500.measure.statistics import Interval

@@ -79,7 +79,9 @@ class RunComparison:
     @property
     def exit_code(self) -> int:
         """0 the second is as fast or faster, 1 slower, 2 unresolved; judged by the steps, else by the first series."""
-        head = next((one for one in self.series if one.series == HEADLINE), next(iter(self.series), None))
+        head = next(
+            (compared for compared in self.series if compared.series == HEADLINE), next(iter(self.series), None)
+        )
         if head is None or head.verdict == UNRESOLVED:
             return IS_UNRESOLVED
         return IS_SLOWER if head.verdict == SLOWER else SAME_OR_FASTER
@@ -87,7 +89,7 @@ class RunComparison:
     def __str__(self) -> str:
         lines = [f"first:  {self.first}", f"second: {self.second}", "", "what differs:"]
         lines += [f"  {name}: {_short(a)} -> {_short(b)}" for name, (a, b) in self.changed.items()] or ["  nothing"]
-        lines += ["", "times, second compared with first:", *(f"  {one}" for one in self.series)]
+        lines += ["", "times, second compared with first:", *(f"  {compared}" for compared in self.series)]
         lines += ["", "metrics:", *(f"  {name}: {a} -> {b}" for name, (a, b) in self.metrics.items())]
         return "\n".join(lines)
 
@@ -143,12 +145,12 @@ def compare_runs(first: Path, second: Path, margin: float = MARGIN) -> RunCompar
     changed = differences(*facts)
     stores = [SampleStore(path) for path in (first, second)]
     work = [manifest.get("series", {}) for manifest in manifests]
-    found = _compare_series(first, second, stores, work, margin)
+    series = _compare_series(first, second, stores, work, margin)
     metrics = [
         {m["name"]: m["value"] for m in read_json(path / SUMMARY).get("metrics", [])} for path in (first, second)
     ]
     both = {name: (metrics[0][name], metrics[1][name]) for name in metrics[0] if name in metrics[1]}
-    return RunComparison(first, second, changed, found, both)
+    return RunComparison(first, second, changed, series, both)
 
 
 def _of_processes(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,7 +181,7 @@ def _compare_series(
     bases: dict[str, tuple[str, bool]] = {}
     for name in shared:
         groups = [kept_launches(store, name, stat[name]) for store, stat in zip(stores, stats, strict=True)]
-        each = [one.get(name, {}).get("samples_each") for one in work]
+        each = [declared.get(name, {}).get("samples_each") for declared in work]
         per_sample = None not in each and each[0] != each[1]
         if per_sample:
             groups = [[group / size for group in side] for side, size in zip(groups, each, strict=True)]
@@ -195,20 +197,26 @@ def _comparable(groups: list[list[np.ndarray]]) -> tuple[list[np.ndarray], str, 
 
     The values are medians of launches if there are enough for an interval, else samples: not where launches differ.
     """
-    found = [over_launches(side, level=LEVEL) for side in groups]
+    estimates = [over_launches(side, level=LEVEL) for side in groups]
     fewest = min(len(side) for side in groups)
-    if all(one.cluster == LAUNCHES for one in found):
+    if all(estimate.cluster == LAUNCHES for estimate in estimates):
         return (
             [np.array([np.median(group) for group in side]) for side in groups],
             launches.basis(fewest, LAUNCHES),
             True,
         )
     values = [np.concatenate([launches.nearly_independent(group) for group in side]) for side in groups]
-    return values, launches.basis(fewest, WITHIN) + _that_differ(found), not any(one.differ for one in found)
+    return (
+        values,
+        launches.basis(fewest, WITHIN) + _that_differ(estimates),
+        not any(estimate.differ for estimate in estimates),
+    )
 
 
-def _that_differ(found: list[LaunchEstimate]) -> str:
-    p = min((one.differ_p for one in found if one.differ and one.differ_p is not None), default=None)
+def _that_differ(estimates: list[LaunchEstimate]) -> str:
+    p = min(
+        (estimate.differ_p for estimate in estimates if estimate.differ and estimate.differ_p is not None), default=None
+    )
     if p is None:
         return ""
     needed = launches.launches_needed(LEVEL)
@@ -217,11 +225,11 @@ def _that_differ(found: list[LaunchEstimate]) -> str:
 
 def kept_launches(store: SampleStore, series: str, stat: Mapping[str, Any]) -> list[np.ndarray]:
     """Samples of every launch after its warm-up, as ``stats.json`` has cut it."""
-    found = []
+    kept = []
     for launch in stat["launches"]:
         samples, cut = store.durations(series, launch["launch"]), launch["cut"]["index"]
-        found.append(samples[cut:] if cut < samples.size else samples)
-    return found
+        kept.append(samples[cut:] if cut < samples.size else samples)
+    return kept
 
 
 def _mann_whitney(a: np.ndarray, b: np.ndarray) -> float | None:

@@ -81,8 +81,8 @@ class Subject:
         plan = make_plan(*halves, setting.options(framework=framework, open=True))
         values = plan.values
         plugins = load_custom_ops(values["custom_ops"], Path(setting.recipe).parent)
-        found = load_data(values, False, setting.download, setting.options().data) if data is None else data
-        return cls(framework or backend_of(values["executor"]) or "custom", plan, found, plugins)
+        loaded = load_data(values, False, setting.download, setting.options().data) if data is None else data
+        return cls(framework or backend_of(values["executor"]) or "custom", plan, loaded, plugins)
 
     @property
     def seed(self) -> int:
@@ -119,12 +119,12 @@ def digest(arrays: Mapping[str, Any]) -> str:
         >>> digest({"a": np.zeros(2), "b": np.ones(1)}) == digest({"b": np.ones(1), "a": np.zeros(2)})
         True
     """
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
-        found.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
+        sha.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()
 
 
 def digests(batches: Sequence[Batch]) -> list[str]:

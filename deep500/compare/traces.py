@@ -75,16 +75,16 @@ def trace(
         judge: before each further step of the optimizer the parameters are set to what the judge had then. So only what
             the step itself does is compared; left alone, a deep network multiplies rounding a hundredfold per step.
     """
-    found = Trace()
+    seen = Trace()
     executor = candidate.build(network)
     order = [0, 1, 0] if len(batches) > 1 else [0]  # a result must not depend on the run before
-    found.evaluation = [as_arrays(executor, executor.inference(batches[number])) for number in order]
+    seen.evaluation = [as_arrays(executor, executor.inference(batches[number])) for number in order]
     executor = candidate.build(plain)
-    found.training = as_arrays(executor, executor.inference_and_backprop(batches[0], loss))
+    seen.training = as_arrays(executor, executor.inference_and_backprop(batches[0], loss))
     trained = set(executor.network.get_params())
     state = executor.network.state()
-    found.statistics = {name: value for name, value in state.items() if name not in trained}
-    found.gradients = gradients_of(executor, loss)
+    seen.statistics = {name: value for name, value in state.items() if name not in trained}
+    seen.gradients = gradients_of(executor, loss)
     if candidate.optimizer is not None:
         executor = candidate.build(plain)
         optimizer = candidate.optimizer(executor)
@@ -92,8 +92,8 @@ def trace(
             if judge is not None and number:
                 _load(executor, judge.steps[number - 1])
             optimizer.step(batches[number % len(batches)])
-            found.steps.append(executor.network.state())
-    return found
+            seen.steps.append(executor.network.state())
+    return seen
 
 
 def _load(executor: GraphExecutor, state: Arrays) -> None:

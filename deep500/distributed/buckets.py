@@ -108,7 +108,7 @@ class Buckets:
         >>> def work(comm):
         ...     buckets = Buckets([(2,), ()], [np.dtype("float64")] * 2)
         ...     arrays = [np.full(2, comm.rank), np.array(1.0)]
-        ...     return [one.tolist() for one in buckets.mean(comm, arrays, weight=comm.rank + 1)]
+        ...     return [mean.tolist() for mean in buckets.mean(comm, arrays, weight=comm.rank + 1)]
         >>> Threads(2).run(work)[0]              # weights 1 and 2: (0 + 2 * 1) / 3
         [[0.6666666666666666, 0.6666666666666666], 1.0]
     """
@@ -155,8 +155,8 @@ class Buckets:
 
     def views(self) -> list[np.ndarray]:
         """What the buckets hold now, in the arrays' order and dtypes; overwritten by the next call."""
-        found = [self.place[position][0].views[self.place[position][1]] for position in range(len(self.dtypes))]
-        return [one.astype(dtype, copy=False) for one, dtype in zip(found, self.dtypes, strict=True)]
+        views = [self.place[position][0].views[self.place[position][1]] for position in range(len(self.dtypes))]
+        return [view.astype(dtype, copy=False) for view, dtype in zip(views, self.dtypes, strict=True)]
 
     def mean(self, comm: Communicator, arrays: Sequence[np.ndarray], weight: float = 1.0) -> list[np.ndarray]:
         """The mean over all ranks, each with its weight: ``sum_p weight_p array_p / sum_p weight_p``."""

@@ -91,13 +91,13 @@ def fit_clock(readings: Sequence[Reading]) -> Clock:
     if not readings:
         raise InputError("got no readings of a clock; expected at least one: exchange messages with rank 0 first")
     best = min(readings, key=_error)
-    if all(abs(one.ahead - best.ahead) <= one.error + best.error for one in readings):
+    if all(abs(reading.ahead - best.ahead) <= reading.error + best.error for reading in readings):
         return Clock(best.ahead, 0.0, best.error, best.at, tuple(readings))
-    at = np.array([one.at for one in readings]) - best.at
-    ahead = np.array([one.ahead for one in readings])
-    weights = 1 / np.maximum([one.error for one in readings], 1.0)
+    at = np.array([reading.at for reading in readings]) - best.at
+    ahead = np.array([reading.ahead for reading in readings])
+    weights = 1 / np.maximum([reading.error for reading in readings], 1.0)
     drift, offset = np.polyfit(at, ahead, 1, w=weights)
-    misses = np.abs(ahead - (offset + drift * at)) + [one.error for one in readings]
+    misses = np.abs(ahead - (offset + drift * at)) + [reading.error for reading in readings]
     return Clock(float(offset), float(drift), float(misses.max()), best.at, tuple(readings))
 
 

@@ -71,32 +71,32 @@ def environment(ranks: int, given: Mapping[str, str], cores: int | None = None) 
     Threads are the cores divided by the ranks, where the user has not set them.
 
     Example:
-        >>> found = environment(4, {"MKL_NUM_THREADS": "3"}, cores=8)
-        >>> found["OMP_NUM_THREADS"], found["MKL_NUM_THREADS"], found["DEEP500_WORLD_SIZE"]
+        >>> variables = environment(4, {"MKL_NUM_THREADS": "3"}, cores=8)
+        >>> variables["OMP_NUM_THREADS"], variables["MKL_NUM_THREADS"], variables["DEEP500_WORLD_SIZE"]
         ('2', '3', '4')
     """
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = str(max(1, (count if cores is None else cores) // ranks))
-    found = {name: threads for name in THREADS} | dict(given)
-    found["DEEP500_WORLD_SIZE"] = str(ranks)
-    found["DEEP500_TRANSPORT"] = "mpi"  # "serial", from the user's shell, would make every rank start ranks again
-    found["OMPI_MCA_rmaps_base_oversubscribe"] = "1"  # Open MPI 4: more ranks than cores
-    found["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"  # Open MPI 5
+    variables = {name: threads for name in THREADS} | dict(given)
+    variables["DEEP500_WORLD_SIZE"] = str(ranks)
+    variables["DEEP500_TRANSPORT"] = "mpi"  # "serial", from the user's shell, would make every rank start ranks again
+    variables["OMPI_MCA_rmaps_base_oversubscribe"] = "1"  # Open MPI 4: more ranks than cores
+    variables["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"  # Open MPI 5
     if hasattr(os, "geteuid") and os.geteuid() == 0:  # Open MPI refuses root unless told twice
-        found |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return found
+        variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return variables
 
 
 def find_mpiexec() -> str:
     """Path of the launcher: beside this Python, where the wheels put it, else on the path."""
     beside = Path(sys.executable).with_name("mpiexec")
-    found = str(beside) if beside.exists() else shutil.which("mpiexec")
-    if found is None:
+    program = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if program is None:
         raise MissingBackend(
             "got no mpiexec; expected an MPI to start ranks with: pip install 'deep500[mpi]', or load your cluster's "
             "MPI and start the same file with its own launcher: mpirun -n 4 python recipe.py"
         )
-    return found
+    return program
 
 
 def check_installed() -> None:

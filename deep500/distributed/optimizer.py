@@ -1,6 +1,6 @@
 """`DistributedOptimizer`: any optimizer, on many ranks. A scheme derives from it in about ten lines.
 
-Requirements of the seam, for whoever writes a scheme. Override one of
+Requirements of the seam, for the author of a scheme. Override one of
 
 * :meth:`~DistributedOptimizer.exchange_gradients`: what the base optimizer gets instead of this rank's gradients;
 * :meth:`~DistributedOptimizer.mix`: what happens to the parameters after the base optimizer's update;
@@ -199,14 +199,14 @@ class DistributedOptimizer(Optimizer):
             events.emit(events.after_communication, self)
 
     def _step_without_samples(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Take part with weight 0: run on made-up samples, whose gradient nobody gets, and forget their statistics.
+        """Take part with weight 0: run on made-up samples, whose gradient is not used, and restore the statistics.
 
         A scheme that exchanges no gradients has none for this rank then, which makes no update.
         """
         if self.base_optimizer.exchange is None:
             return {}
         statistics = [n for n in self._floating() if not self.network.parameters[n].trainable]
-        before = [np.array(one) for one in self.arrays(self.network.fetch_tensors(statistics))]
+        before = [np.array(array) for array in self.arrays(self.network.fetch_tensors(statistics))]
         self.base_optimizer.step(self.made_up(inputs))
         for name, array in zip(statistics, before, strict=True):
             self.network.feed_tensor(name, array)
@@ -278,7 +278,7 @@ class DistributedOptimizer(Optimizer):
         Raises:
             InputError: no such parameter, or (``shaped``) not of its shape.
         """
-        parameters, found = self.network.parameters, {}
+        parameters, slots = self.network.parameters, {}
         for key, array in state.items():
             kind, _, name = key.partition("/")
             if kind != slot:
@@ -294,8 +294,8 @@ class DistributedOptimizer(Optimizer):
                     f"got {slot} of {name!r} with shape {array.shape}; expected {want}: load the state of the same "
                     "network"
                 )
-            found[name] = np.array(array)
-        return found
+            slots[name] = np.array(array)
+        return slots
 
     def state_dict(self) -> dict[str, np.ndarray]:
         own = {f"scheme/{name}": array for name, array in self.own_state().items()}

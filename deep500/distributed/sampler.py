@@ -53,12 +53,12 @@ class DistributedSampler:
     def batch(self, epoch: int, number: int) -> dict[str, np.ndarray]:
         """This rank's share of one batch."""
         sampler = self.sampler
-        if any(getattr(one, "random", True) for one in sampler.transformations):
+        if any(getattr(transform, "random", True) for transform in sampler.transformations):
             return {name: value[self._mine] for name, value in sampler.batch(epoch, number).items()}
-        found = sampler.dataset[sampler.batches(epoch)[number][self._mine]]
+        batch = sampler.dataset[sampler.batches(epoch)[number][self._mine]]
         for transform in sampler.transformations:
-            found = transform(found, sampler.rng(epoch))
-        return found
+            batch = transform(batch, sampler.rng(epoch))
+        return batch
 
     def __len__(self) -> int:
         return len(self.sampler)

@@ -59,7 +59,7 @@ class TensorCommunicator:
 
     def all_gather(self, tensor: Any) -> list[Any]:
         """The tensors of all ranks, in their order."""
-        return [self._like(tensor, np.array(one)) for one in self.comm.all_gather(self._copy(tensor))]
+        return [self._like(tensor, np.array(array)) for array in self.comm.all_gather(self._copy(tensor))]
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -78,18 +78,18 @@ class TensorCommunicator:
         """
         mine = self._copy(tensor)
         before, after = self.neighbors()
-        found = {rank: np.empty_like(mine) for rank in {before, after} - {self.rank}}
-        self.comm.exchange({rank: mine for rank in found}, found)
-        found[self.rank] = mine
-        parts = [found[rank] for rank in sorted((before, self.rank, after))]
+        arrays = {rank: np.empty_like(mine) for rank in {before, after} - {self.rank}}
+        self.comm.exchange({rank: mine for rank in arrays}, arrays)
+        arrays[self.rank] = mine
+        parts = [arrays[rank] for rank in sorted((before, self.rank, after))]
         return self._like(tensor, np.asarray(reduce_func(parts), mine.dtype))
 
     def exchange(self, tensor: Any, ranks: Sequence[int]) -> Mapping[int, Any]:
         """Swap tensors with each of these ranks, which must name this one too; theirs by rank."""
         mine = self._copy(tensor)
-        found = {rank: np.empty_like(mine) for rank in ranks}
-        self.comm.exchange({rank: mine for rank in ranks}, found)
-        return {rank: self._like(tensor, array) for rank, array in found.items()}
+        arrays = {rank: np.empty_like(mine) for rank in ranks}
+        self.comm.exchange({rank: mine for rank in ranks}, arrays)
+        return {rank: self._like(tensor, array) for rank, array in arrays.items()}
 
     # -- one to one, and the historical names -------------------------------------------------------------------------
     def send_to_rank(self, tensor: Any, dest: int, tag: int = 0) -> None:
@@ -122,13 +122,13 @@ class TensorCommunicator:
 
     def sync_all_at_root(self, tensor: Any, gather_func: Reduction = sum) -> Any:
         """At rank 0 what ``gather_func`` makes of all ranks' tensors, elsewhere the tensor itself."""
-        found = self._at_root(tensor)
-        return self._like(tensor, np.asarray(gather_func(found), found[0].dtype)) if found else tensor
+        arrays = self._at_root(tensor)
+        return self._like(tensor, np.asarray(gather_func(arrays), arrays[0].dtype)) if arrays else tensor
 
     def gather_at_root(self, tensor: Any) -> list[Any] | None:
         """At rank 0 the tensors of all ranks, elsewhere None."""
-        found = self._at_root(tensor)
-        return [self._like(tensor, one) for one in found] if found else None
+        arrays = self._at_root(tensor)
+        return [self._like(tensor, array) for array in arrays] if arrays else None
 
     # -- between tensors and arrays -----------------------------------------------------------------------------------
     def _at_root(self, tensor: Any) -> list[np.ndarray]:
@@ -136,10 +136,10 @@ class TensorCommunicator:
         if self.rank != 0:
             self.comm.send(mine, 0, _TO_ROOT)
             return []
-        found = [mine, *(np.empty_like(mine) for _ in range(1, self.size))]
+        arrays = [mine, *(np.empty_like(mine) for _ in range(1, self.size))]
         for rank in range(1, self.size):
-            self.comm.receive(found[rank], rank, _TO_ROOT)
-        return found
+            self.comm.receive(arrays[rank], rank, _TO_ROOT)
+        return arrays
 
     def _received(self, like: Any, source: int, tag: int) -> tuple[Any, int]:
         array = np.empty_like(self._copy(like))

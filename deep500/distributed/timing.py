@@ -130,8 +130,8 @@ def parallel(
         >>> from deep500.distributed import Serial
         >>> from deep500.measure.plan import Budget
         >>> plan = Plan(budget=Budget(max_n=40, max_s=1.0))
-        >>> found = parallel(lambda: sum(range(1000)), plan, Serial(), sync="barrier")
-        >>> found.seconds.shape[1], found.rank_p
+        >>> timing = parallel(lambda: sum(range(1000)), plan, Serial(), sync="barrier")
+        >>> timing.seconds.shape[1], timing.rank_p
         (1, None)
     """
     comm, plan = world() if comm is None else comm, plan or Plan()
@@ -247,12 +247,14 @@ class _Series:
         waited, sent, begin = _spent(comm), comm.traffic.payload_bytes, time.perf_counter()
         size, longest = min(budget.min_n, budget.max_n), 0.0
         while True:
+            # Two steps first, to learn how long one takes: windows must be longer than the longest step, and a chunk
+            # short enough that all ranks see together, after each, whether the budget has ended.
             wanted = size - len(series.rows)
             count = 2 if not longest else max(1, min(wanted, int(CHUNK / longest)))
             rows, elapsed = self._chunk(step, min(count, wanted), longest, time.perf_counter() - begin)
             series.add(rows)
             longest = float(rows[:, :, 1].max()) / 1e9
-            if rows[:, :, 2].any(axis=0).mean() > 0.1:
+            if rows[:, :, 2].any(axis=0).mean() > 0.1:  # windows were too short for this machine: begin later
                 self.room = min(64.0, 2 * self.room)
             out_of_time = elapsed > budget.max_s
             if len(series.rows) < size and not out_of_time:

@@ -1,4 +1,4 @@
-"""`world()`: the communicator of this process, whoever started it: nobody, our launcher, mpirun, srun or torchrun."""
+"""`world()`: the communicator of this process, started by hand, by our launcher, by mpirun, srun or torchrun."""
 
 from __future__ import annotations
 

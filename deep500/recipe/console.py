@@ -9,9 +9,10 @@ from typing import Any
 
 from deep500.events import Event
 from deep500.recipe.options import Options
+from deep500.report.page import headline_line, metric_row
+from deep500.report.rendering import format_number
 from deep500.results import MetricResult, RecipeResult
 from deep500.results.files import read_json, to_json
-from deep500.results.report import format_number, headline_line, metric_row
 from deep500.results.rules import FAIL, NOT_APPLICABLE, PASS, RULES, RULES_FILE
 from deep500.results.verdict import repetition_sentence
 from deep500.training.listeners import ProgressBar

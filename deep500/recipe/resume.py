@@ -10,8 +10,9 @@ from deep500.errors import ResultsError, TrainingError
 from deep500.recipe.console import Console
 from deep500.recipe.options import Options, parse_options
 from deep500.recipe.plan import Plan, Source
-from deep500.results import RecipeResult, Record, write_report
-from deep500.results.claims import write_claims
+from deep500.report.claims import write_claims
+from deep500.report.page import write_report
+from deep500.results import RecipeResult, Record
 from deep500.results.record import REPORT
 from deep500.results.rules import write_rules
 from deep500.results.verdict import metric_from

@@ -33,8 +33,9 @@ from deep500.recipe.ranks import (
 from deep500.recipe.recomputation import PLAN_FILE, facts_of, first_batch, plan_of_run, record_of_run, sentence
 from deep500.recipe.recording import EpochRecorder, communication_of, declared_series
 from deep500.recipe.repetition import Look
-from deep500.results import FAILED, Circumstances, RecipeResult, Record, SeedNotes, judge, ledger, overall, write_report
-from deep500.results.claims import write_claims
+from deep500.report.claims import write_claims
+from deep500.report.page import write_report
+from deep500.results import FAILED, Circumstances, RecipeResult, Record, SeedNotes, judge, ledger, overall
 from deep500.results.record import full_hash
 from deep500.results.rules import write_rules
 from deep500.results.verify import seal, write_stats

@@ -1,7 +1,6 @@
-"""What a run leaves behind: the results folder, checkpoints, verdicts and the report."""
+"""What a run leaves behind: the results folder, checkpoints and verdicts."""
 
 from deep500.results.record import Record as Record
-from deep500.results.report import write_report as write_report
 from deep500.results.verdict import FAILED as FAILED
 from deep500.results.verdict import PASSED as PASSED
 from deep500.results.verdict import UNJUDGED as UNJUDGED

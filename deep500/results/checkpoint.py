@@ -20,7 +20,7 @@ from deep500.results.files import write_atomic, writing
 
 SCHEMA = "deep500-checkpoint-1"
 KEEP = 2
-"""So many of the newest checkpoints are kept: if the last one turns out to be damaged there is another."""
+"""Number of newest checkpoints that are kept: if the last one turns out to be damaged there is another."""
 
 
 def save_checkpoint(folder: Path, epoch: int, state: Mapping[str, Any], keep: int = KEEP) -> Path:
@@ -54,7 +54,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint back: ``{"arrays": ..., "values": ..., "epoch": int}``.
 
     Raises:
-        ResultsError: it is absent, cut short, altered, or no checkpoint of ours.
+        ResultsError: it is absent, cut short, altered, or not a checkpoint that Deep500 wrote.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -69,7 +69,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         ) from error
     if header.get("schema") != SCHEMA:
         raise ResultsError(
-            f"{path}: got schema {header.get('schema')!r}; expected {SCHEMA!r}; name a checkpoint that Deep500 wrote"
+            f"{path}: got schema {header.get('schema')!r}; expected {SCHEMA!r}: name a checkpoint that this "
+            "version of Deep500 wrote, or train again"
         )
     digest = _digest(arrays, header["values"])
     if digest != header["digest"]:
@@ -83,9 +84,9 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 def list_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, oldest epoch first; empty if the folder is absent."""
     numbered = [
-        (int(found[1]), path)
+        (int(match[1]), path)
         for path in folder.glob("epoch-*.safetensors")
-        if (found := re.fullmatch(r"epoch-(\d+)\.safetensors", path.name))
+        if (match := re.fullmatch(r"epoch-(\d+)\.safetensors", path.name))
     ]
     return [path for _, path in sorted(numbered)]
 

@@ -62,9 +62,12 @@ def _check(words: argparse.Namespace) -> int:
     if words.list or words.folder is None:
         _say(f"{name:4}{summary_of(rule)}" for name, rule in RULES.items())
         return 0
-    found = check(words.folder)
-    _say(f"{name:4}{one.status:15}{one.reason}{'; ' + one.fix if one.fix else ''}" for name, one in found.items())
-    return PROBLEM if any(one.status == FAIL for one in found.values()) else 0
+    findings = check(words.folder)
+    _say(
+        f"{name:4}{finding.status:15}{finding.reason}{'; ' + finding.fix if finding.fix else ''}"
+        for name, finding in findings.items()
+    )
+    return PROBLEM if any(finding.status == FAIL for finding in findings.values()) else 0
 
 
 def _env(words: argparse.Namespace) -> int:

@@ -91,21 +91,21 @@ def _samples(path: Path) -> Iterator[dict[str, Any]]:
 
 def _estimates(path: Path) -> Iterator[dict[str, Any]]:
     stats = read_json(path / STATS) if (path / STATS).exists() else {"series": {}}
-    for series, found in stats["series"].items():
-        for one in found["estimates"]:
+    for series, stat in stats["series"].items():
+        for estimate in stat["estimates"]:
             yield {
                 "series": series,
-                "unit": found["unit"],
-                "q": one["q"],
-                "value": one["value"],
-                "low": one["ci"]["low"],
-                "high": one["ci"]["high"],
-                "level": one["ci"]["level"],
-                "n": one["n"],
-                "n_eff": one["n_eff"],
-                "standing": one["standing"],
-                "launches": one.get("launches"),
-                "cluster": one["ci"].get("cluster"),
+                "unit": stat["unit"],
+                "q": estimate["q"],
+                "value": estimate["value"],
+                "low": estimate["ci"]["low"],
+                "high": estimate["ci"]["high"],
+                "level": estimate["ci"]["level"],
+                "n": estimate["n"],
+                "n_eff": estimate["n_eff"],
+                "standing": estimate["standing"],
+                "launches": estimate.get("launches"),
+                "cluster": estimate["ci"].get("cluster"),
             }
 
 

@@ -53,7 +53,7 @@ def write_mlflow(path: Path, out: Path) -> list[Path]:
         ),
     )
     params = {name: _short(value) for name, value in _flat(manifest["resolved"])}
-    found = []
+    runs = []
     for number, seed in enumerate(manifest["seeds"]):
         run = folder / hashlib.sha256(f"{path.name} {seed}".encode()).hexdigest()[:32]
         _write(run / "meta.yaml", _yaml(_meta(run, experiment, path, seed, summary, began)))
@@ -67,8 +67,8 @@ def write_mlflow(path: Path, out: Path) -> list[Path]:
                 _write(run / kind / _name(name), text)
         with writing(run):
             (run / "artifacts").mkdir(exist_ok=True)
-        found.append(run)
-    return found
+        runs.append(run)
+    return runs
 
 
 def _meta(run: Path, experiment: str, path: Path, seed: int, summary: Mapping[str, Any], began: int) -> dict[str, Any]:
@@ -121,16 +121,16 @@ def _tags(manifest: Mapping[str, Any], summary: Mapping[str, Any], path: Path, s
 
 def _metrics(summary: Mapping[str, Any], lines: list[dict[str, Any]], number: int, began: int) -> dict[str, str]:
     """Per name its lines ``time value step``; the times are those of the run, since epochs have none of their own."""
-    found: dict[str, str] = {}
+    lines_of: dict[str, str] = {}
     for line in lines:
         for key, value in line.items():
             if key not in ("seed", "epoch") and isinstance(value, (int, float)) and not isinstance(value, bool):
-                found[key] = found.get(key, "") + f"{began} {value!r} {line['epoch']}\n"
+                lines_of[key] = lines_of.get(key, "") + f"{began} {value!r} {line['epoch']}\n"
     for metric in summary["metrics"]:
         if metric["values"][number] is not None:
             unit = f" in {metric['unit']}" if metric["unit"] else ""
-            found[f"final {metric['name']}{unit}"] = f"{began} {metric['values'][number]!r} {len(lines)}\n"
-    return found
+            lines_of[f"final {metric['name']}{unit}"] = f"{began} {metric['values'][number]!r} {len(lines)}\n"
+    return lines_of
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

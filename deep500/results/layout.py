@@ -53,8 +53,8 @@ def check_layout(path: Path, *, of_a_run: bool = True) -> None:
         schema = stats.get("schema", STATS_SCHEMA)
         _expect(path / STATS, schema == STATS_SCHEMA, f"schema {schema!r}", repr(STATS_SCHEMA))
         _parts(path / STATS, stats, {"series": dict})
-        for one in stats["series"].values():
-            _parts(path / STATS, one, {"launches": list, "estimates": list})
+        for stat in stats["series"].values():
+            _parts(path / STATS, stat, {"launches": list, "estimates": list})
 
 
 def _parts(path: Path, content: Mapping[str, Any], parts: Mapping[str, type]) -> None:

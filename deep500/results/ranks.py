@@ -69,21 +69,24 @@ class Ranks:
 
     def write(self, folder: Path) -> Path:
         """Write ``ranks.json`` into a results folder; raises ResultsError."""
-        ranks = [{**asdict(one), "seconds": to_entry(one.seconds)} for one in self.ranks]
+        ranks = [{**asdict(rank), "seconds": to_entry(rank.seconds)} for rank in self.ranks]
         write_atomic(folder / RANKS, to_json({"schema": RANKS_SCHEMA, **asdict(self), "ranks": ranks}) + "\n")
         return folder / RANKS
 
     @classmethod
     def read(cls, folder: Path) -> Ranks | None:
-        """From a results folder, None where there is none; raises ResultsError for a file that is not one of ours."""
+        """From a results folder, None where there is none; raises ResultsError for any other file of that name."""
         path = folder / RANKS
         if not path.exists():
             return None
         content = read_json(path)
         if content.pop("schema", None) != RANKS_SCHEMA:
-            raise ResultsError(f"{path}: got another schema than {RANKS_SCHEMA!r}; expected it: make the file anew")
+            raise ResultsError(
+                f"{path}: got another schema than {RANKS_SCHEMA!r}; expected it: run the recipe again, or read it "
+                "with the version that wrote it"
+            )
         try:
-            ranks = tuple(Rank(**{**one, "seconds": from_entry(one["seconds"])}) for one in content.pop("ranks"))
+            ranks = tuple(Rank(**{**entry, "seconds": from_entry(entry["seconds"])}) for entry in content.pop("ranks"))
             return cls(ranks, **content)
         except (KeyError, TypeError) as error:
             raise ResultsError(f"{path}: got a table that lacks or adds {error}; expected {RANKS_SCHEMA}") from error

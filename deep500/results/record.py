@@ -8,7 +8,7 @@
 ``checkpoints/``       ``seed-<seed>/epoch-<n>.safetensors``, the newest two per seed
 ``summary.json``       metrics with targets and verdicts; a run that has none is unfinished and can be resumed
 ``stats.json``         every figure that follows from the samples, see :mod:`deep500.results.stats`
-``claims.json``        what the report claims, see :mod:`deep500.results.claims`
+``claims.json``        what the report claims, see :mod:`deep500.report.claims`
 ``scaling.json``       where there is a scaling table, see :mod:`deep500.results.scaling`
 ``ranks.json``         where there were several processes, see :mod:`deep500.results.ranks`
 ``rules.json``         what may be called a result, see :mod:`deep500.results.rules`
@@ -67,11 +67,14 @@ class Record:
 
     @classmethod
     def open(cls, path: Path) -> Record:
-        """An existing results folder; raises ResultsError if it is none of ours."""
+        """An existing results folder; raises ResultsError for a folder of another program or version."""
         record = cls(path)
         schema = record.manifest().get("schema")
         if schema != SCHEMA:
-            raise ResultsError(f"{path}: got schema {schema!r}; expected {SCHEMA!r}; name a folder that Deep500 wrote")
+            raise ResultsError(
+                f"{path}: got schema {schema!r}; expected {SCHEMA!r}: name a folder that this version of Deep500 "
+                "wrote, or run the recipe again"
+            )
         return record
 
     @classmethod
@@ -172,7 +175,7 @@ class Record:
                 left_over.unlink()
 
     def forget_after(self, seed: int, epoch: int) -> None:
-        """Forget what was recorded of a seed after so many epochs."""
+        """Forget what was recorded of a seed after this number of epochs."""
         self.samples.trim()
         self.samples.keep_blocks(seed, epoch)
         kept = [line for line in self.epochs() if line["seed"] != seed or line["epoch"] <= epoch]
@@ -180,15 +183,15 @@ class Record:
 
     def finished_seed(self, seed: int) -> dict[str, float | None] | None:
         """The metrics' values of a seed by name, None if it is not finished."""
-        found = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
-        if str(seed) not in found:
+        seeds = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
+        if str(seed) not in seeds:
             return None
-        return {name: None if text is None else float(text) for name, text in found[str(seed)]["values"].items()}
+        return {name: None if text is None else float(text) for name, text in seeds[str(seed)]["values"].items()}
 
     def seed_notes(self, seed: int) -> dict[str, dict[str, Any]]:
         """What :meth:`finish_seed` noted of each metric of a seed besides its value, by name."""
-        found = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
-        return found.get(str(seed), {}).get("notes", {})
+        seeds = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
+        return seeds.get(str(seed), {}).get("notes", {})
 
     def finish_seed(
         self,
@@ -198,9 +201,9 @@ class Record:
         notes: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Note a seed's values, why it ended before its last epoch if it did, and what is behind the values."""
-        found = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
+        seeds = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
         entry = {"values": values, "stopped_by": stopped_by, **({"notes": notes} if notes else {})}
-        write_atomic(self.path / SEEDS, to_json({**found, str(seed): entry}) + "\n")
+        write_atomic(self.path / SEEDS, to_json({**seeds, str(seed): entry}) + "\n")
 
     def _checkpoints(self, seed: int) -> Path:
         return self.path / "checkpoints" / f"seed-{seed}"

@@ -11,6 +11,9 @@ rules R1, R11, F1 and F11 through :meth:`Scaling.claims`::
                   "quality": 97.1, "quality_low": 96.8}],
      "quality": "test_accuracy (%)", "bounds": [{"name": "measured all-reduce", "ranks": [2], "seconds": [0.41]}]}
 
+The format belongs to the results folder, whose report and rules read it; what fills it with measurements and
+predictions is :mod:`deep500.scaling`, above them.
+
 Efficiency is samples per second and process, relative to the base: for a fixed problem ``t_1 / (p t_p)``, for one that
 grows with the processes ``t_1 / t_p``.
 """
@@ -36,7 +39,7 @@ BASES = ("serial-best", "parallel-1", "other")
 
 
 @dataclass(frozen=True)
-class Base:
+class ScalingBase:
     """What speedups are relative to: a text that says what ran, one of :data:`BASES`, and its time per step."""
 
     text: str
@@ -47,7 +50,7 @@ class Base:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ScalingPoint:
     """One point of a scaling table.
 
     Attributes:
@@ -68,7 +71,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Bound:
+class ScalingBound:
     """Times per step below which nothing can go, by number of ranks: such as measured communication alone."""
 
     name: str
@@ -81,8 +84,8 @@ class Scaling:
     """A scaling table; see the module for its file.
 
     Example:
-        >>> base = Base("one process, batch 64", "parallel-1", 64, Interval(0.8, 0.79, 0.81, 40))
-        >>> table = Scaling(base, (Entry(2, 64, "ring", Interval(0.5, 0.49, 0.52, 40)),))
+        >>> base = ScalingBase("one process, batch 64", "parallel-1", 64, Interval(0.8, 0.79, 0.81, 40))
+        >>> table = Scaling(base, (ScalingPoint(2, 64, "ring", Interval(0.5, 0.49, 0.52, 40)),))
         >>> efficiency = table.efficiency(table.entries[0])
         >>> round(efficiency.median, 3), round(efficiency.low, 3), round(efficiency.high, 3)
         (0.8, 0.76, 0.827)
@@ -90,10 +93,10 @@ class Scaling:
         'strong'
     """
 
-    base: Base
-    entries: tuple[Entry, ...]
+    base: ScalingBase
+    entries: tuple[ScalingPoint, ...]
     quality: str | None = None
-    bounds: tuple[Bound, ...] = ()
+    bounds: tuple[ScalingBound, ...] = ()
 
     @property
     def mode(self) -> str:
@@ -105,7 +108,7 @@ class Scaling:
         """In order of appearance."""
         return list(dict.fromkeys(entry.scheme for entry in self.entries))
 
-    def efficiency(self, entry: Entry) -> Interval:
+    def efficiency(self, entry: ScalingPoint) -> Interval:
         """Samples per second and process relative to the base's; its interval holds if both times' intervals do."""
         work = entry.global_batch * self.base.ranks / (self.base.global_batch * entry.ranks)
         ends = [self.base.seconds.low, self.base.seconds.high, entry.seconds.low, entry.seconds.high]
@@ -144,31 +147,32 @@ class Scaling:
 
     @classmethod
     def read(cls, folder: Path) -> Scaling | None:
-        """From a results folder, None where there is none; raises ResultsError for a file that is not one of ours."""
+        """From a results folder, None where there is none; raises ResultsError for any other file of that name."""
         path = folder / SCALING
         if not path.exists():
             return None
         content = read_json(path)
         if content.get("schema") != SCALING_SCHEMA:
             raise ResultsError(
-                f"{path}: got schema {content.get('schema')!r}; expected {SCALING_SCHEMA!r}: make it anew"
+                f"{path}: got schema {content.get('schema')!r}; expected {SCALING_SCHEMA!r}: measure or "
+                "simulate again, or read it with the version that wrote it"
             )
         try:
-            base = Base(**{**content["base"], "seconds": from_entry(content["base"]["seconds"])})
+            base = ScalingBase(**{**content["base"], "seconds": from_entry(content["base"]["seconds"])})
             entries = []
-            for one in content["entries"]:
-                facts = {key: value for key, value in one.items() if key not in ("step_seconds", "efficiency")}
-                entries.append(Entry(**facts, seconds=from_entry(one["step_seconds"])))
-            bounds = [Bound(b["name"], tuple(b["ranks"]), tuple(b["seconds"])) for b in content["bounds"]]
-            found = cls(base, tuple(entries), content["quality"], tuple(bounds))
+            for entry in content["entries"]:
+                facts = {key: value for key, value in entry.items() if key not in ("step_seconds", "efficiency")}
+                entries.append(ScalingPoint(**facts, seconds=from_entry(entry["step_seconds"])))
+            bounds = [ScalingBound(b["name"], tuple(b["ranks"]), tuple(b["seconds"])) for b in content["bounds"]]
+            table = cls(base, tuple(entries), content["quality"], tuple(bounds))
         except (KeyError, TypeError) as error:
             raise ResultsError(f"{path}: got a table that lacks or adds {error}; expected {SCALING_SCHEMA}") from error
-        _check(found)
-        return found
+        _check(table)
+        return table
 
     def claims(self) -> list[dict[str, Any]]:
         """What the table claims, for the rules: scaling with its bounds, and speedups with their base."""
-        found: list[dict[str, Any]] = []
+        claims: list[dict[str, Any]] = []
         base = {
             "kind": self.base.kind,
             "seconds": self.base.seconds.median,
@@ -189,7 +193,7 @@ class Scaling:
             ]
             if rows:
                 amdahl = [] if self.serial_share(scheme) is None else ["amdahl"]
-                found.append(
+                claims.append(
                     {
                         "type": "scaling",
                         "scheme": scheme,
@@ -198,21 +202,21 @@ class Scaling:
                         "bounds": ["ideal", *amdahl, *(bound.name for bound in self.bounds)],
                     }
                 )
-        found += [
+        claims += [
             {"type": "speedup", "value": self.efficiency(e).median * e.ranks, "base": base}
             for e in self.entries
             if e.ranks > self.base.ranks
         ]
-        return found
+        return claims
 
 
 def _check(scaling: Scaling) -> None:
     """Numbers that can be plotted and divided by, words that are known."""
     entries: Sequence[Any] = [scaling.base, *scaling.entries]
     wrong = [
-        f"{one.ranks} ranks, batch {one.global_batch}, {one.seconds.median} s"
-        for one in entries
-        if one.ranks < 1 or one.global_batch < 1 or not 0 < one.seconds.median < math.inf
+        f"{point.ranks} ranks, batch {point.global_batch}, {point.seconds.median} s"
+        for point in entries
+        if point.ranks < 1 or point.global_batch < 1 or not 0 < point.seconds.median < math.inf
     ]
     wrong += [f"base {scaling.base.kind!r}"] if scaling.base.kind not in BASES else []
     wrong += [f"kind {entry.kind!r}" for entry in scaling.entries if entry.kind not in (MEASURED, PREDICTED)]

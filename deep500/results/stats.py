@@ -44,8 +44,8 @@ def compute(store: SampleStore, declared: Mapping[str, Mapping[str, Any]]) -> di
     launches: dict[str, list[int]] = {}
     for series, launch in store.names():
         launches.setdefault(series, []).append(launch)
-    found = {series: _series(store, series, numbers, declared.get(series, {})) for series, numbers in launches.items()}
-    return {"schema": SCHEMA, "series": found}
+    stats = {series: _series(store, series, numbers, declared.get(series, {})) for series, numbers in launches.items()}
+    return {"schema": SCHEMA, "series": stats}
 
 
 def _series(store: SampleStore, series: str, numbers: list[int], declared: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,14 +88,14 @@ def kept_samples(
         launches: which of its launches; those without samples are left out.
         plan: see :func:`plan_to_json`.
     """
-    found = {}
+    kept = {}
     for number in sorted(launches):
         seconds = store.durations(series, number)
         if not seconds.size:
             continue
         steady = find_steady_state(seconds, plan["alpha"], plan["max_fraction"])
-        found[number] = (seconds[steady.cut :] if steady.cut < seconds.size else seconds, steady, int(seconds.size))
-    return found
+        kept[number] = (seconds[steady.cut :] if steady.cut < seconds.size else seconds, steady, int(seconds.size))
+    return kept
 
 
 def _cut(steady: SteadyState) -> dict[str, Any]:
@@ -108,9 +108,9 @@ def _cut(steady: SteadyState) -> dict[str, Any]:
     }
 
 
-def _estimate(found: LaunchEstimate, target: Target, min_neff: float, steady: bool) -> dict[str, Any]:
-    estimate, within = found.estimate, found.cluster == WITHIN
-    trusted = estimate.n_eff >= min_neff and not found.differ if within else True  # over launches no tau is estimated
+def _estimate(over: LaunchEstimate, target: Target, min_neff: float, steady: bool) -> dict[str, Any]:
+    estimate, within = over.estimate, over.cluster == WITHIN
+    trusted = estimate.n_eff >= min_neff and not over.differ if within else True  # over launches no tau is estimated
     reached = trusted and steady and estimate.precision <= target.rel
     return {
         "q": estimate.q,
@@ -118,15 +118,15 @@ def _estimate(found: LaunchEstimate, target: Target, min_neff: float, steady: bo
         "n": estimate.n,
         "n_eff": estimate.n_eff,
         "tau": estimate.tau,
-        "launches": found.launches,
-        "between_launch_cv": found.cv,
-        "standing": found.standing,
+        "launches": over.launches,
+        "between_launch_cv": over.cv,
+        "standing": over.standing,
         "ci": {
             "level": estimate.level,
             "low": estimate.low,
             "high": estimate.high,
             "method": estimate.method,
-            "cluster": found.cluster,
+            "cluster": over.cluster,
         },
         "target": {"rel": target.rel, "achieved": estimate.precision, "reached": bool(reached)},
     }

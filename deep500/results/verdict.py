@@ -9,7 +9,7 @@ from typing import Any
 from deep500.measure.statistics import MINIMUM_SAMPLES
 
 MOST_REASONS = 3
-"""So many of the seeds' reasons stand in a remark."""
+"""Most reasons of seeds that a remark lists."""
 
 PASSED, FAILED, UNJUDGED = "PASSED", "FAILED", "UNJUDGED"
 

@@ -35,8 +35,8 @@ def seal(path: Path) -> None:
 
 
 def _files(path: Path) -> list[str]:
-    found = (p for p in path.rglob("*") if p.is_file() and p.name != SUMS and not p.name.startswith("."))
-    return sorted(p.relative_to(path).as_posix() for p in found)
+    files = (p for p in path.rglob("*") if p.is_file() and p.name != SUMS and not p.name.startswith("."))
+    return sorted(p.relative_to(path).as_posix() for p in files)
 
 
 def _digest(path: Path) -> str:

@@ -67,17 +67,17 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
 
 
 def _simulate(words: argparse.Namespace) -> int:
-    found = predict_recipe(words)
+    prediction = predict_recipe(words)
     title = f"{find_recipe(words.recipe).stem}: predicted scaling"
-    sys.stdout.write("\n".join([title, *found.about, ""]) + "\n")
+    sys.stdout.write("\n".join([title, *prediction.about, ""]) + "\n")
     folder = words.out / "simulate" / find_recipe(words.recipe).stem
-    for scaling, why in found.tables:
+    for scaling, why in prediction.tables:
         sys.stdout.write(text(scaling, why) + "\n\n")
         place = folder / scaling_mode(scaling, words.mode)
         with writing(place):
             place.mkdir(parents=True, exist_ok=True)
         scaling.write(place)
-    sys.stdout.write(f"{write_page(folder / 'scaling.html', title, found.about, found.tables)}\n")
+    sys.stdout.write(f"{write_page(folder / 'scaling.html', title, prediction.about, prediction.tables)}\n")
     return 0
 
 
@@ -108,7 +108,7 @@ def predict_recipe(words: argparse.Namespace) -> Prediction:
     machine = Machine(net, words.cores, words.seed)
     modes = [STRONG, WEAK] if words.mode == "both" else [words.mode]
     tables = [predict(compute, rig, schemes, counts, mode, machine) for mode in modes]
-    tables = [one for one in tables if one[0].entries]
+    tables = [table for table in tables if table[0].entries]
     if not tables:
         raise InputError(f"got {words.ranks} ranks, none of which can be predicted; expected fewer, or --mode {WEAK}")
     cores = "each rank has its own core" if words.cores is None else f"all ranks share {words.cores} cores"
@@ -147,4 +147,6 @@ def _recorded(folder: Path, rig: Rig, recipe: str) -> np.ndarray:
     if batch != rig.batch_size:
         raise ResultsError(f"{folder}: got steps of {batch} samples; expected {rig.batch_size}: add batch_size={batch}")
     launches = read_json(stats)["series"]["step"]["launches"]
-    return np.concatenate([record.samples.durations("step", one["launch"])[one["cut"]["index"] :] for one in launches])
+    return np.concatenate(
+        [record.samples.durations("step", launch["launch"])[launch["cut"]["index"] :] for launch in launches]
+    )

@@ -47,18 +47,20 @@ class Interconnect:
     @classmethod
     def parse(cls, text: str) -> Interconnect:
         """From ``alpha=..,beta=..,gamma=..``; raises InputError."""
-        found: dict[str, float] = {}
+        numbers: dict[str, float] = {}
         for word in text.split(","):
             name, _, number = (part.strip() for part in word.partition("="))
             try:
-                found[name] = float(number)
+                numbers[name] = float(number)
             except ValueError:
-                found[name] = math.nan
-        if not {"alpha", "beta"} <= set(found) <= {"alpha", "beta", "gamma"} or any(map(math.isnan, found.values())):
+                numbers[name] = math.nan
+        if not {"alpha", "beta"} <= set(numbers) <= {"alpha", "beta", "gamma"} or any(
+            map(math.isnan, numbers.values())
+        ):
             raise InputError(
                 f"got network {text!r}; expected seconds, as in alpha=2e-6,beta=1e-10,gamma=5e-11, or: measured"
             )
-        return cls(**found)
+        return cls(**numbers)
 
     def send(self, count: float) -> float:
         """One message of ``count`` bytes."""
@@ -108,7 +110,7 @@ def broadcast(net: Interconnect, ranks: int, count: float) -> float:
 
 
 def all_gather(net: Interconnect, ranks: int, count: float) -> float:
-    """Seconds until everybody has the ``count`` bytes of everybody: Bruck's algorithm (1997) or a ring."""
+    """Seconds until every rank has the ``count`` bytes of all ranks: Bruck's algorithm (1997) or a ring."""
     if ranks == 1:
         return 0.0
     return math.ceil(math.log2(ranks)) * net.alpha + (ranks - 1) * count * net.beta

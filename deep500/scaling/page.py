@@ -8,11 +8,11 @@ from pathlib import Path
 from markupsafe import Markup, escape
 
 from deep500.measure.statistics import Interval
-from deep500.results import report
-from deep500.results.figures import unit_for
+from deep500.report.bounds import scaling_figures
+from deep500.report.figures import unit_for
+from deep500.report.rendering import asset
 from deep500.results.files import write_atomic
-from deep500.results.report_bounds import scaling_figures
-from deep500.results.scaling import Entry, Scaling
+from deep500.results.scaling import Scaling, ScalingPoint
 
 HEAD = ("scheme", "ranks", "batch", "time per step", "95 % interval", "speedup", "efficiency", "quality", "what")
 
@@ -30,14 +30,14 @@ def rows(scaling: Scaling, why: Mapping[tuple[str, int], str] | None = None) -> 
         "",
         base.text,
     )
-    found = [first, *(_row(scaling, entry) for entry in scaling.entries)]
+    lines = [first, *(_row(scaling, entry) for entry in scaling.entries)]
     lacking: dict[str, list[str]] = {}
     for (name, ranks), reason in (why or {}).items():
         lacking.setdefault(name, []).append(f"{ranks:,}: {reason}")
-    return found + [(name, "-", "", "", "", "", "", "", "; ".join(reasons)) for name, reasons in lacking.items()]
+    return lines + [(name, "-", "", "", "", "", "", "", "; ".join(reasons)) for name, reasons in lacking.items()]
 
 
-def _row(scaling: Scaling, entry: Entry) -> tuple[str, ...]:
+def _row(scaling: Scaling, entry: ScalingPoint) -> tuple[str, ...]:
     share = scaling.efficiency(entry)
     interval = f"{100 * share.median:.3g} %"
     if share.low is not None and share.high is not None:
@@ -83,8 +83,7 @@ def write_page(
     path: Path, title: str, about: Sequence[str], tables: Sequence[tuple[Scaling, Mapping[tuple[str, int], str]]]
 ) -> Path:
     """One page with plots and tables; it loads nothing from anywhere. Raises ResultsError if it cannot be written."""
-    folder = Path(report.__file__).parent
-    style, script = ((folder / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    style, script = asset("report.css"), asset("report.js")
     body = [Markup("<h1>{}</h1>").format(title), *(Markup("<p>{}</p>").format(line) for line in about)]
     for scaling, why in tables:
         body.append(Markup("<section><h2>{}</h2>").format(f"{scaling.mode} scaling"))

@@ -11,7 +11,7 @@ import numpy as np
 from deep500.distributed import Communicator
 from deep500.errors import CommunicationError, InputError
 from deep500.measure.statistics import Interval
-from deep500.results.scaling import PREDICTED, STRONG, WEAK, Base, Bound, Entry, Scaling
+from deep500.results.scaling import PREDICTED, STRONG, WEAK, Scaling, ScalingBase, ScalingBound, ScalingPoint
 from deep500.scaling.model import Interconnect
 from deep500.scaling.pretend import ROWS, Demand, demand
 from deep500.scaling.rig import Rig, SchemeChoice, StepFunction, period_of
@@ -54,7 +54,7 @@ class Compute:
     own: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def trace(self, batch: int) -> np.ndarray:
-        """Times with so many samples.
+        """Seconds per step on batches of this size.
 
         Raises:
             InputError: they were not measured, and cannot be.
@@ -70,6 +70,8 @@ class Compute:
 
     def own_seconds(self, rig: Rig, scheme: SchemeChoice, ranks: int) -> float:
         """What a scheme computes; grows in line with the ranks where it decodes what all of them send."""
+        # Measured on two small numbers of ranks and extended along the line through both: a pretended rank hands out
+        # at most ``ROWS`` messages, since those of 4096 ranks would not fit into memory.
         ends = []
         for few in (2, ROWS):
             key = (str(scheme), few)
@@ -89,9 +91,9 @@ def demand_of(rig: Rig, scheme: SchemeChoice, ranks: int) -> tuple[Demand, Any]:
         step, known["optimizer"] = rig.step(1, comm, scheme)
         return step
 
-    found = demand(make, ranks, 1)
+    per_step = demand(make, ranks, 1)
     period = period_of(known["optimizer"])
-    return found if period == 1 else demand(make, ranks, period), known["optimizer"]
+    return per_step if period == 1 else demand(make, ranks, period), known["optimizer"]
 
 
 def step_seconds(
@@ -110,7 +112,7 @@ def step_seconds(
     own = compute.own_seconds(rig, scheme, ranks)
     trace = (compute.trace(share) + own) * machine.slower(ranks)
     waits = waiting_of(scheme.kind)
-    if waits is served:
+    if waits is served:  # messages queue at the server's link, so their time is its service, not a term of every step
         service = server_service(machine.net, asked.payload, rig.update_seconds())
         case = Case(ranks, trace, 0.0, bound=getattr(optimizer, "staleness", None), service=service)
         network = 2 * machine.net.send(asked.payload)
@@ -144,20 +146,20 @@ def predict(
             except (InputError, CommunicationError) as error:
                 why[str(scheme), ranks] = str(error)
                 continue
-            entries.append(Entry(ranks, whole, str(scheme), seconds, PREDICTED))
+            entries.append(ScalingPoint(ranks, whole, str(scheme), seconds, PREDICTED))
             alone.setdefault(str(scheme), {})[ranks] = network
     bounds = [
-        Bound(f"network alone, {name}", tuple(found), tuple(found.values()))
-        for name, found in alone.items()
-        if min(found.values()) > 0
+        ScalingBound(f"network alone, {name}", tuple(seconds_by_ranks), tuple(seconds_by_ranks.values()))
+        for name, seconds_by_ranks in alone.items()
+        if min(seconds_by_ranks.values()) > 0
     ]
     if mode == STRONG:
         serial = serial_share(compute.traces)
         if serial is not None:
             law = tuple(base.median * (serial + (1 - serial) / ranks) for ranks in counts)
-            bounds.append(Bound(f"Amdahl, serial share {serial:.1%}", tuple(counts), law))
+            bounds.append(ScalingBound(f"Amdahl, serial share {serial:.1%}", tuple(counts), law))
     text = f"one process without a scheme, batch {batch}, mean of its measured steps"
-    return Scaling(Base(text, "parallel-1", batch, base), tuple(entries), bounds=tuple(bounds)), why
+    return Scaling(ScalingBase(text, "parallel-1", batch, base), tuple(entries), bounds=tuple(bounds)), why
 
 
 def serial_share(traces: Mapping[int, np.ndarray]) -> float | None:

@@ -56,7 +56,7 @@ class Pretend(Communicator):
     def _exchange(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray]) -> None:
         mine = list(outgoing.values())
         for array in incoming.values():
-            same = next((one for one in mine if one.shape == array.shape and one.dtype == array.dtype), None)
+            same = next((given for given in mine if given.shape == array.shape and given.dtype == array.dtype), None)
             array[...] = 0 if same is None else same
 
 
@@ -84,7 +84,7 @@ class Demand:
 
     def network_seconds(self, net: Interconnect) -> float:
         """What the calls cost, one after the other."""
-        return sum(one.count * COLLECTIVES[one.kind](net, self.ranks, one.size) for one in self.calls)
+        return sum(calls.count * COLLECTIVES[calls.kind](net, self.ranks, calls.size) for calls in self.calls)
 
 
 def demand(make: Callable[[Communicator], Callable[[], object]], ranks: int, steps: int) -> Demand:
@@ -101,8 +101,8 @@ def demand(make: Callable[[Communicator], Callable[[], object]], ranks: int, ste
     Example:
         >>> def make(comm):
         ...     return lambda: comm.all_reduce(np.ones(100))
-        >>> found = demand(make, ranks=16, steps=2)
-        >>> found.calls, found.payload, found.network_seconds(Interconnect(1.0, 0.0))
+        >>> asked = demand(make, ranks=16, steps=2)
+        >>> asked.calls, asked.payload, asked.network_seconds(Interconnect(1.0, 0.0))
         ((Calls(kind='all_reduce', count=1.0, size=800.0),), 800.0, 4.0)
     """
     if steps < 1:

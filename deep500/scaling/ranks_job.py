@@ -68,9 +68,9 @@ def measure_network(comm: Communicator, rounds: int = 40) -> dict[str, Any]:
 
     table, seen = np.array(rows), np.array(times)
     scale = np.array([1e-6, 1e-9, 1e-9])  # near what is expected, or the solver stops at rounding
-    found, _ = nnls(table * scale / seen[:, None], np.ones(len(seen)))
-    alpha, beta, gamma = (found * scale).tolist()
-    wrong = table @ (found * scale) / seen - 1
+    scaled, _ = nnls(table * scale / seen[:, None], np.ones(len(seen)))
+    alpha, beta, gamma = (scaled * scale).tolist()
+    wrong = table @ (scaled * scale) / seen - 1
     return {
         "alpha": alpha,
         "beta": beta,
@@ -118,7 +118,7 @@ def time_steps(
         scheme: see :meth:`~deep500.scaling.rig.SchemeChoice.parse`.
         global_batch: samples of all ranks together.
         blocks, block_seconds: how many, and how long each should take.
-        timed: so many further steps are timed rank by rank, begun together as ``sync`` says; see
+        timed: number of further steps that are timed rank by rank, begun together as ``sync`` says; see
             :func:`~deep500.distributed.timing.parallel`.
     """
     rig = Rig(framework, Setting(**{**setting, "overrides": tuple(setting["overrides"])}))
@@ -163,18 +163,18 @@ def _block(comm: Communicator, step: Callable[[], object] | None, count: int) ->
 def _rank_by_rank(comm: Communicator, step: Callable[[], object], count: int, sync: str) -> dict[str, Any]:
     """Every rank's own times."""
     plan = Plan((Target(rel=0.01),), Budget(min_n=count, max_n=count, max_s=60.0))
-    found = parallel(step, plan, comm, sync)
+    timing = parallel(step, plan, comm, sync)
     return {
         "sync": sync,
         "summary": "max",
-        "imbalance": found.imbalance.value,
-        "rank_p": found.rank_p,
-        "text": str(found),
-        "offsets": [clock.offset / 1e9 for clock in found.clocks],
-        "errors": [clock.error / 1e9 for clock in found.clocks],
-        "waiting": list(found.communicating),
-        "sent": list(found.sent_bytes),
-        "seconds": found.kept.T.tolist(),
+        "imbalance": timing.imbalance.value,
+        "rank_p": timing.rank_p,
+        "text": str(timing),
+        "offsets": [clock.offset / 1e9 for clock in timing.clocks],
+        "errors": [clock.error / 1e9 for clock in timing.clocks],
+        "waiting": list(timing.communicating),
+        "sent": list(timing.sent_bytes),
+        "seconds": timing.kept.T.tolist(),
     }
 
 

@@ -52,7 +52,7 @@ Draw = Callable[[int], np.ndarray]
 
 
 def together(case: Case, draw: Draw, steps: int) -> float:
-    """Everybody waits for everybody at every exchange."""
+    """All ranks wait for the slowest at every exchange."""
     rounds = max(1, steps // case.period)
     time = 0.0
     for _ in range(rounds):
@@ -62,11 +62,12 @@ def together(case: Case, draw: Draw, steps: int) -> float:
 
 
 def neighbours(case: Case, draw: Draw, steps: int) -> float:
-    """Everybody waits for those whose parameters it takes."""
+    """Every rank waits for those whose parameters it takes."""
     matrix = ring(case.ranks) if case.matrix is None else case.matrix
     taken = [np.flatnonzero(row) for row in matrix]
     width = max(map(len, taken))
-    table = np.array([np.resize(one, width) for one in taken])  # repeated where a rank has fewer
+    # One rectangular table of indices instead of lists of different length, so that a step is one array operation.
+    table = np.array([np.resize(ranks, width) for ranks in taken])  # repeated where a rank has fewer
     ready = np.zeros(case.ranks)
     for _ in range(steps):
         ready = (ready + draw(case.ranks))[table].max(axis=1) + case.network
@@ -74,7 +75,7 @@ def neighbours(case: Case, draw: Draw, steps: int) -> float:
 
 
 def pairs(case: Case, draw: Draw, steps: int) -> float:
-    """Everybody waits for one partner, another in each step."""
+    """Every rank waits for one partner, another one in each step."""
     ready, rng = np.zeros(case.ranks), np.random.default_rng(int(1e9 * draw(1)[0]))
     for _ in range(steps):
         ready = ready + draw(case.ranks)
@@ -86,8 +87,10 @@ def pairs(case: Case, draw: Draw, steps: int) -> float:
 
 
 def served(case: Case, draw: Draw, steps: int) -> float:
-    """Workers, all ranks but one, wait for the server, which serves one after the other, and for nobody who is not
-    more than ``bound`` steps behind."""
+    """Workers, all ranks but one, wait for the server, which serves one gradient after the other. With a bound a worker
+    also waits until the slowest one is at most ``bound`` steps behind it."""
+    # Events in the order of time: a heap of (arrival of a gradient, its worker). ``counts[k]`` workers have made k
+    # steps, so that the slowest one is known without looking at all of them after every event.
     workers = case.ranks - 1
     done, free, finish = np.zeros(workers, np.int64), 0.0, 0.0
     coming = [(float(time), worker) for worker, time in enumerate(draw(workers))]
@@ -104,12 +107,16 @@ def served(case: Case, draw: Draw, steps: int) -> float:
         counts[done[worker]] += 1
         while slowest < steps and not counts[slowest]:
             slowest += 1
-        held.append(worker)
-        able = [one for one in held if done[one] < steps and (case.bound is None or done[one] - slowest <= case.bound)]
+        held.append(worker)  # it has its parameters only once the bound lets it go on
+        able = [
+            waiting
+            for waiting in held
+            if done[waiting] < steps and (case.bound is None or done[waiting] - slowest <= case.bound)
+        ]
         if able:
-            for one, work in zip(able, draw(len(able)), strict=True):
-                heapq.heappush(coming, (free + float(work), one))
-            held = [one for one in held if one not in able]
+            for waiting, work in zip(able, draw(len(able)), strict=True):
+                heapq.heappush(coming, (free + float(work), waiting))
+            held = [waiting for waiting in held if waiting not in able]
     return finish / steps
 
 

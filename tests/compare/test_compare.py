@@ -58,7 +58,7 @@ def test_everything(recipe, tmp_path):
     assert {len(samples) for samples in timing.samples.values()} == {6}
     assert list(timing.samples) == ["pytorch", "reference", "pytorch (A/A)"]
     assert min(map(min, timing.samples.values())) > 0 and timing.control.low is not None
-    assert [(one.first, one.second) for one in timing.comparisons] == [("pytorch", "reference")]
+    assert [(comparison.first, comparison.second) for comparison in timing.comparisons] == [("pytorch", "reference")]
     assert result.memory["pytorch"]["peak"] > result.memory["reference"]["before"] > 2**20
     for runs in result.runs.values():
         assert [run["seed"] for run in runs] == [0, 1] and all(run["accuracy"] > 20 for run in runs)

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from deep500.compare.findings import largest, relative
+from deep500.compare.checks import largest, relative
 from deep500.compare.gate import check_equivalence
 from deep500.compare.subject import Candidate, digest
 from deep500.errors import InputError, UnsupportedOperator
@@ -67,7 +67,7 @@ def test_vacuous_agreement_is_no_agreement():
 
 def test_without_float64_it_compares_in_float32_and_says_so():
     def build(network):
-        if any(one.dtype == "float64" for one in network.inputs.values()):
+        if any(value.dtype == "float64" for value in network.inputs.values()):
             raise UnsupportedOperator("got Conv in float64; expected float32")
         return candidate("reference").build(network)
 

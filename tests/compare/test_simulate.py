@@ -34,7 +34,7 @@ def rig() -> Rig:
 def given_times(rig: Rig, schemes: str) -> Compute:
     """Ten milliseconds, of which half does not depend on the batch; schemes that compute nothing."""
     compute = Compute({batch: np.full(20, 0.005 + 0.005 * batch / 32) for batch in range(1, 33)})
-    compute.own = {(str(one), few): 0.0 for one in parse_schemes(schemes) for few in (2, 8)}
+    compute.own = {(str(choice), few): 0.0 for choice in parse_schemes(schemes) for few in (2, 8)}
     return compute
 
 

@@ -57,7 +57,7 @@ def make(backend: str, optimizer: str, hyper: Mapping[str, Any], dtype: str = "f
 def flat(optimizer: Optimizer, names: list[str]) -> np.ndarray:
     """Tensors one after the other, as one float64 array (which holds float32 exactly)."""
     tensors = optimizer.network.fetch_tensors(names)
-    return np.concatenate([np.array(optimizer.network.to_numpy(one), np.float64).ravel() for one in tensors])
+    return np.concatenate([np.array(optimizer.network.to_numpy(tensor), np.float64).ravel() for tensor in tensors])
 
 
 def weights(optimizer: Optimizer) -> np.ndarray:

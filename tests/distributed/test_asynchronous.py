@@ -154,7 +154,7 @@ def test_with_linear_updates_the_server_ends_where_the_gradients_lead() -> None:
     """Nothing is lost: the way from start to end is the sum of all gradients that any worker computed."""
     for size in (3, 5):
         found = run(size, "InconsistentParameterServer", 4, hyper={"lr": 0.1})
-        total = np.sum([one for rank in found[1:] for one in rank["gradients"]], axis=0)
+        total = np.sum([gradient for rank in found[1:] for gradient in rank["gradients"]], axis=0)
         np.testing.assert_allclose(last(found), found[0]["history"][0] - 0.1 * total, rtol=0, atol=1e-13)
         assert found[0]["losses"] == [None] * 12 and None not in found[1]["losses"]
 

@@ -106,7 +106,7 @@ def test_the_demand_of_real_ranks_is_the_same_in_kind_and_number() -> None:
         return lambda: optimizer.step(table.batches([4])[0])
 
     real = Threads(2).run(work)[1]
-    assert {one.kind: one.count for one in demand(make, 2, 1).calls} == real  # type: ignore[arg-type]
+    assert {call.kind: call.count for call in demand(make, 2, 1).calls} == real  # type: ignore[arg-type]
 
 
 def test_pretended_ranks_answer_at_once() -> None:

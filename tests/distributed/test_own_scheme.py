@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from deep500 import cli
 from deep500.compare.subject import Setting
 from deep500.distributed import Threads, set_world
 from deep500.errors import InputError
@@ -52,3 +54,13 @@ def test_one_that_does_not_say_how_it_waits_is_refused_before_anything_is_measur
     undeclared = type("Undeclared", (TurnTaking,), {"waits": None})
     with pytest.raises(InputError, match=r"got scheme Undeclared with waits = None; expected one of \"together\""):
         predict(Compute({}), Any, [SchemeChoice("Undeclared", undeclared)], [16], "weak", Machine(Interconnect(1, 1)))
+
+
+@pytest.mark.parametrize("ending", ["", "(first=1)"])
+def test_the_command_line_takes_it_by_its_file(tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Copied to somewhere else, so that nothing but the name of its file leads to it."""
+    file = Path(shutil.copy(Path(__file__).with_name("own_scheme.py"), tmp_path / "mine.py"))
+    words = ["simulate", "digits_lenet", "--ranks", "8", "--mode", "weak", "--network", "alpha=1e-3,beta=1e-9"]
+    words += ["--framework", "reference", "--schemes", f"{file}:TurnTaking{ending}", "--dry-run"]
+    assert cli.main([*words, "--out", str(tmp_path / "results")]) == 0
+    assert f"{file}:TurnTaking{ending}" in capsys.readouterr().out

@@ -51,7 +51,9 @@ def deviation(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float
 def mean_gradients(outcomes: list[Outcome], sizes: list[int]) -> list[np.ndarray]:
     """Per step the mean of what the ranks had before the exchange, by their shares."""
     return [
-        sum(size / sum(sizes) * flat(one.local[step]) for one, size in zip(outcomes, sizes, strict=True) if size)
+        sum(
+            size / sum(sizes) * flat(outcome.local[step]) for outcome, size in zip(outcomes, sizes, strict=True) if size
+        )
         for step in range(STEPS)
     ]
 
@@ -72,7 +74,7 @@ def check_average(outcomes: list[Outcome], sizes: list[int], scheme: SchemeRow, 
 def check_conserved(outcomes: list[Outcome], sizes: list[int], scheme: SchemeRow, backend: str) -> None:
     means = mean_gradients(outcomes, sizes)
     applied = [flat(one) for one in outcomes[0].applied]
-    owed = sum(flat(one.residuals) for one in outcomes)
+    owed = sum(flat(outcome.residuals) for outcome in outcomes)
     assert np.abs(sum(applied) + owed - sum(means)).max() < 1e-13
     assert min(np.abs(a - m).max() for a, m in zip(applied, means, strict=True)) > 1e-3, "nothing was compressed"
 
@@ -80,8 +82,8 @@ def check_conserved(outcomes: list[Outcome], sizes: list[int], scheme: SchemeRow
 def check_bounded(outcomes: list[Outcome], sizes: list[int], scheme: SchemeRow, backend: str) -> None:
     for step in range(STEPS):
         bound, mean, applied = np.zeros(0), np.zeros(0), in_order(outcomes[0].applied[step])
-        for one, size in zip(outcomes, sizes, strict=True):
-            own = size / sum(sizes) * in_order(one.local[step]) if size else np.zeros_like(applied)
+        for outcome, size in zip(outcomes, sizes, strict=True):
+            own = size / sum(sizes) * in_order(outcome.local[step]) if size else np.zeros_like(applied)
             mean = own + (mean if mean.size else 0)
             chunks = np.split(own, range(QSGD_CHUNK, own.size, QSGD_CHUNK))
             bound = np.concatenate([np.full(c.size, np.linalg.norm(c)) for c in chunks]) + (bound if bound.size else 0)
@@ -154,9 +156,11 @@ def test_scheme_is_what_it_says(scheme: SchemeRow, ranks: int, backend: str) -> 
     assert deviation(outcomes[0].parameters[-1], outcomes[0].parameters[0]) > 1e-3, "the parameters did not move"
     every = 2 if scheme.check == "outer" else 1
     for step in range(every - 1, STEPS, every):
-        assert len({digest(one.parameters[step]) for one in outcomes}) == 1, f"replicas differ after step {step}"
+        assert len({digest(outcome.parameters[step]) for outcome in outcomes}) == 1, (
+            f"replicas differ after step {step}"
+        )
     if scheme.payload is not None:
-        assert {sum(one.payload) for one in outcomes} == {STEPS * scheme.payload(ranks)}
+        assert {sum(outcome.payload) for outcome in outcomes} == {STEPS * scheme.payload(ranks)}
 
 
 @pytest.mark.parametrize("name", ["ConsistentParameterServer", "DiLoCo-2", "ShardedOptimizer", "TopK", "PowerSGD"])
@@ -175,7 +179,7 @@ def test_rank_without_samples_takes_part(scheme: SchemeRow) -> None:
     sizes = [3, 0, 2]
     outcomes = run(scheme, "reference", sizes)
     CHECKS[scheme.check](outcomes, sizes, scheme, "reference")
-    assert len({digest(one.parameters[-1]) for one in outcomes}) == 1
+    assert len({digest(outcome.parameters[-1]) for outcome in outcomes}) == 1
 
 
 @EACH

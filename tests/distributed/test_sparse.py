@@ -89,7 +89,7 @@ def test_payload(ranks: int, overlap: str, size: int, want: list[int]) -> None:
     assert [one[0] for one in found] == want
     assert [one[2] for one in found] == [ranks * COUNT] * ranks
     rounds = {1: [0], 3: [2, 1, 1], 4: [2] * 4, 6: [3, 3, 2, 2, 1, 1], 8: [3] * 8, 16: [4] * 16}[ranks]
-    assert [one[1] for one in found] == [8 * one for one in rounds]
+    assert [one[1] for one in found] == [8 * count for count in rounds]
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ def test_the_page_lists_every_metric_with_its_unit_and_direction():
     known = {
         name: metric
         for name, metric in vars(metrics).items()
-        if inspect.isclass(metric) and issubclass(metric, Metric) and not inspect.isabstract(metric)
+        if inspect.isclass(metric) and issubclass(metric, metrics.Metric) and not inspect.isabstract(metric)
     }
     assert listed.keys() == known.keys()
     for name, metric in known.items():

@@ -6,7 +6,8 @@ import numpy as np
 
 from deep500.measure.plan import Plan, Target
 from deep500.metrics import TestAccuracy
-from deep500.results import Circumstances, Record, judge, overall, write_report
+from deep500.report.page import write_report
+from deep500.results import Circumstances, Record, judge, overall
 from deep500.results.rules import write_rules
 from deep500.results.stats import plan_to_json
 from deep500.results.verify import seal, write_stats

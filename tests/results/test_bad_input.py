@@ -83,6 +83,8 @@ DAMAGE = {
     "epochs are no JSON": write("metrics.jsonl", "epoch\n"),
     "claims are no JSON": write("claims.json", "{"),
     "scaling of another version": write("scaling.json", '{"schema": "deep500-scaling-9"}'),
+    "ranks of another version": write("ranks.json", '{"schema": "deep500-ranks-9"}'),
+    "plan of another version": write("checkpointing.json", '{"schema": "deep500-checkpointing-9"}'),
     "no folder": shutil.rmtree,
 }
 # fmt: on
@@ -99,6 +101,8 @@ REFUSED_BY = {
     "epochs are no JSON": READERS - {"check"},
     "claims are no JSON": {"check", "report"},
     "scaling of another version": {"report"},
+    "ranks of another version": {"report"},
+    "plan of another version": {"report"},
 }
 """Which commands need what is damaged; every one of them where nothing is said."""
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from deep500.compare.claims import framework_claims, run_claims
+from deep500.compare.frameworks import write
 from deep500.compare.gate import GateResult
 from deep500.compare.report import render_runs
 from deep500.compare.result import ComparisonResult
-from deep500.compare.run import write
 from deep500.compare.runs import compare_runs
 from deep500.compare.timing import Timing
 from deep500.measure.comparison import Comparison
 from deep500.measure.statistics import Interval
-from deep500.results.claims import BY, derive, write_claims
+from deep500.report.claims import BY, derive, write_claims
 from deep500.results.rules import FAIL, NOT_APPLICABLE, PASS, check
 from tests.results.report_cases import durations, finished
 

@@ -14,12 +14,11 @@ import pytest
 from deep500.errors import ResultsError
 from deep500.measure.statistics import Interval
 from deep500.networks import add_loss, create
-from deep500.results.claims import derive
+from deep500.report.claims import derive
+from deep500.report.page import render
+from deep500.report.recomputation import choice_row, front_figure, memory_figure, write_page
 from deep500.results.recomputation import RECOMPUTATION, Choice, RecomputationRecord, record_of
-from deep500.results.recomputation_page import write_page
 from deep500.results.record import Record
-from deep500.results.report import render
-from deep500.results.report_recomputation import choice_row, front_figure, memory_figure
 from deep500.transformations.recomputation import find_regions, plan_network, planned_step
 from deep500.transformations.recomputation.counting import memory_curve, peak_bytes
 from deep500.transformations.recomputation.profiler import HEADINGS

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import deep500.results
 from deep500.measure.plan import Plan, Target
 from deep500.measure.quantiles import quantile
 from deep500.metrics import TestAccuracy, TestLoss
-from deep500.results import Circumstances, Record, judge, overall, write_report
+from deep500.report.curves import columns
+from deep500.report.page import headline_line, metric_row, rerun, write_report
+from deep500.report.rendering import asset, format_number, format_time
+from deep500.results import Circumstances, Record, judge, overall
 from deep500.results.files import read_json, to_json
-from deep500.results.report import format_number, format_time, headline_line, metric_row, rerun
-from deep500.results.report_curves import columns
 from deep500.results.stats import plan_to_json
 from deep500.results.verify import write_stats
 from tests.results.report_cases import HOSTILE, finished, manifest
@@ -148,7 +147,7 @@ def test_labels_stand_wherever_numbers_do(record):
     rows = [row for row in re.findall(r"<tr><th scope=.row.>test_.*?</tr>", page, flags=re.DOTALL)]
     assert len(rows) == 2 and all("stand-in data" in row and "open division" in row for row in rows)
     captions = re.findall(r"<figcaption>.*?</figcaption>", page)
-    assert captions and all("stand-in data" in one and "open division" in one for one in captions)
+    assert captions and all("stand-in data" in caption and "open division" in caption for caption in captions)
     unlabelled = finish(record, labels=[]).replace("(stand-in data)", "")
     assert unlabelled.count("stand-in data") == 2  # beside the two halves of the data
 
@@ -178,7 +177,7 @@ def test_broken_rules_come_first_and_say_what_to_do(tmp_path):
     assert "record it with full_environment()" in page and "1 rule broken" in page
     rules = read_json(tmp_path / "job" / next((tmp_path / "job").iterdir()).name / "rules.json")["rules"].values()
     for status, words in (("pass", "hold"), ("not applicable", "not applicable")):
-        assert f"{sum(one['status'] == status for one in rules)} {words}</li>" in page
+        assert f"{sum(rule['status'] == status for rule in rules)} {words}</li>" in page
 
 
 def test_every_time_has_unit_interval_and_worth_or_is_an_observation(tmp_path):
@@ -300,7 +299,7 @@ def luminance(colour):
 @pytest.mark.parametrize("scheme", [0, 1, 2], ids=["light", "dark", "print"])
 def test_contrast_is_what_wcag_asks_for(scheme):
     """4.5 for text (level AA), 3 for the marks of plots."""
-    style = Path(deep500.results.__file__).with_name("report.css").read_text(encoding="utf-8")
+    style = asset("report.css")
     colours = dict(re.findall(r"--([\w-]+): (#\w+)", re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme]))
 
     def contrast(one, other):

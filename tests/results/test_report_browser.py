@@ -16,9 +16,9 @@ import pytest
 from tests.results.test_checkpointing import measured as planned
 
 from deep500.compare.report import render_runs
+from deep500.report.claims import write_claims
+from deep500.report.page import render
 from deep500.results import Record
-from deep500.results.claims import write_claims
-from deep500.results.report import render
 from deep500.results.rules import write_rules
 from tests.conftest import HANG
 from tests.results.report_cases import HOSTILE, finished

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep500.results.figures import series_figures
-from deep500.results.report_curves import bar_figure, curve_figures
-from deep500.results.report_svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Plot
+from deep500.report.curves import bar_figure, curve_figures
+from deep500.report.figures import series_figures
+from deep500.report.plot import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Plot
 from deep500.results.samples import SampleStore
 from deep500.results.stats import compute
 
@@ -98,7 +98,7 @@ def test_warm_up_is_shaded_and_what_lies_above_is_counted(tmp_path):
     stat = compute(store, {})["series"]["step"]
     cut = stat["launches"][0]["cut"]["index"]
     figures = series_figures(store, "step", stat)
-    assert len(figures) == 6 and all(one.question.endswith("?") for one in figures)
+    assert len(figures) == 6 and all(figure.question.endswith("?") for figure in figures)
     over_time = str(figures[0].plot)
     shade = re.search(r'class="shade" x="([\d.]+)" y="\d+" width="([\d.]+)"', over_time)
     assert 38 <= cut <= 60 and shade and float(shade[1]) == LEFT
@@ -137,5 +137,5 @@ def test_odd_samples_have_figures(tmp_path, launches, taken):
     stat = compute(store, {})["series"]["step"]
     figures = series_figures(store, "step", stat)
     assert len(figures) == (5 if launches == 25 else 6)
-    for one in figures:
-        assert not re.search(r"nan|inf(?!o)", one.plot.replace("information", "") + one.caption)
+    for figure in figures:
+        assert not re.search(r"nan|inf(?!o)", figure.plot.replace("information", "") + figure.caption)

@@ -111,8 +111,8 @@ def stand(what, cluster="within launches", kruskal_p=None):
 
     def change(parts):
         step = parts["stats"]["series"]["step"]
-        for one in step["estimates"]:
-            one["standing"], one["ci"]["cluster"] = what, cluster
+        for estimate in step["estimates"]:
+            estimate["standing"], estimate["ci"]["cluster"] = what, cluster
         step["between_launches"]["kruskal_p"] = kruskal_p
 
     return change

@@ -9,16 +9,16 @@ import pytest
 
 from deep500.errors import InputError, ResultsError
 from deep500.measure.statistics import Interval
+from deep500.report.bounds import ranks_figure, roofline_figure, scaling_figures
+from deep500.report.page import render
+from deep500.report.plot import Axis, Plot
 from deep500.results.ranks import RANKS, Rank, Ranks
-from deep500.results.report import render
-from deep500.results.report_bounds import ranks_figure, roofline_figure, scaling_figures
-from deep500.results.report_svg import Axis, Plot
 from deep500.results.rules import FAIL, PASS, check
-from deep500.results.scaling import PREDICTED, SCALING, Base, Bound, Entry, Scaling
+from deep500.results.scaling import PREDICTED, SCALING, Scaling, ScalingBase, ScalingBound, ScalingPoint
 from tests.results.report_cases import HOSTILE, finished
 from tests.results.test_report import check_accessible
 
-BASE = Base("one process, batch 64", "parallel-1", 64, Interval(0.8, 0.79, 0.81, 40))
+BASE = ScalingBase("one process, batch 64", "parallel-1", 64, Interval(0.8, 0.79, 0.81, 40))
 
 
 def seconds(value, n=40):
@@ -32,14 +32,14 @@ def amdahl(p, serial=0.1):
 STRONG = Scaling(
     BASE,
     (
-        *(Entry(p, 64, "ring all-reduce", amdahl(p), quality=97.0, quality_low=96.5) for p in (1, 2, 4)),
-        Entry(16, 64, "ring all-reduce", Interval(0.125, None, None, 1), PREDICTED),
-        *(Entry(p, 64, "parameter server", amdahl(p, 0.3), quality=97.1) for p in (1, 2, 4)),
+        *(ScalingPoint(p, 64, "ring all-reduce", amdahl(p), quality=97.0, quality_low=96.5) for p in (1, 2, 4)),
+        ScalingPoint(16, 64, "ring all-reduce", Interval(0.125, None, None, 1), PREDICTED),
+        *(ScalingPoint(p, 64, "parameter server", amdahl(p, 0.3), quality=97.1) for p in (1, 2, 4)),
     ),
     "test_accuracy (%)",
-    (Bound("measured all-reduce", (2, 4), (0.01, 0.02)),),
+    (ScalingBound("measured all-reduce", (2, 4), (0.01, 0.02)),),
 )
-WEAK = Scaling(BASE, tuple(Entry(p, 64 * p, "ring", seconds(0.8 * (1 + 0.05 * (p - 1)))) for p in (1, 2, 4)))
+WEAK = Scaling(BASE, tuple(ScalingPoint(p, 64 * p, "ring", seconds(0.8 * (1 + 0.05 * (p - 1)))) for p in (1, 2, 4)))
 RANKED = Ranks(
     (Rank(0, seconds(0.10), 0.0, 0.0, 0.2, 1e6), Rank(1, seconds(0.13), 3e-6, 1.1e-6, 0.05, 1e6)),
     "window",
@@ -66,7 +66,10 @@ def test_efficiency_and_serial_share_are_those_of_the_closed_form():
     assert four.median == pytest.approx(1 / (4 * 0.1 + 0.9))
     assert four.low == pytest.approx(0.79 / (4 * 0.8 * 0.325 * 1.02))
     assert STRONG.efficiency(STRONG.entries[3]).low is None
-    assert Scaling(Base("eight", "other", 64, seconds(0.8), 8), STRONG.entries).serial_share("ring all-reduce") is None
+    assert (
+        Scaling(ScalingBase("eight", "other", 64, seconds(0.8), 8), STRONG.entries).serial_share("ring all-reduce")
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,10 +92,10 @@ def test_a_file_that_is_none_of_ours_is_one_error(change, words, tmp_path):
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        (Scaling(BASE, (Entry(0, 64, "x", seconds(1.0)),)), "0 ranks"),
-        (Scaling(BASE, (Entry(2, 64, "x", seconds(0.0)),)), "0.0 s"),
-        (Scaling(Base("b", "best", 64, seconds(1.0)), ()), "base 'best'"),
-        (Scaling(BASE, (Entry(2, 64, "x", seconds(1.0), "guessed"),)), "kind 'guessed'"),
+        (Scaling(BASE, (ScalingPoint(0, 64, "x", seconds(1.0)),)), "0 ranks"),
+        (Scaling(BASE, (ScalingPoint(2, 64, "x", seconds(0.0)),)), "0.0 s"),
+        (Scaling(ScalingBase("b", "best", 64, seconds(1.0)), ()), "base 'best'"),
+        (Scaling(BASE, (ScalingPoint(2, 64, "x", seconds(1.0), "guessed"),)), "kind 'guessed'"),
     ],
 )
 def test_what_cannot_be_is_not_written(bad, words, tmp_path):
@@ -173,9 +176,9 @@ def test_the_report_shows_them(tmp_path):
 
 def test_hostile_schemes_are_text(tmp_path):
     record = finished(tmp_path)
-    Scaling(Base(HOSTILE, "other", 64, seconds(1.0)), (Entry(2, 64, HOSTILE, seconds(0.6)),), HOSTILE).write(
-        record.path
-    )
+    Scaling(
+        ScalingBase(HOSTILE, "other", 64, seconds(1.0)), (ScalingPoint(2, 64, HOSTILE, seconds(0.6)),), HOSTILE
+    ).write(record.path)
     assert "<script>alert" not in render(record)
 
 

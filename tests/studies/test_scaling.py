@@ -10,7 +10,7 @@ import pytest
 from deep500.errors import InputError
 from deep500.measure.statistics import Interval
 from deep500.results.ranks import Ranks
-from deep500.results.scaling import STRONG, WEAK, Base, Entry, Scaling
+from deep500.results.scaling import STRONG, WEAK, Scaling, ScalingBase, ScalingPoint
 from deep500.scaling.rig import SchemeChoice
 from recipes.studies.scaling import __main__ as scaling
 from tests.distributed import ranks as driver
@@ -83,8 +83,8 @@ def test_a_fall_in_accuracy_is_an_exit_code(
     assert run(tmp_path, "--ranks", "2", "--mode", "strong", "--rounds", "1") == 0
     assert run(tmp_path, "--ranks", "4", "--mode", "strong", "--rounds", "1") == 1
     assert "accuracy falls: strong, ConsistentDecentralized on 4 ranks: 94, was 97" in capsys.readouterr().out
-    base = Base("x", "serial-best", 32, Interval(1.0, None, None, 1))
-    lone = Scaling(base, (Entry(4, 32, "A", Interval(1.0, None, None, 1), quality=1.0),))
+    base = ScalingBase("x", "serial-best", 32, Interval(1.0, None, None, 1))
+    lone = Scaling(base, (ScalingPoint(4, 32, "A", Interval(1.0, None, None, 1), quality=1.0),))
     assert scaling.fallen([lone], 1.0) == []
 
 

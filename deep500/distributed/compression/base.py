@@ -1,6 +1,6 @@
 """`Compression`: what lossy means of gradients have in common: shares of the batch, and error feedback.
 
-Requirements of the seam, for whoever writes a compression. Override one of
+Requirements of the seam, for the author of a compression. Override one of
 
 * :meth:`~Encoded.encode` and :meth:`~Encoded.add` of :class:`Encoded`, when a rank's contribution is one message;
 * :meth:`~Compression.combine` of :class:`Compression` for everything else (:class:`PowerSGD` reduces two factors).
@@ -101,7 +101,7 @@ class Compression(DistributedOptimizer):
         return self.tensors(buckets.views())
 
     def share(self) -> float:
-        """This rank's part of the samples of all ranks; raises InputError where nobody has any."""
+        """This rank's part of the samples of all ranks; raises InputError where no rank has any."""
         total = self.comm.all_reduce(np.array([self.samples], np.float64), control=8).item()
         if not total:
             raise InputError("got no samples on any rank; expected a batch: call step(inputs), which counts them")
@@ -134,7 +134,7 @@ class Encoded(Compression):
         >>> flat, into = Flat(0, np.array([1 / 3, 2.0]), {}), np.zeros(2)
         >>> message = Half.encode(None, flat)
         >>> Half.add(None, message, flat, into)
-        >>> message.size, [float(round(one, 5)) for one in into]
+        >>> message.size, [float(round(value, 5)) for value in into]
         (4, [0.33325, 2.0])
     """
 

@@ -4,7 +4,7 @@
 here, its row in the table of ``docs/distributed.md`` and its row in ``tests/distributed/scheme_table.py``.
 """
 
-import inspect
+import inspect as _inspect
 
 from deep500.distributed.compression.powersgd import PowerSGD as PowerSGD
 from deep500.distributed.compression.qsgd import QSGD as QSGD
@@ -26,5 +26,5 @@ from deep500.distributed.schemes.synchronous import ModelAverage as ModelAverage
 
 def by_name() -> dict[str, type[_DistributedOptimizer]]:
     """All schemes of this module by their name."""
-    classes = {name: value for name, value in globals().items() if inspect.isclass(value) and not name.startswith("_")}
+    classes = {name: value for name, value in globals().items() if _inspect.isclass(value) and not name.startswith("_")}
     return {name: kind for name, kind in classes.items() if issubclass(kind, _DistributedOptimizer)}

@@ -1,6 +1,6 @@
-"""`InconsistentParameterServer`: workers do not wait for each other, one rank serves whoever comes.
+"""`InconsistentParameterServer`: workers do not wait for each other, one rank serves them as they come.
 
-Nobody can wait in a circle, also where a transport's ``send`` waits until the other side receives (MPI, for messages
+Ranks cannot wait in a circle, also where a transport's ``send`` waits until the other side receives (MPI, for messages
 over some kilobytes), because the two sides never send at once. A worker that asks for parameters sends nothing until it
 has them; a worker that brings a gradient says so in a short message first, and the server, which sends parameters only
 to workers that asked, takes the gradient as soon as it hears that.
@@ -35,11 +35,10 @@ class InconsistentParameterServer(DistributedOptimizer):
 
     Rank 0 is the server and computes no gradients: there are P - 1 workers, and every global batch makes P - 1 updates,
     each of the mean over one share. With one worker that is the serial run, bit by bit. Otherwise the result depends on
-    the order of arrival, which is recorded: :func:`replay` repeats it on one
-    process.
-    Whoever comes first is served first; a worker without samples in a batch sends nothing. Only the server's base
-    optimizer is used, its ``gradient_modifier`` included. In every step the server takes as many gradients as there are
-    workers, so that all ranks end together.
+    the order of arrival, which is recorded: :func:`replay` repeats it on one process.
+    Gradients are applied in the order of arrival; a worker without samples in a batch sends nothing. Only the base
+    optimizer of the server is used, its ``gradient_modifier`` included. In every step the server takes as many
+    gradients as there are workers, so that all ranks end together.
 
     Payload per step: each worker sends the bytes of all gradients, the server those of all parameters to each worker.
 
@@ -188,7 +187,7 @@ class InconsistentParameterServer(DistributedOptimizer):
     @contextmanager
     def _same_statistics(self) -> Iterator[None]:
         names = self._statistics()
-        before = [np.array(one) for one in self.arrays(self.network.fetch_tensors(names))]
+        before = [np.array(array) for array in self.arrays(self.network.fetch_tensors(names))]
         yield
         for name, value in zip(names, before, strict=True):
             self.network.feed_tensor(name, value)

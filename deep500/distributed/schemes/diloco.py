@@ -80,7 +80,7 @@ class DiLoCo(LocalSGD):
         means = Buckets.of(arrays).mean(self.comm, arrays, self.seen) if self.comm.size > 1 else arrays
         moved = [self._moved(name, mean) for name, mean in zip(names, means, strict=True)]
         dtypes = [array.dtype for array in self.arrays(self.parameters())]
-        self.set_parameters(self.tensors([one.astype(d, copy=False) for one, d in zip(moved, dtypes, strict=True)]))
+        self.set_parameters(self.tensors([array.astype(d, copy=False) for array, d in zip(moved, dtypes, strict=True)]))
 
     def _moved(self, name: str, mean: np.ndarray) -> np.ndarray:
         difference = self.outer[name] - mean
@@ -92,8 +92,8 @@ class DiLoCo(LocalSGD):
     def _parameters(self) -> dict[str, np.ndarray]:
         """Present parameters in the dtype that they are summed in."""
         arrays = self.arrays(self.parameters())
-        found = [array.astype(carrier(array.dtype), copy=False) for array in arrays]
-        return dict(zip(self.parameter_names(), found, strict=True))
+        summed = [array.astype(carrier(array.dtype), copy=False) for array in arrays]
+        return dict(zip(self.parameter_names(), summed, strict=True))
 
     def own_state(self) -> dict[str, np.ndarray]:
         slots = {"outer": self.outer, "velocity": self.velocity}

@@ -75,7 +75,7 @@ class Gossip(DistributedOptimizer):
             self.set_parameters(self.tensors(sums))
 
     def _check_same(self, what: str, mine: Any) -> None:
-        """All ranks must have been given the same; else some would wait for messages that nobody sends."""
+        """All ranks must have been given the same; else some would wait for messages that are never sent."""
         for rank, theirs in enumerate(self.comm.gather_facts(mine)):
             if theirs != mine:
                 raise CommunicationError(
@@ -136,11 +136,11 @@ class InconsistentDecentralized(Gossip):
     """Pairwise gossip after AD-PSGD (Lian et al. 2018, arXiv 1710.06952, algorithm 1): in each step the ranks are
     paired at random, ``w_p <- (w_p + w_q) / 2 + u_p``, the update ``u_p`` being made at the old ``w_p``.
 
-    Each averaging keeps the sum over ranks. A rank waits for nobody but its partner, so that ranks drift apart by some
-    steps where their speed differs. The paper lets whoever is ready first choose a partner; here the pairs of step k
-    are a function of (seed, k), the same on every rank: nobody can wait in a circle, because the rank that is furthest
-    behind has a partner that is in the same step or will come to it, and a run can be repeated bit for bit. With an odd
-    number of ranks one, another each time, is left out and only makes its update.
+    Each averaging keeps the sum over ranks. A rank waits only for its partner, so that ranks drift apart by some
+    steps where their speed differs. In the paper the rank that is ready first chooses a partner; here the pairs of step
+    k are a function of (seed, k), the same on every rank: ranks cannot wait in a circle, because the rank that is
+    furthest behind has a partner that is in the same step or will come to it, and a run can be repeated bit for bit.
+    With an odd number of ranks one, another each time, is left out and only makes its update.
 
     Payload per step and rank: the bytes of all parameters; none for the rank that is left out.
 

@@ -20,7 +20,7 @@ TOLERANCE = 1e-12
 
 
 def complete(size: int) -> np.ndarray:
-    """Everybody with everybody: all entries ``1 / size``.
+    """Every rank with every rank: all entries ``1 / size``.
 
     Example:
         >>> complete(2).tolist()
@@ -145,7 +145,7 @@ def second_eigenvalue(matrix: np.ndarray) -> float:
 
 
 def _equal(size: int, neighbours: Callable[[int], Iterable[int]]) -> np.ndarray:
-    """Oneself and these ranks with equal weights; doubly stochastic where everybody has equally many."""
+    """Oneself and these ranks with equal weights; doubly stochastic where all ranks have equally many."""
     matrix = np.zeros((size, size))
     for p in range(size):
         members = {p, *neighbours(p)}

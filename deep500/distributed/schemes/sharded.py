@@ -24,7 +24,7 @@ def partition(sizes: Mapping[str, int], ranks: int) -> list[list[str]]:
     """
     shares: list[list[str]] = [[] for _ in range(ranks)]
     filled = [0] * ranks
-    for name in sorted(sizes, key=lambda one: -sizes[one]):
+    for name in sorted(sizes, key=lambda name: -sizes[name]):
         rank = filled.index(min(filled))
         shares[rank].append(name)
         filled[rank] += sizes[name]
@@ -84,7 +84,7 @@ class ShardedOptimizer(DistributedOptimizer):
         arrays = dict(zip(names, self.arrays(gradients), strict=True))
         if self.base_optimizer.gradient_transform is not None:
             return self.tensors(Buckets.of(own := list(arrays.values())).mean(self.comm, own, self.samples))
-        found = dict(zip(names, gradients, strict=True))
+        means = dict(zip(names, gradients, strict=True))
         for rank, share in enumerate(self.shares):
             part = [arrays[name] for name in share]
             buckets = Buckets.of(part)
@@ -94,8 +94,8 @@ class ShardedOptimizer(DistributedOptimizer):
             if rank == self.comm.rank:
                 for bucket in buckets.all:
                     bucket.divide()
-                found.update(zip(share, self.tensors(buckets.views()), strict=True))
-        return list(found.values())
+                means.update(zip(share, self.tensors(buckets.views()), strict=True))
+        return list(means.values())
 
     def mix(self) -> None:
         """Every rank takes over what the others updated."""
@@ -118,7 +118,7 @@ class ShardedOptimizer(DistributedOptimizer):
         """Go on from this rank's :meth:`state_dict`; raises InputError for that of another."""
         place = state.get("scheme/place")
         here = [self.comm.rank, self.comm.size]
-        if place is None or [int(one) for one in place] != here:
+        if place is None or [int(number) for number in place] != here:
             got = "a whole optimizer" if place is None else f"rank {int(place[0])} of {int(place[1])}"
             raise InputError(
                 f"got the state of {got}; expected that of rank {here[0]} of {here[1]}: resume with as many ranks, "

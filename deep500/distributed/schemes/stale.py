@@ -70,8 +70,8 @@ class StaleSynchronous(InconsistentParameterServer):
         if not parts:
             return
         total, *others = parts.values()
-        for one in others:
-            for bucket, other in zip(total.all, one.all, strict=True):
+        for part in others:
+            for bucket, other in zip(total.all, part.all, strict=True):
                 np.add(bucket.flat, other.flat, out=bucket.flat)
         for bucket in total.all:
             bucket.divide()

@@ -145,7 +145,7 @@ class Communicator(abc.ABC):
         >>> from deep500.distributed import Threads
         >>> def mean(comm):
         ...     return comm.all_reduce(np.array([float(comm.rank)])) / comm.size
-        >>> [float(one[0]) for one in Threads(3).run(mean)]
+        >>> [float(array[0]) for array in Threads(3).run(mean)]
         [1.0, 1.0, 1.0]
     """
 
@@ -155,7 +155,7 @@ class Communicator(abc.ABC):
         self.rank, self.size = rank, size
         self.timeout = default_timeout() if timeout is None else timeout
         self.traffic = Traffic()
-        self.at_rest = False  # a rank that ends while the others go on is a failure, unless nobody needs it any more
+        self.at_rest = False  # a rank that ends while others may need it is a failure
         self.busy: tuple[str, float] | None = None  # what this rank waits for and since when; read by watchdogs
 
     # -- all ranks together -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""One rank's failure ends the whole job: its traceback first, then everybody, with a code that is not 0.
+"""One rank's failure ends the whole job: its traceback first, then all ranks end, with a code that is not 0.
 
 Without this an uncaught exception hangs an MPI job for ever: mpi4py finalises MPI when the interpreter exits, and
 finalising waits for the others, which wait for this rank.

@@ -60,13 +60,13 @@ class MPI(Communicator):
     The watchdog that does this needs MPI_THREAD_MULTIPLE, mpi4py's default. Measured with MPICH 5.0 on 2 ranks of one
     machine, that makes an all-reduce of 4 kB cost 20 to 30 us more than MPI_THREAD_SERIALIZED, and nothing at 1 MB and
     25 MB. Non-blocking all-reduces of 25 MB take 0.96 (0.85 to 1.18) of the blocking one's time, in four pieces 1.01
-    (0.92 to 1.16); they progress while somebody asks (``poll``) or waits.
+    (0.92 to 1.16); they progress only inside calls of ``poll`` and ``wait``.
 
     Tensors of a GPU pass through host memory, whether or not the MPI library is CUDA-aware; that path has been run on
     no GPU.
 
     Args:
-        comm: an mpi4py communicator, duplicated so that nobody else's messages are taken for ours; the world if None.
+        comm: an mpi4py communicator, duplicated to keep messages of other libraries apart; the world if None.
         timeout: seconds; ``DEEP500_COMM_TIMEOUT`` or 60 if None.
 
     Raises:
@@ -126,9 +126,9 @@ class MPI(Communicator):
         self._comm.Bcast(array, root=root)
 
     def _all_gather(self, array: np.ndarray) -> np.ndarray:
-        found = np.empty((self.size, *array.shape), array.dtype)
-        self._comm.Allgather(array, found)
-        return found
+        gathered = np.empty((self.size, *array.shape), array.dtype)
+        self._comm.Allgather(array, gathered)
+        return gathered
 
     def _reduce_scatter(self, array: np.ndarray) -> np.ndarray:
         part = np.empty((array.shape[0] // self.size, *array.shape[1:]), array.dtype)

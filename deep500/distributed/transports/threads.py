@@ -1,8 +1,8 @@
 """`Threads`: several ranks in one process, for trying schemes anywhere and for proving them right.
 
 Ranks take turns: one runs until it has to wait for another, then the next that can go on runs. So the outcome is a
-function of the program and of ``seed``, also for schemes that serve whoever comes first, and ranks that all wait for
-each other are found at once and named, instead of hanging. Sums are formed in the order of the ranks.
+function of the program and of ``seed``, also for schemes that serve in the order of arrival, and ranks that all wait
+for each other are found at once and named, instead of hanging. Sums are formed in the order of the ranks.
 """
 
 from __future__ import annotations
@@ -109,13 +109,14 @@ class _Turns:
 
     def _next(self, rank: int) -> None:
         """Give the turn to one that can go on."""
+        # Round robin from the next rank on: without a seed the schedule is fixed, and every rank gets its turn.
         order = [(rank + step) % self.size for step in range(1, self.size + 1)]
-        able = [one for one in order if one in self.waiting and self.waiting[one][1]()]
+        able = [other for other in order if other in self.waiting and self.waiting[other][1]()]
         if able:
             self.wake[able[0] if self.rng is None else int(self.rng.choice(able))].set()
         elif self.waiting:
-            stuck = ", ".join(f"rank {one} in {what}" for one, (what, _) in sorted(self.waiting.items()))
-            gone = [one for one in range(self.size) if one not in self.waiting]
+            stuck = ", ".join(f"rank {other} in {what}" for other, (what, _) in sorted(self.waiting.items()))
+            gone = [other for other in range(self.size) if other not in self.waiting]
             ended = f" (ended: {', '.join(map(str, gone))})" if gone else ""
             raise CommunicationError(
                 f"got ranks that all wait: {stuck}{ended}; expected somebody to send: every rank must make the same "
@@ -140,6 +141,7 @@ class _Turns:
 
     def watch(self, threads: list[threading.Thread]) -> None:
         """Return when all ranks have ended; raise what the first failed one raised."""
+        # A rank hangs if no turn has changed hands during a whole time-out while others wait.
         seen = -1
         for thread in threads:
             while thread.is_alive() and self.failure is None:
@@ -187,20 +189,21 @@ class ThreadRank(Communicator):
         """Bring an array to the next collective call; the last rank to come combines all of them, in their order."""
         number, turns = next(self._calls), self._turns
         call = (kind, array.dtype.str, array.shape, root)
-        one = turns.rounds.setdefault(number, _Round(call, self.rank))
-        if one.call != call:
+        meeting = turns.rounds.setdefault(number, _Round(call, self.rank))
+        if meeting.call != call:
             raise CommunicationError(
-                f"got {call} on rank {self.rank}, {one.call} on rank {one.first} as collective call {number}; expected "
-                "the same on every rank: make the calls in the same order with the same shapes"
+                f"got {call} on rank {self.rank}, {meeting.call} on rank {meeting.first} as collective call {number}; "
+                "expected the same on every rank: make the calls in the same order with the same shapes"
             )
-        one.brought[self.rank] = array
-        if len(one.brought) == self.size:
-            one.result = combine([one.brought[rank] for rank in range(self.size)])
-        turns.wait(self.rank, kind, lambda: len(one.brought) == self.size)
-        one.taken += 1
-        if one.taken == self.size:
+        meeting.brought[self.rank] = array
+        if len(meeting.brought) == self.size:
+            meeting.result = combine([meeting.brought[rank] for rank in range(self.size)])
+        # Also the last rank to come gives its turn away: otherwise it would run ahead of ranks that waited for it.
+        turns.wait(self.rank, kind, lambda: len(meeting.brought) == self.size)
+        meeting.taken += 1
+        if meeting.taken == self.size:
             del turns.rounds[number]
-        return one.result
+        return meeting.result
 
     def _all_reduce(self, array: np.ndarray) -> None:
         array[...] = self._meet("all_reduce", array, None, _sum)
@@ -225,20 +228,20 @@ class ThreadRank(Communicator):
         sources = range(self.size) if source == ANY else (source,)
 
         def arrived() -> list[int]:
-            return [one for one in sources if self._turns.mail.get((one, self.rank, tag))]
+            return [rank for rank in sources if self._turns.mail.get((rank, self.rank, tag))]
 
         whom = "any rank" if source == ANY else f"rank {source}"
         self._turns.wait(self.rank, f"receive from {whom}, tag {tag}", lambda: bool(arrived()))
-        found = arrived()
-        one = found[0] if self._turns.rng is None else int(self._turns.rng.choice(found))
-        message = self._turns.mail[(one, self.rank, tag)].popleft()
+        ready = arrived()
+        sender = ready[0] if self._turns.rng is None else int(self._turns.rng.choice(ready))
+        message = self._turns.mail[(sender, self.rank, tag)].popleft()
         if message.dtype != array.dtype or message.shape != array.shape:
             raise CommunicationError(
-                f"rank {self.rank} got {message.dtype}{list(message.shape)} from rank {one}; expected "
+                f"rank {self.rank} got {message.dtype}{list(message.shape)} from rank {sender}; expected "
                 f"{array.dtype}{list(array.shape)}, the array to fill: send and receive the same"
             )
         array[...] = message
-        return one
+        return sender
 
     def _exchange(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray]) -> None:
         for dest, array in outgoing.items():
@@ -253,6 +256,6 @@ _EXCHANGE = -2
 
 def _sum(arrays: list[np.ndarray]) -> np.ndarray:
     total = arrays[0].copy()
-    for one in arrays[1:]:
-        np.add(total, one, out=total)
+    for array in arrays[1:]:
+        np.add(total, array, out=total)
     return total

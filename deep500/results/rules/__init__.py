@@ -26,8 +26,8 @@ Rule = Callable[[RunView], Finding]
 
 
 def _numbered(module: Any, letter: str) -> dict[str, Rule]:
-    found = [(name, rule) for name, rule in vars(module).items() if name[0] == letter and name[1:2].isdigit()]
-    return {name.partition("_")[0].upper(): rule for name, rule in found}
+    rules = [(name, rule) for name, rule in vars(module).items() if name[0] == letter and name[1:2].isdigit()]
+    return {name.partition("_")[0].upper(): rule for name, rule in rules}
 
 
 RULES: dict[str, Rule] = {**_numbered(twelve_rules, "r"), **_numbered(twelve_ways, "f")}
@@ -54,10 +54,10 @@ def check(path: Path, more: Sequence[dict[str, Any]] = (), only: Collection[str]
 
 def write_rules(path: Path, only: Collection[str] | None = None) -> dict[str, Finding]:
     """Check, by all rules or some, and write ``rules.json``."""
-    found = check(path, only=only)
+    findings = check(path, only=only)
     content = {
-        name: {"rule": summary_of(RULES[name]), "status": one.status, "reason": one.reason, "fix": one.fix}
-        for name, one in found.items()
+        name: {"rule": summary_of(RULES[name]), "status": finding.status, "reason": finding.reason, "fix": finding.fix}
+        for name, finding in findings.items()
     }
     write_atomic(path / RULES_FILE, to_json({"schema": "deep500-rules-1", "rules": content}) + "\n")
-    return found
+    return findings

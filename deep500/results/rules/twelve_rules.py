@@ -122,18 +122,18 @@ def r7_sound_comparisons(run: RunView) -> Finding:
 
 
 def r8_is_the_centre_enough(run: RunView) -> Finding:
-    """Where latency matters the tail is told, with as many samples as the quantile needs."""
+    """Where latency matters the tail is reported, from as many samples as the quantile needs."""
     claims = run.claims("percentile")
     for claim in claims:
         n = run.series.get(claim.get("series", ""), {}).get("n", 0)
         if n < samples_needed(claim["q"]):
             return failed(f"p{100 * claim['q']:g} from {n} samples", f"take {samples_needed(claim['q'])} or more")
-    latency = [name for name, one in run.manifest.get("series", {}).items() if one.get("latency")]
-    told = {series for series, one in _estimates(run) if one["q"] >= 0.9}
-    silent = sorted(set(latency) - told)
+    latency = [name for name, facts in run.manifest.get("series", {}).items() if facts.get("latency")]
+    reported = {series for series, estimate in _estimates(run) if estimate["q"] >= 0.9}
+    silent = sorted(set(latency) - reported)
     if silent:
         return failed(f"latency {', '.join(silent)} without a tail", "add a target at q=0.99 to its plan")
-    return passed("tails are told") if claims or latency else not_applicable("no latency, and no tail is claimed")
+    return passed("tails are reported") if claims or latency else not_applicable("no latency, and no tail is claimed")
 
 
 def r9_documented(run: RunView) -> Finding:
@@ -194,4 +194,4 @@ def r12_plots(run: RunView) -> Finding:
 
 
 def _estimates(run: RunView) -> Iterable[tuple[str, dict[str, Any]]]:
-    return ((series, one) for series, found in run.series.items() for one in found["estimates"])
+    return ((series, estimate) for series, stat in run.series.items() for estimate in stat["estimates"])

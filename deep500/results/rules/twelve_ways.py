@@ -31,11 +31,11 @@ def f2_test_accuracy(run: RunView) -> Finding:
     if not quality:
         return not_applicable("no quality is claimed")
     if not any("test" in m["name"] or "time_to_accuracy" in m["name"] for m in quality):
-        return failed("only training quality is told", "add TestAccuracy()")
+        return failed("only training quality is reported", "add TestAccuracy()")
     best = [m["name"] for m in quality if m["name"].startswith("best_") and m.get("target") is not None]
     if best and not run.manifest.get("selection_data"):
         return failed(f"{best[0]} picks the epoch by the data that judge it", "judge the final epoch")
-    return passed("quality is told on test data")
+    return passed("quality is reported on test data")
 
 
 def f3_all_runs(run: RunView) -> Finding:
@@ -47,7 +47,7 @@ def f3_all_runs(run: RunView) -> Finding:
         return failed(f"the ledger's chain breaks at entry {place}", "restore the ledger: runs are missing")
     claimed, there = run.summary.get("tuning_runs"), len(run.ledger)
     if claimed is not None and claimed < there - 1:
-        return failed(f"{claimed} tuning runs are told, the ledger holds {there - 1}", "tell all of them")
+        return failed(f"{claimed} tuning runs are reported, the ledger holds {there - 1}", "report all of them")
     return passed(f"{there} runs are in the ledger, in one chain")
 
 
@@ -89,11 +89,11 @@ def f6_input(run: RunView) -> Finding:
             return failed(f"'end to end' with data from {claim.get('source')}", "read from disk with cold caches")
         if claim.get("source") == "synthetic" and not claim.get("labelled"):
             return failed("synthetic input that is not named", "label it")
-    return passed("the source of the data is told") if data else not_applicable("no data")
+    return passed("the source of the data is reported") if data else not_applicable("no data")
 
 
 def f7_operations(run: RunView) -> Finding:
-    """Operations per second are counted, in the data type that is told, without sparsity that is not."""
+    """Operations per second are counted, in the data type that is reported, without sparsity that is not."""
     claims = run.claims("rate")
     for claim in claims:
         if not claim.get("counted_flops") or not claim.get("seconds"):
@@ -148,7 +148,7 @@ def f11_batch_sizes(run: RunView) -> Finding:
             return failed("scaling without the global batch", "add it to every row")
         if len(batches) > 1 and "weak" not in claim.get("labels", []):
             return failed("a growing global batch is not called weak scaling", "label it")
-    return passed("batches are told") if claims else not_applicable("no scaling is claimed")
+    return passed("batches are reported") if claims else not_applicable("no scaling is claimed")
 
 
 def f12_fair_comparison(run: RunView) -> Finding:

@@ -1,6 +1,6 @@
 """What rules look at: the files of one results folder, and the claims that are made from it.
 
-``claims.json`` holds what the run's report says (written by :mod:`deep500.results.claims`), and what a text or a table
+``claims.json`` holds what the run's report says (written by :mod:`deep500.report.claims`), and what a text or a table
 of its author says beyond that, so that it can be checked:
 ``{"claims": [{"type": "speedup", ...}, ...]}``. Types and their fields:
 

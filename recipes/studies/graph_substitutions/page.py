@@ -7,7 +7,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from deep500.results import report
+from deep500.report.rendering import asset
 from deep500.results.files import write_atomic
 
 
@@ -20,7 +20,7 @@ def write_page(path: Path, title: str, about: Sequence[str], tables: Mapping[str
         about: lines below it: the machine, and what is wrong.
         tables: heading -> text in columns.
     """
-    style = Path(report.__file__).with_name("report.css").read_text(encoding="utf-8")
+    style = asset("report.css")
     body = [Markup("<h1>{}</h1>").format(title), *(Markup("<p>{}</p>").format(line) for line in about)]
     body += [Markup("<section><h2>{}</h2><pre>{}</pre></section>").format(*pair) for pair in tables.items()]
     write_atomic(

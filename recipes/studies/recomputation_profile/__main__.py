@@ -24,8 +24,8 @@ from tqdm import tqdm
 from deep500.errors import Deep500Error
 from deep500.measure.environment import describe
 from deep500.registry import backend_names, is_installed
+from deep500.report.recomputation import write_page
 from deep500.results.files import write_atomic, writing
-from deep500.results.recomputation_page import write_page
 from recipes.studies.recomputation_profile.printing import PUBLISHED, profile_table, ways_table
 from recipes.studies.recomputation_profile.profiling import Bench, Profiled, Settings
 from recipes.studies.recomputation_profile.subjects import FULL, NAMES, SMALL

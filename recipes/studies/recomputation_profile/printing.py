@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from deep500.report.recomputation import choice_row, sentence
 from deep500.results.recomputation import RecomputationRecord
-from deep500.results.report_recomputation import choice_row, sentence
 from recipes.studies.recomputation_profile.ways import FREE, SLIGHT
 
 HEAD = ("way", "run again", "peak, predicted", "peak, measured", "off by", "time, predicted", "time, measured", "step")

@@ -7,7 +7,7 @@ python -m recipes.studies.scaling --recipe digits_lenet --ranks 1,2,4 --schemes 
 
 Strong scaling divides the recipe's batch among the ranks, weak scaling gives each rank one. The base of every speed-up
 is the same recipe without a scheme in one process, with its absolute time. Launches of all numbers of ranks take turns.
-The quality column is the accuracy of whole trainings on so many ranks (--seeds 0: none). Exit codes: 0, 1 if the
+The quality column is the accuracy of whole trainings on that number of ranks (--seeds 0: none). Exit codes: 0, 1 if the
 accuracy falls by more than --tolerance against one rank, else as ``deep500 run``.
 """
 
@@ -32,7 +32,7 @@ from deep500.measure import Interval, median_interval, over_launches
 from deep500.measure.environment import describe
 from deep500.recipe.loader import find_recipe
 from deep500.results.ranks import Rank, Ranks
-from deep500.results.scaling import STRONG, WEAK, Base, Entry, Scaling
+from deep500.results.scaling import STRONG, WEAK, Scaling, ScalingBase, ScalingPoint
 from deep500.scaling.page import text, write_page
 from deep500.scaling.ranks_job import on_ranks
 from deep500.scaling.rig import SchemeChoice, parse_schemes
@@ -76,17 +76,17 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 def points(chosen: argparse.Namespace, batch: int) -> list[PlannedPoint]:
     """Mode, scheme, ranks and global batch of everything to be measured; what a scheme or a batch cannot do is not."""
-    found = []
+    todo = []
     for mode in (STRONG, WEAK) if chosen.mode == "both" else (chosen.mode,):
         for scheme in parse_schemes(chosen.schemes):
             for ranks in chosen.ranks:
                 workers = len(scheme.workers(ranks))
                 whole = batch * workers if mode == WEAK else batch
                 if ranks >= scheme.kind.least_ranks and whole >= workers:
-                    found.append((mode, scheme, ranks, whole))
-    if not found:
+                    todo.append((mode, scheme, ranks, whole))
+    if not todo:
         raise InputError(f"got {chosen.schemes} on {chosen.ranks} ranks; expected more ranks, or another scheme")
-    return found
+    return todo
 
 
 def time_all(chosen: argparse.Namespace, todo: Sequence[PlannedPoint]) -> list[list[dict[str, Any]]]:
@@ -114,21 +114,21 @@ def time_all(chosen: argparse.Namespace, todo: Sequence[PlannedPoint]) -> list[l
 
 def combined(launches: Sequence[Sequence[float]]) -> Interval:
     """The median over launches, or within them where there are too few."""
-    one = over_launches([np.array(times) for times in launches]).estimate
-    return Interval(one.value, one.low, one.high, one.n, one.level)
+    median = over_launches([np.array(times) for times in launches]).estimate
+    return Interval(median.value, median.low, median.high, median.n, median.level)
 
 
 def serial_times(answers: Sequence[dict[str, Any]]) -> Interval:
     """Blocks of the steps without a scheme that took turns with those of one rank."""
     return combined(
-        [np.array(one["compute"]).reshape(-1, one["steps_per_block"]).mean(axis=1).tolist() for one in answers]
+        [np.array(answer["compute"]).reshape(-1, answer["steps_per_block"]).mean(axis=1).tolist() for answer in answers]
     )
 
 
 def quality(
     chosen: argparse.Namespace, scheme: SchemeChoice, ranks: int, whole: int
 ) -> tuple[float | None, float | None]:
-    """Median accuracy of whole trainings on so many ranks, and the low end of its interval over seeds."""
+    """Median accuracy of whole trainings on this number of ranks, and the low end of its interval over seeds."""
     if not chosen.seeds:
         return None, None
     arguments = [f"scheme_kwargs.{name}={value!r}" for name, value in scheme.arguments.items()]
@@ -152,9 +152,9 @@ def quality(
     if done.returncode not in (0, 1) or not done.stdout.strip():
         raise InputError(f"got exit code {done.returncode} of deep500 {' '.join(words)}: {done.stderr[-500:]}")
     metrics = json.loads(done.stdout)["metrics"]
-    values = next(one["values"] for one in metrics if one["name"] == QUALITY)
-    found = median_interval(values)
-    return found.median, found.low
+    values = next(metric["values"] for metric in metrics if metric["name"] == QUALITY)
+    median = median_interval(values)
+    return median.median, median.low
 
 
 def tables(chosen: argparse.Namespace, subject: Subject) -> list[Scaling]:
@@ -163,30 +163,30 @@ def tables(chosen: argparse.Namespace, subject: Subject) -> list[Scaling]:
     if not any(ranks == 1 for _, _, ranks, _ in todo):
         raise InputError(f"got {chosen.schemes}, none of which runs on one rank; expected one that does, for the base")
     answers = time_all(chosen, todo)
-    ones = [one for (_, _, ranks, _), group in zip(todo, answers, strict=True) if ranks == 1 for one in group]
+    ones = [answer for (_, _, ranks, _), group in zip(todo, answers, strict=True) if ranks == 1 for answer in group]
     batch = int(subject.plan.values["batch_size"])
-    base = Base(
+    base = ScalingBase(
         f"serial: one process without a scheme, batch {batch}, {subject.framework}",
         "serial-best",
         batch,
         serial_times(ones),
     )
-    found = []
+    measured = []
     for mode in dict.fromkeys(mode for mode, *_ in todo):
         entries = []
         for (of, scheme, ranks, whole), group in zip(todo, answers, strict=True):
             if of == mode:
-                seconds = combined([one["seconds"] for one in group])
+                seconds = combined([answer["seconds"] for answer in group])
                 entries.append(
-                    Entry(ranks, whole, str(scheme), seconds, "measured", *quality(chosen, scheme, ranks, whole))
+                    ScalingPoint(ranks, whole, str(scheme), seconds, "measured", *quality(chosen, scheme, ranks, whole))
                 )
-        found.append(Scaling(base, tuple(entries), f"{QUALITY} (%)" if chosen.seeds else None))
+        measured.append(Scaling(base, tuple(entries), f"{QUALITY} (%)" if chosen.seeds else None))
         folder = chosen.out / "scaling" / find_recipe(chosen.recipe).stem / mode
         folder.mkdir(parents=True, exist_ok=True)
-        found[-1].write(folder)
+        measured[-1].write(folder)
         last = max((n for n, (of, *_) in enumerate(todo) if of == mode), key=lambda n: todo[n][2])
         rank_table(answers[last][0]["ranks"]).write(folder)
-    return found
+    return measured
 
 
 def rank_table(answer: dict[str, Any]) -> Ranks:
@@ -199,10 +199,10 @@ def rank_table(answer: dict[str, Any]) -> Ranks:
     return Ranks(ranks, answer["sync"], answer["summary"], answer["imbalance"], answer["rank_p"])
 
 
-def fallen(found: Sequence[Scaling], tolerance: float) -> list[str]:
+def fallen(measured: Sequence[Scaling], tolerance: float) -> list[str]:
     """Points whose accuracy is lower than on one rank by more than the tolerance."""
     worse = []
-    for table in found:
+    for table in measured:
         ones = {entry.scheme: entry.quality for entry in table.entries if entry.ranks == 1}
         for entry in table.entries:
             one = ones.get(entry.scheme)
@@ -216,7 +216,7 @@ def main(words: Sequence[str] | None = None) -> int:
     chosen = options(words)
     try:
         subject = Subject.of(Setting(str(find_recipe(chosen.recipe))), chosen.framework)
-        found = tables(chosen, subject)
+        measured = tables(chosen, subject)
     except Deep500Error as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -224,10 +224,10 @@ def main(words: Sequence[str] | None = None) -> int:
     about = [f"{describe()['cpu']}, {cores} cores"]
     if max(chosen.ranks) > cores:
         about.append(f"more than {cores} ranks share cores: their times are no statement about a cluster")
-    for table in found:
+    for table in measured:
         print(text(table), end="\n\n")
-    worse = fallen(found, chosen.tolerance)
-    about += [f"accuracy falls: {one}" for one in worse]
+    worse = fallen(measured, chosen.tolerance)
+    about += [f"accuracy falls: {point}" for point in worse]
     print("\n".join(about))
     recipe = find_recipe(chosen.recipe).stem
     print(
@@ -235,7 +235,7 @@ def main(words: Sequence[str] | None = None) -> int:
             chosen.out / "scaling" / recipe / "scaling.html",
             f"{recipe}: measured scaling",
             about,
-            [(table, {}) for table in found],
+            [(table, {}) for table in measured],
         )
     )
     return int(bool(worse))

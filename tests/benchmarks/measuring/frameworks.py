@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from deep500 import registry
-from deep500.compare.findings import largest, relative
+from deep500.compare.checks import largest, relative
 from deep500.compare.gate import check_equivalence
 from deep500.compare.subject import Candidate
 from deep500.compare.traces import CURVE, curve, trace

@@ -13,8 +13,8 @@ from html import unescape
 from pathlib import Path
 
 from deep500.errors import ResultsError
+from deep500.report.page import render
 from deep500.results import Record
-from deep500.results.report import render
 from deep500.results.stats import STATS
 from deep500.results.verify import verify, write_stats
 from tests.benchmarks.measuring.outcome import Options, Outcome, figure, ratio

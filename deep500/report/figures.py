@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from deep500.results.report_svg import Axis, Plot
+from deep500.report.plot import Axis, Plot
 from deep500.results.samples import SampleStore
 
 MOST_POINTS = 600
@@ -132,10 +132,10 @@ def _distribution(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, u
     places = np.unique(np.linspace(0, ordered.size - 1, min(ordered.size, MOST_CURVE)).astype(int))
     plot.line(ordered[places], (places + 1) / ordered.size, stairs=True)
     levels = set()
-    for one in stat["estimates"]:
-        if one["ci"]["low"] is not None:
-            plot.line([one["ci"]["low"] * factor, one["ci"]["high"] * factor], [one["q"]] * 2, 1, "bar")
-            levels.add(f"{100 * one['ci']['level']:g} %")
+    for estimate in stat["estimates"]:
+        if estimate["ci"]["low"] is not None:
+            plot.line([estimate["ci"]["low"] * factor, estimate["ci"]["high"] * factor], [estimate["q"]] * 2, 1, "bar")
+            levels.add(f"{100 * estimate['ci']['level']:g} %")
     bars = f"; bars: {' and '.join(sorted(levels))} intervals of the quantiles" if levels else ""
     return Figure.of("What share is done within a time?", plot, f"n = {ordered.size}{bars}", ordered.size, _level(stat))
 
@@ -191,7 +191,7 @@ def _violin(plot: Plot, place: int, values: np.ndarray, top: float) -> None:
 
 
 def _tail(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, unit: str, series: str) -> Figure:
-    """The quantile function far out: one in so many samples takes at least this long."""
+    """The quantile function far out: the time that one sample in n exceeds."""
     n = ordered.size
     rarity = n / (n - np.arange(n))  # sample i of n (from 0): n - i of n samples take at least as long
     places = np.unique(n - np.geomspace(1, n, MOST_CURVE).astype(int))
@@ -204,9 +204,14 @@ def _tail(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, unit: str
         "y",
     )
     plot.points(rarity[places], ordered[places], size=3)
-    for one in stat["estimates"]:
-        if one["ci"]["low"] is not None:
-            plot.line([1 / (1 - one["q"])] * 2, [one["ci"]["low"] * factor, one["ci"]["high"] * factor], 1, "bar")
+    for estimate in stat["estimates"]:
+        if estimate["ci"]["low"] is not None:
+            plot.line(
+                [1 / (1 - estimate["q"])] * 2,
+                [estimate["ci"]["low"] * factor, estimate["ci"]["high"] * factor],
+                1,
+                "bar",
+            )
     return Figure.of(
         "How bad are the slowest?",
         plot,
@@ -224,17 +229,17 @@ def _dependence(values: np.ndarray, stat: Mapping[str, Any], series: str) -> lis
     above = (values > np.median(values)).astype(np.float64)
     above -= above.mean()
     scale = float(above @ above) or 1.0
-    found = np.array([float(above[lag:] @ above[: n - lag]) / scale for lag in range(1, lags + 1)])
+    correlation = np.array([float(above[lag:] @ above[: n - lag]) / scale for lag in range(1, lags + 1)])
     limit = 1.96 / float(np.sqrt(n))
-    worth = min((one["n_eff"] for one in stat["estimates"]), default=float("nan"))
+    worth = min((estimate["n_eff"] for estimate in stat["estimates"]), default=float("nan"))
     plot = Plot(
         Axis(0, lags + 1, "samples apart", whole=True),
-        Axis.around(np.concatenate([found, [0, 1, -limit]]), "correlation"),
-        f"autocorrelation of {series} up to {lags} samples apart: {found[0]:.2g} one apart",
+        Axis.around(np.concatenate([correlation, [0, 1, -limit]]), "correlation"),
+        f"autocorrelation of {series} up to {lags} samples apart: {correlation[0]:.2g} one apart",
     )
     plot.area([0, lags + 1, lags + 1, 0], [-limit, -limit, limit, limit], 7)
     plot.rule(y=0.0)
-    for lag, value in enumerate(found, 1):
+    for lag, value in enumerate(correlation, 1):
         plot.line([lag, lag], [0.0, value])
     caption = (
         f"n = {n} (the longest launch); grey: 95 % of independent samples; all launches: n_eff {worth:.4g} of "
@@ -252,8 +257,8 @@ def _normal(ordered: np.ndarray, stat: Mapping[str, Any], unit: str, series: str
     top = min(float(ordered[-1]), 1.5 * float(np.quantile(ordered, 0.99)))
     low, high = np.quantile(ordered, [0.25, 0.75])
     slope = (high - low) / (norm.ppf(0.75) - norm.ppf(0.25))
-    found = stat.get("normality")
-    said = "too few to test" if found is None else f"Shapiro-Wilk W {found['W']:.3g}, p {found['p']:.2g}"
+    normality = stat.get("normality")
+    said = "too few to test" if normality is None else f"Shapiro-Wilk W {normality['W']:.3g}, p {normality['p']:.2g}"
     plot = Plot(
         Axis.around(expected, "standard normal quantile"),
         Axis.around(ordered[ordered <= top], unit),
@@ -268,7 +273,8 @@ def _normal(ordered: np.ndarray, stat: Mapping[str, Any], unit: str, series: str
 
 def _level(stat: Mapping[str, Any]) -> float | None:
     """The lowest level of the intervals that are drawn."""
-    return min((one["ci"]["level"] for one in stat["estimates"] if one["ci"]["low"] is not None), default=None)
+    intervals = (estimate["ci"] for estimate in stat["estimates"])
+    return min((interval["level"] for interval in intervals if interval["low"] is not None), default=None)
 
 
 def _thin(values: np.ndarray, most: int) -> np.ndarray:

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deep500.results.figures import Figure
+from deep500.report.figures import Figure
+from deep500.report.page import view
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.ranks import of_rank
 from deep500.results.record import Record, full_hash
-from deep500.results.report import view
 from deep500.results.rules import CLAIMS
 
 BY = "report"
@@ -49,11 +49,12 @@ def derive(record: Record) -> list[dict[str, Any]]:
         if name in measured
     ]
     configuration = full_hash(shown["manifest"]["resolved"])
-    told = {"speed": bool(shown["headline"]), "quality": any("accuracy" in name or "loss" in name for name in measured)}
+    quality = any("accuracy" in name or "loss" in name for name in measured)
+    headlines = {"speed": bool(shown["headline"]), "quality": quality}
     claims += [
         {"type": "headline", "quantity": quantity, "config_sha256": configuration}
-        for quantity, is_told in told.items()
-        if is_told
+        for quantity, claimed in headlines.items()
+        if claimed
     ]
     details = {m["name"]: m["details"] for m in shown["metrics"] if m["value"] is not None and m.get("details")}
     claims += _parts(details) or _breakdown(record, shown["manifest"])
@@ -67,7 +68,7 @@ def figures_of(shown: Mapping[str, Any]) -> Iterator[Figure]:
     """All plots of a run's page."""
     for figures in shown["figures"].values():
         yield from figures
-    for one in (
+    for figure in (
         *shown["curves"],
         shown["breakdown"],
         *shown["bounds"],
@@ -75,30 +76,30 @@ def figures_of(shown: Mapping[str, Any]) -> Iterator[Figure]:
         shown["ranks_figure"],
         *(shown["recomputation"] or {"figures": ()})["figures"],
     ):
-        if one is not None:
-            yield one
+        if figure is not None:
+            yield figure
 
 
 def plot_claims(figures: Iterator[Figure] | Sequence[Figure]) -> list[dict[str, Any]]:
     """What was drawn, once per question and kind of mark, with the smallest n."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    drawn: dict[tuple[str, str], dict[str, Any]] = {}
     for claim in (claim for figure in figures for claim in figure.claims):
         key = (claim["question"], claim["kind"])
-        if key not in found or claim["n"] < found[key]["n"]:
-            found[key] = claim
-    return list(found.values())
+        if key not in drawn or claim["n"] < drawn[key]["n"]:
+            drawn[key] = claim
+    return list(drawn.values())
 
 
 def _quantiles(series: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Of every series that has an interval; a quantile without one is shown as an observation, and claims nothing."""
-    for name, found in series.items():
-        for one in found["estimates"]:
-            if one["ci"]["low"] is None:
+    for name, stat in series.items():
+        for estimate in stat["estimates"]:
+            if estimate["ci"]["low"] is None:
                 continue
-            if one["q"] == 0.5:
+            if estimate["q"] == 0.5:
                 yield {"type": "centre", "series": name, "statistic": "median", "interval": "rank"}
             else:
-                yield {"type": "percentile", "series": name, "q": one["q"], "value": one["value"]}
+                yield {"type": "percentile", "series": name, "q": estimate["q"], "value": estimate["value"]}
 
 
 def _parts(details: Mapping[str, Sequence[Mapping[str, float]]]) -> list[dict[str, Any]]:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from deep500.measure.statistics import Interval
-from deep500.results.figures import Figure, unit_for
+from deep500.report.figures import Figure, unit_for
+from deep500.report.plot import BOTTOM, TOP, Axis, Plot, place_names, room_for
 from deep500.results.ranks import Rank, Ranks
-from deep500.results.report_svg import BOTTOM, TOP, Axis, Plot, place_names, room_for
-from deep500.results.scaling import MEASURED, PREDICTED, WEAK, Entry, Scaling
+from deep500.results.scaling import MEASURED, PREDICTED, WEAK, Scaling, ScalingPoint
 
 RATES = ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s"))
 
@@ -87,7 +87,7 @@ def scaling_figures(scaling: Scaling | None) -> list[Figure]:
     ]
 
 
-def _plot(scaling: Scaling, factor: float, name: str, of: Callable[[Entry], Interval], *, log: bool) -> Plot:
+def _plot(scaling: Scaling, factor: float, name: str, of: Callable[[ScalingPoint], Interval], *, log: bool) -> Plot:
     """The points of one of both plots: measured ones large, with their interval; predicted ones small."""
     ends = [end for e in scaling.entries for end in of(e) if end is not None]
     if log:
@@ -106,10 +106,10 @@ def _plot(scaling: Scaling, factor: float, name: str, of: Callable[[Entry], Inte
     )
     for colour, scheme in enumerate(scaling.schemes):
         for kind, size in ((MEASURED, 8), (PREDICTED, 4)):
-            found = [e for e in scaling.entries if e.scheme == scheme and e.kind == kind]
-            if found:
-                plot.points([e.ranks for e in found], [factor * of(e).median for e in found], colour, size)
-            for entry in found:
+            points = [e for e in scaling.entries if e.scheme == scheme and e.kind == kind]
+            if points:
+                plot.points([e.ranks for e in points], [factor * of(e).median for e in points], colour, size)
+            for entry in points:
                 _, low, high = of(entry)
                 if low is not None:
                     plot.line([entry.ranks] * 2, [factor * low, factor * high], colour, "whisker")
@@ -156,8 +156,8 @@ def ranks_figure(ranks: Ranks | None) -> Figure | None:
     if ranks is None or len(ranks.ranks) < 2:
         return None
     factor, unit = unit_for(ranks.ranks[0].seconds.median)
-    names = place_names([f"rank {one.rank}" for one in ranks.ranks])
-    ends = [factor * end for one in ranks.ranks for end in one.seconds if end is not None]
+    names = place_names([f"rank {rank.rank}" for rank in ranks.ranks])
+    ends = [factor * end for rank in ranks.ranks for end in rank.seconds if end is not None]
     slowest = max(ranks.ranks, key=_median)
     plot = Plot(
         Axis.around(ends, f"time per step ({unit})"),
@@ -172,7 +172,7 @@ def ranks_figure(ranks: Ranks | None) -> Figure | None:
         if low is not None:
             plot.line([factor * low, factor * high], [-place, -place], 0, "whisker")
         plot.points([factor * middle], [-place], 0, 7)
-    n = min(one.seconds.n for one in ranks.ranks)
+    n = min(rank.seconds.n for rank in ranks.ranks)
     caption = f"n = {n}; line: interval where there is one"
     return Figure.of("Do the processes take equally long?", plot, caption, n, ranks.ranks[0].seconds.level)
 

@@ -7,23 +7,21 @@ axes to a logarithmic scale. :mod:`deep500.compare.report` puts several runs on 
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deep500.measure.launches import DIFFER, LAUNCHES, basis, launches_needed
+from deep500.measure.launches import DIFFER, LAUNCHES, launches_needed
 from deep500.measure.quantiles import quantile
-from deep500.results.figures import series_figures, unit_for
-from deep500.results.files import read_json, to_json, write_atomic
+from deep500.report.bounds import ranks_figure, roofline_figure, scaling_figures, scaling_rows
+from deep500.report.curves import bar_figure, columns, curve_figures, is_number
+from deep500.report.figures import series_figures
+from deep500.report.recomputation import recomputation_view
+from deep500.report.rendering import format_time, holds_over, render_template
 from deep500.results.ranks import Ranks, is_of_rank
 from deep500.results.recomputation import RecomputationRecord
 from deep500.results.record import REPORT, Record
-from deep500.results.report_bounds import ranks_figure, roofline_figure, scaling_figures, scaling_rows
-from deep500.results.report_curves import bar_figure, columns, curve_figures, is_number
-from deep500.results.report_recomputation import recomputation_view
 from deep500.results.rules import CLAIMS, FAIL, NOT_APPLICABLE, PASS, RULES, RULES_FILE
 from deep500.results.scaling import Scaling
 from deep500.results.stats import STATS
@@ -60,26 +58,6 @@ def render_views(views: Sequence[Mapping[str, Any]], comparison: Mapping[str, An
     return render_template("report.html.j2", views=views, comparison=comparison, several=len(views) > 1)
 
 
-def render_template(name: str, **content: Any) -> str:
-    """One of this folder's pages as text: all is escaped, and no script can run but the page's own."""
-    from jinja2 import Environment, FileSystemLoader
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["number"] = format_number
-    environment.filters["pretty"] = to_json
-    environment.filters["time"] = format_time
-    environment.filters["unit"] = lambda seconds: unit_for(seconds)[1]
-    environment.filters["basis"] = holds_over
-    environment.filters["words"] = lambda name: str(name).replace("_", " ")
-    script = (Path(__file__).parent / "report.js").read_text(encoding="utf-8")
-    # the page's own policy lets this script run and no other, whatever a name in a manifest may hold
-    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-    return environment.get_template(name).render(script=Markup(script), script_sha256=digest, **content)
-
-
 def view(record: Record, name: str = "") -> dict[str, Any]:
     """What the page shows of a run; ``name`` tells it from others on the same page."""
     manifest, epochs = record.manifest(), record.epochs()
@@ -98,7 +76,7 @@ def view(record: Record, name: str = "") -> dict[str, Any]:
         "mark": MARKS.get(word, "–"),
         "rules": {name: rules[name] for name in RULES if name in rules},
         "counts": {
-            status: sum(one["status"] == status for one in rules.values()) for status in (PASS, FAIL, NOT_APPLICABLE)
+            status: sum(rule["status"] == status for rule in rules.values()) for status in (PASS, FAIL, NOT_APPLICABLE)
         },
         "metrics": [metric_row(metric) for metric in summary["metrics"]],
         "series": {name: {**stat, "sentence": sentence(stat)} for name, stat in series.items() if stat["estimates"]},
@@ -113,7 +91,7 @@ def view(record: Record, name: str = "") -> dict[str, Any]:
         "columns": columns(epochs),
         "curves": curve_figures(epochs),
         "breakdown": _breakdown(record, series, claims),
-        "bounds": [one for one in (roofline_figure(claims), _bounds(claims)) if one is not None],
+        "bounds": [figure for figure in (roofline_figure(claims), _bounds(claims)) if figure is not None],
         "spent": {
             what: [metric_row(m) for m in summary["metrics"] if m["unit"].split("/")[0] in units]
             for what, units in SPENT.items()
@@ -142,7 +120,7 @@ def _repetition(summary: Mapping[str, Any]) -> dict[str, Any] | None:
 def _headline(series: Mapping[str, Any]) -> dict[str, Any] | None:
     """The median that stands beside the verdict: of the steps, else of the first series."""
     name = "step" if "step" in series else next(iter(series), None)
-    estimates = [one for one in series[name]["estimates"] if one["q"] == 0.5] if name is not None else []
+    estimates = [estimate for estimate in series[name]["estimates"] if estimate["q"] == 0.5] if name is not None else []
     return {"series": name, "estimate": estimates[0]} if estimates else None
 
 
@@ -155,8 +133,8 @@ def metric_row(metric: Mapping[str, Any]) -> dict[str, Any]:
     if metric.get("remark"):
         own = (metric["low"], metric["high"])
         return {**metric, "interval": None if own[0] is None else own, "n": len(metric["values"])}
-    found = quantile(values, independent=True) if len(values) == len(metric["values"]) and values else None
-    interval = None if found is None or metric["standing"] != "result" else (found.low, found.high)
+    median = quantile(values, independent=True) if len(values) == len(metric["values"]) and values else None
+    interval = None if median is None or metric["standing"] != "result" else (median.low, median.high)
     return {**metric, "interval": interval if interval and interval[0] is not None else None, "n": len(values)}
 
 
@@ -170,7 +148,8 @@ def sentence(stat: Mapping[str, Any]) -> str:
         f"{len(launches)} launch{'es' if len(launches) > 1 else ''} of {each} samples, {cut} of them discarded "
         "as warm-up (MSER-5)"
     ]
-    unsteady = [str(one["launch"]) for one in launches if one["cut"]["state"] not in ("steady", "too short to tell")]
+    unremarkable = ("steady", "too short to tell")
+    unsteady = [str(launch["launch"]) for launch in launches if launch["cut"]["state"] not in unremarkable]
     if unsteady:
         parts.append(f"no steady state in launch {', '.join(unsteady)}")
     normality = stat.get("normality")
@@ -184,7 +163,7 @@ def sentence(stat: Mapping[str, Any]) -> str:
         word = "differ" if between["kruskal_p"] < DIFFER else "do not differ visibly"
         spread = "" if between["cv"] is None else f", standard deviation of their medians {100 * between['cv']:.2g} %"
         parts.append(f"launches {word} (Kruskal-Wallis p {between['kruskal_p']:.2g}{spread})")
-    median = next((one for one in stat["estimates"] if one["q"] == 0.5), None)
+    median = next((estimate for estimate in stat["estimates"] if estimate["q"] == 0.5), None)
     if median is not None:
         parts.append(_holds(median, between["kruskal_p"]))
     return "; ".join(parts) + "."
@@ -208,12 +187,6 @@ def _holds(median: Mapping[str, Any], kruskal_p: float | None) -> str:
     )
 
 
-def holds_over(estimate: Mapping[str, Any]) -> str:
-    """What an interval in ``stats.json`` holds over, in words; folders of older versions do not say."""
-    cluster = estimate["ci"].get("cluster")
-    return "over what is not recorded" if cluster is None else basis(estimate["launches"], cluster)
-
-
 def headline_line(path: Path) -> str | None:
     """The median of a run's steps in one line of text, None where nothing was timed.
 
@@ -222,14 +195,14 @@ def headline_line(path: Path) -> str | None:
     head = _headline(read_json(path / STATS).get("series", {})) if (path / STATS).exists() else None
     if head is None:
         return None
-    one = head["estimate"]
-    low, high = one["ci"]["low"], one["ci"]["high"]
+    median = head["estimate"]
+    low, high = median["ci"]["low"], median["ci"]["high"]
     ends = "n too small for an interval"
     if low is not None:
-        interval = f"[{format_time(low, one['value'], True)}, {format_time(high, one['value'])}]"
-        ends = f"{interval}, {100 * one['ci']['level']:g} % CI {holds_over(one)}"
-    size = f"n {one['n']}, n_eff {one['n_eff']:.4g}"
-    return f"{head['series']} median {format_time(one['value'])} {ends}, {size}: {one['standing'].split()[0]}"
+        interval = f"[{format_time(low, median['value'], True)}, {format_time(high, median['value'])}]"
+        ends = f"{interval}, {100 * median['ci']['level']:g} % CI {holds_over(median)}"
+    size = f"n {median['n']}, n_eff {median['n_eff']:.4g}"
+    return f"{head['series']} median {format_time(median['value'])} {ends}, {size}: {median['standing'].split()[0]}"
 
 
 def _breakdown(record: Record, series: Mapping[str, Any], claims: Sequence[Mapping[str, Any]]) -> Any:
@@ -240,7 +213,7 @@ def _breakdown(record: Record, series: Mapping[str, Any], claims: Sequence[Mappi
         return bar_figure(parts, "s", "Where did the time go?", f"parts of {format_time(claimed['wall'])}; observation")
     samples = record.samples
     sums = {
-        name: sum(float(samples.durations(name, one["launch"]).sum()) for one in series[name]["launches"])
+        name: sum(float(samples.durations(name, launch["launch"]).sum()) for launch in series[name]["launches"])
         for name in ("step", "epoch", "validation")
         if name in series
     }
@@ -274,26 +247,3 @@ def rerun(manifest: Mapping[str, Any]) -> list[str]:
     git = (manifest.get("environment") or {}).get("git") or {}
     lines = [shlex.join(["git", "checkout", git["commit"]])] if git.get("commit") else []
     return [*lines, shlex.join(["deep500", "run", manifest["recipe_file"] or manifest["recipe"], *manifest["argv"]])]
-
-
-def format_number(value: Any) -> str:
-    """A number in at most four significant digits (integers whole), ``not measured`` for None.
-
-    Example:
-        >>> format_number(97.4567), format_number(60000), format_number(None)
-        ('97.46', '60000', 'not measured')
-    """
-    if value is None:
-        return "not measured"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def format_time(seconds: Any, like: float | None = None, bare: bool = False) -> str:
-    """Seconds in a unit that suits them, or that suits ``like``; without the unit's name if ``bare``.
-
-    Example:
-        >>> format_time(0.0021), format_time(0.0021, like=3.0, bare=True)
-        ('2.1 ms', '0.0021')
-    """
-    factor, unit = unit_for(seconds if like is None else like)
-    return f"{factor * seconds:.4g}" if bare else f"{factor * seconds:.4g} {unit}"

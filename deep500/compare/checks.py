@@ -94,7 +94,7 @@ def relative(got: Any, want: Any, scale: float | None = None) -> float:
 
 def largest(arrays: Mapping[str, Any]) -> float:
     """The largest absolute finite value among floating-point arrays; 0 if there is none."""
-    found = [
+    differences = [
         np.abs(a[np.isfinite(a)]).max(initial=0.0) for a in map(np.asarray, arrays.values()) if a.dtype.kind == "f"
     ]
-    return float(max(found, default=0.0))
+    return float(max(differences, default=0.0))

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from deep500.compare.checks import Check
 from deep500.compare.claims import ABOUT, framework_claims
-from deep500.compare.findings import Check
 from deep500.compare.gate import check_equivalence
 from deep500.compare.processes import usable_cores
 from deep500.compare.result import SCHEMA, ComparisonResult
@@ -66,7 +66,7 @@ def compare_frameworks(
         out: folder for results; None writes nothing.
         data: folder with data sets; download: fetch absent ones; open: allow overrides of FIXED keys.
         dry_run: one round of one step, no training: does it work?
-        say: is told what happens.
+        say: called with a line of text for every stage.
 
     Raises:
         MissingBackend: with the line that installs it.
@@ -86,11 +86,11 @@ def compare_frameworks(
     notes = Notes()
     with notes.collecting(strict=False):
         subjects = _subjects(setting, names)
-        batches = {one.framework: one.batches(2 if dry_run else CURVE) for one in subjects}
+        batches = {subject.framework: subject.batches(2 if dry_run else CURVE) for subject in subjects}
         judged = batches[names[0]]
-        gate = check_equivalence(subjects[0].network(), judged, [one.candidate() for one in subjects])
+        gate = check_equivalence(subjects[0].network(), judged, [subject.candidate() for subject in subjects])
     gate.notes += notes.warnings
-    gate.checks[:0] = _batch_checks({name: digests(found) for name, found in batches.items()})
+    gate.checks[:0] = _batch_checks({name: digests(drawn) for name, drawn in batches.items()})
     said = (("dry run", dry_run), ("stand-in data", any(half.stand_in for half in subjects[0].data)))
     labels = tuple(label for label, applies in said if applies)
     result = ComparisonResult(path.stem, names, gate, labels=labels, environment=describe(path.parent))
@@ -152,10 +152,10 @@ def _weights(subject: Subject) -> dict[str, Any]:
     return {name: parameter.value for name, parameter in subject.network().parameters.items()}
 
 
-def _batch_checks(found: dict[str, list[str]]) -> list[Check]:
+def _batch_checks(digests_of: dict[str, list[str]]) -> list[Check]:
     """Whether every framework is given the same batches, one digest per batch."""
-    names = list(found)
-    return [_same_batches(name, found[name], found[names[0]]) for name in names[1:]]
+    names = list(digests_of)
+    return [_same_batches(name, digests_of[name], digests_of[names[0]]) for name in names[1:]]
 
 
 def _same_batches(name: str, got: Sequence[str], want: Sequence[str]) -> Check:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from deep500.measure.quantiles import FEWEST, quantile
-from deep500.results.figures import Figure
-from deep500.results.report_svg import BOTTOM, TOP, Axis, Plot, place_names, room_for
+from deep500.report.figures import Figure
+from deep500.report.plot import BOTTOM, TOP, Axis, Plot, place_names, room_for
 
 CURVES = (
     ("loss", "loss", "Does the loss fall, and for every seed?"),
@@ -20,8 +20,8 @@ CURVES = (
 
 def columns(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Keys of the epoch lines that hold numbers, seed and epoch first."""
-    found = dict.fromkeys(key for line in epochs for key, value in sorted(line.items()) if is_number(value))
-    return [*(key for key in ("seed", "epoch") if key in found), *(k for k in found if k not in ("seed", "epoch"))]
+    keys = dict.fromkeys(key for line in epochs for key, value in sorted(line.items()) if is_number(value))
+    return [*(key for key in ("seed", "epoch") if key in keys), *(k for k in keys if k not in ("seed", "epoch"))]
 
 
 def is_number(value: Any) -> bool:
@@ -31,20 +31,20 @@ def is_number(value: Any) -> bool:
 
 def curve_figures(epochs: Sequence[Mapping[str, Any]]) -> list[Figure]:
     """Loss and accuracy over epochs: every seed thin, their median thick, and a band around it."""
-    found = []
+    figures = []
     for ending, axis, question in CURVES:
         keys = [key for key in columns(epochs) if key.endswith(ending)]
         if keys:
-            found.append(_curve(epochs, keys, axis, question))
-    return found
+            figures.append(_curve(epochs, keys, axis, question))
+    return figures
 
 
 def _curve(epochs: Sequence[Mapping[str, Any]], keys: Sequence[str], axis: str, question: str) -> Figure:
     lines = {key: _by_seed(epochs, key) for key in keys}
     every = [point for seeds in lines.values() for points in seeds.values() for point in points]
     x, y = (np.array(values, np.float64) for values in zip(*every, strict=True))
-    seeds = max(len(found) for found in lines.values())
-    ends = ", ".join(f"{key.replace('_', ' ')} ends at {_last(found):.4g}" for key, found in lines.items())
+    seeds = max(len(of_seeds) for of_seeds in lines.values())
+    ends = ", ".join(f"{key.replace('_', ' ')} ends at {_last(of_seeds):.4g}" for key, of_seeds in lines.items())
     plot = Plot(
         Axis.around(x, "epoch", whole=True),
         Axis.around(y, axis),
@@ -52,21 +52,21 @@ def _curve(epochs: Sequence[Mapping[str, Any]], keys: Sequence[str], axis: str, 
         "y" if y.min() > 0 else "",
     )
     band = "interval"
-    for colour, (_key, found) in enumerate(lines.items()):
-        band = _one_key(plot, found, colour) if seeds > 1 else band
-        for points in found.values():
+    for colour, (_key, of_seeds) in enumerate(lines.items()):
+        band = _one_key(plot, of_seeds, colour) if seeds > 1 else band
+        for points in of_seeds.values():
             plot.line(*_columns(points), colour, "thin" if seeds > 1 else "")
         if seeds == 1:
-            plot.points(*_columns(next(iter(found.values()))), colour, 4)
+            plot.points(*_columns(next(iter(of_seeds.values()))), colour, 4)
     plot.legend([key.replace("_", " ") for key in lines])
     said = f"thin: each of {seeds} seeds, thick: their median, band: {band}" if seeds > 1 else "one seed: observations"
     return Figure.of(question, plot, said, seeds, 0.95 if band.startswith("95 %") else None)
 
 
-def _one_key(plot: Plot, found: Mapping[Any, list[tuple[float, float]]], colour: int) -> str:
+def _one_key(plot: Plot, of_seeds: Mapping[Any, list[tuple[float, float]]], colour: int) -> str:
     """Median and band over seeds at every epoch that more than one of them has; says what the band is."""
     at: dict[float, list[float]] = {}
-    for points in found.values():
+    for points in of_seeds.values():
         for epoch, value in points:
             at.setdefault(epoch, []).append(value)
     shared = sorted(epoch for epoch, values in at.items() if len(values) > 1)
@@ -79,24 +79,24 @@ def _one_key(plot: Plot, found: Mapping[Any, list[tuple[float, float]]], colour:
         one.high if enough and one.high is not None else max(at[e]) for e, one in zip(shared, estimates, strict=True)
     ]
     plot.band(shared, low, high, colour)
-    plot.line(shared, [one.value for one in estimates], colour, "thick")
+    plot.line(shared, [estimate.value for estimate in estimates], colour, "thick")
     return "95 % interval of the median" if enough else "smallest to largest"
 
 
 def _by_seed(epochs: Sequence[Mapping[str, Any]], key: str) -> dict[Any, list[tuple[float, float]]]:
-    found: dict[Any, list[tuple[float, float]]] = {}
+    of_seeds: dict[Any, list[tuple[float, float]]] = {}
     for line in epochs:
         if is_number(line.get(key)):
-            found.setdefault(line["seed"], []).append((float(line["epoch"]), float(line[key])))
-    return found
+            of_seeds.setdefault(line["seed"], []).append((float(line["epoch"]), float(line[key])))
+    return of_seeds
 
 
 def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    return [one for one, _ in points], [other for _, other in points]
+    return [x for x, _ in points], [y for _, y in points]
 
 
-def _last(found: Mapping[Any, list[tuple[float, float]]]) -> float:
-    return float(np.median([points[-1][1] for points in found.values()]))
+def _last(of_seeds: Mapping[Any, list[tuple[float, float]]]) -> float:
+    return float(np.median([points[-1][1] for points in of_seeds.values()]))
 
 
 def bar_figure(

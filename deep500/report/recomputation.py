@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from deep500.measure.statistics import Interval
-from deep500.results.figures import MOST_POINTS, Figure, unit_for
+from deep500.report.figures import MOST_POINTS, Figure, unit_for
+from deep500.report.plot import Axis, Plot
+from deep500.report.rendering import render_template
+from deep500.results.files import write_atomic
 from deep500.results.recomputation import MEASURED as MEASURED_CURVES
 from deep500.results.recomputation import Choice, RecomputationRecord
-from deep500.results.report_svg import Axis, Plot
 from deep500.transformations.recomputation.counting import MemoryCurve
 from deep500.transformations.recomputation.profiler import HEADINGS
 
@@ -202,11 +206,25 @@ def front_figure(record: RecomputationRecord) -> Figure | None:
 
 def _places(choice: Choice, base: Choice) -> list[tuple[float, float, int]]:
     """Where a choice stands: as predicted, and as measured."""
-    places = []
+    points = []
     if choice.predicted_peak is not None and choice.predicted_time is not None:
         if base.predicted_peak and base.predicted_time:
             at = (100 * choice.predicted_peak / base.predicted_peak, choice.predicted_time / base.predicted_time)
-            places.append((*at, PREDICTED))
+            points.append((*at, PREDICTED))
     if choice.measured_peak is not None and base.measured_peak and choice.ratio is not None:
-        places.append((100 * choice.measured_peak / base.measured_peak, choice.ratio.median, MEASURED))
-    return places
+        points.append((100 * choice.measured_peak / base.measured_peak, choice.ratio.median, MEASURED))
+    return points
+
+
+def write_page(path: Path, title: str, about: Sequence[str], records: Mapping[str, RecomputationRecord]) -> Path:
+    """Write one page that loads nothing from anywhere; returns its path. Raises ResultsError if that fails.
+
+    Args:
+        path: of the file.
+        title: of the page.
+        about: lines below it, such as the machine.
+        records: by the name of their part of the page.
+    """
+    parts = [(name, recomputation_view(record)) for name, record in records.items()]
+    write_atomic(path, render_template("recomputation_page.html.j2", title=title, about=about, parts=parts))
+    return path

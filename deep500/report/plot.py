@@ -79,10 +79,10 @@ class Axis:
             width = math.log10(self.high / self.low)
             steps = (1,) if width > 3 else (1, 3) if width > 1.7 else (1, 2, 5)
             every = max(1, len(decades) // 6)
-            found = [s * 10.0**d for d in decades if d % every == 0 for s in steps]
-            found = [value for value in found if self.low <= value <= self.high]
-            if len(found) > 1:
-                return [(value, _short(value)) for value in found]
+            places = [s * 10.0**d for d in decades if d % every == 0 for s in steps]
+            places = [value for value in places if self.low <= value <= self.high]
+            if len(places) > 1:
+                return [(value, _short(value)) for value in places]
         rough = (self.high - self.low) / 5
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(power * s for s in (1, 2, 5, 10) if power * s >= rough * 0.999)
@@ -100,7 +100,7 @@ class Plot:
 
     Args:
         x, y: the axes.
-        about: what somebody who cannot see the plot must know of it: the alternative text.
+        about: the alternative text, for readers who cannot see the plot.
         toggle: ``"x"`` or ``"y"``: the script offers a logarithmic scale on this axis.
         height: in pixels of a plot that is 400 wide.
         left: room for the labels of y.

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from deep500.compare import locate
-from deep500.compare.findings import Check, GateResult, relative
+from deep500.compare import first_difference
+from deep500.compare.checks import Check, GateResult, relative
+from deep500.compare.frameworks import ROUNDS, Say, check_frameworks, silent, write
 from deep500.compare.processes import usable_cores
 from deep500.compare.result import ComparisonResult
-from deep500.compare.run import ROUNDS, Say, check_frameworks, silent, write
 from deep500.compare.subject import Candidate
 from deep500.compare.timing import Team
 from deep500.compare.traces import as_arrays
@@ -59,7 +59,7 @@ def compare_models(
         custom_ops: folders (or files) of the plugins that the model's custom operators need.
         out: folder for results; None writes nothing.
         dry_run: one round of one inference: does it work?
-        say: is told what happens.
+        say: called with a line of text for every stage.
 
     Raises:
         MissingBackend: with the line that installs it.
@@ -67,7 +67,7 @@ def compare_models(
         InputError: inputs that cannot be made up.
         InputError: there is no plugin at a path of ``custom_ops``.
     """
-    plugins = [str(Path(one).expanduser().resolve()) for one in custom_ops]
+    plugins = [str(Path(path).expanduser().resolve()) for path in custom_ops]
     load_plugins(plugins)
     names, path = check_frameworks(frameworks), Path(model)
     rounds, steps = (1, 1) if dry_run else (rounds, steps)
@@ -104,16 +104,16 @@ def check_outputs(
         raise ComparisonError("got a model without outputs; expected one at least: add it with add_output()")
     for batch in batches:
         inputs = make_inputs(network, batch, seed, sizes)
-        found = {name: as_arrays(one, one.inference(inputs)) for name, one in executors.items()}
+        outputs = {name: as_arrays(executor, executor.inference(inputs)) for name, executor in executors.items()}
         for name in names:
             if name != judge:
-                check = _check(name, found[name], found[judge], batch)
+                check = _check(name, outputs[name], outputs[judge], batch)
                 if not check.passed:
                     limit = check.tolerance or 0.0
-                    first = locate.evaluation(candidates[judge], candidates[name], network, [inputs], limit)
+                    first = first_difference.evaluation(candidates[judge], candidates[name], network, [inputs], limit)
                     check = replace(check, where=f"{check.where}; {first}")
                 result.checks.append(check)
-        small = [value for value, array in found[judge].items() if array.dtype.kind == "f" and not array.any()]
+        small = [value for value, array in outputs[judge].items() if array.dtype.kind == "f" and not array.any()]
         result.notes += [
             f"output {value!r} is all zeros for these inputs: its agreement says nothing" for value in small
         ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from deep500.compare.findings import relative
+from deep500.compare.checks import relative
 from deep500.compare.subject import Batch, Candidate
 from deep500.compare.traces import as_arrays
 from deep500.networks.execution.executor import GraphExecutor
@@ -25,7 +25,7 @@ def describe_node(node: Node, value: str) -> str:
 
 def evaluation(judge: Candidate, other: Candidate, network: Network, batches: Sequence[Batch], tolerance: float) -> str:
     """The first value that differs in evaluation mode on the last of ``batches``, which are all run in their order."""
-    executors = [one.build(network) for one in (judge, other)]
+    executors = [candidate.build(network) for candidate in (judge, other)]
     for chunk in _chunks(network):
         values = [value for _, value in _values(chunk)]
         wanted, got = (_last_run(executor, network, batches, values) for executor in executors)
@@ -44,11 +44,11 @@ def training(judge: Candidate, other: Candidate, network: Network, batch: Batch,
         for _, value in _values(chunk):
             if value not in shown.outputs:
                 shown.add_output(value)
-        found = [_train(one, shown, batch, loss) for one in (judge, other)]
+        seen = [_train(candidate, shown, batch, loss) for candidate in (judge, other)]
         for node, value in _values(chunk):
-            if value not in found[0] or value not in found[1]:
+            if value not in seen[0] or value not in seen[1]:
                 continue
-            difference = relative(found[1][value], found[0][value])
+            difference = relative(seen[1][value], seen[0][value])
             if difference > tolerance:
                 return f"first {describe_node(node, value)}, by {difference:.1e}"
     return FUSED
@@ -65,10 +65,10 @@ def reader(network: Network, parameter: str) -> tuple[int, str]:
 def _last_run(
     executor: GraphExecutor, network: Network, batches: Sequence[Batch], values: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
+    values_seen: dict[str, np.ndarray] = {}
     for batch in batches:
-        found = as_arrays(executor, executor.inference(_needed(network, batch), values))
-    return found
+        values_seen = as_arrays(executor, executor.inference(_needed(network, batch), values))
+    return values_seen
 
 
 def _train(candidate: Candidate, network: Network, batch: Batch, loss: str) -> dict[str, np.ndarray]:
