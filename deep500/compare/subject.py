@@ -77,10 +77,13 @@ class Subject:
         """
         recipe = load_recipe(Path(setting.recipe))
         halves = recipe.FIXED, recipe.MUTABLE, recipe.METRICS
-        make_plan(*halves, setting.options())  # refuses overrides of FIXED keys; --framework below may change them
-        plan = make_plan(*halves, setting.options(framework=framework, open=True))
+        folder = Path(setting.recipe).parent
+        make_plan(
+            *halves, setting.options(), folder
+        )  # refuses overrides of FIXED keys; --framework below may change them
+        plan = make_plan(*halves, setting.options(framework=framework, open=True), folder)
         values = plan.values
-        plugins = load_custom_ops(values["custom_ops"], Path(setting.recipe).parent)
+        plugins = load_custom_ops(values["custom_ops"], folder)
         found = load_data(values, False, setting.download, setting.options().data) if data is None else data
         return cls(framework or backend_of(values["executor"]) or "custom", plan, found, plugins)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deep500.errors import RecipeError, nearest
+from deep500.recipe.names import is_own_name
 from deep500.recipe.schema import COMPANIONS, KEYS, base_of, check_name, copy_containers
 
 FREE = ("seed", "checkpointing")
@@ -93,7 +94,9 @@ def apply(values: dict[str, Any], override: Override, resolve_name: Callable[[st
     key, path = override.key, override.path
     if not path:
         old = values.get(key, KEYS[key].default if key in KEYS else None)
-        if callable(old) or (old is None and key in NAMED):
+        if key in KEYS and KEYS[key].own and is_own_name(key, override.text):  # the plan looks it up, as in a recipe
+            values[key] = [override.text] if isinstance(KEYS[key].default, tuple) else override.text
+        elif callable(old) or (old is None and key in NAMED):
             values[key] = resolve_name(key, override.text, old)
         else:
             values[key] = convert(str(override), override.text, None if key in UNTYPED else old)

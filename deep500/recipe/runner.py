@@ -71,7 +71,7 @@ def execute(
     if record is not None:
         options = options_of(record, options)
     console = Console(options)
-    plan = make_plan(fixed, mutable, metrics, options)
+    plan = make_plan(fixed, mutable, metrics, options, source.folder)
     if options.list_mutable:
         for line in mutable_lines(plan, fixed, mutable):
             console.force(line)

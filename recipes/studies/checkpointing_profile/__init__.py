@@ -1,1 +1,1 @@
-"""Parts of the recipe ``checkpointing_profile``: its networks, ways to checkpoint them, measuring, and printing."""
+"""What recomputation costs and saves: four networks profiled, planned for budgets of memory, run, compared."""
