@@ -22,7 +22,7 @@ from deep500.errors import RecipeError
 from deep500.measure import bounds
 from deep500.measure.bounds import Roofs, scaling_table
 from deep500.measure.statistics import Interval
-from deep500.metrics import Metric, resources
+from deep500.metrics import resources
 from deep500.recipe import overrides
 from deep500.recipe.options import parse_options
 from deep500.recipe.plan import Plan, make_plan
