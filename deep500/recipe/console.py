@@ -115,7 +115,7 @@ def rules_lines(path: Path) -> list[str]:
         return []
     rules = read_json(path / RULES_FILE)["rules"]
     broken = [name for name in RULES if name in rules and rules[name]["status"] == FAIL]
-    count = [sum(one["status"] == status for one in rules.values()) for status in (PASS, FAIL, NOT_APPLICABLE)]
+    count = [sum(rule["status"] == status for rule in rules.values()) for status in (PASS, FAIL, NOT_APPLICABLE)]
     named = f" ({', '.join(broken)})" if broken else ""
     return [
         f"rules:   {count[0]} hold, {count[1]} broken{named}, {count[2]} not applicable",

@@ -41,7 +41,7 @@ def parse(words: Iterable[str]) -> list[Override]:
         >>> parse(["optimizer_kwargs.lr=0.1"])
         [Override(key='optimizer_kwargs', path=('lr',), text='0.1')]
     """
-    found = []
+    changes = []
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
@@ -50,8 +50,8 @@ def parse(words: Iterable[str]) -> list[Override]:
         check_name(key, "on the command line")
         if any(not part for part in path) or (path and not key.endswith(COMPANIONS)):
             raise RecipeError(f"got {word!r}; expected a dot only after <key>_args or <key>_kwargs; write key=value")
-        found.append(Override(key, tuple(path), text.strip()))
-    return found
+        changes.append(Override(key, tuple(path), text.strip()))
+    return changes
 
 
 def is_closed(key: str, fixed: Mapping[str, Any], mutable: Mapping[str, Any]) -> bool:

@@ -92,7 +92,9 @@ def make_plan(
     """
     values = merge(fixed, mutable)
     opened = [
-        str(one) for one in overrides.parse(options.overrides) if _override(values, one, fixed, mutable, options.open)
+        str(change)
+        for change in overrides.parse(options.overrides)
+        if _override(values, change, fixed, mutable, options.open)
     ]
     own = Own(folder)
     own.load(values)
@@ -158,10 +160,14 @@ def _repetition(options: Options) -> Repetition | None:
 
 
 def _override(
-    values: dict[str, Any], one: overrides.Override, fixed: Mapping[str, Any], mutable: Mapping[str, Any], is_open: bool
+    values: dict[str, Any],
+    change: overrides.Override,
+    fixed: Mapping[str, Any],
+    mutable: Mapping[str, Any],
+    is_open: bool,
 ) -> bool:
-    opens = overrides.refuse_fixed(str(one), one.key, fixed, mutable, is_open)
-    overrides.apply(values, one, resolve_name)
+    opens = overrides.refuse_fixed(str(change), change.key, fixed, mutable, is_open)
+    overrides.apply(values, change, resolve_name)
     return opens
 
 

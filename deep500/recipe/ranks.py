@@ -156,7 +156,7 @@ def result_of_all(mine: RecipeResult, comm: Communicator) -> RecipeResult:
         first = comm.gather_facts(facts)[0]
     if comm.rank == 0:
         return mine
-    metrics = [metric_from(one) for one in first["metrics"]]
+    metrics = [metric_from(metric) for metric in first["metrics"]]
     return RecipeResult(first["verdict"], metrics, first["path"], first["report"], tuple(first["labels"]))
 
 

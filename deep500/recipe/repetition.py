@@ -53,22 +53,22 @@ class Repetition:
             for metric in judged
         }
         achieved |= self._of_steps(record, seeds)
-        tight = bool(achieved) and all(one is not None and one <= self.precision for one in achieved.values())
+        tight = bool(achieved) and all(width is not None and width <= self.precision for width in achieved.values())
         over = ended or (tight and _is_look(len(seeds), launches_needed(self.level)))
         return Look(len(seeds), sum(costs), achieved, over, over and tight)
 
-    def summary(self, found: Look) -> dict[str, Any]:
+    def summary(self, look: Look) -> dict[str, Any]:
         """What ``summary.json`` holds: wanted and achieved."""
-        return {**asdict(self), **{key: value for key, value in asdict(found).items() if key != "over"}}
+        return {**asdict(self), **{key: value for key, value in asdict(look).items() if key != "over"}}
 
     def _of_metric(self, metric: Metric, values: Sequence[float | None], lasted: Sequence[float]) -> float | None:
         """Relative half-width of the interval of what the metric makes of all seeds; None where it has none."""
         if type(metric).combine is not Metric.combine:  # not the median: a variance, a median of censored times
-            found = metric.combine(values, lasted)
-            if found.value is None or found.low is None or found.high is None:
+            combined = metric.combine(values, lasted)
+            if combined.value is None or combined.low is None or combined.high is None:
                 return None
-            width = max(found.high - found.value, found.value - found.low)
-            return _finite(width / abs(found.value) if found.value else math.inf)
+            width = max(combined.high - combined.value, combined.value - combined.low)
+            return _finite(width / abs(combined.value) if combined.value else math.inf)
         known = [value for value in values if value is not None and math.isfinite(value)]
         if len(known) < len(values):
             return None  # a seed without a value: there is no median over seeds

@@ -82,7 +82,7 @@ def finished_before(record: Record, console: Console, writes: bool = True) -> Re
     summary = record.summary() or {}
     if summary.get("status") == "failed":
         raise TrainingError(f"{summary['error']} (in {record.path}, which had ended so before: start a new run)")
-    metrics = [metric_from(one) for one in summary["metrics"]]
+    metrics = [metric_from(metric) for metric in summary["metrics"]]
     labels = tuple(summary["labels"])
     if writes and not (record.path / SUMS).exists():  # it was stopped between its last figures and its seal
         write_stats(record.path)

@@ -55,7 +55,9 @@ def _list(value: Any) -> str | None:
 
 
 def _paths(value: Any) -> str | None:
-    fits = isinstance(value, (list, tuple)) and all(isinstance(one, (str, os.PathLike)) and str(one) for one in value)
+    fits = isinstance(value, (list, tuple)) and all(
+        isinstance(path, (str, os.PathLike)) and str(path) for path in value
+    )
     return None if fits else "a list of paths"
 
 

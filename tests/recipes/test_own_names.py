@@ -26,7 +26,7 @@ import deep500 as d5
 
 
 class SignDescent(d5.UpdateRuleOptimizer):
-    hyperparameters = ("lr",)
+    lr: float = 0.1
 
     def update_rule(self, grad, old_param, name):
         return old_param - self.lr * grad / (abs(grad) + 1e-12)
