@@ -38,7 +38,7 @@ DRY_BATCHES = 2
 
 @dataclass
 class Parts:
-    """The objects of one training run, and what must be said about them."""
+    """The objects of one training run."""
 
     executor: GraphExecutor
     optimizer: Any
@@ -48,7 +48,7 @@ class Parts:
 
 @dataclass
 class Notes:
-    """What did not go as asked: warnings for the record, and whether data are a stand-in."""
+    """Where a run departs from what was asked for: warnings for the record, and whether data are a stand-in."""
 
     warnings: list[str] = field(default_factory=list)
     stand_in: bool = False
@@ -172,7 +172,7 @@ def _model(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:
 
 
 def _fit_input(network: Network, data: Dataset) -> Network:
-    """Give the network's only data input the name under which the data set delivers."""
+    """Rename the network's only data input to the data set's name for it."""
     free = [name for name in network.inputs if name != data.label_name]
     if len(free) == 1 and free[0] != data.input_name and not network.has_value(data.input_name):
         descriptor = network.inputs[free[0]]

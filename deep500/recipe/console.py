@@ -1,4 +1,4 @@
-"""What a run says: results path first, progress on the way, metrics with verdicts last."""
+"""What a run prints: the results folder first, progress on the way, metrics with verdicts last."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deep500.training.listeners import ProgressBar
 
 
 class Console:
-    """Writes to stdout what a user or a log wants to read, and to stderr what is a warning."""
+    """Prints results and progress to stdout, and warnings to stderr."""
 
     def __init__(self, options: Options) -> None:
         self.chatty = not (options.quiet or options.json)
@@ -74,7 +74,7 @@ class EpochLines(Event):
         self.console, self.seed, self.labels = console, seed, labels
 
     def after_epoch(self, run: Any) -> None:
-        """Say what the epoch came to."""
+        """Print losses, accuracies and the rate of the epoch."""
         record = run.record
         if record is None:
             return

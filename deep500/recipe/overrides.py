@@ -16,7 +16,7 @@ from deep500.recipe.names import is_own_name
 from deep500.recipe.schema import COMPANIONS, KEYS, base_of, check_name, copy_containers
 
 FREE = ("seed", "checkpointing")
-"""Keys that no division fixes unless FIXED names them: what is computed stays comparable, or the same."""
+"""Keys that stay mutable unless FIXED names them: other values leave results comparable, or the same."""
 
 UNTYPED = ("checkpointing",)
 """Keys whose value may be replaced by one of another type."""

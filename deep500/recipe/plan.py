@@ -1,4 +1,7 @@
-"""What will be run: FIXED and MUTABLE merged, overrides and options applied, everything checked, nothing built yet."""
+"""From a recipe and a command line to a plan: halves merged, overrides and options applied, everything checked.
+
+Nothing is built yet, and no data are read.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class Source:
 
     @classmethod
     def of(cls, path: str | Path | None) -> Source:
-        """The source for a file; a nameless one for None and for what is no file, such as standard input."""
+        """The source of a file; one without a name for None and for what is not a file, such as standard input."""
         return cls() if path is None or not Path(path).is_file() else cls(Path(path).stem, Path(path))
 
     @property

@@ -1,10 +1,10 @@
 """``--repeat auto``: one seed after the other, until the intervals over seeds are tight or the budget ends.
 
-Judged are every metric that has a target (its median over seeds, or what else it makes of them) and the time of a step.
-They are looked at with 6, 8, 11, 15, ... seeds, each look 1.3 times as many as the one before: stopping at the first
-interval that happens to be tight, after every seed, would make intervals of "95 %" cover less (93 %, as against 94 %).
-All that is looked at is in the record, and only what belongs to the seeds so far, so that a run that was stopped and
-resumed takes the same turns.
+The intervals are those of every metric with a target (of its median over seeds, or of what else it computes from
+them) and of the time of a step. They are examined after 6, 8, 11, 15, ... seeds, each number 1.3 times the one before:
+stopping after any seed, at the first interval that happens to be tight, would lower the coverage of a 95 % interval
+(93 % instead of 94 %). A decision depends only on recorded values of the seeds so far, so that a run that was stopped
+and resumed decides the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from deep500.results.stats import kept_samples
 
 @dataclass(frozen=True)
 class Repetition:
-    """What is wanted.
+    """When to stop adding seeds.
 
     Attributes:
         budget: most seconds of training and validation, as recorded, over all seeds; a seed that would probably not fit
@@ -84,10 +84,10 @@ class Repetition:
 
 @dataclass(frozen=True)
 class Look:
-    """What is known after some seeds.
+    """What is known after a number of seeds.
 
     Attributes:
-        seeds: how many.
+        seeds: their number.
         seconds: of training and validation, over all of them.
         achieved: relative half-width of each interval; None where there is none yet.
         over: whether no further seed is trained.

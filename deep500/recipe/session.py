@@ -1,4 +1,4 @@
-"""One run of a plan: data, training once per seed, verdict, report."""
+"""One run of a plan: load data, train once per seed, judge, report."""
 
 from __future__ import annotations
 
