@@ -33,7 +33,6 @@ def readme() -> str:
 CORE = [
     "numpy>=2.0",
     "onnx>=1.19",
-    "lazy-loader>=0.4",
     "tqdm>=4.66",
     "jinja2>=3.1",
     "scipy>=1.13",

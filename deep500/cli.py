@@ -47,7 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "export": ("write a run for other tools", "deep500.results.command:add_export"),
     "query": ("ask a question in SQL over all runs below a folder", "deep500.results.command:add_query"),
-    "list": ("list recipes, models, data sets, backends and custom operators", "deep500.cli:add_list"),
+    "list": ("list recipes, studies, models, data sets, backends and custom operators", "deep500.cli:add_list"),
     "info": ("show versions, backends, devices, data sets and folders", "deep500.cli:add_info"),
     "env": ("everything that is known of this machine and its hash, as JSON", "deep500.results.command:add_env"),
     "setup": ("bring a part that pip alone cannot install", "deep500.cli:add_setup"),
@@ -106,11 +106,12 @@ def add_list(parser: argparse.ArgumentParser) -> Execute:
 def _list(_: argparse.Namespace) -> int:
     from deep500.networks.zoo import model_names
     from deep500.operators.registry import operator_names, operator_summary
-    from deep500.recipe.loader import list_recipes
+    from deep500.recipe.loader import list_recipes, list_studies
     from deep500.training.data import dataset_info, dataset_names
 
     sections = {
         "recipes (deep500 run NAME)": [(recipe.name, recipe.summary) for recipe in list_recipes()],
+        "studies (python -m recipes.studies.NAME)": [(study.name, study.summary) for study in list_studies()],
         "models": [(name, "") for name in model_names()],
         "data sets": [(name, dataset_info(name).summary) for name in dataset_names()],
         "backends": [(name, _backend_state(name)) for name in backend_names()],

@@ -13,7 +13,7 @@ the built-in stand-in is used and the verdict is ``UNJUDGED (stand-in data)``.
 
 import deep500 as d5
 import deep500.frameworks.pytorch as d5fw
-from recipes.recipe import run_recipe
+from deep500.recipe import run_recipe
 
 EPOCHS = 200
 

@@ -5,7 +5,7 @@ python recipes/digits32_resnet20.py
 
 import deep500 as d5
 import deep500.frameworks.pytorch as d5fw
-from recipes.recipe import run_recipe
+from deep500.recipe import run_recipe
 
 FIXED = {
     "model": "resnet",

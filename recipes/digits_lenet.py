@@ -6,7 +6,7 @@ python recipes/digits_lenet.py batch_size=16 --framework reference --repeat 5
 
 import deep500 as d5
 import deep500.frameworks.pytorch as d5fw
-from recipes.recipe import run_recipe
+from deep500.recipe import run_recipe
 
 FIXED = {"model": "lenet", "dataset": "digits", "train_sampler": d5.ShuffleSampler, "epochs": 20}
 MUTABLE = {

@@ -7,7 +7,7 @@ python recipes/digits_lenet_mish.py --framework jax --repeat 5
 import deep500 as d5
 import deep500.frameworks.pytorch as d5fw
 from deep500.networks import create, replace_operator
-from recipes.recipe import run_recipe
+from deep500.recipe import run_recipe
 
 
 def lenet_with_mish(classes, shape, seed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -158,6 +159,43 @@ def test_interrupt_while_the_ranks_run(capsys):
     with pytest.raises(SystemExit) as left:
         guarded(interrupted)
     assert left.value.code == 130 and capsys.readouterr().err == "\ndeep500: interrupted\n"
+
+
+@pytest.mark.parametrize("words", [[], ["-m", "deep500", "run"]], ids=["script", "command"])
+def test_a_recipe_beside_another_package_of_that_name(tmp_path, words):
+    """The folder in which a recipe is started may have a package ``recipes`` of its own."""
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "__init__.py").write_text("raise SystemExit('imported')\n")
+    (tmp_path / "job.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, *words, "job.py", "--dry-run", "--quiet"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0 and "verdict: UNJUDGED" in done.stdout, done.stderr
+
+
+STUDIES = loader.list_studies()
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=[study.name for study in STUDIES])
+def test_a_study_is_one_program_with_a_sentence_about_it(study):
+    (program,) = study.path.rglob("__main__.py")
+    functions = {node.name: node for node in ast.parse(program.read_text()).body if isinstance(node, ast.FunctionDef)}
+    assert [argument.arg for argument in functions["main"].args.args] == ["argv"]
+    assert study.summary.endswith(".") and len(study.summary) <= 120
+
+
+def test_the_studies_are_listed(capsys):
+    assert cli.main(["list"]) == 0
+    listed = capsys.readouterr().out
+    assert len(STUDIES) >= 5 and all(f"  {study.name} " in listed and study.summary in listed for study in STUDIES)
+    done = subprocess.run([sys.executable, "-m", "recipes.studies"], capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [study.name for study in STUDIES]
 
 
 def test_list_names_everything(capsys):

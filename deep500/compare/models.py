@@ -21,7 +21,7 @@ from deep500.measure.environment import describe
 from deep500.networks.execution.inputs import batch_symbol, make_inputs
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugins
-from deep500.recipe.plugins import digest
+from deep500.recipe.build import digest
 from deep500.registry import load_backend
 
 JUDGES = ("reference", "onnxruntime")

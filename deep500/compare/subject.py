@@ -14,12 +14,11 @@ import numpy as np
 from deep500.errors import RecipeError
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
-from deep500.recipe.build import load_data, make_executor, make_network, make_optimizer, make_sampler
+from deep500.recipe.build import load_custom_ops, load_data, make_executor, make_network, make_optimizer, make_sampler
 from deep500.recipe.loader import load_recipe
 from deep500.recipe.names import backend_of
 from deep500.recipe.options import Options
 from deep500.recipe.plan import Plan, make_plan
-from deep500.recipe.plugins import load_custom_ops
 
 Batch = Mapping[str, np.ndarray]
 
@@ -77,10 +76,12 @@ class Subject:
         """
         recipe = load_recipe(Path(setting.recipe))
         halves = recipe.FIXED, recipe.MUTABLE, recipe.METRICS
-        make_plan(*halves, setting.options())  # refuses overrides of FIXED keys; --framework below may change them
-        plan = make_plan(*halves, setting.options(framework=framework, open=True))
+        folder = Path(setting.recipe).parent
+        # Refuses overrides of FIXED keys, which --framework below may change.
+        make_plan(*halves, setting.options(), folder)
+        plan = make_plan(*halves, setting.options(framework=framework, open=True), folder)
         values = plan.values
-        plugins = load_custom_ops(values["custom_ops"], Path(setting.recipe).parent)
+        plugins = load_custom_ops(values["custom_ops"], folder)
         loaded = load_data(values, False, setting.download, setting.options().data) if data is None else data
         return cls(framework or backend_of(values["executor"]) or "custom", plan, loaded, plugins)
 

@@ -1,5 +1,20 @@
 """Recipes: fixed definitions + mutable definitions + acceptable metrics = one benchmark run."""
 
-import lazy_loader as _lazy_loader
+from typing import TYPE_CHECKING, Any
 
-__getattr__, __dir__, __all__ = _lazy_loader.attach_stub(__name__, __file__)  # "deep500 --help" needs no run's modules
+if TYPE_CHECKING:
+    from deep500.recipe.runner import run_recipe as run_recipe
+    from deep500.results.verdict import RecipeResult as RecipeResult
+
+
+def __getattr__(name: str) -> Any:
+    """``deep500 --help`` needs this package, but nothing of what a run needs: that is loaded when it is used."""
+    if name == "run_recipe":
+        from deep500.recipe.runner import run_recipe
+
+        return run_recipe
+    if name == "RecipeResult":
+        from deep500.results.verdict import RecipeResult
+
+        return RecipeResult
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,12 +1,16 @@
-"""From a resolved recipe to objects: data, network, executor, samplers, optimizer. One function per key."""
+"""From a resolved recipe to objects: plugins, data, network, executor, samplers, optimizer. One function per key.
+
+Keywords are checked against a callable's signature before it is called, so that a wrong one is named with the nearest.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import itertools
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +18,12 @@ from typing import Any
 
 from deep500.devices import DeviceWarning
 from deep500.distributed import Communicator, Serial
-from deep500.errors import DataError, MissingDevice, RecipeError
+from deep500.errors import DataError, InputError, MissingDevice, RecipeError, nearest
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
+from deep500.operators.registry import load_plugin
 from deep500.recipe.names import describe
 from deep500.recipe.ranks import distribute, share
-from deep500.recipe.signatures import accepts, check_call
 from deep500.recipe.transformations import transformed
 from deep500.training.data import Dataset, StandInWarning, load_dataset
 from deep500.training.data.prefetch import Prefetch
@@ -34,7 +38,7 @@ DRY_BATCHES = 2
 
 @dataclass
 class Parts:
-    """The objects of one training run, and what must be said about them."""
+    """The objects of one training run."""
 
     executor: GraphExecutor
     optimizer: Any
@@ -44,7 +48,7 @@ class Parts:
 
 @dataclass
 class Notes:
-    """What did not go as asked: warnings for the record, and whether data are a stand-in."""
+    """Where a run departs from what was asked for: warnings for the record, and whether data are a stand-in."""
 
     warnings: list[str] = field(default_factory=list)
     stand_in: bool = False
@@ -56,14 +60,53 @@ class Notes:
             for category in (DeviceWarning, StandInWarning):
                 warnings.simplefilter("always", category)
             yield
-        for one in caught:
-            if issubclass(one.category, DeviceWarning) and strict:
-                raise MissingDevice(f"--strict: {one.message}; expected the device: choose another with --device")
-            if issubclass(one.category, (DeviceWarning, StandInWarning)):
-                if str(one.message) not in self.warnings:
-                    self.warnings.append(str(one.message))
+        for warning in caught:
+            if issubclass(warning.category, DeviceWarning) and strict:
+                raise MissingDevice(f"--strict: {warning.message}; expected the device: choose another with --device")
+            if issubclass(warning.category, (DeviceWarning, StandInWarning)):
+                if str(warning.message) not in self.warnings:
+                    self.warnings.append(str(warning.message))
             else:
-                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+
+def load_custom_ops(paths: Sequence[str | Path], base: Path | None) -> list[dict[str, str]]:
+    """Load plugins; relative paths are relative to ``base``, the recipe's folder (the current one if None).
+
+    Returns:
+        for each its path, as given, and the SHA-256 of its files: what the results record.
+
+    Raises:
+        RecipeError: no plugin at that path, or one that cannot be imported.
+    """
+    facts = []
+    for given in paths:
+        place = (base or Path()) / Path(given).expanduser()
+        if not place.exists():
+            raise RecipeError(
+                f"custom_ops: got {str(given)!r}, that is {place.absolute()}, where nothing is; expected a plugin's "
+                "folder or Python file: correct the path, which is relative to the recipe's file"
+            )
+        try:
+            load_plugin(place)
+        except InputError as error:
+            raise RecipeError(f"custom_ops: {error}") from error
+        facts.append({"path": str(given), "sha256": digest(place)})
+    return facts
+
+
+def digest(place: Path) -> str:
+    """SHA-256 over the names and contents of a plugin's files; what Python and editors leave behind does not count."""
+    if place.is_file():
+        return hashlib.sha256(place.read_bytes()).hexdigest()
+    content_hash = hashlib.sha256()
+    for file in sorted(place.rglob("*")):
+        relative = file.relative_to(place)
+        if file.is_file() and not any(part.startswith((".", "__pycache__")) for part in relative.parts):
+            content = file.read_bytes()
+            content_hash.update(f"{relative.as_posix()}\0{len(content)}\0".encode())
+            content_hash.update(content)
+    return content_hash.hexdigest()
 
 
 def load_data(values: Mapping[str, Any], strict: bool, download: bool, root: Path | None) -> tuple[Dataset, Dataset]:
@@ -129,7 +172,7 @@ def _model(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:
 
 
 def _fit_input(network: Network, data: Dataset) -> Network:
-    """Give the network's only data input the name under which the data set delivers."""
+    """Rename the network's only data input to the data set's name for it."""
     free = [name for name in network.inputs if name != data.label_name]
     if len(free) == 1 and free[0] != data.input_name and not network.has_value(data.input_name):
         descriptor = network.inputs[free[0]]
@@ -169,8 +212,8 @@ def make_sampler(
             f"{key}: got {type(sampler).__name__}; expected a Sampler: use d5.ShuffleSampler or derive one"
         )
     transformations = [*values["preprocessing"], *(values["augmentation"] if key == "train_sampler" else ())]
-    for one in transformations:
-        sampler.add_transformation(one)
+    for transformation in transformations:
+        sampler.add_transformation(transformation)
     if dry_run:
         sampler = FirstBatches(sampler, DRY_BATCHES)
     return Prefetch(share(sampler, values, comm or Serial(), training=key == "train_sampler"))
@@ -230,3 +273,63 @@ def make_parts(
     executor.reseed(seed)
     optimizer = distribute(values, make_optimizer(values, executor), comm)
     return Parts(executor, optimizer, train_sampler, validation_sampler)
+
+
+# -- calls that are checked before they are made -----------------------------------------------------------------------
+_P = inspect.Parameter
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
+    """The callable's parameters by name, None where Python cannot tell (some C functions)."""
+    try:
+        return dict(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return None
+
+
+def accepts(function: Callable[..., Any], name: str) -> bool:
+    """Whether a callable takes a keyword of that name, by declaration or through ``**kwargs``."""
+    declared = parameters(function)
+    if declared is None:
+        return False
+    named = declared.get(name)
+    if named is not None and named.kind in (_P.POSITIONAL_OR_KEYWORD, _P.KEYWORD_ONLY):
+        return True
+    return any(p.kind is _P.VAR_KEYWORD for p in declared.values())
+
+
+def check_call(
+    key: str,
+    function: Callable[..., Any],
+    given: int,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    also: Sequence[str] = (),
+) -> None:
+    """Raise RecipeError unless ``function(<given arguments>, *args, **kwargs)`` fits its signature.
+
+    Args:
+        key: recipe key, for the message.
+        function: what will be called.
+        given: number of leading positional arguments that the runner supplies itself.
+        args, kwargs: the recipe's ``<key>_args`` and ``<key>_kwargs``.
+        also: keywords that the runner supplies and a recipe may not.
+    """
+    declared = parameters(function)
+    if declared is None:
+        return
+    name = getattr(function, "__qualname__", repr(function))
+    open_ended = any(p.kind is _P.VAR_KEYWORD for p in declared.values())
+    by_name = [n for n, p in declared.items() if p.kind in (_P.POSITIONAL_OR_KEYWORD, _P.KEYWORD_ONLY)]
+    free = [n for n in by_name if n not in list(declared)[:given] and n not in also]
+    for keyword in kwargs:
+        if keyword not in free and (not open_ended or keyword in by_name):
+            raise RecipeError(f"{key}_kwargs: got {keyword!r}; expected a keyword of {name}; {nearest(keyword, free)}")
+    try:
+        inspect.signature(function).bind(*(None,) * given, *args, **dict.fromkeys(also), **kwargs)
+    except TypeError as error:
+        raise RecipeError(
+            f"{key}: got arguments that {name}{inspect.signature(function)} does not take ({error}); "
+            f"expected those; correct {key}_args or {key}_kwargs"
+        ) from error

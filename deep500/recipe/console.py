@@ -1,4 +1,4 @@
-"""What a run says: results path first, progress on the way, metrics with verdicts last."""
+"""What a run prints: the results folder first, progress on the way, metrics with verdicts last."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deep500.training.listeners import ProgressBar
 
 
 class Console:
-    """Writes to stdout what a user or a log wants to read, and to stderr what is a warning."""
+    """Prints results and progress to stdout, and warnings to stderr."""
 
     def __init__(self, options: Options) -> None:
         self.chatty = not (options.quiet or options.json)
@@ -75,7 +75,7 @@ class EpochLines(Event):
         self.console, self.seed, self.labels = console, seed, labels
 
     def after_epoch(self, run: Any) -> None:
-        """Say what the epoch came to."""
+        """Print losses, accuracies and the rate of the epoch."""
         record = run.record
         if record is None:
             return
@@ -116,7 +116,7 @@ def rules_lines(path: Path) -> list[str]:
         return []
     rules = read_json(path / RULES_FILE)["rules"]
     broken = [name for name in RULES if name in rules and rules[name]["status"] == FAIL]
-    count = [sum(one["status"] == status for one in rules.values()) for status in (PASS, FAIL, NOT_APPLICABLE)]
+    count = [sum(rule["status"] == status for rule in rules.values()) for status in (PASS, FAIL, NOT_APPLICABLE)]
     named = f" ({', '.join(broken)})" if broken else ""
     return [
         f"rules:   {count[0]} hold, {count[1]} broken{named}, {count[2]} not applicable",

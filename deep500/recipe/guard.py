@@ -1,4 +1,4 @@
-"""The edge between the package and the shell: errors become one line on stderr and an exit code, never a traceback."""
+"""Between the package and the shell: an error becomes one line on stderr and an exit code, not a traceback."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ INTERRUPTED = 130
 
 
 def guarded(action: Callable[[], T]) -> T:
-    """Call ``action``; leave the process with the right code if it fails on purpose or is interrupted.
+    """Call ``action``; leave the process with an exit code if it raises an error of Deep500 or is interrupted.
 
-    Anything else is a defect of ours and keeps its traceback.
+    Any other exception is a defect of Deep500 and keeps its traceback.
     """
     try:
         check_folder()

@@ -1,22 +1,46 @@
-"""Between objects and names: whose backend an object is, its namesake in another one, names for the record."""
+"""Between objects and names: what a name means, whose backend an object is, its namesake in another one, names for
+the record.
+
+A built-in is named by its name. What a user wrote is named ``path.py:Name`` or ``module:Name``, in recipes, in
+``key=value`` words and in the options of other commands.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import hashlib
+import importlib
+import importlib.util
+import os
+import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from deep500.devices import Device
-from deep500.errors import RecipeError, nearest
-from deep500.registry import load_backend
+from deep500.errors import MissingBackend, RecipeError, nearest
+from deep500.registry import BACKENDS, load_backend
 
 PREFIX = "deep500.frameworks."
 RECIPE_MODULE = "deep500_recipe_"
 """What the names of loaded recipe files begin with in ``sys.modules``."""
+
+OWN_MODULE = "deep500_own_"
+"""What the names of other files of the user's begin with in ``sys.modules``."""
+
+HOMES = {
+    "optimizer": "deep500.training.optimizers",
+    "scheme": "deep500.distributed.schemes",
+    "train_sampler": "deep500.training.data.samplers",
+    "validation_sampler": "deep500.training.data.samplers",
+}
+"""Where the built-ins of a key are, besides those of a backend."""
+
+_DOTTED = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+_OWN = re.compile(rf"(?P<place>.+\.py|{_DOTTED}):(?P<name>{_DOTTED})")
 
 
 def backend_of(value: Any) -> str | None:
@@ -58,18 +82,138 @@ def lookup(module: ModuleType, name: str, what: str) -> Any:
     return getattr(module, name)
 
 
-def resolve_name(key: str, name: str, old: Any) -> Any:
+def resolve_name(key: str, name: str, old: Any, folder: Path | None = None) -> Any:
     """What a name typed on the command line means for a key that holds a callable.
 
-    It is looked up in the backend of the present value, then among the flat names of ``deep500``. Text that looks like
-    a path, or a zoo or data set name, stays text for the keys that accept it.
+    A name of the user's own is loaded, see :func:`own_object`. Any other is looked up in the backend of the present
+    value, then where the key's built-ins are. Names of the zoo and of data sets stay text.
+
+    Raises:
+        RecipeError: there is no such name.
     """
+    if is_own_name(key, name):
+        return own_object(key, name, folder)
     if key in ("model", "dataset"):
         return name
-    source = backend_of(old)
-    if source is not None:
-        return lookup(load_backend(source), name, f"{key}={name}")
-    return lookup(sys.modules["deep500"], name, f"{key}={name}")
+    source, home = backend_of(old), importlib.import_module(HOMES.get(key, "deep500"))
+    if source is None:
+        return lookup(home, name, f"{key}={name}")
+    backend = load_backend(source)
+    return lookup(home if hasattr(home, name) and not hasattr(backend, name) else backend, name, f"{key}={name}")
+
+
+def is_own_name(key: str, text: Any) -> bool:
+    """Whether a value names something of the user's own, as ``path.py:Name`` or ``module:Name``.
+
+    Example:
+        >>> is_own_name("optimizer", "mine.py:Sign"), is_own_name("dataset", "imagefolder:photos")
+        (True, False)
+    """
+    built_in = key == "dataset" and str(text).startswith("imagefolder:")
+    return isinstance(text, str) and not built_in and _OWN.fullmatch(text) is not None
+
+
+def own_object(key: str, text: str, folder: Path | None = None) -> Any:
+    """The object that ``path.py:Name`` or ``module:Name`` names; its file is loaded once per process.
+
+    Args:
+        key: of the recipe, for the message.
+        text: the name, for which :func:`is_own_name` holds.
+        folder: of the recipe, where a relative path is looked for first; then in the current folder.
+
+    Raises:
+        RecipeError: no such file, module or name. What goes wrong in the user's file keeps its traceback.
+    """
+    module, name = _own_module(key, text, folder)
+    value: Any = module
+    for part in name.split("."):
+        if not hasattr(value, part):
+            public = [known for known in vars(value) if not known.startswith("_")]
+            raise RecipeError(
+                f"got {key}={text}; expected a name in {text.rpartition(':')[0]}: {nearest(part, public)}"
+            )
+        value = getattr(value, part)
+    return value
+
+
+def own_file(key: str, text: str, folder: Path | None = None) -> dict[str, str | None]:
+    """What results record of a name of the user's own: key, name, and the SHA-256 of the file that it is in."""
+    module, _ = _own_module(key, text, folder)
+    path = getattr(module, "__file__", None)
+    digest = hashlib.sha256(Path(path).read_bytes()).hexdigest() if path is not None and Path(path).is_file() else None
+    return {"key": key, "name": text, "sha256": digest}
+
+
+def _own_module(key: str, text: str, folder: Path | None) -> tuple[ModuleType, str]:
+    match = _OWN.fullmatch(text)
+    assert match is not None
+    place, name = match["place"], match["name"]
+    if not place.endswith(".py"):
+        return _import(place, f"{key}={text}"), name
+    folders = [Path() if folder is None else folder, Path()]
+    paths = [path for path in (directory / Path(place).expanduser() for directory in folders) if path.is_file()]
+    if not paths:
+        near = sorted({path.name for directory in folders for path in directory.glob("*.py")})
+        raise RecipeError(
+            f"got {key}={text}; expected the file {place} in the recipe's folder or the current one; "
+            f"{nearest(place, near) if near else 'write it there'}"
+        )
+    return _module_of(paths[0].resolve()), name
+
+
+def _import(name: str, what: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise_missing(error)
+            raise
+        raise RecipeError(
+            f"got {what}; expected a module that Python finds, {error.name!r} is none; install it, or name its file: "
+            "path.py:Name"
+        ) from error
+
+
+def _module_of(path: Path) -> ModuleType:
+    """The module of a file: the one that is loaded already, were it the recipe itself, so that classes exist once."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and Path(file).name == path.name and os.path.realpath(file) == str(path):
+            return module
+    digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]  # two folders may have files of the same name
+    return load_file(path, f"{OWN_MODULE}{path.stem}_{digest}")
+
+
+def load_file(path: Path, name: str) -> ModuleType:
+    """Import a Python file under a name of its own.
+
+    Raises:
+        RecipeError: no Python file.
+        MissingBackend: it imports a framework that is not installed. Anything else keeps its traceback.
+    """
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise RecipeError(f"got {path}; expected a Python file; give its name the ending .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # pickle, inspect and dataclasses look their module up there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, ModuleNotFoundError):
+            raise_missing(error)
+        raise
+    return module
+
+
+def raise_missing(error: ModuleNotFoundError) -> None:
+    """Raise MissingBackend with the line that installs it if the module that was not found is a backend's framework."""
+    for name, (module, extra) in BACKENDS.items():
+        if error.name == module:
+            raise MissingBackend(
+                f"got a recipe for backend {name!r} but no {module!r}; expected it to be installed: "
+                f"pip install 'deep500[{extra}]'"
+            ) from error
 
 
 def describe(value: Any) -> Any:
@@ -105,9 +249,13 @@ def _describe_object(value: Any) -> Any:
 
 
 def _qualified(value: Any) -> str:
-    """``module:name``; the recipe file's own module is called ``recipe`` by whatever door it came in."""
+    """``module:name``; the recipe's own module is called ``recipe``, another file of the user's by the file's name."""
     module = str(value.__module__)
-    return f"{'recipe' if module == '__main__' or module.startswith(RECIPE_MODULE) else module}:{value.__qualname__}"
+    if module == "__main__" or module.startswith(RECIPE_MODULE):
+        module = "recipe"
+    elif module.startswith(OWN_MODULE):
+        module = Path(str(sys.modules[module].__file__)).name
+    return f"{module}:{value.__qualname__}"
 
 
 def _is_plain(value: Any) -> bool:

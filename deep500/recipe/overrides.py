@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from deep500.errors import RecipeError, nearest
+from deep500.recipe.names import is_own_name
 from deep500.recipe.schema import COMPANIONS, KEYS, base_of, check_name, copy_containers
 
 FREE = ("seed", "checkpointing")
-"""Keys that no division fixes unless FIXED names them: what is computed stays comparable, or the same."""
+"""Keys that stay mutable unless FIXED names them: other values leave results comparable, or the same."""
 
 UNTYPED = ("checkpointing",)
 """Keys whose value may be replaced by one of another type."""
@@ -40,7 +41,7 @@ def parse(words: Iterable[str]) -> list[Override]:
         >>> parse(["optimizer_kwargs.lr=0.1"])
         [Override(key='optimizer_kwargs', path=('lr',), text='0.1')]
     """
-    found = []
+    changes = []
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
@@ -49,8 +50,8 @@ def parse(words: Iterable[str]) -> list[Override]:
         check_name(key, "on the command line")
         if any(not part for part in path) or (path and not key.endswith(COMPANIONS)):
             raise RecipeError(f"got {word!r}; expected a dot only after <key>_args or <key>_kwargs; write key=value")
-        found.append(Override(key, tuple(path), text.strip()))
-    return found
+        changes.append(Override(key, tuple(path), text.strip()))
+    return changes
 
 
 def is_closed(key: str, fixed: Mapping[str, Any], mutable: Mapping[str, Any]) -> bool:
@@ -93,7 +94,9 @@ def apply(values: dict[str, Any], override: Override, resolve_name: Callable[[st
     key, path = override.key, override.path
     if not path:
         old = values.get(key, KEYS[key].default if key in KEYS else None)
-        if callable(old) or (old is None and key in NAMED):
+        if key in KEYS and KEYS[key].own and is_own_name(key, override.text):  # the plan looks it up, as in a recipe
+            values[key] = [override.text] if isinstance(KEYS[key].default, tuple) else override.text
+        elif callable(old) or (old is None and key in NAMED):
             values[key] = resolve_name(key, override.text, old)
         else:
             values[key] = convert(str(override), override.text, None if key in UNTYPED else old)

@@ -1,4 +1,7 @@
-"""What will be run: FIXED and MUTABLE merged, overrides and options applied, everything checked, nothing built yet."""
+"""From a recipe and a command line to a plan: halves merged, overrides and options applied, everything checked.
+
+Nothing is built yet, and no data are read.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from deep500.devices import to_device
 from deep500.errors import RecipeError
 from deep500.metrics import Metric
 from deep500.recipe import overrides
-from deep500.recipe.names import backend_of, describe, resolve_name, retarget
+from deep500.recipe.names import backend_of, describe, is_own_name, own_file, own_object, resolve_name, retarget
 from deep500.recipe.options import AUTO, Options
 from deep500.recipe.repetition import Repetition
 from deep500.recipe.schema import KEYS, check_values, merge, with_defaults
@@ -30,7 +33,7 @@ class Source:
 
     @classmethod
     def of(cls, path: str | Path | None) -> Source:
-        """The source for a file; a nameless one for None and for what is no file, such as standard input."""
+        """The source of a file; one without a name for None and for what is not a file, such as standard input."""
         return cls() if path is None or not Path(path).is_file() else cls(Path(path).stem, Path(path))
 
     @property
@@ -55,6 +58,7 @@ class Plan:
         seeds: one per repetition.
         opened: what was changed against FIXED; empty means the closed division.
         repetition: when to train more seeds than these, None for never.
+        own: what was named as ``path.py:Name`` or ``module:Name``, with the SHA-256 of its file.
         resolved: all of this as JSON, the same in every process.
     """
 
@@ -63,6 +67,7 @@ class Plan:
     seeds: list[int]
     opened: list[str] = field(default_factory=list)
     repetition: Repetition | None = None
+    own: list[dict[str, str | None]] = field(default_factory=list)
 
     @property
     def division(self) -> str:
@@ -72,16 +77,30 @@ class Plan:
     @property
     def resolved(self) -> dict[str, Any]:
         metrics = [{**_facts(metric), "target": target} for metric, target in self.metrics]
-        more = {} if self.repetition is None else {"repetition": dataclasses.asdict(self.repetition)}
+        more: dict[str, Any] = {} if self.repetition is None else {"repetition": dataclasses.asdict(self.repetition)}
+        more |= {"own": self.own} if self.own else {}
         return {"recipe": describe(self.values), "metrics": metrics, "seeds": self.seeds, "opened": self.opened, **more}
 
 
-def make_plan(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Sequence[Any], options: Options) -> Plan:
-    """Resolve a recipe; raises RecipeError for whatever is wrong with it or with the command line."""
+def make_plan(
+    fixed: Mapping[str, Any],
+    mutable: Mapping[str, Any],
+    metrics: Sequence[Any],
+    options: Options,
+    folder: Path | None = None,
+) -> Plan:
+    """Resolve a recipe; raises RecipeError for whatever is wrong with it or with the command line.
+
+    ``folder`` is the recipe's, where files are looked for that it names as ``path.py:Name``.
+    """
     values = merge(fixed, mutable)
     opened = [
-        str(one) for one in overrides.parse(options.overrides) if _override(values, one, fixed, mutable, options.open)
+        str(change)
+        for change in overrides.parse(options.overrides)
+        if _override(values, change, fixed, mutable, options.open)
     ]
+    own = Own(folder)
+    own.load(values)
     if options.device is not None:
         if overrides.refuse_fixed(f"--device {options.device}", "executor_kwargs", fixed, mutable, options.open):
             opened.append(f"--device {options.device}")
@@ -97,7 +116,43 @@ def make_plan(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Seq
     if options.dry_run:
         full["epochs"] = 1
     seeds = [full["seed"] + number for number in range(1 if isinstance(options.repeat, str) else options.repeat)]
-    return Plan(full, check_metrics(metrics), seeds, opened, _repetition(options))
+    pairs = check_metrics(own.metrics(metrics))
+    return Plan(full, pairs, seeds, opened, _repetition(options), own.files)
+
+
+class Own:
+    """What a recipe names of the user's own, loaded, and the files that it came from."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.files: list[dict[str, str | None]] = []
+
+    def load(self, values: dict[str, Any]) -> None:
+        """Put the objects into the places of their names."""
+        for key in [key for key, about in KEYS.items() if about.own and key in values]:
+            value, made = values[key], KEYS[key].made
+            if isinstance(value, (list, tuple)):
+                values[key] = type(value)(self._object(key, item, made) for item in value)
+            else:
+                values[key] = self._object(key, value, made)
+
+    def metrics(self, metrics: Sequence[Any]) -> Sequence[Any]:
+        """METRICS with objects in the places of names."""
+        if not isinstance(metrics, (list, tuple)):
+            return metrics
+        return [
+            (self._object("METRICS", entry[0], True), *entry[1:])
+            if isinstance(entry, (list, tuple)) and entry
+            else self._object("METRICS", entry, True)
+            for entry in metrics
+        ]
+
+    def _object(self, key: str, value: Any, made: bool) -> Any:
+        if not is_own_name(key, value):
+            return value
+        self.files.append(own_file(key, value, self.folder))
+        loaded = own_object(key, value, self.folder)
+        return loaded() if made and isinstance(loaded, type) else loaded
 
 
 def _repetition(options: Options) -> Repetition | None:
@@ -108,10 +163,14 @@ def _repetition(options: Options) -> Repetition | None:
 
 
 def _override(
-    values: dict[str, Any], one: overrides.Override, fixed: Mapping[str, Any], mutable: Mapping[str, Any], is_open: bool
+    values: dict[str, Any],
+    change: overrides.Override,
+    fixed: Mapping[str, Any],
+    mutable: Mapping[str, Any],
+    is_open: bool,
 ) -> bool:
-    opens = overrides.refuse_fixed(str(one), one.key, fixed, mutable, is_open)
-    overrides.apply(values, one, resolve_name)
+    opens = overrides.refuse_fixed(str(change), change.key, fixed, mutable, is_open)
+    overrides.apply(values, change, resolve_name)
     return opens
 
 

@@ -1,4 +1,4 @@
-"""A recipe on several ranks: start them, see that they run the same, and let rank 0 alone write results."""
+"""A recipe on several ranks: start them, check that they run the same, and let only rank 0 write results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAILING_SECONDS = 5.0
 
 
 def start_ranks(options: Options, command: Sequence[str] | None) -> None:
-    """Where ``--ranks`` asks for more ranks than this process is one of: start them, wait, and leave with their code.
+    """If ``--ranks`` asks for ranks that are not running yet: start them, wait, and leave with their exit code.
 
     Args:
         options: of the recipe.
@@ -74,17 +74,18 @@ def check_agreement(comm: Communicator, facts: Mapping[str, Any]) -> None:
         return
     everywhere = comm.gather_facts({**facts, "versions": describe()["versions"]})
     for rank, theirs in enumerate(everywhere):
-        for path, expected, got in _differences(everywhere[0], theirs, ""):
+        for path, expected, got in differences(everywhere[0], theirs):
             raise CommunicationError(
                 f"got ranks that do not run the same: {path} is {expected!r} on rank 0, {got!r} on rank {rank}; "
                 "expected the same recipe, options, data and packages on each: install and start the same everywhere"
             )
 
 
-def _differences(a: Any, b: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+def differences(a: Any, b: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Where two values that JSON can hold differ: dotted path (empty: as a whole) and both values."""
     if isinstance(a, dict) and isinstance(b, dict):
         for key in [*a, *(key for key in b if key not in a)]:
-            yield from _differences(a.get(key), b.get(key), f"{path}.{key}" if path else key)
+            yield from differences(a.get(key), b.get(key), f"{path}.{key}" if path else key)
     elif a != b:
         yield path, a, b
 
@@ -122,7 +123,7 @@ def distribute(values: Mapping[str, Any], optimizer: Any, comm: Communicator) ->
 
 @contextlib.contextmanager
 def one_after_the_other(comm: Communicator, wanted: bool) -> Iterator[None]:
-    """Let rank 0 go first where that is wanted: it downloads, the others find the files."""
+    """Let rank 0 go first if ``wanted``: it downloads, and the other ranks find the files."""
     with comm.patience(WRITING_SECONDS):
         if wanted and comm.rank != 0:
             comm.barrier()
@@ -132,7 +133,7 @@ def one_after_the_other(comm: Communicator, wanted: bool) -> Iterator[None]:
 
 
 def record_of_rank(record: Record | None, comm: Communicator) -> Record:
-    """The folder that rank 0 writes, as this rank may use it."""
+    """The results folder that rank 0 writes, with what this rank may write into it."""
     path = comm.gather_facts(None if record is None else str(record.path))[0]
     return RankRecord(Path(path), comm.rank) if comm.rank else Record(Path(path))
 
@@ -156,14 +157,14 @@ def result_of_all(mine: RecipeResult, comm: Communicator) -> RecipeResult:
         first = comm.gather_facts(facts)[0]
     if comm.rank == 0:
         return mine
-    metrics = [metric_from(one) for one in first["metrics"]]
+    metrics = [metric_from(metric) for metric in first["metrics"]]
     return RecipeResult(first["verdict"], metrics, first["path"], first["report"], tuple(first["labels"]))
 
 
 def yield_to_rank_0(record: Record, comm: Communicator) -> None:
-    """On another rank, whose training failed: let rank 0, if it failed as well, write what happened. It then ends all.
+    """After a failure on another rank: wait until rank 0, if its training failed too, has written why and ended all.
 
-    Returns where rank 0 does not begin to; the failure is of this rank alone then, and leaves the run unfinished.
+    Returns if rank 0 does not begin to write: then only this rank failed, and the run stays unfinished.
     """
     begin, patience = monotonic(), min(FAILING_SECONDS, comm.timeout / 2)
     while monotonic() - begin < (patience if record.summary() is None else WRITING_SECONDS):
@@ -186,7 +187,7 @@ def ranks_facts(comm: Communicator, optimizer: Any) -> dict[str, Any]:
 
 
 class RankRecord(Record):
-    """What a rank other than 0 has of the results folder: checkpoints of its own. Nothing else is written."""
+    """The results folder as another rank than 0 uses it: it writes its own checkpoints and nothing else."""
 
     def __init__(self, path: Path, rank: int) -> None:
         super().__init__(path)
@@ -214,7 +215,7 @@ class RankRecord(Record):
         save_checkpoint(self._checkpoints(seed), epoch, state)
 
     def forget_after(self, seed: int, epoch: int) -> None:
-        """Remove this rank's later checkpoints: of an asynchronous run they are of another course than what follows."""
+        """Remove this rank's later checkpoints: an asynchronous run takes another course when it is resumed."""
         for path in list_checkpoints(self._checkpoints(seed)):
             if int(path.stem.removeprefix("epoch-")) > epoch:
                 with writing(path):

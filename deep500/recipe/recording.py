@@ -1,4 +1,5 @@
-"""What a recipe run writes while it trains: the epoch's line, the times of its steps, and a checkpoint."""
+"""What a recipe run writes while it trains: the epoch's line, the times of its steps, and a checkpoint; afterwards the
+times of its ranks, ``ranks.json``, for the report and for rule R10."""
 
 from __future__ import annotations
 
@@ -12,12 +13,18 @@ import numpy as np
 
 from deep500.distributed import Communicator, Serial
 from deep500.events import Event
+from deep500.measure.launches import groups_differ
 from deep500.measure.plan import Plan, Target
+from deep500.measure.quantiles import quantile
+from deep500.measure.statistics import Interval
 from deep500.results import Record
-from deep500.results.ranks import of_rank
-from deep500.results.stats import plan_to_json
+from deep500.results.ranks import Rank, Ranks, of_rank
+from deep500.results.stats import kept_samples, plan_to_json
 
 STEP, EPOCH, VALIDATION, COMMUNICATION = "step", "epoch", "validation", "communication"
+
+FEWEST = 5
+"""Steps of a rank that a test of ranks against each other needs."""
 
 
 def declared_series(batch_size: int | None) -> dict[str, dict[str, Any]]:
@@ -119,6 +126,49 @@ def communication_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, 
         str(rank): {name: sum(epoch[rank][name] for epoch in each) for name in each[0][rank]}
         for rank in range(len(each[0]))
     }
+
+
+def write_rank_times(record: Record, count: int, seeds: Sequence[int], communication: Mapping[str, Any] | None) -> None:
+    """Write ``ranks.json`` from the series that the recorder keeps of every rank; nothing where one process trained.
+
+    A rank's time is that of its whole step, waiting included. Imbalance is of what it computes: the mean over steps of
+    the slowest rank's computing time over the mean rank's, minus 1. Clocks are not compared here: steps are paired by
+    their number.
+
+    Args:
+        record: the run.
+        count: number of ranks.
+        seeds: those that were trained.
+        communication: per rank the sums of the run, see :func:`communication_of`.
+    """
+    if count == 1 or not communication:
+        return
+    plan = record.manifest()["series"]["step"]["plan"]
+    begin = {seed: steady.cut for seed, (_, steady, _) in kept_samples(record.samples, "step", seeds, plan).items()}
+    known = set(record.samples.names())
+
+    def steady(series: str, rank: int) -> np.ndarray:
+        name = of_rank(series, rank)
+        parts = [record.samples.durations(name, seed)[cut:] for seed, cut in begin.items() if (name, seed) in known]
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    steps = np.array([steady("step", rank) for rank in range(count)])
+    waits = np.array([steady("communication", rank) for rank in range(count)])
+    if not steps.size:
+        return
+    computing = steps - waits
+    each = [_rank(rank, steps[rank], waits[rank], communication.get(str(rank), {})) for rank in range(count)]
+    enough = steps.shape[1] >= FEWEST
+    differ = groups_differ({str(rank): seconds for rank, seconds in enumerate(computing)}) if enough else None
+    imbalance = float(np.mean(computing.max(axis=0) / computing.mean(axis=0)) - 1)
+    Ranks(tuple(each), "none", "max", imbalance, differ).write(record.path)
+
+
+def _rank(rank: int, steps: np.ndarray, waits: np.ndarray, sums: Mapping[str, Any]) -> Rank:
+    median = quantile(steps, 0.5, 0.95)
+    interval = Interval(median.value, median.low, median.high, median.n, median.level)
+    sent = sums["payload_bytes"] / sums["steps"] if sums.get("steps") else None
+    return Rank(rank, interval, waiting=float(waits.sum() / steps.sum()), sent_bytes=sent)
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -1,10 +1,10 @@
 """``--repeat auto``: one seed after the other, until the intervals over seeds are tight or the budget ends.
 
-Judged are every metric that has a target (its median over seeds, or what else it makes of them) and the time of a step.
-They are looked at with 6, 8, 11, 15, ... seeds, each look 1.3 times as many as the one before: stopping at the first
-interval that happens to be tight, after every seed, would make intervals of "95 %" cover less (93 %, as against 94 %).
-All that is looked at is in the record, and only what belongs to the seeds so far, so that a run that was stopped and
-resumed takes the same turns.
+The intervals are those of every metric with a target (of its median over seeds, or of what else it computes from
+them) and of the time of a step. They are examined after 6, 8, 11, 15, ... seeds, each number 1.3 times the one before:
+stopping after any seed, at the first interval that happens to be tight, would lower the coverage of a 95 % interval
+(93 % instead of 94 %). A decision depends only on recorded values of the seeds so far, so that a run that was stopped
+and resumed decides the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from deep500.results.stats import kept_samples
 
 @dataclass(frozen=True)
 class Repetition:
-    """What is wanted.
+    """When to stop adding seeds.
 
     Attributes:
         budget: most seconds of training and validation, as recorded, over all seeds; a seed that would probably not fit
@@ -53,22 +53,22 @@ class Repetition:
             for metric in judged
         }
         achieved |= self._of_steps(record, seeds)
-        tight = bool(achieved) and all(one is not None and one <= self.precision for one in achieved.values())
+        tight = bool(achieved) and all(width is not None and width <= self.precision for width in achieved.values())
         over = ended or (tight and _is_look(len(seeds), launches_needed(self.level)))
         return Look(len(seeds), sum(costs), achieved, over, over and tight)
 
-    def summary(self, found: Look) -> dict[str, Any]:
+    def summary(self, look: Look) -> dict[str, Any]:
         """What ``summary.json`` holds: wanted and achieved."""
-        return {**asdict(self), **{key: value for key, value in asdict(found).items() if key != "over"}}
+        return {**asdict(self), **{key: value for key, value in asdict(look).items() if key != "over"}}
 
     def _of_metric(self, metric: Metric, values: Sequence[float | None], lasted: Sequence[float]) -> float | None:
         """Relative half-width of the interval of what the metric makes of all seeds; None where it has none."""
         if type(metric).combine is not Metric.combine:  # not the median: a variance, a median of censored times
-            found = metric.combine(values, lasted)
-            if found.value is None or found.low is None or found.high is None:
+            combined = metric.combine(values, lasted)
+            if combined.value is None or combined.low is None or combined.high is None:
                 return None
-            width = max(found.high - found.value, found.value - found.low)
-            return _finite(width / abs(found.value) if found.value else math.inf)
+            width = max(combined.high - combined.value, combined.value - combined.low)
+            return _finite(width / abs(combined.value) if combined.value else math.inf)
         known = [value for value in values if value is not None and math.isfinite(value)]
         if len(known) < len(values):
             return None  # a seed without a value: there is no median over seeds
@@ -84,10 +84,10 @@ class Repetition:
 
 @dataclass(frozen=True)
 class Look:
-    """What is known after some seeds.
+    """What is known after a number of seeds.
 
     Attributes:
-        seeds: how many.
+        seeds: their number.
         seconds: of training and validation, over all of them.
         achieved: relative half-width of each interval; None where there is none yet.
         over: whether no further seed is trained.

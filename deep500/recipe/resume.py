@@ -1,15 +1,15 @@
-"""Go on with an unfinished run: find it, take its options, make sure that it is the same recipe."""
+"""Resume an unfinished run: find it, take its options, and check that the recipe is the same."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from deep500.errors import ResultsError, TrainingError
 from deep500.recipe.console import Console
 from deep500.recipe.options import Options, parse_options
 from deep500.recipe.plan import Plan, Source
+from deep500.recipe.ranks import differences
 from deep500.report.claims import write_claims
 from deep500.report.page import write_report
 from deep500.results import RecipeResult, Record
@@ -42,7 +42,7 @@ def options_of(record: Record, given: Options) -> Options:
 def check_same(record: Record, plan: Plan, source: Source) -> None:
     """Raise ResultsError unless the recipe is still what the run began with."""
     manifest = record.manifest()
-    odd = sorted(_differences(manifest["resolved"], plan.resolved))
+    odd = sorted(path or "everything" for path, _, _ in differences(manifest["resolved"], plan.resolved))
     if not odd and manifest["recipe_sha256"] != source.sha256():
         odd = ["the recipe file's content"]
     if odd:
@@ -62,16 +62,6 @@ def check_ranks(record: Record, count: int) -> None:
         )
 
 
-def _differences(old: Any, new: Any, path: str = "") -> list[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        return [
-            difference
-            for key in {*old, *new}
-            for difference in _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
-        ]
-    return [] if old == new else [path or "everything"]
-
-
 def finished_before(record: Record, console: Console, writes: bool = True) -> RecipeResult:
     """The result of a run that needs no resuming; raises TrainingError if it had failed.
 
@@ -83,7 +73,7 @@ def finished_before(record: Record, console: Console, writes: bool = True) -> Re
     summary = record.summary() or {}
     if summary.get("status") == "failed":
         raise TrainingError(f"{summary['error']} (in {record.path}, which had ended so before: start a new run)")
-    metrics = [metric_from(one) for one in summary["metrics"]]
+    metrics = [metric_from(metric) for metric in summary["metrics"]]
     labels = tuple(summary["labels"])
     if writes and not (record.path / SUMS).exists():  # it was stopped between its last figures and its seal
         write_stats(record.path)

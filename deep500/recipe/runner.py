@@ -1,4 +1,4 @@
-"""``run_recipe``: the door of this package, for scripts, for the command line and for other programs."""
+"""``run_recipe``, which scripts, the command line and other programs call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run_recipe(
     """Run a benchmark recipe: fixed definitions + mutable definitions + acceptable metrics.
 
     Called from a module that is run as a script (``__name__ == "__main__"``), it reads ``sys.argv``, prints what it
-    does, and leaves the process with code 2 (bad usage), 3 (backend or data missing), 1 (training failed) or 130
+    does, and leaves the process with code 2 (wrong usage), 3 (backend or data missing), 1 (training failed) or 130
     (interrupted) without a traceback. Elsewhere it reads ``argv`` only and raises.
 
     Args:
@@ -71,7 +71,7 @@ def execute(
     if record is not None:
         options = options_of(record, options)
     console = Console(options)
-    plan = make_plan(fixed, mutable, metrics, options)
+    plan = make_plan(fixed, mutable, metrics, options, source.folder)
     if options.list_mutable:
         for line in mutable_lines(plan, fixed, mutable):
             console.force(line)

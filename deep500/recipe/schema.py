@@ -19,12 +19,24 @@ from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 
 @dataclass(frozen=True)
 class Key:
-    """One key: its meaning, whether it must be given, its default, whether it takes companions, a check."""
+    """One key of a recipe.
+
+    Attributes:
+        meaning: in words.
+        required: whether it must be given.
+        default: its value if it is absent.
+        companions: whether it takes ``<key>_args`` and ``<key>_kwargs``.
+        own: whether ``module:Name`` or ``path.py:Name`` may stand for its value, or for an element of its list.
+        made: whether a class that is named so stands for an object of it, made without arguments.
+        check: says what is expected instead of a value, None if it is fine.
+    """
 
     meaning: str
     required: bool = False
     default: Any = None
     companions: bool = False
+    own: bool = True
+    made: bool = False
     check: Callable[[Any], str | None] | None = None
 
 
@@ -43,7 +55,9 @@ def _list(value: Any) -> str | None:
 
 
 def _paths(value: Any) -> str | None:
-    fits = isinstance(value, (list, tuple)) and all(isinstance(one, (str, os.PathLike)) and str(one) for one in value)
+    fits = isinstance(value, (list, tuple)) and all(
+        isinstance(path, (str, os.PathLike)) and str(path) for path in value
+    )
     return None if fits else "a list of paths"
 
 
@@ -67,21 +81,21 @@ KEYS: dict[str, Key] = {
     "dataset": Key("name, or callable that returns (train, test)", required=True, companions=True),
     "executor": Key("callable(network), such as d5fw.from_model", required=True, companions=True, check=_maker),
     "optimizer": Key("callable(executor, 'loss') -> optimizer", required=True, companions=True, check=_maker),
-    "epochs": Key("number of passes over the training data", required=True, check=_positive),
-    "batch_size": Key("samples per step", required=True, check=_positive),
+    "epochs": Key("number of passes over the training data", required=True, check=_positive, own=False),
+    "batch_size": Key("samples per step", required=True, check=_positive, own=False),
     "train_sampler": Key("callable(dataset, batch_size); ShuffleSampler if absent", companions=True, check=_maker),
     "validation_sampler": Key("like train_sampler; OrderedSampler if absent", companions=True, check=_maker),
-    "loss": Key("'cross_entropy' or 'mean_squared_error', for models without a 'loss'", default="cross_entropy"),
-    "preprocessing": Key("transformations of training and validation batches", default=(), check=_list),
-    "augmentation": Key("transformations of training batches only", default=(), check=_list),
+    "loss": Key("'cross_entropy' or 'mean_squared_error', if the model has none", default="cross_entropy", own=False),
+    "preprocessing": Key("transformations of training and validation batches", default=(), made=True, check=_list),
+    "augmentation": Key("transformations of training batches only", default=(), made=True, check=_list),
     "scheme": Key(
         "how ranks train together: callable(optimizer, comm); d5.schemes.ConsistentDecentralized if absent",
         companions=True,
         check=_maker,
     ),
-    "schedule": Key("learning-rate schedule"),
-    "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient"),
-    "gradient_transform": Key("callable on all gradients together, such as global clipping"),
+    "schedule": Key("learning-rate schedule", made=True),
+    "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient", made=True),
+    "gradient_transform": Key("callable on all gradients together, such as global clipping", made=True),
     "events": Key("listeners", default=(), check=_list),
     "network_transformations": Key(
         "callables network -> network, applied before training; 'substitutions' rewrites by proved rules",
@@ -90,10 +104,11 @@ KEYS: dict[str, Key] = {
     ),
     "checkpointing": Key(
         "memory of a step, as a share of its peak or in bytes, to keep within by computing values again; or a plan",
+        own=False,
         check=_checkpointing,
     ),
-    "custom_ops": Key("paths of operator plugins, from the recipe's folder", default=(), check=_paths),
-    "seed": Key("of weights, order and augmentation", default=0, check=_seed),
+    "custom_ops": Key("paths of operator plugins, from the recipe's folder", default=(), check=_paths, own=False),
+    "seed": Key("of weights, order and augmentation", default=0, check=_seed, own=False),
 }
 # fmt: on
 """Every key of a recipe."""

@@ -1,4 +1,4 @@
-"""One run of a plan: data, training once per seed, verdict, report."""
+"""One run of a plan: load data, train once per seed, judge, report."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from deep500.distributed import Communicator, Serial
 from deep500.errors import ResultsError, TrainingError
 from deep500.events import Event
 from deep500.measure.fingerprint import differences, fingerprint, full_environment
-from deep500.recipe.build import LOSS, Notes, Parts, load_data, make_executor, make_parts
+from deep500.recipe.build import LOSS, Notes, Parts, load_custom_ops, load_data, make_executor, make_parts
 from deep500.recipe.console import Console
 from deep500.recipe.names import describe
 from deep500.recipe.options import Options
 from deep500.recipe.plan import Plan, Source
-from deep500.recipe.plugins import load_custom_ops
-from deep500.recipe.rank_times import write_rank_times
 from deep500.recipe.ranks import (
     check_agreement,
     common_epoch,
@@ -31,7 +29,7 @@ from deep500.recipe.ranks import (
     yield_to_rank_0,
 )
 from deep500.recipe.recomputation import PLAN_FILE, facts_of, first_batch, plan_of_run, record_of_run, sentence
-from deep500.recipe.recording import EpochRecorder, communication_of, declared_series
+from deep500.recipe.recording import EpochRecorder, communication_of, declared_series, write_rank_times
 from deep500.recipe.repetition import Look
 from deep500.report.claims import write_claims
 from deep500.report.page import write_report
@@ -173,8 +171,8 @@ class Session:
     ) -> list[float | None]:
         """The metrics' values of one seed, trained from its newest checkpoint unless it is finished already."""
         names = [metric.name for metric, _ in self.plan.metrics]
-        found = self.comm.gather_facts(record.finished_seed(seed) if self.comm.rank == 0 else None)[0]
-        if found is None:
+        values = self.comm.gather_facts(record.finished_seed(seed) if self.comm.rank == 0 else None)[0]
+        if values is None:
             if parts is None:
                 with self.notes.collecting(self.options.strict):
                     parts = make_parts(self.plan.values, data, seed, self.options.dry_run, self.comm)
@@ -183,14 +181,16 @@ class Session:
             if statistics.stopped_by is not None:
                 self.console.say(f"seed {seed} stopped before its last epoch: {statistics.stopped_by}")
             measured = [metric.measure(statistics) for metric in metrics]
-            found = {name: None if one is None else float(one) for name, one in zip(names, measured, strict=True)}
-            notes = {
-                one.name: {"reason": one.reason, "details": dict(one.details)}
-                for one in metrics
-                if one.reason or one.details
+            values = {
+                name: None if value is None else float(value) for name, value in zip(names, measured, strict=True)
             }
-            record.finish_seed(seed, found, statistics.stopped_by, notes)
-        return [found[name] for name in names]
+            notes = {
+                metric.name: {"reason": metric.reason, "details": dict(metric.details)}
+                for metric in metrics
+                if metric.reason or metric.details
+            }
+            record.finish_seed(seed, values, statistics.stopped_by, notes)
+        return [values[name] for name in names]
 
     def _notes(self, record: Record, metric: str) -> list[SeedNotes]:
         """What the record knows of a metric besides its values, seed by seed."""
@@ -220,7 +220,7 @@ class Session:
 
     def _listeners(self, seed: int, metrics: Sequence[Any]) -> list[Event]:
         values = self.plan.values
-        made = [one() if isinstance(one, type) else one for one in values["events"]]
+        made = [listener() if isinstance(listener, type) else listener for listener in values["events"]]
         schedule = [] if values["schedule"] is None else [copy.deepcopy(values["schedule"])]
         listening = [metric for metric in metrics if isinstance(metric, Event)]
         return [*schedule, *listening, *made, *self.console.progress(seed, self.labels)]
@@ -305,15 +305,15 @@ def _lasted(epochs: Sequence[dict[str, Any]]) -> float | None:
 def _data_facts(data: tuple[Dataset, Dataset]) -> dict[str, Any]:
     return {
         half: {
-            "name": one.name,
-            "length": len(one),
-            "shape": list(one.shape),
-            "classes": one.classes,
-            "stand_in": one.stand_in,
-            "provenance": one.provenance,
-            "digest": one.digest(),
+            "name": dataset.name,
+            "length": len(dataset),
+            "shape": list(dataset.shape),
+            "classes": dataset.classes,
+            "stand_in": dataset.stand_in,
+            "provenance": dataset.provenance,
+            "digest": dataset.digest(),
         }
-        for half, one in zip(("train", "validation"), data, strict=True)
+        for half, dataset in zip(("train", "validation"), data, strict=True)
     }
 
 

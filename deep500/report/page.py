@@ -19,6 +19,7 @@ from deep500.report.curves import bar_figure, columns, curve_figures, is_number
 from deep500.report.figures import series_figures
 from deep500.report.recomputation import recomputation_view
 from deep500.report.rendering import format_time, holds_over, render_template
+from deep500.results.files import read_json, write_atomic
 from deep500.results.ranks import Ranks, is_of_rank
 from deep500.results.recomputation import RecomputationRecord
 from deep500.results.record import REPORT, Record

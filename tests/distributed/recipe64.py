@@ -14,7 +14,7 @@ import deep500 as d5
 import deep500.frameworks.reference as d5fw
 from deep500.networks import create
 from deep500.networks.dtype import to_dtype
-from recipes.recipe import run_recipe
+from deep500.recipe import run_recipe
 
 
 def data():

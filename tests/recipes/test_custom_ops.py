@@ -14,8 +14,8 @@ import deep500 as d5
 from deep500 import cli
 from deep500.errors import RecipeError, ResultsError
 from deep500.networks import Network
+from deep500.recipe.build import digest, load_custom_ops
 from deep500.recipe.loader import load_recipe
-from deep500.recipe.plugins import digest, load_custom_ops
 
 PLUGIN = """
 import numpy as np

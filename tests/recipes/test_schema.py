@@ -11,12 +11,12 @@ import pytest
 from deep500.devices import GPUDevice
 from deep500.errors import RecipeError
 from deep500.metrics import TestAccuracy
+from deep500.recipe.build import check_call
 from deep500.recipe.names import describe
 from deep500.recipe.options import parse_options
 from deep500.recipe.overrides import convert
 from deep500.recipe.plan import make_plan
 from deep500.recipe.schema import KEYS, known_keys, merge
-from deep500.recipe.signatures import check_call
 from deep500.training.data.augmentation import Crop
 from deep500.training.data.samplers import ShuffleSampler
 from deep500.training.schedules import CosineSchedule, TableSchedule, WarmUp

@@ -1,1 +1,1 @@
-"""DeepBench's operators in every backend."""
+"""DeepBench's convolutions, matrix products and recurrent layers: time and FLOP/s in every backend."""

@@ -211,7 +211,7 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def options(words: Sequence[str] | None = None) -> argparse.Namespace:
+def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
@@ -221,7 +221,7 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--samples", type=int, default=10, metavar="N", help="times per median (10)")
     add("--memory", type=float, default=8.0, metavar="GIB", help="leave out what needs more (8)")
     add("--quick", action="store_true", help=f"the smallest problem of each kind, {MINIMUM_SAMPLES} samples")
-    chosen = parser.parse_args(words)
+    chosen = parser.parse_args(argv)
     if chosen.quick:
         chosen.limit, chosen.samples = chosen.limit or 1, MINIMUM_SAMPLES
     if chosen.samples < MINIMUM_SAMPLES:
@@ -231,9 +231,9 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     return chosen
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print the table; returns the exit code."""
-    chosen = options(words)
+    chosen = options(argv)
     backends = chosen.backend or [name for name in backend_names() if is_installed(name)]
     try:
         for name in backends:

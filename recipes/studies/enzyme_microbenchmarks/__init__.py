@@ -1,1 +1,1 @@
-"""Kernels of the recipe ``enzyme_microbenchmarks``: C++ sources, problems, closed forms, and how they are run."""
+"""Seven C++ kernels differentiated by Enzyme, by hand and by PyTorch: what optimising before gains."""

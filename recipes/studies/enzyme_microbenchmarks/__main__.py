@@ -31,7 +31,7 @@ ROUNDS = 25
 PICTURES = (".png", ".svg", ".pdf")
 
 
-def options(words: Sequence[str] | None = None) -> argparse.Namespace:
+def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
@@ -58,7 +58,7 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw Ref/Enzyme of every benchmark: .png, .svg, .pdf"
     )
-    chosen = parser.parse_args(words)
+    chosen = parser.parse_args(argv)
     chosen.rounds = chosen.rounds or (MINIMUM_SAMPLES if chosen.quick else ROUNDS)
     if chosen.rounds < MINIMUM_SAMPLES:
         parser.error(f"got --rounds {chosen.rounds}; expected at least {MINIMUM_SAMPLES}, for an interval")
@@ -96,9 +96,9 @@ def run(chosen: argparse.Namespace, instead: Mapping[tuple[str, str], Where] | N
     return found
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Parse, measure, print; returns the exit code."""
-    chosen = options(words)
+    chosen = options(argv)
     try:
         found = run(chosen)
     except Deep500Error as error:

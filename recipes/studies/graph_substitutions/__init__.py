@@ -1,1 +1,1 @@
-"""What recipes/studies/graph_substitutions is made of: networks, timing in turns, one module per experiment, tables."""
+"""Experiments E1 to E6 of graph substitutions: rules generated, proved and validated; networks rewritten, timed."""

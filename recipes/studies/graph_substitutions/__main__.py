@@ -41,7 +41,7 @@ COMPILED = "nasrnn-64"
 """The one network that torch.compile takes on in a dry run."""
 
 
-def options(words: Sequence[str] | None = None) -> argparse.Namespace:
+def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
@@ -67,7 +67,7 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--database", type=Path, metavar="FILE", help="measured times of operators, kept for later (the user's cache)")
     add("--json", type=Path, metavar="FILE", help="write everything, every sample too")
     add("--report", type=Path, metavar="FILE", help="write the tables as one page, .html")
-    chosen = parser.parse_args(words)
+    chosen = parser.parse_args(argv)
     chosen.only = _names(parser, "--only", chosen.only, EXPERIMENTS, EXPERIMENTS)
     chosen.networks = _names(
         parser, "--networks", chosen.networks, SUBJECTS, DRY if chosen.dry_run else tuple(SUBJECTS)
@@ -149,9 +149,9 @@ def _each(todo: Sequence[tuple[Any, ...]], measure: Callable[..., Any], settings
     return rows
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write; returns the exit code."""
-    chosen = options(words)
+    chosen = options(argv)
     try:
         results = run(chosen)
     except Deep500Error as error:

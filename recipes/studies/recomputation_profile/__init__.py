@@ -1,1 +1,1 @@
-"""Parts of the study ``recomputation_profile``: its networks, ways to recompute in them, measuring, and printing."""
+"""What recomputation costs and saves: four networks profiled, planned for budgets of memory, run, compared."""

@@ -34,7 +34,7 @@ BUDGETS, QUICK, TORCH = "0.9,0.7,0.5,0.35,0.3", "0.9,0.7,0.5", (1.0, 0.8, 0.5, 0
 RECOMPUTE = ("explicit", "checkpoint")
 
 
-def options(words: Sequence[str] | None = None) -> argparse.Namespace:
+def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
@@ -47,7 +47,7 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--quick", action="store_true", help="small networks: shows everything, times say little")
     add("--dry-run", action="store_true", help="as --quick, two budgets, two rounds, without PyTorch's own planner")
     add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
-    chosen = parser.parse_args(words)
+    chosen = parser.parse_args(argv)
     if chosen.dry_run:
         chosen.budgets, chosen.rounds, chosen.no_torch = "0.9,0.7", 2, True
     chosen.budgets = chosen.budgets or (QUICK if chosen.quick else BUDGETS)
@@ -106,9 +106,9 @@ def write(chosen: argparse.Namespace, profiled: dict[str, Profiled], about: Sequ
     return write_page(base / "recomputation.html", "Recomputation: planned and measured", about, records)
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print and write; returns the exit code."""
-    chosen = options(words)
+    chosen = options(argv)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of tensors that are older than a measurement
     try:
         profiled = run(chosen)

@@ -1,1 +1,1 @@
-"""Strong and weak scaling of a recipe, measured."""
+"""Strong and weak scaling of a recipe over processes of this machine: time per step, speed-up, quality."""

@@ -43,7 +43,7 @@ PlannedPoint: TypeAlias = tuple[str, SchemeChoice, int, int]
 """What is to be measured: mode, scheme, number of ranks and global batch."""
 
 
-def options(words: Sequence[str] | None = None) -> argparse.Namespace:
+def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
@@ -60,7 +60,7 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--sync", choices=["barrier", "window"], default="barrier", help="how steps timed rank by rank are begun")
     add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
     add("--dry-run", action="store_true", help="one short launch of 1 and of 2 ranks, strong scaling, no training")
-    chosen = parser.parse_args(words)
+    chosen = parser.parse_args(argv)
     if chosen.dry_run:
         chosen.ranks, chosen.mode, chosen.seeds = "1,2", STRONG, 0
         chosen.rounds, chosen.blocks, chosen.seconds = 1, 2, 0.02
@@ -211,9 +211,9 @@ def fallen(measured: Sequence[Scaling], tolerance: float) -> list[str]:
     return worse
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print and write tables and page; returns the exit code."""
-    chosen = options(words)
+    chosen = options(argv)
     try:
         subject = Subject.of(Setting(str(find_recipe(chosen.recipe))), chosen.framework)
         measured = tables(chosen, subject)
