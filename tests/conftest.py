@@ -39,7 +39,7 @@ import numpy as np
 import pytest
 
 from deep500 import registry
-from tests import kinds, workshop
+from tests import kinds, slow, workshop
 
 _WANTED = [name.strip() for name in os.environ.get("DEEP500_TEST_BACKENDS", "").split(",") if name.strip()]
 _LONG = bool(os.environ.get("DEEP500_TEST_LONG"))
@@ -77,7 +77,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if unknown:
         known = ", ".join(registry.backend_names())
         raise pytest.UsageError(f"got DEEP500_TEST_BACKENDS with {', '.join(unknown)}; expected some of: {known}")
+    if _LONG:
+        config.pluginmanager.register(slow.Stopwatch())
     if _LONG and not _WORKER:
+        config.pluginmanager.register(slow.Writer())
         config.pluginmanager.register(workshop.Outcomes())
 
 

@@ -1,7 +1,8 @@
 """What a test needs, read from what it calls: no test says by hand that it starts a process or a compiler.
 
 ``process``: it, a helper or a fixture of it starts an interpreter, ranks, a browser or a compiler. ``study`` and
-``workshop``: the folders of that name. ``unit``: none of these, nor ``slow``, ``long``, ``mpi`` or ``gpu``.
+``workshop``: the folders of that name. ``slow``: it took long when all tests ran last. ``unit``: none of these, nor
+``long``, ``mpi`` or ``gpu``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import pytest
+
+from tests import slow
 
 STARTS = frozenset(
     ["subprocess", "multiprocessing", "Popen", "compile_custom_cppop", "compile_custom_cppop_inline", "load_inline"]
@@ -28,6 +31,8 @@ def mark(item: pytest.Item) -> None:
             item.add_marker(FOLDERS[part])
     if any(map(starts_process, _functions(item))):
         item.add_marker("process")
+    if item.nodeid in _slow():
+        item.add_marker("slow")
     if not NOT_UNIT.intersection(marker.name for marker in item.iter_markers()):
         item.add_marker("unit")
 
@@ -48,6 +53,11 @@ def crossed_too_often(items: Sequence[pytest.Item]) -> list[pytest.Item]:
             elsewhere = str(params.get("backend", "reference")) != "reference" or item.get_closest_marker("mpi")
             rows.append((item, table, ranks in ((3,) if elsewhere else (1, 2, 3, 5))))
     return [item for item, table, kept in rows if not kept and {2, 3} <= tables[table]]
+
+
+@functools.cache
+def _slow() -> frozenset[str]:
+    return slow.names()
 
 
 def _functions(item: pytest.Item) -> Iterator[Callable[..., Any]]:

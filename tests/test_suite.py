@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from deep500.operators import compile_custom_cppop
-from tests import kinds, workshop
+from tests import kinds, slow, workshop
 from tests.distributed import conftest as with_ranks
 from tests.distributed import jobs
 
@@ -57,6 +57,7 @@ def on_ranks_item():
     added: list[str] = []
     return SimpleNamespace(
         path=Path("tests/distributed/test_x.py"),
+        nodeid="tests/distributed/test_x.py::test_x",
         function=_stays,
         _fixtureinfo=SimpleNamespace(name2fixturedefs={"on_ranks": [fixture]}),
         added=added,
@@ -132,3 +133,25 @@ def test_tables_of_ranks_are_thinned_out():
         ("even", 2, "jax"),
         ("even", 4, "jax"),
     }
+
+
+# -- slow tests -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("files", "written"), [([], True), (["tests/a.py"], False)])
+def test_slow_tests_are_written_after_a_whole_run(files, written, tmp_path, monkeypatch):
+    monkeypatch.setattr(slow, "FILE", tmp_path / "slow_tests.txt")
+    assert slow.names() == frozenset()
+    writer = slow.Writer()
+    for name, seconds in {"tests/a.py::test_b[1 2]": 1.26, "tests/a.py::test_c": 0.1}.items():
+        writer.pytest_runtest_logreport(
+            SimpleNamespace(nodeid=name, user_properties=[("processor seconds", seconds), ("other", 3)])
+        )
+    option = SimpleNamespace(keyword="", markexpr="", file_or_dir=files)
+    writer.pytest_sessionfinish(SimpleNamespace(config=SimpleNamespace(option=option)))
+    assert slow.names() == ({"tests/a.py::test_b[1 2]"} if written else set())
+
+
+def test_a_slow_test_is_no_unit(on_ranks_item, monkeypatch):
+    monkeypatch.setattr(kinds, "_slow", lambda: {on_ranks_item.nodeid})
+    on_ranks_item._fixtureinfo.name2fixturedefs.clear()
+    kinds.mark(on_ranks_item)
+    assert on_ranks_item.added == ["slow"]

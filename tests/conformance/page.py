@@ -16,6 +16,7 @@ from deep500.measure import environment
 from tests.conformance import gradients, ledger
 from tests.conformance.known import LOOSENED, NOBODY, excuse
 from tests.conformance.suite import ORDER, VERDICTS, Result, Suite
+from tests.conformance.ways import WAYS
 from tests.conformance.workers import Outcome
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +37,7 @@ PEERS = {
 
 @dataclass
 class Score:
-    """What is kept of a complete run."""
+    """What is kept of a complete run; ``ways`` counts passes, by way of execution and operator (single-node cases)."""
 
     backend: str
     versions: str
@@ -48,6 +49,7 @@ class Score:
     wrong: dict[str, str]
     failed: dict[str, str]
     loose: list[str] = field(default_factory=list)
+    ways: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def total(self, verdict: str) -> int:
         """Cases with a verdict, over all groups."""
@@ -59,9 +61,9 @@ class Score:
 
 
 def sample(suite: Suite, backend: str, size: int) -> list[str]:
-    """About ``size`` of the cases that once passed, spread evenly over the suite, which is in order of operators."""
-    passed = ledger.ever_passed(backend)
-    cases = sorted(case for case in suite.cases if case in passed and suite.groups[case] != "real")
+    """About ``size`` of the cases that must pass, spread evenly over the suite, which is in order of operators."""
+    listed = ledger.failing(backend)
+    cases = sorted(case for case in suite.cases if case not in listed and suite.groups[case] != "real")
     return cases[:: max(1, len(cases) // size)]
 
 
@@ -89,17 +91,26 @@ def score(outcome: Outcome, device: str) -> Score:
         _messages(outcome.results, "wrong"),
         _messages(outcome.results, "error", "timeout"),
         sorted(r.case for r in outcome.results if r.tolerance),
+        _ways(outcome.results),
     )
+
+
+def _ways(results: list[Result]) -> dict[str, dict[str, int]]:
+    counts: dict[str, collections.Counter[str]] = {way: collections.Counter() for way in WAYS}
+    for result in results:
+        if result.verdict == "passed":
+            counts[result.way or "own"][result.operator if result.way not in ("", "own") else ""] += 1
+    return {way: dict(sorted(by_operator.items())) for way, by_operator in counts.items()}
 
 
 def _messages(results: list[Result], *verdicts: str) -> dict[str, str]:
     return {r.case: r.message[:160] for r in results if r.verdict in verdicts}
 
 
-def keep(found: Score) -> None:
+def keep(score: Score) -> None:
     """Store a score for the page."""
     SCORES.mkdir(exist_ok=True)
-    (SCORES / f"{found.backend}.json").write_text(json.dumps(asdict(found), indent=1, sort_keys=True) + "\n")
+    (SCORES / f"{score.backend}.json").write_text(json.dumps(asdict(score), indent=1, sort_keys=True) + "\n")
 
 
 def stored() -> list[Score]:
@@ -117,8 +128,8 @@ def render(scores: list[Score], total: int, gradient_section: str) -> str:
     """The page's text."""
     # fmt: off
     parts = [
-        _HEAD.format(total=total), _counts(scores, total), _groups(scores), _loose(scores), _named(scores),
-        _operators(scores), gradient_section,
+        _HEAD.format(total=total), _counts(scores, total), _executed(scores), _groups(scores), _loose(scores),
+        _named(scores), _operators(scores), gradient_section,
     ]
     # fmt: on
     return "\n".join(parts)
@@ -128,7 +139,8 @@ _HEAD = """# Conformance
 
 ONNX ships a test suite for its backends, `onnx.backend.test`: models, inputs, and the outputs that they must give.
 Every backend is judged by all of its {total} CPU cases. This page is written by `python -m tests.conformance`
-(`make conformance`); a case that passed once may not fail again: the run fails and names it.
+(`make conformance`); what fails is listed with its reason in `tests/conformance/failing`, every other case must pass:
+the run fails and names it.
 """
 
 _COUNTED = """*Wrong* is a result that differs from the suite's, *unsupported* one `UnsupportedOperator` error while the
@@ -148,6 +160,20 @@ def _counts(scores: list[Score], total: int) -> str:
         numbers[0] = f"**{numbers[0]}**" + (f" ({len(s.loose)})" if s.loose else "")
         text += _row([s.backend, *numbers, f"{100 * s.total('passed') / total:.1f} %", s.conditions()])
     return f"{text}\n{_COUNTED}"
+
+
+def _executed(scores: list[Score]) -> str:
+    text = "## Where the passes come from\n\n" + _row(["backend", *WAYS]) + "|---" + "|---:" * len(WAYS) + "|\n"
+    for s in scores:
+        text += _row([s.backend, *[str(sum(s.ways.get(way, {}).values())) for way in WAYS]])
+    text += "\n" + "; ".join(f"*{way}*: {meaning}" for way, meaning in WAYS.items())
+    text += ". A case whose nodes went several ways counts for the last of them. By operator (cases of one node):\n\n"
+    for s in scores:
+        for way in list(WAYS)[1:]:
+            named = [f"{name} {count}" for name, count in s.ways.get(way, {}).items() if name]
+            if named:
+                text += f"- {s.backend}, {way}: {', '.join(named)}.\n"
+    return text
 
 
 def _groups(scores: list[Score]) -> str:

@@ -21,6 +21,7 @@ import onnx.backend.base
 
 from deep500.errors import UnsupportedOperator
 from tests.conformance.known import loosened
+from tests.conformance.ways import Recorder
 
 VERDICTS = ("passed", "wrong", "error", "unsupported", "timeout")
 GROUPS = {
@@ -41,7 +42,7 @@ ORDER = ("node", "expanded", "ml", "preview", "simple", "pytorch-converted", "py
 
 @dataclass
 class Result:
-    """What came of one case."""
+    """What came of one case; ``way`` is one of :data:`tests.conformance.ways.WAYS`."""
 
     case: str
     group: str
@@ -50,6 +51,7 @@ class Result:
     message: str = ""
     seconds: float = 0.0
     tolerance: float | None = None
+    way: str = ""
 
     def line(self) -> dict[str, Any]:
         """As a dict that JSON can hold."""
@@ -100,6 +102,7 @@ class Suite:
 
         suite = self
         self.module: ModuleType
+        self.recorder: Recorder | None = None
 
         class Judged(onnx.backend.base.Backend):
             @classmethod
@@ -112,11 +115,11 @@ class Suite:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # overflows that cases provoke on purpose
-            found = onnx.backend.test.BackendTest(Judged, __name__)._test_items
+            folders = onnx.backend.test.BackendTest(Judged, __name__)._test_items
             single = {c.name: operator_of(c.model) for c in load_model_tests(kind="node")}
         self.cases: dict[str, Any] = {}
         self.groups: dict[str, str] = {}
-        for folder, items in found.items():
+        for folder, items in folders.items():
             for name, item in items.items():
                 if name.endswith("_cpu"):
                     case = name[: -len("_cpu")]
@@ -130,6 +133,8 @@ class Suite:
 
     def judge(self, case: str) -> Result:
         """Run one case, with the suite's tolerance and, where that is excused, once more with a looser one."""
+        if self.recorder is not None:
+            self.recorder.start()
         started = time.perf_counter()
         verdict, message = self._attempt(case, {})
         looser = loosened(case) if verdict == "wrong" else None
@@ -137,7 +142,9 @@ class Suite:
             verdict, message = self._attempt(case, {"atol": looser})
         seconds = round(time.perf_counter() - started, 3)
         tolerance = looser if verdict == "passed" else None
-        return self.result(case, verdict, message, seconds, tolerance)
+        result = self.result(case, verdict, message, seconds, tolerance)
+        result.way = self.recorder.way() if self.recorder is not None else ""
+        return result
 
     def result(self, case: str, verdict: str, message: str, seconds: float, tolerance: float | None = None) -> Result:
         """A verdict on a case, with what is known of the case."""

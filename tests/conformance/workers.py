@@ -1,7 +1,7 @@
-"""One process per backend, forked from the one that has built the suite: a crash or a hang costs one case, not the run.
+"""Processes forked from the one that has built the suite, several at a time: a crash or a hang costs one case.
 
-The worker names every case before it starts on it; so the parent knows which one to blame, starts another worker and
-goes on with the case after it.
+A worker judges a share of one backend's cases, and names every case before it starts on it; so the parent knows which
+one to blame, starts another worker and goes on with the case after it.
 """
 
 from __future__ import annotations
@@ -9,25 +9,26 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import resource
 import signal
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from deep500 import registry
+from tests.conformance import ways
 from tests.conformance.suite import Result, Suite
 
-LIMIT = 180.0
-"""Seconds per case: compiling densenet121 takes XLA some twenty on an idle machine."""
-START = 180.0
+LIMIT = 1800.0
+"""Seconds per case: a safeguard that ends a hang, however busy the machine."""
+START = 1800.0
 """Seconds for importing a framework."""
-BATCH = 700
+SHARE = 700
 """Cases per process: TensorFlow and XLA keep what they compiled."""
 
 
@@ -41,82 +42,121 @@ class Outcome:
     results: list[Result] = field(default_factory=list)
 
 
-def run(suite: Suite, backend: str, cases: Sequence[str], folder: Path) -> Outcome:
-    """Judge a backend by cases.
+def run(suite: Suite, cases: Mapping[str, Sequence[str]], folder: Path, jobs: int = 1) -> dict[str, Outcome]:
+    """Judge backends by cases.
 
     Args:
         suite: the cases, built.
-        backend: name.
-        cases: names, in the order in which they run.
+        cases: of each backend, the names in the order in which they run.
         folder: receives ``<backend>.jsonl``, one line when a case starts and one when it is judged, and
             ``<backend>.log``, whatever the framework prints.
+        jobs: processes at a time.
+
+    Returns:
+        The outcome of each backend, its results in the order of its cases.
+
+    Raises:
+        RuntimeError: a process ended before its first case.
     """
-    outcome, began, left = Outcome(backend), _children(), list(cases)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{backend}.log").write_text("")
-    with (folder / f"{backend}.jsonl").open("w", buffering=1) as lines:
-        while left:
-            found = _one_worker(suite, outcome, left[:BATCH], folder, lines)
-            if not found:
-                raise RuntimeError(
-                    f"backend {backend!r}: its process ended before the first case: see {folder}/{backend}.log"
-                )
-            outcome.results += found
-            left = left[len(found) :]
-    outcome.seconds = round(_children() - began, 1)
-    return outcome
-
-
-def _children() -> float:
-    """Processor time of all workers that have ended: unlike wall time it says something on a busy machine."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def _one_worker(suite: Suite, outcome: Outcome, cases: Sequence[str], folder: Path, lines: TextIO) -> list[Result]:
-    """Results of the first cases: of all, or up to and including one that kills or blocks the process."""
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe()
-    log = folder / f"{outcome.backend}.log"
-    process = context.Process(target=_work, args=(suite, outcome.backend, cases, there, log), daemon=True)
-    process.start()
-    there.close()
-    found: list[Result] = []
+    for backend in cases:
+        for suffix in ("jsonl", "log"):
+            (folder / f"{backend}.{suffix}").write_text("")
+    outcomes = {backend: Outcome(backend) for backend in cases}
+    shares = deque(
+        (outcomes[backend], names[start : start + SHARE])
+        for backend, names in cases.items()
+        for start in range(0, len(names), SHARE)
+    )
+    active: list[_Worker] = []
     try:
-        _listen(suite, outcome, here, lines, found)
+        while shares or active:
+            while shares and len(active) < jobs:
+                active.append(_Worker(suite, *shares.popleft(), folder))
+            for worker in _wait(active):
+                left = worker.listen()
+                if left is not None:
+                    active.remove(worker)
+                    if left:
+                        shares.appendleft((worker.outcome, left))
     finally:
-        process.kill()
-        process.join()
-    return found
+        for worker in active:
+            worker.end()
+    for backend, names in cases.items():
+        place = {name: number for number, name in enumerate(names)}
+        outcomes[backend].results.sort(key=lambda result: place[result.case])
+        outcomes[backend].seconds = round(outcomes[backend].seconds, 1)
+    return outcomes
 
 
-def _listen(suite: Suite, outcome: Outcome, pipe: Connection, lines: TextIO, found: list[Result]) -> None:
-    limit, running, started = START, "", time.perf_counter()
-    while True:
-        kind, value = _next(pipe, limit)
+def _wait(active: Sequence[_Worker]) -> list[_Worker]:
+    """Workers that have something to say, or have said nothing for too long."""
+    nearest = min(worker.deadline for worker in active)
+    ready = wait([worker.pipe for worker in active], max(0.0, nearest - time.monotonic()))
+    return [worker for worker in active if worker.pipe in ready or worker.deadline <= time.monotonic()]
+
+
+class _Worker:
+    """A process that judges cases of a backend, as its parent sees it."""
+
+    def __init__(self, suite: Suite, outcome: Outcome, cases: Sequence[str], folder: Path) -> None:
+        context = multiprocessing.get_context("fork")
+        self.suite, self.outcome, self.cases, self.folder = suite, outcome, cases, folder
+        self.pipe, there = context.Pipe()
+        log = folder / f"{outcome.backend}.log"
+        self.process = context.Process(target=_work, args=(suite, outcome.backend, cases, there, log), daemon=True)
+        self.process.start()
+        there.close()
+        self.running, self.judged, self.cpu = "", 0, 0.0
+        self.started = time.monotonic()
+        self.deadline = self.started + START
+
+    def end(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.join()
+        self.outcome.seconds += self.cpu
+
+    def listen(self) -> Sequence[str] | None:
+        """Take one message; once the process is done, or had to be ended, the cases that are left, else None."""
+        try:
+            kind, value = self.pipe.recv() if self.pipe.poll() else ("timeout", f"not finished after {LIMIT:g} s")
+        except EOFError:
+            kind, value = "error", "the process died: see the log"
         if kind == "started":
-            running, started, limit = value, time.perf_counter(), LIMIT
-            lines.write(json.dumps({"started": running}) + "\n")
+            self.running, self.started = value, time.monotonic()
+            self.deadline = self.started + LIMIT
+            self._note({"started": value})
         elif kind == "version":
-            outcome.version = value
-        elif kind == "finished" or not running:
-            return
+            self.outcome.version = value
+        elif kind == "result":
+            result, self.cpu = value
+            self._judge(result)
         else:
-            seconds = round(time.perf_counter() - started, 3)
-            judged = kind == "result"
-            found.append(value if judged else suite.result(running, kind, value, seconds))
-            lines.write(json.dumps(found[-1].line()) + "\n")
-            running = ""
-            if not judged:
-                return
+            return self._stop(kind, value)
+        return None
 
+    def _stop(self, kind: str, message: str) -> Sequence[str]:
+        """End; a case that was running gets the verdict."""
+        self.end()
+        if self.running:
+            self._judge(self.suite.result(self.running, kind, message, round(time.monotonic() - self.started, 3)))
+        elif kind != "finished" and not self.judged:
+            backend = self.outcome.backend
+            raise RuntimeError(
+                f"backend {backend!r}: its process ended before the first case: see {self.folder}/{backend}.log"
+            )
+        return self.cases[self.judged :]
 
-def _next(pipe: Connection, limit: float) -> tuple[str, Any]:
-    """The worker's next message; a verdict on the running case if it says nothing, or no longer can."""
-    try:
-        return pipe.recv() if pipe.poll(limit) else ("timeout", f"not finished after {limit:g} s")
-    except EOFError:
-        return "error", "the process died: see the log"
+    def _judge(self, result: Result) -> None:
+        self.outcome.results.append(result)
+        self._note(result.line())
+        self.running = ""
+        self.judged += 1
+
+    def _note(self, line: dict[str, Any]) -> None:
+        with (self.folder / f"{self.outcome.backend}.jsonl").open("a") as lines:
+            lines.write(json.dumps(line) + "\n")
 
 
 def _work(suite: Suite, backend: str, cases: Sequence[str], pipe: Connection, log: Path) -> None:
@@ -127,12 +167,13 @@ def _work(suite: Suite, backend: str, cases: Sequence[str], pipe: Connection, lo
     os.dup2(sys.stdout.fileno(), 2)
     warnings.simplefilter("ignore")
     suite.module = registry.load_backend(backend)
+    suite.recorder = ways.Recorder(backend)
     pipe.send(("version", _version(backend)))
     for case in cases:
         pipe.send(("started", case))
         print(case)
-        pipe.send(("result", suite.judge(case)))
-    pipe.send(("finished", None))
+        pipe.send(("result", (suite.judge(case), time.process_time())))
+    pipe.send(("finished", ""))
 
 
 def _version(backend: str) -> str:
