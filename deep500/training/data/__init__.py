@@ -1,4 +1,10 @@
-"""Data sets: built-in ones, readers of users' own copies of published ones, and wrappers of arrays and files."""
+"""Data sets: built-in ones, readers of users' own copies of published ones, and wrappers of arrays and files.
+
+By name: `load_dataset`, `dataset_names`, `dataset_info`, and `StandInWarning` where built-in data replace absent ones.
+Of one's own: `Dataset` is the base, `NumpyDataset` holds arrays, `FileListDataset` and `ImageFolder` read files; a
+`Batch` is a dictionary of arrays. With a name of its own: `register_dataset` takes a `DatasetInfo`, either `BuiltIn` (a
+function makes it) or `Published` (files, in one `Layout` or several).
+"""
 
 from deep500.training.data.catalog import BuiltIn, DatasetInfo, register_dataset
 from deep500.training.data.dataset import Batch, Dataset, NumpyDataset

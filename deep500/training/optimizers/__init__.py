@@ -1,4 +1,10 @@
-"""Optimizers written once for all frameworks, and the base classes for more."""
+"""Optimizers written once for all frameworks, and the base classes for more.
+
+`GradientDescent`, `MomentumOptimizer`, `AdamOptimizer`, `AdamWOptimizer`, `AdaGradOptimizer`, `RMSPropOptimizer` and
+`AcceleGradOptimizer` run on the tensors of every backend. For one's own: `UpdateRuleOptimizer` needs an `update_rule`
+only, `ThreeStepOptimizer` has all three steps, `Optimizer` is the base of both and of native ones; `hyperparameter`
+declares a default with a range.
+"""
 
 from deep500.training.optimizers.accelegrad import AcceleGradOptimizer as AcceleGradOptimizer
 from deep500.training.optimizers.adam import AdamOptimizer as AdamOptimizer
