@@ -7,23 +7,5 @@
 * :mod:`~deep500.training.data` has data sets, samplers, augmentation and prefetching.
 * :mod:`~deep500.training.listeners` watch a run, or end it.
 
-Modules are imported when they are first used; ``deep500`` has the names that recipes use.
+Nothing is imported here: ``deep500`` has the names that recipes use.
 """
-
-import lazy_loader as _lazy_loader
-
-__getattr__, __dir__, __all__ = _lazy_loader.attach(
-    __name__,
-    submodules=[
-        "check",
-        "clipping",
-        "data",
-        "listeners",
-        "optimizers",
-        "run",
-        "schedules",
-        "statistics",
-        "tally",
-        "trainer",
-    ],
-)
