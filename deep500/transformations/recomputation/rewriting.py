@@ -82,6 +82,7 @@ def planned_step(network: Network, plan: Recomputation) -> tuple[TrainingStep, R
 
     Example:
         >>> from deep500.networks import add_loss, create
+        >>> from deep500.transformations.recomputation import plan_network
         >>> net = add_loss(create("resnet", depth=8))
         >>> step, again = planned_step(net, plan_network(net, 0.9, batch=2))
         >>> again.network.outputs == step.network.outputs, len(again.repeated) > 0
