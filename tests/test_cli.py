@@ -235,5 +235,5 @@ def test_recipes_are_listed_without_being_imported(tmp_path, monkeypatch):
     (tmp_path / "recipes" / "mine.py").write_text("'''Mine.'''\nraise SystemExit(9)\nFIXED = MUTABLE = METRICS = 0\n")
     (tmp_path / "recipes" / "broken.py").write_text("FIXED = (\n")
     monkeypatch.chdir(tmp_path)
-    listed = {one.name: one.summary for one in loader.list_recipes()}
+    listed = {recipe.name: recipe.summary for recipe in loader.list_recipes()}
     assert listed["mine"] == "Mine." and "broken" not in listed and "recipe" not in listed

@@ -244,7 +244,7 @@ def write_files(page: Path, folder: Path) -> None:
 @pytest.mark.backend("pytorch", "tensorflow")
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.parent.name)
 def test_tutorial_can_be_followed(page: Path, tmp_path: Path) -> None:
-    """Every file, every Python block and every command as it stands, by somebody who is not in our folder."""
+    """Every file, every Python block and every command as it stands, from a folder that is not ours."""
     write_files(page, tmp_path)
     done = 0
     for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):

@@ -289,11 +289,11 @@ def test_caught_and_named(name, monkeypatch):
     plant(monkeypatch)
     pair = [candidate("reference"), candidate("pytorch")]
     result = check_equivalence(probe(dropout="dropout" in name), batches(), pair)
-    found = result.first("pytorch")
-    assert found is not None, f"{name}: not caught"
-    assert found.name == check and words in found.where, f"{name}: got {found}"
+    alarm = result.first("pytorch")
+    assert alarm is not None, f"{name}: not caught"
+    assert alarm.name == check and words in alarm.where, f"{name}: got {alarm}"
     assert result.first("reference") is None, "the judge is unbroken"
-    assert found is result.checks[-1] or result.checks[-1].framework == "reference", "it stops at the first"
+    assert alarm is result.checks[-1] or result.checks[-1].framework == "reference", "it stops at the first"
 
 
 def test_there_are_enough_mutants():

@@ -122,15 +122,15 @@ def bare(borrowed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def expected_files() -> set[str]:
     """The files of all packages, by the name under which they are imported."""
-    found = set()
+    files = set()
     for name in SOURCES:
         prefix = name if name in ("deep500", "recipes") else f"deep500/{name}"
         for path in (ROOT / name).rglob("*"):
             inside = path.relative_to(ROOT / name)
             links = name == "deep500" and inside.parts[0] in ("frameworks", "custom_ops")
             if path.is_file() and not links and "__pycache__" not in inside.parts and path.suffix != ".so":
-                found.add(f"{prefix}/{inside.as_posix()}")
-    return found
+                files.add(f"{prefix}/{inside.as_posix()}")
+    return files
 
 
 def test_wheel_and_sdist_hold_every_file(distributions: Path) -> None:
@@ -200,13 +200,13 @@ def normal(distribution: str) -> str:
 
 def third_party_imports(path: Path, known: Mapping[str, list[str]]) -> set[str]:
     """The distributions (by their normal names) that a file imports, anywhere in it."""
-    found = set()
+    distributions = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
         for top in {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names):
-            found |= {normal(one) for one in known.get(top, [])}
-    return found - {"deep500"}
+            distributions |= {normal(distribution) for distribution in known.get(top, [])}
+    return distributions - {"deep500"}
 
 
 def test_every_import_is_a_declared_requirement(distributions: Path) -> None:

@@ -1,6 +1,6 @@
 """When the workshop's tests run: where its sources differ from those that passed last, and in ``make test-long``.
 
-What is proved of the rules of substitutions stays proved until somebody edits them, the workshop or its tests;
+What is proved of the rules of substitutions stays proved until someone edits them, the workshop or its tests;
 ``workshop_passed.txt`` holds the hash of the sources that passed, and is committed.
 """
 
@@ -19,12 +19,12 @@ PASSED = Path(__file__).with_name("workshop_passed.txt")
 
 def digest() -> str:
     """The hash of all sources: their names and contents."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for folder in SOURCES:
         for path in sorted(folder.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
-                found.update(f"{path.relative_to(ROOT).as_posix()}\0".encode() + path.read_bytes() + b"\0")
-    return found.hexdigest()
+                hashed.update(f"{path.relative_to(ROOT).as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    return hashed.hexdigest()
 
 
 def reason_to_skip() -> str | None:

@@ -25,8 +25,8 @@ def table(suite: Suite) -> str:
     kinds: dict[str, list[str]] = {"rule": [], "body": [], "zero": [], "discrete": [], "forward-only": []}
     models = {operator_of(case.model): case.model for case in reversed(load_model_tests(kind="node"))}
     for name in sorted({name for name in suite.operators.values() if name}):
-        found = kind(name)
-        kinds["body" if found == "forward-only" and _passes(name, models[name]) else found].append(name)
+        way = kind(name)
+        kinds["body" if way == "forward-only" and _passes(name, models[name]) else way].append(name)
     return _SECTION.format(
         **{k.replace("-", "_"): ", ".join(v) or "none" for k, v in kinds.items()},
         n_rule=len(kinds["rule"]),

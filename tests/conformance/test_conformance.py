@@ -176,8 +176,8 @@ def _undone(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_no_other_operator_computes_on_the_host(backend: str, to_numpy: str) -> None:
     load_backend(backend)
     table = importlib.import_module(f"deep500.frameworks.{backend}.operators").OPS
-    found = {name for (_, name), entry in table.items() if _takes(entry.function, to_numpy)}
-    assert found - {"Pad"} == ways.HOST[backend]  # Pad asks for a size
+    on_host = {name for (_, name), entry in table.items() if _takes(entry.function, to_numpy)}
+    assert on_host - {"Pad"} == ways.HOST[backend]  # Pad asks for a size
 
 
 def _takes(function: object, name: str) -> bool:
