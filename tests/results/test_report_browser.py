@@ -13,7 +13,7 @@ import threading
 import time
 
 import pytest
-from tests.results.test_checkpointing import measured as planned
+from tests.results.test_recomputation import measured as planned
 
 from deep500.compare.report import render_runs
 from deep500.report.claims import write_claims
