@@ -13,7 +13,6 @@ import threading
 import time
 
 import pytest
-from tests.results.test_recomputation import measured as planned
 
 from deep500.compare.report import render_runs
 from deep500.report.claims import write_claims
@@ -22,6 +21,7 @@ from deep500.results import Record
 from deep500.results.rules import write_rules
 from tests.conftest import HANG
 from tests.results.report_cases import HOSTILE, finished
+from tests.results.test_recomputation import measured as planned
 from tests.results.test_scaling import RANKED, STRONG
 
 MOST_BYTES, MOST_SECONDS = 3_000_000, 20
