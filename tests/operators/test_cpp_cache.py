@@ -193,30 +193,6 @@ def test_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert cache.cache_folder() == tmp_path / ".cache" / "deep500"
 
 
-SECOND_USE = f"""
-import time
-import deep500 as d5
-from tests.operators.cpp_sources import simple
-before, cpu = time.perf_counter(), time.process_time()
-op = d5.compile_custom_cppop_inline("simple", simple({BODY!r}), [d5.tensordesc(["N"])], [d5.tensordesc(["N"])])
-op.address("d500_forward")
-print(time.perf_counter() - before, time.process_time() - cpu)
-"""
-
-
-def test_second_use_in_a_new_process_takes_less_than_50_ms() -> None:
-    """From the call to the loaded library. Measured in processor time: the tests' machine may be busy."""
-    compiled()
-    taken = []
-    for _ in range(3):
-        with start(SECOND_USE) as process:
-            out, said = process.communicate(timeout=HANG)
-        assert process.returncode == 0, said
-        taken.append(float(out.split()[1]))
-    print(f"second use: {1e3 * min(taken):.1f} ms")
-    assert min(taken) < 0.05
-
-
 def test_a_cached_operator_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled()
 
