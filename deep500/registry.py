@@ -1,12 +1,14 @@
 """Find backends by name: the folders of ``deep500/frameworks`` and the entry points ``deep500.frameworks`` of others.
 
 This is the only place of the core where a framework gets imported, and only when it is asked for by name.
+Packages whose files register themselves (kernels, gradient rules, data sets) are read by :func:`import_modules`.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import pkgutil
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +23,12 @@ BACKENDS = {  # backend: (the module it needs, the extra that installs it)
     "onnxruntime": ("onnxruntime", "onnxruntime"),
 }
 """Built-in backends; others come through entry points."""
+
+
+def import_modules(package: str) -> None:
+    """Import every module of a package, so that what they register is known: a new file is found by itself."""
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        importlib.import_module(f"{package}.{module.name}")
 
 
 def backend_names() -> list[str]:

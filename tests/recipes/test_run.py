@@ -214,7 +214,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "error", "message"), WRONG, ids=[str(list(w[0].items())[0])[:40] for w in WRONG])  # noqa: RUF015
+@pytest.mark.parametrize(
+    ("changes", "error", "message"), WRONG, ids=[f"{n}-{next(iter(w[0]))}" for n, w in enumerate(WRONG)]
+)
 def test_wrong_recipe_is_an_error_before_anything_is_written(tmp_path, changes, error, message):
     with pytest.raises(error, match=message) as caught:
         run(tmp_path, **changes)

@@ -4,29 +4,10 @@
 it adds nodes under fresh names. They are used only where ONNX Runtime refuses the operator, or where ``is_wrong``.
 """
 
-from deep500.frameworks.onnxruntime.operators import (
-    bits,
-    convolution,
-    corrections,
-    elementwise,
-    normalization,
-    pooling,
-    training,
-)
-from deep500.frameworks.onnxruntime.operators.corrections import is_wrong
-from deep500.frameworks.onnxruntime.operators.table import EXPANSIONS, expansion
-from deep500.frameworks.onnxruntime.operators.widening import widen
+from deep500.frameworks.onnxruntime.operators.corrections import is_wrong as is_wrong
+from deep500.frameworks.onnxruntime.operators.table import EXPANSIONS as EXPANSIONS
+from deep500.frameworks.onnxruntime.operators.table import expansion as expansion
+from deep500.frameworks.onnxruntime.operators.widening import widen as widen
+from deep500.registry import import_modules
 
-__all__ = [
-    "EXPANSIONS",
-    "bits",
-    "convolution",
-    "corrections",
-    "elementwise",
-    "expansion",
-    "is_wrong",
-    "normalization",
-    "pooling",
-    "training",
-    "widen",
-]
+import_modules(__name__)

@@ -1,20 +1,10 @@
 """Kernels by family; importing this package fills :data:`OPS`."""
 
-from deep500.frameworks.reference.operators import (
-    control,
-    elementwise,
-    movement,
-    normalization,
-    recurrent,
-    reductions,
-    sequences,
-    windows,
-)
-from deep500.frameworks.reference.operators.table import OPS, Random, bind, find, op
+from deep500.frameworks.reference.operators.table import OPS as OPS
+from deep500.frameworks.reference.operators.table import Random as Random
+from deep500.frameworks.reference.operators.table import bind as bind
+from deep500.frameworks.reference.operators.table import find as find
+from deep500.frameworks.reference.operators.table import op as op
+from deep500.registry import import_modules
 
-# fmt: off
-__all__ = [
-    "OPS", "Random", "bind", "control", "elementwise", "find", "movement", "normalization", "op", "recurrent",
-    "reductions", "sequences", "windows",
-]
-# fmt: on
+import_modules(__name__)

@@ -1,24 +1,11 @@
 """One gradient rule per operator, by family; :mod:`deep500.networks.gradients.autodiff` applies them."""
 
-from deep500.networks.gradients.rules import (
-    activation,
-    convolution,
-    indexing,
-    losses,
-    math,
-    matmul,
-    normalization,
-    pooling,
-    reduction,
-    resize,
-    shape,
-)
-from deep500.networks.gradients.rules.context import GradContext, Value
-from deep500.networks.gradients.rules.registry import RULES, ZERO, Rule, gradient_rule
+from deep500.networks.gradients.rules.context import GradContext as GradContext
+from deep500.networks.gradients.rules.context import Value as Value
+from deep500.networks.gradients.rules.registry import RULES as RULES
+from deep500.networks.gradients.rules.registry import ZERO as ZERO
+from deep500.networks.gradients.rules.registry import Rule as Rule
+from deep500.networks.gradients.rules.registry import gradient_rule as gradient_rule
+from deep500.registry import import_modules
 
-# fmt: off
-__all__ = [
-    "RULES", "ZERO", "GradContext", "Rule", "Value", "activation", "convolution", "gradient_rule", "indexing",
-    "losses", "math", "matmul", "normalization", "pooling", "reduction", "resize", "shape",
-]
-# fmt: on
+import_modules(__name__)

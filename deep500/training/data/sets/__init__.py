@@ -1,9 +1,5 @@
 """One module per family of data sets: its facts, its formats. A new module here is found by itself."""
 
-from __future__ import annotations
+from deep500.registry import import_modules
 
-import importlib
-import pkgutil
-
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+import_modules(__name__)
