@@ -18,10 +18,10 @@ ROOT = Path(__file__).parent
 def version() -> str:
     """The version, read from ``deep500/__init__.py`` without importing it (its dependencies may be missing)."""
     text = (ROOT / "deep500" / "__init__.py").read_text(encoding="utf-8")
-    found = re.search(r'^__version__ = "([^"]+)"$', text, flags=re.MULTILINE)
-    if found is None:
+    match = re.search(r'^__version__ = "([^"]+)"$', text, flags=re.MULTILINE)
+    if match is None:
         raise RuntimeError('got no version in deep500/__init__.py; expected a line __version__ = "..."; restore it')
-    return found[1]
+    return match[1]
 
 
 def readme() -> str:

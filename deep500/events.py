@@ -80,7 +80,8 @@ class Events:
     def __init__(self, listeners: Iterable[Event] = ()) -> None:
         self.listeners = tuple(listeners)
         for hook in HOOKS:
-            setattr(self, hook, tuple(getattr(one, hook) for one in self.listeners if _overrides(one, hook)))
+            overriding = (listener for listener in self.listeners if _overrides(listener, hook))
+            setattr(self, hook, tuple(getattr(listener, hook) for listener in overriding))
 
     def __getattr__(self, name: str) -> tuple[Callable[[Any], None], ...]:  # only reached when a slot is missing
         raise AttributeError(f"got event hook {name!r}; expected one of {', '.join(HOOKS)}")

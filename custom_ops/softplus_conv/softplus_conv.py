@@ -41,7 +41,7 @@ def _shapes(pad: int, stride: int) -> Callable[[Descriptors], list[d5.TensorDesc
     """A function from the inputs' descriptors to the output's: what symbols cannot express."""
 
     def infer(inputs: Descriptors) -> list[d5.TensorDescriptor]:
-        x, w = (tuple(one.shape or (None,) * 4) for one in inputs[:2])
+        x, w = (tuple(descriptor.shape or (None,) * 4) for descriptor in inputs[:2])
         sizes = [_size(a, k, pad, stride) for a, k in zip(x[2:], w[2:], strict=True)]
         return [d5.TensorDescriptor(inputs[0].dtype, (x[0], w[0], *sizes))]
 

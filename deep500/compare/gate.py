@@ -237,9 +237,9 @@ def _curves(
 ) -> None:
     """Loss and gradient norm over the first steps, reported; only the first loss is judged: later ones round."""
     failed = {check.framework for check in result.checks if not check.passed}
-    for one in candidates:
-        if one.name not in failed and one.optimizer is not None:
-            result.curves[one.name] = curve(one, network, batches[:CURVE], loss)
+    for candidate in candidates:
+        if candidate.name not in failed and candidate.optimizer is not None:
+            result.curves[candidate.name] = curve(candidate, network, batches[:CURVE], loss)
     want = result.curves.get(result.judge)
     for name, got in result.curves.items():
         if want is not None and name != result.judge:

@@ -99,7 +99,7 @@ def check_outputs(
     """Cross-check every output for every batch size; where one differs, name the first node that does."""
     candidates = {name: Candidate(name, load_backend(name).from_model) for name in names}
     judge = next((name for name in JUDGES if name in names), names[0])
-    result, executors = GateResult(judge), {name: one.build(network) for name, one in candidates.items()}
+    result, executors = GateResult(judge), {name: candidate.build(network) for name, candidate in candidates.items()}
     if not network.outputs:
         raise ComparisonError("got a model without outputs; expected one at least: add it with add_output()")
     for batch in batches:

@@ -76,7 +76,7 @@ def render_runs(folders: Sequence[Path]) -> str:
         return render(records[0])
     names = _names(folders)
     views = [view(record, name) for record, name in zip(records, names, strict=True)]
-    pairs = [_pair(folders[0], folder, views[0], one) for folder, one in zip(folders[1:], views[1:], strict=True)]
+    pairs = [_pair(folders[0], folder, views[0], other) for folder, other in zip(folders[1:], views[1:], strict=True)]
     return render_views(views, {"base": names[0], "pairs": pairs})
 
 
@@ -108,9 +108,9 @@ def _pair(first: Path, second: Path, base: Mapping[str, Any], other: Mapping[str
         "unlike": _unlike(base, other),
         "sentence": _sentence(comparison, base["name"], other["name"]),
         "rules": {
-            name: (one, summary_of(RULES[name]))
-            for name, one in check(second, claims, ABOUT).items()
-            if one.status != NOT_APPLICABLE
+            name: (finding, summary_of(RULES[name]))
+            for name, finding in check(second, claims, ABOUT).items()
+            if finding.status != NOT_APPLICABLE
         },
         "changed": {name: tuple(map(_short, ends)) for name, ends in comparison.changed.items()},
         "series": comparison.series,

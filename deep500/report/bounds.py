@@ -167,8 +167,8 @@ def ranks_figure(ranks: Ranks | None) -> Figure | None:
         height=TOP + BOTTOM + 22 * len(names),
         left=room_for(names),
     )
-    for place, one in enumerate(ranks.ranks):
-        middle, low, high = one.seconds
+    for place, rank in enumerate(ranks.ranks):
+        middle, low, high = rank.seconds
         if low is not None:
             plot.line([factor * low, factor * high], [-place, -place], 0, "whisker")
         plot.points([factor * middle], [-place], 0, 7)

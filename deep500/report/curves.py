@@ -74,10 +74,9 @@ def _one_key(plot: Plot, of_seeds: Mapping[Any, list[tuple[float, float]]], colo
         return "none, no epoch has two seeds"
     enough = all(len(at[epoch]) >= FEWEST for epoch in shared)
     estimates = [quantile(at[epoch], independent=True) for epoch in shared]
-    low = [one.low if enough and one.low is not None else min(at[e]) for e, one in zip(shared, estimates, strict=True)]
-    high = [
-        one.high if enough and one.high is not None else max(at[e]) for e, one in zip(shared, estimates, strict=True)
-    ]
+    pairs = list(zip(shared, estimates, strict=True))
+    low = [estimate.low if enough and estimate.low is not None else min(at[epoch]) for epoch, estimate in pairs]
+    high = [estimate.high if enough and estimate.high is not None else max(at[epoch]) for epoch, estimate in pairs]
     plot.band(shared, low, high, colour)
     plot.line(shared, [estimate.value for estimate in estimates], colour, "thick")
     return "95 % interval of the median" if enough else "smallest to largest"

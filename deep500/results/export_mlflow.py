@@ -135,8 +135,8 @@ def _metrics(summary: Mapping[str, Any], lines: list[dict[str, Any]], number: in
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping) and value:
-        for key, one in value.items():
-            yield from _flat(one, f"{name}.{key}" if name else str(key))
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}.{key}" if name else str(key))
     else:
         yield name, value
 

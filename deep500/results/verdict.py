@@ -151,7 +151,7 @@ def repetition_sentence(content: Mapping[str, Any]) -> str:
         'precision reached: 8 seeds until every 95 % interval over seeds was within 5 % (step 3.1 %); 41 of 60 s'
     """
     seeds = f"{content['seeds']} seed{'' if content['seeds'] == 1 else 's'}"
-    widths = ", ".join(f"{name} {_percent(one)}" for name, one in content["achieved"].items())
+    widths = ", ".join(f"{name} {_percent(width)}" for name, width in content["achieved"].items())
     wanted = f"{100 * content['level']:g} % interval over seeds was within {100 * content['precision']:g} % ({widths})"
     spent = f"{content['seconds']:.3g} of {content['budget']:g} s"
     if content["reached"]:

@@ -48,7 +48,8 @@ class PowerSGD(Compression):
 
     def combine(self, flat: Flat) -> tuple[np.ndarray, np.ndarray]:
         """Two reductions: of all P and what is not compressed, of all Q."""
-        matrices = {name: one for name, tensor in flat.tensors.items() if (one := self._matrix(tensor)) is not None}
+        shaped = {name: self._matrix(tensor) for name, tensor in flat.tensors.items()}
+        matrices = {name: matrix for name, matrix in shaped.items() if matrix is not None}
         for name, matrix in matrices.items():
             if name not in self.q or self.q[name].shape[0] != matrix.shape[1]:
                 self.q[name] = self._first(name, matrix)

@@ -89,19 +89,19 @@ def _dense(vector: Pairs, size: int) -> np.ndarray:
     return full
 
 
-def _merge(one: Pairs, other: Pairs, size: int) -> Pairs:
+def _merge(left: Pairs, right: Pairs, size: int) -> Pairs:
     """The sum, the same bits in either order."""
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return one + other
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        full, pairs = (one, other) if isinstance(one, np.ndarray) else (other, one)
+    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        return left + right
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        full, pairs = (left, right) if isinstance(left, np.ndarray) else (right, left)
         total = np.array(full)
         total[pairs[0]] += pairs[1]
         return total
-    indices, places = np.unique(np.concatenate([one[0], other[0]]), return_inverse=True)
-    values = np.zeros(indices.size, one[1].dtype)
-    values[places[: one[0].size]] = one[1]
-    values[places[one[0].size :]] += other[1]
+    indices, places = np.unique(np.concatenate([left[0], right[0]]), return_inverse=True)
+    values = np.zeros(indices.size, left[1].dtype)
+    values[places[: left[0].size]] = left[1]
+    values[places[left[0].size :]] += right[1]
     return _shorter(indices, values, size)
 
 

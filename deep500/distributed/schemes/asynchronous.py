@@ -251,8 +251,8 @@ def replay(optimizer: Optimizer, shares: Mapping[int, Iterable[Mapping[str, Any]
         return [np.array(network.to_numpy(tensor)) for tensor in network.fetch_tensors(names)]
 
     def assign(arrays: list[np.ndarray]) -> None:
-        for name, one in zip(names, arrays, strict=True):
-            network.assign_tensor(name, network.to_tensor(one))
+        for name, value in zip(names, arrays, strict=True):
+            network.assign_tensor(name, network.to_tensor(value))
 
     batches = {worker: iter(share) for worker, share in shares.items()}
     last_use = {version: number for number, (_, version) in enumerate(arrivals.tolist())}

@@ -69,16 +69,20 @@ def r5_intervals(run: RunView) -> Finding:
     if run.manifest.get("deterministic"):
         return passed("declared deterministic")
     results = [
-        (f"{series} q{one['q']:g}", one["ci"]["low"] is not None)
-        for series, one in _estimates(run)
-        if one.get("standing") != "observation"
+        (f"{series} q{estimate['q']:g}", estimate["ci"]["low"] is not None)
+        for series, estimate in _estimates(run)
+        if estimate.get("standing") != "observation"
     ]
     metrics = [m for m in run.summary.get("metrics", []) if m.get("standing") != "observation"]
     results += [(m["name"], len(m["values"]) >= samples_needed(0.5)) for m in metrics]
     bare = [name for name, has_interval in results if not has_interval]
     if bare:
         return failed(f"no interval: {', '.join(bare[:6])}", "measure more, or call it an observation")
-    pooled = [f"{series} q{one['q']:g}" for series, one in _estimates(run) if _claims_too_much(run, series, one)]
+    pooled = [
+        f"{series} q{estimate['q']:g}"
+        for series, estimate in _estimates(run)
+        if _claims_too_much(run, series, estimate)
+    ]
     if pooled:
         fix = f"measure {launches_needed()} launches or more, or say that it holds within those measured"
         return failed(f"launches pooled, and called a result of all launches: {', '.join(pooled[:6])}", fix)

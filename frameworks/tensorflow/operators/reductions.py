@@ -112,8 +112,8 @@ def top_k(x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 
 
 @op("Unique", many=True)
 def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor, ...]:
-    found = np.unique(value_of(x), return_index=True, return_inverse=True, return_counts=True, axis=axis)
-    values, first, inverse, counts = found
+    results = np.unique(value_of(x), return_index=True, return_inverse=True, return_counts=True, axis=axis)
+    values, first, inverse, counts = results
     inverse = inverse.reshape(-1)
     if not sorted:
         order = np.argsort(first)

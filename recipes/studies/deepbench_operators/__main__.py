@@ -117,11 +117,11 @@ def _rnn(s: Mapping[str, Any]) -> tuple[str, dict[str, tuple[int, ...]], dict[st
 def problems(kinds: Iterable[str] = KINDS, limit: int | None = None) -> list[Problem]:
     """The list, or the first of each kind (``limit``) when they are sorted by how much there is to compute."""
     data = json.loads(SIZES.read_text(encoding="utf-8"))
-    found = []
+    selected = []
     for kind in kinds:
         rows = [Problem(kind, dict(zip(data[kind]["columns"], row, strict=True))) for row in data[kind]["rows"]]
-        found += rows if limit is None else sorted(rows, key=work)[:limit]
-    return found
+        selected += rows if limit is None else sorted(rows, key=work)[:limit]
+    return selected
 
 
 def work(problem: Problem) -> int:
@@ -241,7 +241,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Deep500Error as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    todo = [(one, name) for one in problems(chosen.kind or KINDS, chosen.limit) for name in backends]
+    todo = [(problem, name) for problem in problems(chosen.kind or KINDS, chosen.limit) for name in backends]
     rows = []
     with tqdm(todo, file=sys.stderr, disable=None, unit="problem") as bar:
         for problem, backend in bar:

@@ -84,7 +84,7 @@ def run(chosen: argparse.Namespace, instead: Mapping[tuple[str, str], Where] | N
     """
     problems = [(QUICK if chosen.quick else FULL)[name]() for name in chosen.benchmark or FULL]
     built = libraries()
-    found = []
+    measured = []
     quiet = None if sys.stderr.isatty() else True  # for tqdm, None is: only in a terminal
     with tqdm(total=len(problems) * chosen.rounds, file=sys.stderr, disable=quiet, unit="round") as bar:
         for problem in problems:
@@ -92,15 +92,15 @@ def run(chosen: argparse.Namespace, instead: Mapping[tuple[str, str], Where] | N
             where = variants(problem, built)
             where |= {name: place for (benchmark, name), place in (instead or {}).items() if benchmark == problem.name}
             limit = int(chosen.memory * 2**30)
-            found.append(measure(problem, where, built["allocation"], limit, chosen.rounds, bar.update))
-    return found
+            measured.append(measure(problem, where, built["allocation"], limit, chosen.rounds, bar.update))
+    return measured
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, measure, print; returns the exit code."""
     chosen = options(argv)
     try:
-        found = run(chosen)
+        measured = run(chosen)
     except Deep500Error as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     environment = describe()
     print(f"{environment['cpu']}, one thread, {chosen.rounds} rounds; medians with intervals of 95 %\n")
-    print(tables(found))
+    print(tables(measured))
     if chosen.json:
         about = {
             "environment": environment,
@@ -117,10 +117,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             "quick": chosen.quick,
             "memory_gib": chosen.memory,
         }
-        chosen.json.write_text(json.dumps(as_json(found, about), indent=1), encoding="utf-8")
+        chosen.json.write_text(json.dumps(as_json(measured, about), indent=1), encoding="utf-8")
     if chosen.plot:
-        plot(found, chosen.plot)
-    return 1 if any(one.wrong for one in found) else 0
+        plot(measured, chosen.plot)
+    return 1 if any(benchmark.wrong for benchmark in measured) else 0
 
 
 if __name__ == "__main__":

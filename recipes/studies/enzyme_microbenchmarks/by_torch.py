@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 
 def lstm(x: np.ndarray, c: np.ndarray, n: np.ndarray) -> np.ndarray:
     """``torch.nn.LSTM``, its second bias held at zero, a linear layer and ``cross_entropy``."""
-    layers, units, steps = (int(one) for one in n[:3])
+    layers, units, steps = (int(size) for size in n[:3])
     shapes = [shape for _ in range(layers) for shape in [(4 * units, units)] * 2 + [(4 * units,)]]
     weights, left = [], torch.from_numpy(x.copy())
     for shape in [*shapes, (units, units), (units,)]:
@@ -29,7 +29,7 @@ def lstm(x: np.ndarray, c: np.ndarray, n: np.ndarray) -> np.ndarray:
 
 def ba(x: np.ndarray, c: np.ndarray, n: np.ndarray) -> np.ndarray:
     """All observations at once; Rodrigues' rotation through ``torch.linalg.cross``."""
-    cameras, points, observations = (int(one) for one in n[:3])
+    cameras, points, observations = (int(size) for size in n[:3])
     pairs = torch.from_numpy(n[3:]).view(observations, 2)
     flat = torch.from_numpy(x.copy()).requires_grad_()
     camera = flat[: 11 * cameras].view(cameras, 11)[pairs[:, 0]]

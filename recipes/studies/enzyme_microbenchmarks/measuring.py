@@ -147,39 +147,39 @@ def measure(
     progress: Callable[[], None],
 ) -> Measured:
     """Check a benchmark's gradients and time its variants in turns, in random order in every round."""
-    found, workers = Measured(problem), {}
+    measured, workers = Measured(problem), {}
     try:
         for name, place in where.items():
             workers[name] = Worker(place, problem, memory, allocation)
-            with _present(found, workers, name):
-                found.memory[name] = workers[name].ask("grown")
-        _check(found, workers)
-        _time(found, workers, rounds, progress)
+            with _present(measured, workers, name):
+                measured.memory[name] = workers[name].ask("grown")
+        _check(measured, workers)
+        _time(measured, workers, rounds, progress)
     finally:
         for worker in workers.values():
             worker.close()
-    return found
+    return measured
 
 
 @contextlib.contextmanager
-def _present(found: Measured, workers: dict[str, Worker], name: str) -> Iterator[None]:
+def _present(measured: Measured, workers: dict[str, Worker], name: str) -> Iterator[None]:
     """Go on without a variant that gives no answer within: its numbers make room for the reason."""
     try:
         yield
     except Absent as reason:
-        found.absent[name] = str(reason)
-        found.seconds.pop(name, None)
+        measured.absent[name] = str(reason)
+        measured.seconds.pop(name, None)
         workers.pop(name).close()
 
 
-def _check(found: Measured, workers: dict[str, Worker]) -> None:
+def _check(measured: Measured, workers: dict[str, Worker]) -> None:
     """Compare all gradients with Enzyme's (or the first there is), and every one with finite differences."""
-    problem, gradients = found.problem, {}
+    problem, gradients = measured.problem, {}
     for name in list(workers):
-        with _present(found, workers, name):
+        with _present(measured, workers, name):
             result, unchanged = workers[name].ask("checked")
             if not unchanged:
-                found.wrong.append(f"{problem.title}: {name} changes its inputs")
+                measured.wrong.append(f"{problem.title}: {name} changes its inputs")
             if name != PRIMAL:
                 gradients[name] = result
     closed = closed_form(problem)
@@ -187,30 +187,30 @@ def _check(found: Measured, workers: dict[str, Worker]) -> None:
         gradients["closed form"] = closed
     for name, gradient in gradients.items():
         difference = relative(gradient, next(iter(gradients.values())))
-        found.difference = max(found.difference, difference)
+        measured.difference = max(measured.difference, difference)
         if difference > AGREE:
-            found.wrong.append(f"{problem.title}: {name} differs from {next(iter(gradients))} by {difference:.1e}")
+            measured.wrong.append(f"{problem.title}: {name} differs from {next(iter(gradients))} by {difference:.1e}")
         if PRIMAL not in workers:
             continue
-        with _present(found, workers, PRIMAL):
+        with _present(measured, workers, PRIMAL):
             error = difference_error(problem, gradient, lambda x: float(workers[PRIMAL].ask("value", x)))
-            found.finite_difference = max(found.finite_difference, error)
+            measured.finite_difference = max(measured.finite_difference, error)
             if error > DIFFERENCES:
-                found.wrong.append(f"{problem.title}: {name} is off finite differences by {error:.1e}")
+                measured.wrong.append(f"{problem.title}: {name} is off finite differences by {error:.1e}")
 
 
-def _time(found: Measured, workers: dict[str, Worker], rounds: int, progress: Callable[[], None]) -> None:
+def _time(measured: Measured, workers: dict[str, Worker], rounds: int, progress: Callable[[], None]) -> None:
     """Short variants are called several times for one sample; a round holds one sample of each."""
     calls, shuffle = {}, random.Random(0).shuffle
     for name in list(workers):
-        with _present(found, workers, name):
+        with _present(measured, workers, name):
             once = workers[name].ask("seconds", 1)
             calls[name] = min(1000, int(np.ceil(SAMPLE_SECONDS / max(once, 1e-6))))
-            found.seconds[name] = []
+            measured.seconds[name] = []
     for _ in range(rounds):
         order = list(workers)
         shuffle(order)
         for name in order:
-            with _present(found, workers, name):
-                found.seconds[name].append(workers[name].ask("seconds", calls[name]))
+            with _present(measured, workers, name):
+                measured.seconds[name].append(workers[name].ask("seconds", calls[name]))
         progress()

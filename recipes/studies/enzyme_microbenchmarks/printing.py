@@ -17,60 +17,61 @@ PUBLISHED = {"conference": 4.2, "preprint": 4.5}
 RATIOS = {"Enzyme/primal": (ENZYME, PRIMAL), "Ref/Enzyme": (REF, ENZYME), "Enzyme/own": (ENZYME, OWN)}
 
 
-def intervals(found: Measured) -> dict[str, Interval]:
+def intervals(measured: Measured) -> dict[str, Interval]:
     """Milliseconds of every variant that there is."""
-    return {name: median_interval([1e3 * s for s in seconds]) for name, seconds in found.seconds.items()}
+    return {name: median_interval([1e3 * s for s in seconds]) for name, seconds in measured.seconds.items()}
 
 
-def ratio(found: Measured, name: str) -> Interval | None:
+def ratio(measured: Measured, name: str) -> Interval | None:
     """One of RATIOS, from pairs of the same round; None if one of the two is absent."""
     a, b = RATIOS[name]
-    if a not in found.seconds or b not in found.seconds:
+    if a not in measured.seconds or b not in measured.seconds:
         return None
-    return paired_ratio(found.seconds[a], found.seconds[b])
+    return paired_ratio(measured.seconds[a], measured.seconds[b])
 
 
-def geometric_mean(all_found: Sequence[Measured]) -> Interval | None:
+def geometric_mean(all_measured: Sequence[Measured]) -> Interval | None:
     """Of Ref/Enzyme over the benchmarks that have both: of every round, then their median with its interval."""
-    pairs = [(f.seconds[REF], f.seconds[ENZYME]) for f in all_found if ratio(f, "Ref/Enzyme") is not None]
+    pairs = [(f.seconds[REF], f.seconds[ENZYME]) for f in all_measured if ratio(f, "Ref/Enzyme") is not None]
     if not pairs:
         return None
     logs = np.log(np.array(pairs)).transpose(1, 0, 2)
     return median_interval(np.exp((logs[0] - logs[1]).mean(axis=0)))
 
 
-def tables(all_found: Sequence[Measured]) -> str:
+def tables(all_measured: Sequence[Measured]) -> str:
     """Times, ratios with checks, and the geometric mean beside the published ones."""
     times, ratios = (
         [["ms", PRIMAL, ENZYME, REF, OWN, ""]],
         [["", *RATIOS, "MiB, Enzyme", "MiB, Ref", "differ by", "FD"]],
     )
-    for found in all_found:
-        here, problem = intervals(found), found.problem
-        cells = [_cell(here.get(name), found.absent.get(name, "")) for name in (PRIMAL, ENZYME, REF, OWN)]
+    for measured in all_measured:
+        here, problem = intervals(measured), measured.problem
+        cells = [_cell(here.get(name), measured.absent.get(name, "")) for name in (PRIMAL, ENZYME, REF, OWN)]
         own = "PyTorch" if problem.name in BY_TORCH else "C++ by hand"
         times.append([f"{problem.title} ({problem.size})", *cells, f"own: {own}"])
-        memory = [f"{found.memory[name]:.0f}" if name in found.memory else "" for name in (ENZYME, REF)]
-        checks = [f"{found.difference:.0e}", f"{found.finite_difference:.0e}"]
+        memory = [f"{measured.memory[name]:.0f}" if name in measured.memory else "" for name in (ENZYME, REF)]
+        checks = [f"{measured.difference:.0e}", f"{measured.finite_difference:.0e}"]
         ratios.append(
-            [problem.title, *(_cell(ratio(found, name), _why(found, name)) for name in RATIOS), *memory, *checks]
+            [problem.title, *(_cell(ratio(measured, name), _why(measured, name)) for name in RATIOS), *memory, *checks]
         )
-    return "\n".join([*_aligned(times), "", *_aligned(ratios), "", *mean_lines(all_found)])
+    return "\n".join([*_aligned(times), "", *_aligned(ratios), "", *mean_lines(all_measured)])
 
 
-def mean_lines(all_found: Sequence[Measured]) -> list[str]:
+def mean_lines(all_measured: Sequence[Measured]) -> list[str]:
     """The geometric mean of Ref/Enzyme, what was published, and what is wrong."""
-    mean = geometric_mean(all_found)
-    count = sum(ratio(f, "Ref/Enzyme") is not None for f in all_found)
+    mean = geometric_mean(all_measured)
+    count = sum(ratio(f, "Ref/Enzyme") is not None for f in all_measured)
     published = ", ".join(f"{value}x ({where})" for where, value in PUBLISHED.items())
     line = (
-        f"geometric mean of Ref/Enzyme over {count} of {len(all_found)}: {_cell(mean, 'none')}; published: {published}"
+        f"geometric mean of Ref/Enzyme over {count} of {len(all_measured)}: {_cell(mean, 'none')}; "
+        f"published: {published}"
     )
-    return [line, *(f"WRONG: {line}" for found in all_found for line in found.wrong)]
+    return [line, *(f"WRONG: {line}" for measured in all_measured for line in measured.wrong)]
 
 
-def _why(found: Measured, name: str) -> str:
-    return next((found.absent[one] for one in RATIOS[name] if one in found.absent), "")
+def _why(measured: Measured, name: str) -> str:
+    return next((measured.absent[variant] for variant in RATIOS[name] if variant in measured.absent), "")
 
 
 def _cell(value: Interval | None, otherwise: str) -> str:
@@ -85,7 +86,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(row).rstrip() for row in padded]
 
 
-def as_json(all_found: Sequence[Measured], about: dict[str, Any]) -> dict[str, Any]:
+def as_json(all_measured: Sequence[Measured], about: dict[str, Any]) -> dict[str, Any]:
     """All that is printed, and every sample."""
     rows = [
         {
@@ -97,12 +98,12 @@ def as_json(all_found: Sequence[Measured], about: dict[str, Any]) -> dict[str, A
             "difference": f.difference,
             "finite_difference": f.finite_difference,
             "wrong": f.wrong,
-            "milliseconds": {name: list(one) for name, one in intervals(f).items()},
-            "ratios": {name: None if (one := ratio(f, name)) is None else list(one) for name in RATIOS},
+            "milliseconds": {name: list(interval) for name, interval in intervals(f).items()},
+            "ratios": {name: None if (quotient := ratio(f, name)) is None else list(quotient) for name in RATIOS},
         }
-        for f in all_found
+        for f in all_measured
     ]
-    mean = geometric_mean(all_found)
+    mean = geometric_mean(all_measured)
     return {
         "about": about,
         "published": PUBLISHED,
@@ -111,19 +112,19 @@ def as_json(all_found: Sequence[Measured], about: dict[str, Any]) -> dict[str, A
     }
 
 
-def plot(all_found: Sequence[Measured], path: Path) -> None:
+def plot(all_measured: Sequence[Measured], path: Path) -> None:
     """Ref/Enzyme of every benchmark with its interval, on a logarithmic axis; the ending says which kind of file."""
     from matplotlib.figure import Figure
 
-    here = [(f.problem.title, one) for f in all_found if (one := ratio(f, "Ref/Enzyme")) is not None]
+    here = [(f.problem.title, quotient) for f in all_measured if (quotient := ratio(f, "Ref/Enzyme")) is not None]
     figure = Figure(figsize=(7, 0.45 * len(here) + 1.8), layout="constrained")
     axes = figure.subplots()
-    middle = [one.median for _, one in here]
-    low, high = ([getattr(one, end) or one.median for _, one in here] for end in ("low", "high"))
+    middle = [quotient.median for _, quotient in here]
+    low, high = ([getattr(quotient, end) or quotient.median for _, quotient in here] for end in ("low", "high"))
     errors = np.array([np.subtract(middle, low), np.subtract(high, middle)])
     gains = np.subtract(middle, 1)
     axes.barh([title for title, _ in here], gains, left=1, xerr=errors, color="#4878a8", capsize=3)
-    mean = geometric_mean(all_found)
+    mean = geometric_mean(all_measured)
     if mean is not None:
         axes.axvline(mean.median, color="#b04030", label=f"geometric mean {mean.median:.2f}")
     for (where, value), style in zip(PUBLISHED.items(), ("--", ":"), strict=True):

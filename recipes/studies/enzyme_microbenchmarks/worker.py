@@ -44,10 +44,10 @@ class Variant:
 
     def checked(self) -> tuple[np.ndarray, bool]:
         """The result, and whether two calls have left the inputs as they were."""
-        before = [one.tobytes() for one in self.inputs]
+        before = [array.tobytes() for array in self.inputs]
         self.value()
         result = self.value()
-        return result, before == [one.tobytes() for one in self.inputs]
+        return result, before == [array.tobytes() for array in self.inputs]
 
     def seconds(self, calls: int) -> float:
         """Processor time of one call."""

@@ -203,11 +203,12 @@ def fallen(measured: Sequence[Scaling], tolerance: float) -> list[str]:
     """Points whose accuracy is lower than on one rank by more than the tolerance."""
     worse = []
     for table in measured:
-        ones = {entry.scheme: entry.quality for entry in table.entries if entry.ranks == 1}
+        on_one_rank = {entry.scheme: entry.quality for entry in table.entries if entry.ranks == 1}
         for entry in table.entries:
-            one = ones.get(entry.scheme)
-            if one is not None and entry.quality is not None and entry.quality < one - tolerance:
-                worse.append(f"{table.mode}, {entry.scheme} on {entry.ranks} ranks: {entry.quality:.4g}, was {one:.4g}")
+            alone = on_one_rank.get(entry.scheme)
+            if alone is not None and entry.quality is not None and entry.quality < alone - tolerance:
+                where = f"{table.mode}, {entry.scheme} on {entry.ranks} ranks"
+                worse.append(f"{where}: {entry.quality:.4g}, was {alone:.4g}")
     return worse
 
 

@@ -164,8 +164,8 @@ def stand_ins(network: Network, sizes: Mapping[str, int]) -> dict[str, int]:
         >>> stand_ins(create("mlp", shape=(4,), classes=3), {"N": 4})
         {'N': 5}
     """
-    fixed = {int(size) for one in network.parameters.values() for size in np.shape(one.value)}
-    fixed |= {size for one in network.inputs.values() for size in one.shape or () if isinstance(size, int)}
+    fixed = {int(size) for parameter in network.parameters.values() for size in np.shape(parameter.value)}
+    fixed |= {size for described in network.inputs.values() for size in described.shape or () if isinstance(size, int)}
     numbers: dict[str, int] = {}
     for described in network.inputs.values():
         for symbol in described.shape or ():

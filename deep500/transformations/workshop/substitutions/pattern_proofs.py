@@ -42,7 +42,7 @@ class _Ground:
             name, body = (part.strip() for part in line.split("=", 1))
             if body.startswith("("):
                 sign, *terms = parse(body)
-                first, second = (self.integer(one) for one in terms)
+                first, second = (self.integer(term) for term in terms)
                 if self.values.setdefault(name, first + second if sign == "+" else first * second) != (
                     first + second if sign == "+" else first * second
                 ):
