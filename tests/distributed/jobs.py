@@ -57,14 +57,14 @@ def begin(folder: Path, *words: str, marker: str = "", **variables: str) -> subp
 
 def survivors(marker: str) -> list[int]:
     """Processes that still have the marker in their environment."""
-    found = []
+    processes = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if f"DEEP500_JOB={marker}".encode() in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
+                processes.append(int(path.parent.name))
         except OSError:  # it ended, or is not ours
             continue
-    return found
+    return processes
 
 
 def outcome(folder: Path) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
@@ -78,5 +78,5 @@ def outcome(folder: Path) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
 
 def summary(folder: Path) -> dict[str, Any] | None:
     """``summary.json`` of the only run in a folder, None if it has none."""
-    found = list((folder / "results" / RECIPE.stem).glob("2*/summary.json"))
-    return json.loads(found[0].read_text(encoding="utf-8")) if found else None
+    summaries = list((folder / "results" / RECIPE.stem).glob("2*/summary.json"))
+    return json.loads(summaries[0].read_text(encoding="utf-8")) if summaries else None

@@ -68,11 +68,11 @@ def main(rank: int, ranks: int, folder: Path, approximation: int, steps: int) ->
     state.q_memory_dict[0] = torch.from_numpy(np.concatenate([q.ravel() for q in factors]))
     size = sum(n * approximation for n, m in compressed(approximation))
     state.p_memory_dict[0] = torch.empty(size, dtype=torch.float64)
-    found = []
+    reduced = []
     for step in range(steps):
         bucket = Bucket(torch, gradients(rank, step))
-        found.append(hook.powerSGD_hook(state, bucket).wait().numpy().copy())
-    np.save(folder / f"result{rank}.npy", np.stack(found))
+        reduced.append(hook.powerSGD_hook(state, bucket).wait().numpy().copy())
+    np.save(folder / f"result{rank}.npy", np.stack(reduced))
     dist.destroy_process_group()
     os._exit(0)  # the hook's closures hold the group until the interpreter ends, where its threads cannot be joined
 

@@ -23,7 +23,7 @@ def data():
     halves = ((train, 300), (test, 97))
     return tuple(
         d5.NumpyDataset(batch["input"].astype(np.float64), "input", batch["label"])
-        for batch in (one[np.arange(n)] for one, n in halves)
+        for batch in (dataset[np.arange(n)] for dataset, n in halves)
     )
 
 

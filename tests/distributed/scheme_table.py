@@ -170,33 +170,33 @@ def train(
     **options: Any,
 ) -> Outcome:
     """This rank's part of a training; with ``resume_at`` in two pieces, of which only arrays pass to the second."""
-    found = Outcome([], [], [], [], {}, {})
-    optimizer = _start(comm, scheme, backend, comm.rank, found, options)
+    outcome = Outcome([], [], [], [], {}, {})
+    optimizer = _start(comm, scheme, backend, comm.rank, outcome, options)
     for number, batch in enumerate(batches(sizes, steps, comm.rank)):
         if number == resume_at:
             weights, state = parameters(optimizer), {k: v.copy() for k, v in optimizer.state_dict().items()}
-            optimizer = _start(comm, scheme, backend, 9, found, options)
+            optimizer = _start(comm, scheme, backend, 9, outcome, options)
             optimizer.network.load_state(weights)
             optimizer.load_state_dict(state)
         before = comm.traffic.payload_bytes
         optimizer.step(batch)
-        found.payload.append(comm.traffic.payload_bytes - before)
-        found.parameters.append(parameters(optimizer))
-    found.residuals, found.state = getattr(optimizer, "residuals", {}), optimizer.state_dict()
-    return found
+        outcome.payload.append(comm.traffic.payload_bytes - before)
+        outcome.parameters.append(parameters(optimizer))
+    outcome.residuals, outcome.state = getattr(optimizer, "residuals", {}), optimizer.state_dict()
+    return outcome
 
 
 def _start(
-    comm: Communicator, scheme: SchemeRow, backend: str, seed: int, found: Outcome, options: dict[str, Any]
+    comm: Communicator, scheme: SchemeRow, backend: str, seed: int, outcome: Outcome, options: dict[str, Any]
 ) -> DistributedOptimizer:
     """Rank p begins with weights of its own: those of rank 0 (seed 0) must replace them."""
     optimizer = scheme.make(make_base(backend, seed, **options), comm)
     exchange = optimizer.exchange_gradients
 
     def recorded(names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
-        found.local.append({n: np.array(g) for n, g in zip(names, optimizer.arrays(gradients), strict=True)})
+        outcome.local.append({n: np.array(g) for n, g in zip(names, optimizer.arrays(gradients), strict=True)})
         result = exchange(names, gradients)
-        found.applied.append({n: np.array(g) for n, g in zip(names, optimizer.arrays(result), strict=True)})
+        outcome.applied.append({n: np.array(g) for n, g in zip(names, optimizer.arrays(result), strict=True)})
         return result
 
     optimizer.exchange_gradients = recorded  # type: ignore[method-assign]
@@ -216,9 +216,9 @@ def flat(arrays: dict[str, np.ndarray]) -> np.ndarray:
 
 def digest_and_weights(comm: Communicator, backend: str, steps: int = STEPS) -> dict[str, Any]:
     """A case for real ranks: for every scheme the hash of this rank's parameters, their values and the payload."""
-    sizes, found = [rank + 2 for rank in range(comm.size)], {}
+    sizes, results = [rank + 2 for rank in range(comm.size)], {}
     for scheme in SCHEMES:
         outcome = train(comm, scheme, backend, sizes, steps)
         last = outcome.parameters[-1]
-        found[scheme.name] = [digest(last), flat(last).tolist(), outcome.payload]
-    return found
+        results[scheme.name] = [digest(last), flat(last).tolist(), outcome.payload]
+    return results

@@ -28,11 +28,11 @@ def run(size: int, scheme: str, seed: int | None = None, **options: Any) -> list
     return Threads(size, seed).run(lambda comm: train(comm, scheme, **options))
 
 
-def last(found: list[dict[str, Any]]) -> np.ndarray:
+def last(results: list[dict[str, Any]]) -> np.ndarray:
     """The server's parameters, which all ranks have in the end."""
-    assert all(one["evaluated"] == found[0]["evaluated"] for one in found)
-    assert found[0]["history"][-1] == found[0]["evaluated"]
-    return np.array(found[0]["evaluated"])
+    assert all(result["evaluated"] == results[0]["evaluated"] for result in results)
+    assert results[0]["history"][-1] == results[0]["evaluated"]
+    return np.array(results[0]["evaluated"])
 
 
 @pytest.mark.parametrize("optimizer", ["MomentumOptimizer", "AdamOptimizer"])
@@ -41,9 +41,9 @@ def test_one_worker_is_the_serial_run_bit_by_bit(
     scheme: str, keywords: dict[str, Any], optimizer: str, backend_name: str
 ) -> None:
     options: dict[str, Any] = {"backend": backend_name, "optimizer": optimizer, "dtype": "float32", "steps": 5}
-    found = run(2, scheme, 1, keywords=keywords, **options)
-    assert np.array_equal(last(found), serial(**options))
-    assert found[0]["steps"] == [5, 5] and found[0]["facts"]["staleness"] == {"0": 5}
+    results = run(2, scheme, 1, keywords=keywords, **options)
+    assert np.array_equal(last(results), serial(**options))
+    assert results[0]["steps"] == [5, 5] and results[0]["facts"]["staleness"] == {"0": 5}
 
 
 @pytest.mark.parametrize(("scheme", "keywords"), SCHEMES)
@@ -57,10 +57,13 @@ def replayed(arrivals: list[list[int]], size: int, batch: int, backend: str, opt
     base = problem.make(backend, optimizer, {})
     workers = range(1, size)
     parts = {
-        worker: [problem.share(one, worker - 1, size - 1) for one in problem.batches(12, batch)] for worker in workers
+        worker: [problem.share(whole, worker - 1, size - 1) for whole in problem.batches(12, batch)]
+        for worker in workers
     }
     replay(
-        base, {worker: [one for one in part if len(one["label"])] for worker, part in parts.items()}, np.array(arrivals)
+        base,
+        {worker: [share for share in part if len(share["label"])] for worker, part in parts.items()},
+        np.array(arrivals),
     )
     return problem.weights(base)
 
@@ -71,13 +74,13 @@ def replayed(arrivals: list[list[int]], size: int, batch: int, backend: str, opt
 def test_the_log_replayed_serially_gives_the_same_bits(size: int, batch: int, backend: str, optimizer: str) -> None:
     outcomes = set()
     for seed in (None, 1, 2):
-        found = run(size, "InconsistentParameterServer", seed, backend=backend, optimizer=optimizer, batch=batch)
-        arrivals, got = found[0]["arrivals"], last(found)
-        assert len(arrivals) == found[0]["facts"]["updates"] == 12 * min(size - 1, batch)
+        results = run(size, "InconsistentParameterServer", seed, backend=backend, optimizer=optimizer, batch=batch)
+        arrivals, got = results[0]["arrivals"], last(results)
+        assert len(arrivals) == results[0]["facts"]["updates"] == 12 * min(size - 1, batch)
         assert np.array_equal(replayed(arrivals, size, batch, backend, optimizer), got)
         staleness = [number - version for number, (_, version) in enumerate(arrivals)]
-        counts = {str(one): staleness.count(one) for one in sorted(set(staleness))}
-        assert found[0]["facts"]["staleness"] == counts and min(staleness) >= 0
+        counts = {str(value): staleness.count(value) for value in sorted(set(staleness))}
+        assert results[0]["facts"]["staleness"] == counts and min(staleness) >= 0
         outcomes.add(got.tobytes())
     assert (len(outcomes) == 1) == (size == 2)  # the order of arrival matters as soon as there are two workers
 
@@ -96,9 +99,9 @@ def test_no_staleness_is_the_synchronous_server(size: int, batch: int, optimizer
     options: dict[str, Any] = {"backend": backend, "optimizer": optimizer, "batch": batch}
     want = np.array(run(size - 1, "ConsistentParameterServer", **options)[0]["history"][-1])
     for seed in (None, 1, 2):
-        found = run(size, "StaleSynchronous", seed, keywords={"staleness": 0}, **options)
-        np.testing.assert_allclose(last(found), want, rtol=0, atol=1e-13)
-        assert set(found[0]["facts"]["staleness"]) == {"0"} and found[0]["facts"]["updates"] == 12
+        results = run(size, "StaleSynchronous", seed, keywords={"staleness": 0}, **options)
+        np.testing.assert_allclose(last(results), want, rtol=0, atol=1e-13)
+        assert set(results[0]["facts"]["staleness"]) == {"0"} and results[0]["facts"]["updates"] == 12
     np.testing.assert_allclose(want, serial(backend, optimizer, batch=batch), rtol=0, atol=1e-11)
 
 
@@ -108,8 +111,8 @@ def lead(size: int, scheme: str, keywords: dict[str, Any], seed: int, steps: int
     ahead = []
 
     def work(comm: Any) -> None:
-        one = getattr(schemes, scheme)(problem.make("reference", "GradientDescent", {}), comm, **keywords)
-        run_network = one.executor.inference_and_backprop
+        optimizer = getattr(schemes, scheme)(problem.make("reference", "GradientDescent", {}), comm, **keywords)
+        run_network = optimizer.executor.inference_and_backprop
 
         def watched(inputs: Any, loss: str) -> Any:
             if comm.rank:
@@ -120,9 +123,9 @@ def lead(size: int, scheme: str, keywords: dict[str, Any], seed: int, steps: int
                 computed[comm.rank] += 1
             return run_network(inputs, loss)
 
-        one.executor.inference_and_backprop = watched
+        optimizer.executor.inference_and_backprop = watched
         for batch in problem.batches(steps, 12):
-            one.step(problem.share(batch, comm.rank - 1 if comm.rank else None, size - 1))
+            optimizer.step(problem.share(batch, comm.rank - 1 if comm.rank else None, size - 1))
 
     Threads(size, seed).run(work)
     assert set(computed.values()) == {steps}
@@ -143,8 +146,8 @@ def test_without_a_bound_workers_run_further_ahead() -> None:
 @pytest.mark.parametrize("staleness", [0, 1, 3])
 def test_bounded_staleness_uses_every_gradient_once(staleness: int) -> None:
     """Parameters have all steps before c - s; so no gradient is staler than s, and every step is one update."""
-    found = run(4, "StaleSynchronous", 3, keywords={"staleness": staleness})
-    arrivals = np.array(found[0]["arrivals"]).reshape(12, 3, 2)
+    results = run(4, "StaleSynchronous", 3, keywords={"staleness": staleness})
+    arrivals = np.array(results[0]["arrivals"]).reshape(12, 3, 2)
     assert (arrivals[:, :, 0] == [1, 2, 3]).all()
     stale = np.arange(12)[:, None] - arrivals[:, :, 1]
     assert stale.min() >= 0 and stale.max() <= staleness and (staleness == 0 or stale.max() > 0)
@@ -153,26 +156,26 @@ def test_bounded_staleness_uses_every_gradient_once(staleness: int) -> None:
 def test_with_linear_updates_the_server_ends_where_the_gradients_lead() -> None:
     """Nothing is lost: the way from start to end is the sum of all gradients that any worker computed."""
     for size in (3, 5):
-        found = run(size, "InconsistentParameterServer", 4, hyper={"lr": 0.1})
-        total = np.sum([gradient for rank in found[1:] for gradient in rank["gradients"]], axis=0)
-        np.testing.assert_allclose(last(found), found[0]["history"][0] - 0.1 * total, rtol=0, atol=1e-13)
-        assert found[0]["losses"] == [None] * 12 and None not in found[1]["losses"]
+        results = run(size, "InconsistentParameterServer", 4, hyper={"lr": 0.1})
+        total = np.sum([gradient for rank in results[1:] for gradient in rank["gradients"]], axis=0)
+        np.testing.assert_allclose(last(results), results[0]["history"][0] - 0.1 * total, rtol=0, atol=1e-13)
+        assert results[0]["losses"] == [None] * 12 and None not in results[1]["losses"]
 
 
 @pytest.mark.parametrize(("scheme", "keywords"), SCHEMES)
 def test_payload_is_a_gradient_there_and_the_parameters_back(scheme: str, keywords: dict[str, Any]) -> None:
-    found = run(4, scheme, 5, keywords=keywords, dtype="float32", batch=13)
-    assert [one["payload"] for one in found] == [12 * 3 * PARAMETERS * 4] + [12 * PARAMETERS * 4] * 3
-    assert found[1]["facts"]["traffic"]["send"]["control_bytes"] == 12 * 2 * 16
+    results = run(4, scheme, 5, keywords=keywords, dtype="float32", batch=13)
+    assert [result["payload"] for result in results] == [12 * 3 * PARAMETERS * 4] + [12 * PARAMETERS * 4] * 3
+    assert results[1]["facts"]["traffic"]["send"]["control_bytes"] == 12 * 2 * 16
     empty = run(5, scheme, 5, keywords=keywords, dtype="float32", batch=3)
-    assert [one["payload"] for one in empty] == [12 * 3 * PARAMETERS * 4] + [12 * PARAMETERS * 4] * 3 + [0]
+    assert [result["payload"] for result in empty] == [12 * 3 * PARAMETERS * 4] + [12 * PARAMETERS * 4] * 3 + [0]
 
 
 @pytest.mark.parametrize(("scheme", "keywords"), SCHEMES)
 def test_the_gradient_modifier_is_the_servers(scheme: str, keywords: dict[str, Any]) -> None:
     hyper = {"lr": 0.1, "gradient_modifier": lambda name, parameter, gradient: gradient * (name != "w1")}
-    found = run(3, scheme, 2, keywords=keywords, hyper=hyper)
-    first, end = np.array(found[0]["history"][0]), last(found)
+    results = run(3, scheme, 2, keywords=keywords, hyper=hyper)
+    first, end = np.array(results[0]["history"][0]), last(results)
     assert np.array_equal(first[:48], end[:48]) and (first[48:] != end[48:]).all()
 
 
@@ -182,8 +185,8 @@ def test_one_rank_is_too_few_and_the_server_computes_nothing(scheme: str, keywor
         run(1, scheme, keywords=keywords)
 
     def work(comm: Any) -> None:
-        one = getattr(schemes, scheme)(problem.make("reference", "GradientDescent", {}), comm, **keywords)
-        one.step(problem.share(problem.batches(1, 12)[0], comm.rank, comm.size))
+        optimizer = getattr(schemes, scheme)(problem.make("reference", "GradientDescent", {}), comm, **keywords)
+        optimizer.step(problem.share(problem.batches(1, 12)[0], comm.rank, comm.size))
 
     with pytest.raises(InputError, match="got 4 samples on rank 0, the server; expected none"):
         Threads(3).run(work)
@@ -199,15 +202,15 @@ def test_it_goes_on_from_its_state(scheme: str, keywords: dict[str, Any]) -> Non
     def work(comm: Any, stop: int) -> tuple[np.ndarray, int, dict[str, Any]]:
         batches, states = problem.batches(10, 12), []
         for steps in (range(stop), range(stop, 10)):
-            one = getattr(schemes, scheme)(problem.make("reference", "AdamOptimizer", {}), comm, **keywords)
+            optimizer = getattr(schemes, scheme)(problem.make("reference", "AdamOptimizer", {}), comm, **keywords)
             if states:
-                one.network.load_state(states[0])
-                one.load_state_dict(states[1])
+                optimizer.network.load_state(states[0])
+                optimizer.load_state_dict(states[1])
             for step in steps:
-                one.step(problem.share(batches[step], comm.rank - 1 if comm.rank else None, comm.size - 1))
-            with one.evaluation():
-                states = [one.network.state(), one.state_dict()]
-        return problem.weights(one), one.updates, one.communication_facts()["staleness"]
+                optimizer.step(problem.share(batches[step], comm.rank - 1 if comm.rank else None, comm.size - 1))
+            with optimizer.evaluation():
+                states = [optimizer.network.state(), optimizer.state_dict()]
+        return problem.weights(optimizer), optimizer.updates, optimizer.communication_facts()["staleness"]
 
     for got, want in zip(Threads(2).run(work, 4), Threads(2).run(work, 0), strict=True):
         assert np.array_equal(got[0], want[0]) and got[1:] == want[1:]
@@ -223,8 +226,8 @@ def test_processes_serve_one_worker_as_serially(backend: str, on_ranks: Callable
 
 @pytest.mark.mpi
 def test_a_log_of_processes_can_be_replayed(on_ranks: Callable[..., Any]) -> None:
-    found = on_ranks(train, 4, scheme="InconsistentParameterServer", optimizer="MomentumOptimizer")
-    assert np.array_equal(replayed(found[0]["arrivals"], 4, 12, "reference", "MomentumOptimizer"), last(found))
+    results = on_ranks(train, 4, scheme="InconsistentParameterServer", optimizer="MomentumOptimizer")
+    assert np.array_equal(replayed(results[0]["arrivals"], 4, 12, "reference", "MomentumOptimizer"), last(results))
 
 
 @pytest.mark.mpi
@@ -233,7 +236,7 @@ def test_large_parameters_pass_without_a_deadlock(
     scheme: str, keywords: dict[str, Any], on_ranks: Callable[..., Any]
 ) -> None:
     """1.2 MB: far more than MPI buffers, so that every send waits for its receive."""
-    found = on_ranks(train, 4, scheme=scheme, keywords=keywords, width=15_000, steps=4, every_step=False)
+    results = on_ranks(train, 4, scheme=scheme, keywords=keywords, width=15_000, steps=4, every_step=False)
     size = 8 * (10 * 15_000 + 3)
-    assert [one["payload"] for one in found] == [12 * size] + [4 * size] * 3
-    assert all(np.isfinite(one["losses"]).all() for one in found[1:])
+    assert [result["payload"] for result in results] == [12 * size] + [4 * size] * 3
+    assert all(np.isfinite(result["losses"]).all() for result in results[1:])

@@ -53,9 +53,9 @@ def test_nothing_is_lost_over_200_steps(name: str, ranks: int) -> None:
             applied += np.concatenate([g.ravel() for g in scheme.exchange_gradients(NAMES, gradients)])
         return brought, applied, np.concatenate([scheme.residuals[n].ravel() for n in NAMES])
 
-    found = Threads(ranks).run(work)
-    brought, owed = (sum(one[i] for one in found) for i in (0, 2))
-    deviation = np.abs(found[0][1] + owed - brought).max()
+    results = Threads(ranks).run(work)
+    brought, owed = (sum(result[i] for result in results) for i in (0, 2))
+    deviation = np.abs(results[0][1] + owed - brought).max()
     print(f"{name} on {ranks}: conserved to {deviation:.1e}, residual up to {np.abs(owed).max():.1f}")
     assert deviation < 4.6e-14
     assert np.abs(owed).max() > 0.1, "nothing was held back"

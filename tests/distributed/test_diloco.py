@@ -70,7 +70,7 @@ def test_outer_steps_are_those_of_sgd(ranks: int, every: int, outer: dict[str, A
     assert deviation < 1e-12
     if ranks > 1:
         assert digest(got[0].parameters[0]) != digest(got[1].parameters[0]), "the steps within a round are not local"
-        assert [one for one in got[0].payload if one] == [WHOLE] * (steps // every)
+        assert [size for size in got[0].payload if size] == [WHOLE] * (steps // every)
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -79,19 +79,19 @@ def test_plain_average_is_local_sgd(ranks: int) -> None:
     sizes = [rank + 1 for rank in range(ranks)]
     plain = SchemeRow("", lambda b, c: DiLoCo(b, c, every=2, outer_lr=1, outer_momentum=0), "", None)
     local = SchemeRow("", lambda b, c: LocalSGD(b, c, every=2), "", None)
-    one, other = (
+    of_diloco, of_local_sgd = (
         Threads(ranks).run(lambda comm, s=scheme: train(comm, s, "reference", sizes)) for scheme in (plain, local)
     )
-    assert [digest(p) for p in one[0].parameters] == [digest(p) for p in other[0].parameters]
+    assert [digest(p) for p in of_diloco[0].parameters] == [digest(p) for p in of_local_sgd[0].parameters]
     if ranks == 1:
-        assert digest(one[0].parameters[-1]) == digest(serial(sizes, "reference"))
+        assert digest(of_diloco[0].parameters[-1]) == digest(serial(sizes, "reference"))
 
 
 def test_adam_keeps_its_state_on_each_rank() -> None:
     scheme, sizes = SchemeRow("", lambda b, c: DiLoCo(b, c, every=3), "", None), [2, 3]
     got = Threads(2).run(lambda comm: train(comm, scheme, "reference", sizes, kind="AdamOptimizer", lr=0.01))
     assert digest(got[0].parameters[-1]) == digest(got[1].parameters[-1])
-    moments = [{k: v for k, v in one.state.items() if k.startswith("exp_avg/")} for one in got]
+    moments = [{k: v for k, v in outcome.state.items() if k.startswith("exp_avg/")} for outcome in got]
     assert digest(moments[0]) != digest(moments[1])
 
 

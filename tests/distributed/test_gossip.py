@@ -24,22 +24,22 @@ def run(size: int, scheme: str, seed: int | None = None, **options: Any) -> list
     return Threads(size, seed).run(lambda comm: train(comm, scheme, **options))
 
 
-def histories(found: list[dict[str, Any]]) -> np.ndarray:
+def histories(results: list[dict[str, Any]]) -> np.ndarray:
     """(rank, step, parameter)."""
-    return np.array([one["history"] for one in found])
+    return np.array([result["history"] for result in results])
 
 
-def gradients(found: list[dict[str, Any]]) -> np.ndarray:
+def gradients(results: list[dict[str, Any]]) -> np.ndarray:
     """(rank, step, parameter); 0 where a rank had no samples."""
-    return np.array([[np.zeros(PARAMETERS) if g is None else g for g in one["gradients"]] for one in found])
+    return np.array([[np.zeros(PARAMETERS) if g is None else g for g in result["gradients"]] for result in results])
 
 
 # -- D-PSGD -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("mixing", "backend"),
     [
-        *((one, "reference") for one in [*MIXINGS, TURNED]),
-        *(pytest.param(one, "pytorch", marks=pytest.mark.backend("pytorch")) for one in ("ring", TURNED)),
+        *((mixing, "reference") for mixing in [*MIXINGS, TURNED]),
+        *(pytest.param(mixing, "pytorch", marks=pytest.mark.backend("pytorch")) for mixing in ("ring", TURNED)),
     ],
 )
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
@@ -48,7 +48,7 @@ def test_every_rank_takes_over_its_neighbours_and_the_mean_moves_alone(mixing: A
     if mixing is TURNED and size != 4:
         mixing = [[0.75, 0.25], [0.25, 0.75]] if size == 2 else np.roll(np.eye(size), 1, axis=0)
     matrix, lr = mixing_matrix(mixing, size), 0.2
-    found = run(
+    results = run(
         size,
         "ConsistentNeighbors",
         seed=size,
@@ -58,23 +58,23 @@ def test_every_rank_takes_over_its_neighbours_and_the_mean_moves_alone(mixing: A
         apart=0.3,
         batch=13,
     )
-    w, g = histories(found), gradients(found)
+    w, g = histories(results), gradients(results)
     want = np.einsum("pq,qkn->pkn", matrix, w[:, :-1]) - lr * g
     np.testing.assert_allclose(w[:, 1:], want, rtol=0, atol=1e-14)
     np.testing.assert_allclose(w.mean(0)[1:], w.mean(0)[:-1] - lr * g.mean(0), rtol=0, atol=1e-14)
     assert np.abs(g).max() > 1e-2 and np.abs(w[0, -1] - w[1, -1]).max() > 1e-3
-    for one in found:
-        np.testing.assert_allclose(one["evaluated"], w[:, -1].mean(0), rtol=0, atol=1e-14)
+    for result in results:
+        np.testing.assert_allclose(result["evaluated"], w[:, -1].mean(0), rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
 @pytest.mark.parametrize("mixing", MIXINGS)
 def test_without_learning_ranks_approach_by_the_second_eigenvalue(mixing: str, size: int) -> None:
-    found = run(size, "ConsistentNeighbors", keywords={"mixing": mixing}, hyper={"lr": 0.0}, apart=1.0)
-    w = histories(found)
+    results = run(size, "ConsistentNeighbors", keywords={"mixing": mixing}, hyper={"lr": 0.0}, apart=1.0)
+    w = histories(results)
     error = np.linalg.norm(w - w.mean(0), axis=(0, 2))
     factor = second_eigenvalue(mixing_matrix(mixing, size))
-    assert found[0]["facts"]["second_eigenvalue"] == factor and error[0] > 1
+    assert results[0]["facts"]["second_eigenvalue"] == factor and error[0] > 1
     assert (error[1:] <= (factor + 1e-12) * error[:-1] + 1e-13).all()
     if factor > 0.05:  # the slowest direction remains; else everybody agrees to rounding
         assert error[7] / error[6] == pytest.approx(factor, rel=0.02) or error[7] < 1e-12
@@ -85,18 +85,18 @@ def test_without_learning_ranks_approach_by_the_second_eigenvalue(mixing: str, s
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
 def test_the_complete_graph_after_the_local_step_is_model_average(size: int, backend: str) -> None:
     options: dict[str, Any] = {"backend": backend, "optimizer": "MomentumOptimizer", "batch": size * 3}
-    found = run(size, "ConsistentNeighbors", keywords={"mixing": "complete", "mix_last": True}, **options)
+    results = run(size, "ConsistentNeighbors", keywords={"mixing": "complete", "mix_last": True}, **options)
     average = run(size, "ModelAverage", **options)
-    np.testing.assert_allclose(histories(found), histories(average), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(histories(results), histories(average), rtol=0, atol=1e-13)
     last = serial(backend, "MomentumOptimizer", batch=size * 3)
-    np.testing.assert_allclose(histories(found)[0, -1], last, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(histories(results)[0, -1], last, rtol=0, atol=1e-12)
     first = run(size, "ConsistentNeighbors", keywords={"mixing": "complete"}, **options)
     assert np.abs(histories(first)[0, -1] - last).max() > 1e-4  # mixing first is another scheme
 
 
 def test_with_momentum_the_mean_moves_by_the_mean_velocity() -> None:
-    found = run(4, "ConsistentNeighbors", optimizer="MomentumOptimizer", hyper={"lr": 0.1, "momentum": 0.9})
-    w, g = histories(found), gradients(found).mean(0)
+    results = run(4, "ConsistentNeighbors", optimizer="MomentumOptimizer", hyper={"lr": 0.1, "momentum": 0.9})
+    w, g = histories(results), gradients(results).mean(0)
     velocity = np.zeros(PARAMETERS)
     for step in range(g.shape[0]):
         velocity = 0.9 * velocity + g[step]
@@ -112,9 +112,9 @@ def test_two_and_four_ranks_are_not_everybody_with_everybody(size: int) -> None:
 
 
 def test_a_rank_without_samples_mixes_and_makes_no_update() -> None:
-    found = run(4, "ConsistentNeighbors", batch=3, optimizer="MomentumOptimizer", steps=3)
-    w, matrix = histories(found), mixing_matrix("ring", 4)
-    assert found[3]["losses"] == [None] * 3 and found[0]["steps"] == found[3]["steps"] == [3, 3]
+    results = run(4, "ConsistentNeighbors", batch=3, optimizer="MomentumOptimizer", steps=3)
+    w, matrix = histories(results), mixing_matrix("ring", 4)
+    assert results[3]["losses"] == [None] * 3 and results[0]["steps"] == results[3]["steps"] == [3, 3]
     np.testing.assert_allclose(w[3, 1:], np.einsum("q,qkn->kn", matrix[3], w[:, :-1]), rtol=0, atol=1e-15)
 
 
@@ -123,8 +123,8 @@ def test_a_rank_without_samples_mixes_and_makes_no_update() -> None:
 )
 def test_payload_is_the_parameters_times_the_neighbours(mixing: Any, degree: int) -> None:
     for dtype, width in (("float64", 8), ("float32", 4)):
-        found = run(4, "ConsistentNeighbors", keywords={"mixing": mixing}, dtype=dtype, steps=5)
-        assert {one["payload"] for one in found} == {5 * degree * PARAMETERS * width}
+        results = run(4, "ConsistentNeighbors", keywords={"mixing": mixing}, dtype=dtype, steps=5)
+        assert {result["payload"] for result in results} == {5 * degree * PARAMETERS * width}
 
 
 def test_ranks_with_different_matrices_are_refused() -> None:
@@ -153,10 +153,10 @@ def test_pairs_are_matchings_and_every_pair_comes(size: int) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
 def test_gossip_averages_pairs_and_keeps_the_sum(size: int, backend: str) -> None:
-    found = run(
+    results = run(
         size, "InconsistentDecentralized", seed=1, backend=backend, keywords={"seed": 5}, hyper={"lr": 0.2}, apart=0.3
     )
-    w, g = histories(found), gradients(found)
+    w, g = histories(results), gradients(results)
     for step in range(g.shape[1]):
         pairs = matching(size, 5, step)
         for p in range(size):
@@ -164,7 +164,7 @@ def test_gossip_averages_pairs_and_keeps_the_sum(size: int, backend: str) -> Non
             np.testing.assert_allclose(w[p, step + 1], want, rtol=0, atol=1e-15)
     np.testing.assert_allclose(w.sum(0)[1:], w.sum(0)[:-1] - 0.2 * g.sum(0), rtol=0, atol=1e-14)
     idle = [sum(p not in matching(size, 5, step) for step in range(12)) for p in range(size)]
-    assert [one["payload"] for one in found] == [(12 - n) * PARAMETERS * 8 for n in idle]
+    assert [result["payload"] for result in results] == [(12 - n) * PARAMETERS * 8 for n in idle]
 
 
 @pytest.mark.parametrize("seed", [0, 3])
@@ -192,10 +192,10 @@ def test_ranks_with_different_seeds_are_refused() -> None:
 @pytest.mark.parametrize("optimizer", ["MomentumOptimizer", "AdamOptimizer"])
 @pytest.mark.parametrize("scheme", ["ConsistentNeighbors", "InconsistentDecentralized"])
 def test_one_rank_is_the_serial_run_bit_by_bit(scheme: str, optimizer: str, backend_name: str) -> None:
-    found = run(1, scheme, backend=backend_name, optimizer=optimizer, dtype="float32", steps=5)[0]
+    result = run(1, scheme, backend=backend_name, optimizer=optimizer, dtype="float32", steps=5)[0]
     want = serial(backend_name, optimizer, dtype="float32", steps=5)
-    assert np.array_equal(found["history"][-1], want) and np.array_equal(found["evaluated"], want)
-    assert found["payload"] == 0 and found["steps"] == [5, 5]
+    assert np.array_equal(result["history"][-1], want) and np.array_equal(result["evaluated"], want)
+    assert result["payload"] == 0 and result["steps"] == [5, 5]
 
 
 @pytest.mark.parametrize("scheme", ["ConsistentNeighbors", "InconsistentDecentralized"])
@@ -205,14 +205,14 @@ def test_it_goes_on_from_its_state_as_if_never_stopped(scheme: str) -> None:
         state: dict[str, Any] = {}
         for steps in (range(stop), range(stop, 10)):
             base = problem.make("reference", "AdamOptimizer", {"lr": 0.05})
-            one = getattr(schemes, scheme)(base, comm)
+            optimizer = getattr(schemes, scheme)(base, comm)
             if state:
-                one.network.load_state(state["network"])
-                one.load_state_dict(state["optimizer"])
+                optimizer.network.load_state(state["network"])
+                optimizer.load_state_dict(state["optimizer"])
             for step in steps:
-                one.step(problem.share(batches[step], comm.rank, comm.size))
-            state = {"network": one.network.state(), "optimizer": one.state_dict()}
-        return problem.weights(one)
+                optimizer.step(problem.share(batches[step], comm.rank, comm.size))
+            state = {"network": optimizer.network.state(), "optimizer": optimizer.state_dict()}
+        return problem.weights(optimizer)
 
     for got, want in zip(Threads(3).run(work, 4), Threads(3).run(work, 0), strict=True):
         assert np.array_equal(got, want)
@@ -238,13 +238,13 @@ def test_processes_do_what_threads_do(scheme: str, size: int, backend: str, on_r
 @pytest.mark.parametrize("scheme", ["ConsistentNeighbors", "InconsistentDecentralized"])
 def test_large_parameters_pass_between_processes(scheme: str, on_ranks: Callable[..., Any]) -> None:
     """1.2 MB for each neighbour: more than MPI buffers, so that two blocking sends would wait for each other."""
-    found = on_ranks(train, 3, scheme=scheme, width=15_000, steps=3, every_step=False)
+    results = on_ranks(train, 3, scheme=scheme, width=15_000, steps=3, every_step=False)
     size = 8 * (10 * 15_000 + 3)
     if scheme == "ConsistentNeighbors":
-        assert [one["payload"] for one in found] == [3 * 2 * size] * 3
+        assert [result["payload"] for result in results] == [3 * 2 * size] * 3
     else:
-        assert sum(one["payload"] for one in found) == 3 * 2 * size  # one of three is left out
-    assert all(np.isfinite(one["losses"]).all() for one in found)
+        assert sum(result["payload"] for result in results) == 3 * 2 * size  # one of three is left out
+    assert all(np.isfinite(result["losses"]).all() for result in results)
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,8 @@ def test_a_machine_without_mpi_is_told_what_to_install(monkeypatch):
 
 
 def test_threads_of_ranks_share_the_cores_unless_the_user_says():
-    found = launch.environment(3, {"OMP_NUM_THREADS": "7"}, cores=8)
-    assert found["OMP_NUM_THREADS"] == "7" and found["MKL_NUM_THREADS"] == "2"
+    variables = launch.environment(3, {"OMP_NUM_THREADS": "7"}, cores=8)
+    assert variables["OMP_NUM_THREADS"] == "7" and variables["MKL_NUM_THREADS"] == "2"
     assert launch.environment(9, {}, cores=8)["OMP_NUM_THREADS"] == "1"
 
 
@@ -121,9 +121,9 @@ def test_ranks_asked_for_and_ranks_there():
         start_ranks(options, None)
 
     def size_of(comm: Communicator) -> int | None:
-        found = parse_options([])
-        check_size(found, comm)
-        return found.ranks
+        parsed = parse_options([])
+        check_size(parsed, comm)
+        return parsed.ranks
 
     assert Threads(2).run(size_of) == [2, 2] and Threads(1).run(size_of) == [None]
 

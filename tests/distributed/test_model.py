@@ -99,7 +99,7 @@ def test_the_demand_of_real_ranks_is_the_same_in_kind_and_number() -> None:
         optimizer = table.BY_NAME["PowerSGD"].make(table.make_base("reference"), comm)  # type: ignore[arg-type]
         comm.traffic.reset()  # type: ignore[attr-defined]
         optimizer.step(table.batches([2, 2], rank=comm.rank)[0])  # type: ignore[attr-defined]
-        return {kind: one.messages for kind, one in comm.traffic.kinds.items()}  # type: ignore[attr-defined]
+        return {kind: counter.messages for kind, counter in comm.traffic.kinds.items()}  # type: ignore[attr-defined]
 
     def make(comm: object) -> object:
         optimizer = table.BY_NAME["PowerSGD"].make(table.make_base("reference"), comm)  # type: ignore[arg-type]
@@ -133,9 +133,9 @@ def expected_maximum(ranks: int) -> float:
 
 @pytest.mark.parametrize("ranks", [1, 4, 16])
 def test_synchronous_ranks_wait_for_the_slowest(ranks: int) -> None:
-    found = simulate(together, Case(ranks, TWO, 0.25), replicas=40, steps=200)
-    assert found.median == pytest.approx(expected_maximum(ranks) + 0.25, rel=0.02)
-    assert found.low <= found.median <= found.high and found.n == 40
+    interval = simulate(together, Case(ranks, TWO, 0.25), replicas=40, steps=200)
+    assert interval.median == pytest.approx(expected_maximum(ranks) + 0.25, rel=0.02)
+    assert interval.low <= interval.median <= interval.high and interval.n == 40
 
 
 def test_with_a_period_the_slowest_sum_counts() -> None:
@@ -152,8 +152,8 @@ def test_a_complete_neighbourhood_is_everybody() -> None:
 
 
 def test_pairs_wait_less_than_neighbours_and_two_are_together() -> None:
-    found = [simulate(rule, Case(32, TWO, 0.1), steps=100).median for rule in (pairs, neighbours, together)]
-    assert TWO.mean() < found[0] < found[1] < found[2]
+    medians = [simulate(rule, Case(32, TWO, 0.1), steps=100).median for rule in (pairs, neighbours, together)]
+    assert TWO.mean() < medians[0] < medians[1] < medians[2]
     assert simulate(pairs, Case(2, np.array([1.0]), 0.5)).median == 1.5
 
 
@@ -168,9 +168,9 @@ def test_a_bound_on_staleness_lies_between_waiting_for_all_and_for_nobody() -> N
     def seconds(bound: int | None) -> float:
         return simulate(served, Case(9, TWO, 0.0, bound=bound), steps=200, replicas=20).median
 
-    found = [seconds(bound) for bound in (0, 1, 4, None)]
-    assert found == sorted(found, reverse=True) and found[0] > 1.05 * found[-1]
-    assert found[0] == pytest.approx(expected_maximum(8), rel=0.03)
+    medians = [seconds(bound) for bound in (0, 1, 4, None)]
+    assert medians == sorted(medians, reverse=True) and medians[0] > 1.05 * medians[-1]
+    assert medians[0] == pytest.approx(expected_maximum(8), rel=0.03)
 
 
 def test_rules_go_by_scheme_and_bad_traces_are_refused() -> None:

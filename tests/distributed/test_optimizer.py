@@ -67,17 +67,17 @@ def train(comm, backend, optimizer, scheme=None, steps=8, batch=48):
 def test_a_users_scheme_on_three_ranks_is_serial_descent(backend, optimizer):
     begin, expected = train(Serial(), backend, optimizer)
     ranks = Threads(3).run(train, backend, optimizer, NeighbourMean)
-    for _, found in ranks:
+    for _, trained in ranks:
         for name in expected:
-            assert np.array_equal(found[name], ranks[0][1][name]), "ranks differ"
-            assert np.abs(found[name] - expected[name]).max() < 3e-6, name
+            assert np.array_equal(trained[name], ranks[0][1][name]), "ranks differ"
+            assert np.abs(trained[name] - expected[name]).max() < 3e-6, name
     assert max(np.abs(expected[name] - begin[name]).max() for name in begin) > 1e-2, "nothing was learnt"
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_that_scheme_is_not_serial_where_not_all_are_neighbours(ranks):
-    found = Threads(ranks).run(train, "reference", d5.optimizers.MomentumOptimizer, NeighbourMean)
-    assert max(np.abs(found[0][1][name] - found[1][1][name]).max() for name in found[0][1]) > 1e-3
+    results = Threads(ranks).run(train, "reference", d5.optimizers.MomentumOptimizer, NeighbourMean)
+    assert max(np.abs(results[0][1][name] - results[1][1][name]).max() for name in results[0][1]) > 1e-3
 
 
 def test_ranks_begin_with_the_parameters_of_rank_0():
@@ -163,8 +163,8 @@ def test_a_validation_that_fails_leaves_ranks_their_own_parameters():
         scheme.step({"input": X[comm.rank :: comm.size], "label": Y[comm.rank :: comm.size]})
         before = values(executor)
         with pytest.raises(ZeroDivisionError), scheme.evaluation():
-            assert any(not np.array_equal(one, before[name]) for name, one in values(executor).items())
+            assert any(not np.array_equal(value, before[name]) for name, value in values(executor).items())
             raise ZeroDivisionError
-        return all(np.array_equal(one, before[name]) for name, one in values(executor).items())
+        return all(np.array_equal(value, before[name]) for name, value in values(executor).items())
 
     assert Threads(2).run(work) == [True, True]

@@ -22,10 +22,10 @@ from tests.distributed import overlap_cases, ranks, torchrun
 STARTS = ["start 40", "start 91", "start 11", "start 61"]  # b2 w2, w1, b1, b0 w0 backwards, one element more each
 
 
-def check(found: list[list[dict[str, Any]]]) -> None:
-    """``found[rank]`` is what :func:`overlap_cases.both` returned there."""
-    for with_overlap, without in found:
-        assert with_overlap["hash"] == without["hash"] == found[0][0]["hash"]
+def check(results: list[list[dict[str, Any]]]) -> None:
+    """``results[rank]`` is what :func:`overlap_cases.both` returned there."""
+    for with_overlap, without in results:
+        assert with_overlap["hash"] == without["hash"] == results[0][0]["hash"]
         assert all(moved == (name != "chooser") for name, moved in with_overlap["moved"].items())
         assert with_overlap["payload"] == without["payload"] == 4 * 4 * (39 + 90 + 10 + 60)  # steps, bytes
         assert with_overlap["seen"] == [*STARTS, "backward", "step"] * 4
@@ -59,11 +59,11 @@ def test_overlap_changes_no_bit_over_torch_distributed(size: int, tmp_path: Path
 
 def test_a_backend_that_cannot_tell_exchanges_at_the_end(backend_name: str) -> None:
     load_backend(backend_name)
-    found = Threads(2).run(lambda comm: overlap_cases.both(comm, backend_name, "MomentumOptimizer"))
-    assert len({one["hash"] for rank in found for one in rank}) == 1
-    for rank in found:
-        for one in rank:
-            assert [call for call in one["seen"] if call.startswith("start")] == STARTS * 4
+    results = Threads(2).run(lambda comm: overlap_cases.both(comm, backend_name, "MomentumOptimizer"))
+    assert len({result["hash"] for rank in results for result in rank}) == 1
+    for rank in results:
+        for result in rank:
+            assert [call for call in result["seen"] if call.startswith("start")] == STARTS * 4
 
 
 @pytest.mark.backend("pytorch")
@@ -71,11 +71,13 @@ def test_a_parameter_without_gradient_holds_up_nobody_and_counts_as_0() -> None:
     load_backend("pytorch")
 
     def work(comm: Any) -> list[dict[str, Any]]:
-        return [overlap_cases.train(comm, "pytorch", "MomentumOptimizer", one, native=True) for one in (True, False)]
+        return [
+            overlap_cases.train(comm, "pytorch", "MomentumOptimizer", overlap, native=True) for overlap in (True, False)
+        ]
 
-    found = Threads(2).run(work)
-    assert len({one["hash"] for rank in found for one in rank}) == 1
-    assert found[0][0]["moved"] == {
+    results = Threads(2).run(work)
+    assert len({result["hash"] for rank in results for result in rank}) == 1
+    assert results[0][0]["moved"] == {
         "first.weight": True,
         "first.bias": True,
         "unused.weight": False,
@@ -83,7 +85,7 @@ def test_a_parameter_without_gradient_holds_up_nobody_and_counts_as_0() -> None:
         "last.weight": True,
         "last.bias": True,
     }
-    assert found[0][0]["seen"][:3] == ["start 9", "start 49", "backward"]  # the last layer's before, the others after
+    assert results[0][0]["seen"][:3] == ["start 9", "start 49", "backward"]  # the last layer's before, the others after
 
 
 @pytest.mark.backend("pytorch")

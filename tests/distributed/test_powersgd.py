@@ -52,12 +52,12 @@ def test_equals_the_hook_of_pytorch(ranks: int, approximation: int, tmp_path: Pa
     assert (theirs == np.load(tmp_path / "result1.npy")).all()
 
     def work(comm: Any) -> np.ndarray:
-        scheme, found = make(comm, rank=approximation), []
+        scheme, reduced = make(comm, rank=approximation), []
         scheme.samples, scheme.q = 5, dict(zip(["p0", "p2", "p3"], first_factors(approximation), strict=False))
         for step in range(STEPS):
             got = scheme.exchange_gradients(NAMES, gradients(comm.rank, step))
-            found.append(np.concatenate([one.ravel() for one in got]))
-        return np.stack(found)
+            reduced.append(np.concatenate([array.ravel() for array in got]))
+        return np.stack(reduced)
 
     ours = Threads(ranks).run(work)[0]
     mean = sum(np.concatenate([g.ravel() for g in gradients(rank, 0)]) for rank in range(ranks)) / ranks

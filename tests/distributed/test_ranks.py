@@ -17,10 +17,10 @@ pytestmark = pytest.mark.mpi
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_every_rank_reports(size: int, on_ranks: Callable[..., list[Any]]) -> None:
-    found = on_ranks(cases.who, size)
-    assert [one["rank"] for one in found] == list(range(size))
-    assert {one["size"] for one in found} == {size} and {one["transport"] for one in found} == {"mpi"}
-    assert [one["sum"] for one in found] == [one["sum"] for one in Threads(size).run(cases.who)]
+    results = on_ranks(cases.who, size)
+    assert [result["rank"] for result in results] == list(range(size))
+    assert {result["size"] for result in results} == {size} and {result["transport"] for result in results} == {"mpi"}
+    assert [result["sum"] for result in results] == [result["sum"] for result in Threads(size).run(cases.who)]
 
 
 def test_a_rank_that_raises_fails_the_test_and_is_named(on_ranks: Callable[..., list[Any]]) -> None:

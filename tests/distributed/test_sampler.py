@@ -31,7 +31,7 @@ def test_shares_cover_every_batch_once(samples, ranks, batch, seed, epoch, drop)
     whole = ShuffleSampler(NumpyDataset(np.arange(samples)), batch, seed=seed, drop_last_batch=drop)
     shares = [DistributedSampler(whole, rank, ranks) for rank in range(ranks)]
     whole.set_epoch(epoch)
-    expected = [one["input"].tolist() for one in whole]
+    expected = [full["input"].tolist() for full in whole]
     for number, values in enumerate(expected):
         parts = [share.batch(epoch, number)["input"].tolist() for share in shares]
         assert sorted(x for part in parts for x in part) == sorted(values)
@@ -68,7 +68,7 @@ def test_only_the_share_is_made_where_nothing_is_random():
 
 def test_a_rank_that_only_serves_gets_empty_batches():
     share = DistributedSampler(OrderedSampler(images(8), 4), None, 3)
-    assert [one["input"].shape for one in share] == [(0, 1, 8, 8)] * 2
+    assert [batch["input"].shape for batch in share] == [(0, 1, 8, 8)] * 2
 
 
 def test_a_share_goes_on_where_it_was():
@@ -77,10 +77,10 @@ def test_a_share_goes_on_where_it_was():
     walk = iter(share)
     next(walk)
     state = share.state()
-    rest = [one["label"].tolist() for one in walk]
+    rest = [batch["label"].tolist() for batch in walk]
     again = DistributedSampler(ShuffleSampler(images(20), 5, seed=1), 1, 2)
     again.resume(state)
-    assert [one["label"].tolist() for one in again] == rest and len(rest) == 3
+    assert [batch["label"].tolist() for batch in again] == rest and len(rest) == 3
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ def run(scheme: SchemeRow, backend: str, sizes: list[int], seed: int | None = No
     return Threads(len(sizes), seed).run(lambda comm: train(comm, scheme, backend, sizes, **options))
 
 
-def deviation(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
-    return float(np.abs(flat(one) - flat(other)).max())
+def deviation(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> float:
+    return float(np.abs(flat(first) - flat(second)).max())
 
 
 def mean_gradients(outcomes: list[Outcome], sizes: list[int]) -> list[np.ndarray]:
@@ -73,7 +73,7 @@ def check_average(outcomes: list[Outcome], sizes: list[int], scheme: SchemeRow, 
 
 def check_conserved(outcomes: list[Outcome], sizes: list[int], scheme: SchemeRow, backend: str) -> None:
     means = mean_gradients(outcomes, sizes)
-    applied = [flat(one) for one in outcomes[0].applied]
+    applied = [flat(gradients) for gradients in outcomes[0].applied]
     owed = sum(flat(outcome.residuals) for outcome in outcomes)
     assert np.abs(sum(applied) + owed - sum(means)).max() < 1e-13
     assert min(np.abs(a - m).max() for a, m in zip(applied, means, strict=True)) > 1e-3, "nothing was compressed"
@@ -188,17 +188,17 @@ def test_resumed_training_has_the_same_bits(scheme: SchemeRow, backend: str) -> 
     sizes = [1, 2, 3]
     undisturbed = run(scheme, backend, sizes)
     resumed = run(scheme, backend, sizes, seed=7, resume_at=3)  # and the ranks take turns in another order
-    for one, other in zip(undisturbed, resumed, strict=True):
-        assert [digest(step) for step in one.parameters] == [digest(step) for step in other.parameters]
-        assert digest(one.state) == digest(other.state)
+    for straight, interrupted in zip(undisturbed, resumed, strict=True):
+        assert [digest(step) for step in straight.parameters] == [digest(step) for step in interrupted.parameters]
+        assert digest(straight.state) == digest(interrupted.state)
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5])
 def test_schemes_on_mpi(ranks: int, on_ranks: Callable[..., list[Any]]) -> None:
-    found = on_ranks(digest_and_weights, ranks, backend="reference")
+    results = on_ranks(digest_and_weights, ranks, backend="reference")
     want = Threads(ranks).run(lambda comm: digest_and_weights(comm, "reference"))[0]
     for name in BY_NAME:
-        assert len({one[name][0] for one in found}) == 1, f"{name}: replicas differ"
-        assert np.abs(np.array(found[0][name][1]) - want[name][1]).max() < 1e-12, name
-        assert found[0][name][2] == want[name][2], name
+        assert len({result[name][0] for result in results}) == 1, f"{name}: replicas differ"
+        assert np.abs(np.array(results[0][name][1]) - want[name][1]).max() < 1e-12, name
+        assert results[0][name][2] == want[name][2], name

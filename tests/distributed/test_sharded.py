@@ -58,12 +58,12 @@ def test_same_bits_with_a_part_of_the_state(
     kind: str, options: dict[str, Any], broadcasts: int, ranks: int, backend: str
 ) -> None:
     sharded, whole = (run(scheme, ranks, backend, kind=kind, **options) for scheme in (SHARDED, WHOLE_STATE))
-    for one in sharded:
-        assert [digest(p) for p in one.parameters] == [digest(p) for p in whole[0].parameters]
-    parts = [slots(one.state) for one in sharded]
+    for outcome in sharded:
+        assert [digest(p) for p in outcome.parameters] == [digest(p) for p in whole[0].parameters]
+    parts = [slots(outcome.state) for outcome in sharded]
     together = {name: array for part in parts for name, array in part.items()}
     assert digest(together) == digest(slots(whole[0].state)) and len(together) == sum(map(len, parts))
-    assert {sum(one.payload) for one in sharded} == {STEPS * broadcasts * WHOLE if ranks > 1 else 0}
+    assert {sum(outcome.payload) for outcome in sharded} == {STEPS * broadcasts * WHOLE if ranks > 1 else 0}
 
 
 @pytest.mark.parametrize("backend", ["reference", "pytorch"])
@@ -96,22 +96,24 @@ def test_clipping_sees_all_gradients() -> None:
     """The norm over this rank's share would be smaller, and the step longer."""
     bits = []
     for scheme in (SHARDED, WHOLE_STATE):
-        found = run(scheme, 3, kind="AdamOptimizer", lr=0.01, gradient_transform=ClipGradientNorm(0.1))
-        bits.append([digest(p) for p in found[2].parameters])
-        assert sum(found[0].payload) == STEPS * WHOLE * (2 if scheme is SHARDED else 1)
+        outcomes = run(scheme, 3, kind="AdamOptimizer", lr=0.01, gradient_transform=ClipGradientNorm(0.1))
+        bits.append([digest(p) for p in outcomes[2].parameters])
+        assert sum(outcomes[0].payload) == STEPS * WHOLE * (2 if scheme is SHARDED else 1)
     assert bits[0] == bits[1]
 
 
 def test_modifier_sees_its_own_share() -> None:
     modifier = {"gradient_modifier": lambda name, param, grad: grad * 0.5 + 0.01 * param}
-    found = [run(scheme, 3, kind="MomentumOptimizer", **modifier)[1].parameters for scheme in (SHARDED, WHOLE_STATE)]
-    assert digest(found[0][-1]) == digest(found[1][-1])
+    histories = [
+        run(scheme, 3, kind="MomentumOptimizer", **modifier)[1].parameters for scheme in (SHARDED, WHOLE_STATE)
+    ]
+    assert digest(histories[0][-1]) == digest(histories[1][-1])
 
 
 def test_more_ranks_than_parameters() -> None:
     sharded, whole = (run(scheme, 8, kind="AdamOptimizer", lr=0.01) for scheme in (SHARDED, WHOLE_STATE))
     assert digest(sharded[7].parameters[-1]) == digest(whole[0].parameters[-1])
-    assert sorted(len(slots(one.state)) for one in sharded) == [0, 0, 2, 2, 2, 2, 2, 2]
+    assert sorted(len(slots(outcome.state)) for outcome in sharded) == [0, 0, 2, 2, 2, 2, 2, 2]
 
 
 @pytest.mark.backend("pytorch")

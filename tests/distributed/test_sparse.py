@@ -32,8 +32,8 @@ def problems(draw: Any) -> tuple[int, list[list[int]], str, int]:
 def test_equals_the_sum_of_the_dense_vectors(problem: tuple[int, list[list[int]], str, int]) -> None:
     size, chosen, dtype, seed = problem
     rng = np.random.default_rng(seed)
-    lists = [(np.array(one, np.int64), rng.integers(-50, 50, len(one)).astype(dtype)) for one in chosen]
-    want = sum(dense(*one, size) for one in lists)  # whole numbers: exact in any order
+    lists = [(np.array(indices, np.int64), rng.integers(-50, 50, len(indices)).astype(dtype)) for indices in chosen]
+    want = sum(dense(*pair, size) for pair in lists)  # whole numbers: exact in any order
 
     def work(comm: Any) -> np.ndarray:
         return sparse_all_reduce(comm, *lists[comm.rank], size)
@@ -49,11 +49,11 @@ def test_every_rank_has_the_same_bits(ranks: int) -> None:
         indices = np.sort(rng.choice(300, 60, replace=False))
         return sparse_all_reduce(comm, indices, rng.normal(size=60).astype("float32"), 300)
 
-    found = Threads(ranks).run(work)
-    assert len({one.tobytes() for one in found}) == 1
+    sums = Threads(ranks).run(work)
+    assert len({total.tobytes() for total in sums}) == 1
     rngs = [np.random.default_rng(rank) for rank in range(ranks)]
     want = sum(dense(np.sort(r.choice(300, 60, replace=False)), r.normal(size=60).astype("f4"), 300) for r in rngs)
-    np.testing.assert_allclose(found[0], want, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(sums[0], want, rtol=1e-5, atol=1e-6)
 
 
 COUNT, PAIR = 10, 4 + 4
@@ -85,11 +85,11 @@ def test_payload(ranks: int, overlap: str, size: int, want: list[int]) -> None:
         counted = comm.traffic.kinds.get("exchange")
         return comm.traffic.payload_bytes, 0 if counted is None else counted.control_bytes, float(total.sum())
 
-    found = Threads(ranks).run(work)
-    assert [one[0] for one in found] == want
-    assert [one[2] for one in found] == [ranks * COUNT] * ranks
+    results = Threads(ranks).run(work)
+    assert [result[0] for result in results] == want
+    assert [result[2] for result in results] == [ranks * COUNT] * ranks
     rounds = {1: [0], 3: [2, 1, 1], 4: [2] * 4, 6: [3, 3, 2, 2, 1, 1], 8: [3] * 8, 16: [4] * 16}[ranks]
-    assert [one[1] for one in found] == [8 * count for count in rounds]
+    assert [result[1] for result in results] == [8 * count for count in rounds]
 
 
 @pytest.mark.parametrize(

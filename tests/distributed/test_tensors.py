@@ -16,15 +16,17 @@ def on(ranks, backend, work):
     def start(comm):
         executor = load_backend(backend).from_model(add_loss(create("mlp", shape=(2,), classes=2)))
         mine = executor.network.to_tensor(np.array([1.0, 10.0], np.float32) * (comm.rank + 1))
-        found = work(TensorCommunicator(comm, executor.network), mine)
-        return [None if one is None else np.asarray(executor.network.to_numpy(one)).tolist() for one in found]
+        tensors = work(TensorCommunicator(comm, executor.network), mine)
+        return [
+            None if tensor is None else np.asarray(executor.network.to_numpy(tensor)).tolist() for tensor in tensors
+        ]
 
     return Threads(ranks).run(start)
 
 
 @pytest.mark.parametrize("backend", ["reference", pytest.param("pytorch", marks=pytest.mark.backend("pytorch"))])
 def test_sums_means_and_neighbours(backend):
-    found = on(
+    results = on(
         3,
         backend,
         lambda comm, x: [
@@ -36,7 +38,7 @@ def test_sums_means_and_neighbours(backend):
             *comm.all_gather(x),
         ],
     )
-    for rank, (total, mean, root, mine, around, *gathered) in enumerate(found):
+    for rank, (total, mean, root, mine, around, *gathered) in enumerate(results):
         assert total == around == [6.0, 60.0] and mean == [2.0, 20.0] and root == [1.0, 10.0]
         assert mine == [rank + 1.0, 10.0 * (rank + 1)], "what was passed must stay as it is"
         assert gathered == [[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]]

@@ -25,20 +25,20 @@ def test_collectives_are_what_their_names_say(rows):
         total += row
 
     def work(comm):
-        found = {"sum": comm.all_reduce(rows[comm.rank].copy()), "gathered": comm.all_gather(rows[comm.rank].copy())}
-        found["root"] = comm.reduce(rows[comm.rank].copy(), root=size - 1)
-        found["first"] = comm.broadcast(rows[comm.rank].copy(), root=0)
-        found["ragged"] = comm.all_gather_ragged(rows[comm.rank][: comm.rank].copy())
-        found["part"] = comm.reduce_scatter(np.repeat(rows[comm.rank][None], size, 0))
-        found["facts"] = comm.gather_facts({"rank": comm.rank})
-        return found
+        results = {"sum": comm.all_reduce(rows[comm.rank].copy()), "gathered": comm.all_gather(rows[comm.rank].copy())}
+        results["root"] = comm.reduce(rows[comm.rank].copy(), root=size - 1)
+        results["first"] = comm.broadcast(rows[comm.rank].copy(), root=0)
+        results["ragged"] = comm.all_gather_ragged(rows[comm.rank][: comm.rank].copy())
+        results["part"] = comm.reduce_scatter(np.repeat(rows[comm.rank][None], size, 0))
+        results["facts"] = comm.gather_facts({"rank": comm.rank})
+        return results
 
-    for rank, found in enumerate(Threads(size).run(work)):
-        assert np.array_equal(found["sum"], total) and np.array_equal(found["gathered"], rows)
-        assert np.array_equal(found["first"], rows[0]) and np.array_equal(found["part"], total[None])
-        assert np.array_equal(found["root"], total if rank == size - 1 else rows[rank])
-        assert [one.tolist() for one in found["ragged"]] == [rows[p][:p].tolist() for p in range(size)]
-        assert found["facts"] == [{"rank": p} for p in range(size)]
+    for rank, results in enumerate(Threads(size).run(work)):
+        assert np.array_equal(results["sum"], total) and np.array_equal(results["gathered"], rows)
+        assert np.array_equal(results["first"], rows[0]) and np.array_equal(results["part"], total[None])
+        assert np.array_equal(results["root"], total if rank == size - 1 else rows[rank])
+        assert [array.tolist() for array in results["ragged"]] == [rows[p][:p].tolist() for p in range(size)]
+        assert results["facts"] == [{"rank": p} for p in range(size)]
     assert length >= 0
 
 
@@ -60,7 +60,7 @@ def test_one_thread_counts_as_one_process_does():
     def work(comm):
         comm.all_reduce(np.zeros(3))
         comm.broadcast(np.zeros(2))
-        return {kind: (one.calls, one.payload_bytes) for kind, one in comm.traffic.kinds.items()}
+        return {kind: (counter.calls, counter.payload_bytes) for kind, counter in comm.traffic.kinds.items()}
 
     assert Threads(1).run(work)[0] == work(Serial())
 

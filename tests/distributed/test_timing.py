@@ -19,11 +19,11 @@ SKEW = cases.SKEW
 TRUE_IMBALANCE = 1.0 / (0.8 + 0.2 / 4) - 1
 
 
-def check_offsets(found: list[dict[str, Any]]) -> None:
-    for rank, one in enumerate(found):
-        assert abs(one["offset"] - rank * SKEW) <= one["error"] and one["drift"] == 0.0
-        assert one["payload"] == 0 and one["control"] > 0
-    assert found[0]["error"] == 0 and all(one["error"] > 0 for one in found[1:])
+def check_offsets(results: list[dict[str, Any]]) -> None:
+    for rank, result in enumerate(results):
+        assert abs(result["offset"] - rank * SKEW) <= result["error"] and result["drift"] == 0.0
+        assert result["payload"] == 0 and result["control"] > 0
+    assert results[0]["error"] == 0 and all(result["error"] > 0 for result in results[1:])
 
 
 def test_offsets_are_found_within_their_bound() -> None:
@@ -38,9 +38,9 @@ def test_offsets_are_found_within_their_bound_between_processes(on_ranks: Callab
 def test_a_clock_that_drifts_gets_a_line() -> None:
     """A tenth of a second is enough to tell 1e-3 from 0, however long an exchange takes within reason."""
     drift = 1e-3
-    found = Threads(3).run(lambda comm: cases.offsets(comm, drift))
-    for rank, one in enumerate(found[1:], 1):
-        assert abs(one["drift"] - rank * drift) < 0.3 * rank * drift
+    results = Threads(3).run(lambda comm: cases.offsets(comm, drift))
+    for rank, result in enumerate(results[1:], 1):
+        assert abs(result["drift"] - rank * drift) < 0.3 * rank * drift
 
 
 def test_only_the_quickest_exchange_of_a_round_counts_and_its_bound_is_kept() -> None:
@@ -57,16 +57,16 @@ def test_only_the_quickest_exchange_of_a_round_counts_and_its_bound_is_kept() ->
         synchronise(Serial(), rounds=0)
 
 
-def check_skewed(found: list[dict[str, Any]]) -> None:
+def check_skewed(results: list[dict[str, Any]]) -> None:
     """Row 14 of the figures to beat, on clocks that tell nothing but the truth."""
-    assert all(one == {**found[0], "payload": 0} for one in found)  # every rank knows the same
-    assert found[0]["payload"] == 0
-    one = found[0]
-    for offset, error, truth in zip(one["offsets"], one["errors"], [0, 0, 0, SKEW], strict=True):
+    assert all(result == {**results[0], "payload": 0} for result in results)  # every rank knows the same
+    assert results[0]["payload"] == 0
+    first = results[0]
+    for offset, error, truth in zip(first["offsets"], first["errors"], [0, 0, 0, SKEW], strict=True):
         assert abs(offset - truth) <= error
-    assert abs(one["imbalance"] - TRUE_IMBALANCE) < 0.05
-    assert one["rank_p"] < DIFFER and "ranks differ" in one["text"] and one["steps"] == [60, 4]
-    assert one["seconds"] == pytest.approx(0.001, rel=0.05)
+    assert abs(first["imbalance"] - TRUE_IMBALANCE) < 0.05
+    assert first["rank_p"] < DIFFER and "ranks differ" in first["text"] and first["steps"] == [60, 4]
+    assert first["seconds"] == pytest.approx(0.001, rel=0.05)
 
 
 def test_a_skewed_rank_is_found() -> None:
@@ -80,7 +80,7 @@ def test_a_skewed_rank_is_found_between_processes(on_ranks: Callable[..., list[A
 
 def test_ranks_that_differ_are_not_pooled_and_others_are() -> None:
     refused = Threads(4).run(cases.skewed, 0.0008, 0.0002, "barrier", "pooled")
-    assert all("expected ranks that take equally long" in one["refused"] for one in refused)
+    assert all("expected ranks that take equally long" in result["refused"] for result in refused)
     few = Threads(2).run(cases.skewed, 0.0008, 0.0, "none", "pooled", 4)[0]
     assert "too few independent steps to tell" in few["refused"]
     pooled = Threads(4).run(cases.skewed, 0.0008, 0.0, "none", "pooled")[0]
@@ -90,10 +90,10 @@ def test_ranks_that_differ_are_not_pooled_and_others_are() -> None:
 
 
 def test_the_share_of_communication_is_who_waits() -> None:
-    found = Threads(2).run(cases.exchanging)
-    assert found[0] == found[1]
-    first, second = found[0]["communicating"]
-    assert found[0]["sent"] == (800.0, 800.0)
+    results = Threads(2).run(cases.exchanging)
+    assert results[0] == results[1]
+    first, second = results[0]["communicating"]
+    assert results[0]["sent"] == (800.0, 800.0)
     assert first < 0.7 < second <= 1.0
 
 
@@ -112,12 +112,12 @@ def test_windows_that_begin_late_count_for_nothing() -> None:
     """After the long step the next ones are late until the schedule has been caught up with."""
     clock = Overrunning()
     plan = Plan(budget=Budget(min_n=60, max_n=60, max_s=30.0, min_neff=5))
-    found = parallel(clock.step, plan, Serial(), "window", now=clock.now)
-    late = [number for number, missed in enumerate(found.missed) if missed]
+    measured = parallel(clock.step, plan, Serial(), "window", now=clock.now)
+    late = [number for number, missed in enumerate(measured.missed) if missed]
     assert late and late[0] == 30 and late == list(range(30, 30 + len(late))) and len(late) < 15
-    assert found.seconds[29, 0] > 0.0049 and not found.missed[29]
-    assert len(found.kept) == 60 - len(late) - found.steady.cut
-    assert f"{len(late)} of 60 windows missed" in str(found)
+    assert measured.seconds[29, 0] > 0.0049 and not measured.missed[29]
+    assert len(measured.kept) == 60 - len(late) - measured.steady.cut
+    assert f"{len(late)} of 60 windows missed" in str(measured)
 
 
 def test_no_result_where_most_windows_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:

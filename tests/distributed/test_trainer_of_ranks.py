@@ -53,15 +53,15 @@ def data(samples: int, seed: int) -> NumpyDataset:
 def work(comm: Any, backend: str, scheme: str, keywords: dict[str, Any]) -> dict[str, Any]:
     module = registry.load_backend(backend)
     executor = module.from_model(network(), "cpu")
-    one = getattr(schemes, scheme)(module.MomentumOptimizer(executor, "loss", 0.03), comm, **keywords)
-    computing = list(one.computing_ranks(comm.size))
+    optimizer = getattr(schemes, scheme)(module.MomentumOptimizer(executor, "loss", 0.03), comm, **keywords)
+    computing = list(optimizer.computing_ranks(comm.size))
     position = computing.index(comm.rank) if comm.rank in computing else None
     train = DistributedSampler(ShuffleSampler(data(74, 1), 16, seed=2, drop_last_batch=False), position, len(computing))
     test = DistributedSampler(OrderedSampler(data(30, 2), 8), comm.rank, comm.size)
-    trainer = Trainer(train, test, executor, one)
+    trainer = Trainer(train, test, executor, optimizer)
     statistics = trainer.run(10, events=[])
     samples = sum(len(batch["label"]) for batch in train)
-    return {"statistics": statistics, "state": executor.network.state(), "samples": samples, "optimizer": one}
+    return {"statistics": statistics, "state": executor.network.state(), "samples": samples, "optimizer": optimizer}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -69,34 +69,35 @@ def work(comm: Any, backend: str, scheme: str, keywords: dict[str, Any]) -> dict
 @pytest.mark.parametrize(("scheme", "keywords"), SCHEMES)
 def test_all_ranks_report_the_same_and_learn(scheme: str, keywords: dict[str, Any], size: int, backend: str) -> None:
     for seed in (None, 3):
-        found = Threads(size, seed).run(work, backend, scheme, keywords)
-        assert sum(one["samples"] for one in found) == 74
-        for record in zip(*(one["statistics"].epochs for one in found), strict=True):
-            assert len({(one.train_loss, one.train_accuracy, one.test_loss, one.test_accuracy) for one in record}) == 1
-            assert {(one.train_samples, one.test_samples) for one in record} == {(74, 30)}
-        epochs = found[0]["statistics"].epochs
+        results = Threads(size, seed).run(work, backend, scheme, keywords)
+        assert sum(result["samples"] for result in results) == 74
+        for record in zip(*(result["statistics"].epochs for result in results), strict=True):
+            accuracies = {(epoch.train_accuracy, epoch.test_accuracy) for epoch in record}
+            assert len(accuracies) == 1 and len({(epoch.train_loss, epoch.test_loss) for epoch in record}) == 1
+            assert {(epoch.train_samples, epoch.test_samples) for epoch in record} == {(74, 30)}
+        epochs = results[0]["statistics"].epochs
         assert epochs[-1].test_accuracy > 90 and epochs[-1].train_loss < epochs[0].train_loss
 
 
 @pytest.mark.parametrize(("scheme", "keywords"), SCHEMES[2:])
 def test_the_server_has_the_mean_statistics_of_the_workers(scheme: str, keywords: dict[str, Any]) -> None:
     """The server sees no data, so its own running statistics would be those from before the training."""
-    found = Threads(3, 1).run(work, "reference", scheme, keywords)
-    assert found[0]["samples"] == 0
-    for name, value in found[0]["state"].items():
-        assert all(np.array_equal(one["state"][name], value) for one in found[1:]), name
-    assert np.abs(found[0]["state"]["mean"]).max() > 0.1
+    results = Threads(3, 1).run(work, "reference", scheme, keywords)
+    assert results[0]["samples"] == 0
+    for name, value in results[0]["state"].items():
+        assert all(np.array_equal(result["state"][name], value) for result in results[1:]), name
+    assert np.abs(results[0]["state"]["mean"]).max() > 0.1
 
     def statistics_of_workers(comm: Any) -> list[np.ndarray]:
         module = registry.load_backend("reference")
         executor = module.from_model(network(), "cpu")
-        one = getattr(schemes, scheme)(module.GradientDescent(executor, "loss", 0.0), comm, **keywords)
-        one.step({name: value[:0] if comm.rank == 0 else value for name, value in data(9, comm.rank)[:].items()})
+        optimizer = getattr(schemes, scheme)(module.GradientDescent(executor, "loss", 0.0), comm, **keywords)
+        optimizer.step({name: value[:0] if comm.rank == 0 else value for name, value in data(9, comm.rank)[:].items()})
         before = executor.network.state()
-        one.agree()
+        optimizer.agree()
         return [before["mean"], executor.network.state()["mean"], before["variance"]]
 
     server, first, second = Threads(3).run(statistics_of_workers)
     assert (server[0] == 0).all() and (server[2] == 1).all() and np.abs(first[0] - second[0]).max() > 1e-3
-    for one in (server, first, second):
-        np.testing.assert_allclose(one[1], (first[0] + second[0]) / 2, rtol=1e-6)
+    for statistics in (server, first, second):
+        np.testing.assert_allclose(statistics[1], (first[0] + second[0]) / 2, rtol=1e-6)

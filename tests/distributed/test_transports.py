@@ -39,13 +39,15 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_transport_keeps_its_promises(run: Run, size: int) -> None:
-    found = run(transport_cases.everything, size, lengths=LENGTHS)
-    for rank, one in enumerate(found):
-        assert one["collectives"] == json.loads(json.dumps(transport_cases.expected_collectives(rank, size)))
-        assert one["messages"] == json.loads(json.dumps(transport_cases.expected_messages(rank, size)))
-        assert one["counted"] == transport_cases.COUNTED
-        assert one["overlapping"]
-        assert len(one["bits"]) == 2 * len(LENGTHS) and one["bits"] == found[0]["bits"], "ranks differ in their sums"
+    results = run(transport_cases.everything, size, lengths=LENGTHS)
+    for rank, result in enumerate(results):
+        assert result["collectives"] == json.loads(json.dumps(transport_cases.expected_collectives(rank, size)))
+        assert result["messages"] == json.loads(json.dumps(transport_cases.expected_messages(rank, size)))
+        assert result["counted"] == transport_cases.COUNTED
+        assert result["overlapping"]
+        assert len(result["bits"]) == 2 * len(LENGTHS) and result["bits"] == results[0]["bits"], (
+            "ranks differ in their sums"
+        )
 
 
 @pytest.mark.backend("pytorch")
@@ -54,9 +56,9 @@ def test_what_nobody_answers_raises_in_time(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     code, output = torchrun.launch(ranks.name_of(transport_cases.times_out), 2, file, {})
     assert code == 0, output
-    found = json.loads(file.read_text(encoding="utf-8"))[0]
-    assert sorted(found) == ["any", "pending", "receive", "sum"]
-    for name, (error, seconds) in found.items():
+    raised = json.loads(file.read_text(encoding="utf-8"))[0]
+    assert sorted(raised) == ["any", "pending", "receive", "sum"]
+    for name, (error, seconds) in raised.items():
         assert "Timed out waiting 1000ms" in error and 0.9 < seconds, (name, error, seconds)
 
 

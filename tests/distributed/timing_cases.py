@@ -59,9 +59,9 @@ def offsets(comm: Communicator, drift: float = 0.0) -> dict[str, Any]:
         return real + comm.rank * (SKEW + round(drift * (real - zero)))
 
     before = comm.traffic.payload_bytes
-    found = synchronise(comm, rounds=3, exchanges=50, pause=0.05 if drift else 0.0, now=now)
+    clock = synchronise(comm, rounds=3, exchanges=50, pause=0.05 if drift else 0.0, now=now)
     payload, control = comm.traffic.payload_bytes - before, comm.traffic.kinds["control"].control_bytes
-    return {"offset": found.offset, "error": found.error, "drift": found.drift, "payload": payload, "control": control}
+    return {"offset": clock.offset, "error": clock.error, "drift": clock.drift, "payload": payload, "control": control}
 
 
 def skewed(
@@ -80,17 +80,17 @@ def skewed(
     step: Callable[[], None] = (lambda: clock.work(length)) if pretend else (lambda: time.sleep(length))
     plan = Plan((Target(rel=0.5),), Budget(min_n=samples, max_n=samples, max_s=30.0))
     try:
-        found = parallel(step, plan, comm, sync, summary, clock.now)
+        measured = parallel(step, plan, comm, sync, summary, clock.now)
     except InputError as error:
         return {"refused": str(error)}
     return {
-        "offsets": [clock.offset for clock in found.clocks],
-        "errors": [clock.error for clock in found.clocks],
-        "imbalance": found.imbalance.value,
-        "rank_p": found.rank_p,
-        "seconds": found.estimate.value,
-        "steps": list(found.seconds.shape),
-        "text": str(found),
+        "offsets": [clock.offset for clock in measured.clocks],
+        "errors": [clock.error for clock in measured.clocks],
+        "imbalance": measured.imbalance.value,
+        "rank_p": measured.rank_p,
+        "seconds": measured.estimate.value,
+        "steps": list(measured.seconds.shape),
+        "text": str(measured),
         "payload": comm.traffic.payload_bytes,
     }
 
@@ -104,5 +104,5 @@ def exchanging(comm: Communicator) -> dict[str, Any]:
         comm.all_reduce(np.ones(100))
 
     plan = Plan((Target(rel=0.5),), Budget(min_n=10, max_n=10, max_s=30.0))
-    found = parallel(step, plan, comm, "none")
-    return {"communicating": found.communicating, "sent": found.sent_bytes}
+    measured = parallel(step, plan, comm, "none")
+    return {"communicating": measured.communicating, "sent": measured.sent_bytes}

@@ -19,49 +19,49 @@ DTYPES = ("float32", "float64", "float16", "int32", "int64", "uint8")
 
 def collectives(comm: Communicator) -> dict[str, Any]:
     """Every collective call on every dtype, and on shapes with one, no and many elements."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for dtype in DTYPES:
         base = np.arange(6, dtype=dtype).reshape(2, 3)
         mine = (base + comm.rank).astype(dtype)
         # fmt: off
-        found[dtype] = [
+        results[dtype] = [
             comm.all_reduce(mine.copy()).tolist(), comm.reduce(mine.copy(), root=comm.size - 1).tolist(),
             comm.broadcast(mine.copy(), root=comm.size - 1).tolist(), comm.all_gather(mine).tolist(),
             comm.reduce_scatter(np.repeat(mine, comm.size, axis=0)).tolist(),
         ]
         # fmt: on
     scalar = comm.all_reduce(np.array(1.5 + comm.rank))
-    found["scalar"] = [list(scalar.shape), scalar.item()]
+    results["scalar"] = [list(scalar.shape), scalar.item()]
     empty = np.zeros((0, 2))
-    found["empty"] = [
+    results["empty"] = [
         list(comm.all_reduce(empty).shape),
         list(comm.broadcast(empty).shape),
         list(comm.all_gather(empty).shape),
     ]
     ragged = comm.all_gather_ragged(np.arange(comm.rank, dtype=np.float32))
-    found["ragged"] = [one.tolist() for one in ragged]
+    results["ragged"] = [array.tolist() for array in ragged]
     comm.barrier()
-    return found
+    return results
 
 
 def expected_collectives(rank: int, size: int) -> dict[str, Any]:
     """The same by NumPy in one process."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for dtype in DTYPES:
         base = np.arange(6, dtype=dtype).reshape(2, 3)
-        all_of = [(base + one).astype(dtype) for one in range(size)]
+        all_of = [(base + peer).astype(dtype) for peer in range(size)]
         total = np.sum(all_of, axis=0, dtype=dtype)
         rows = np.repeat(total, size, axis=0)[2 * rank : 2 * rank + 2]
         # fmt: off
-        found[dtype] = [
+        results[dtype] = [
             total.tolist(), (total if rank == size - 1 else all_of[rank]).tolist(), all_of[-1].tolist(),
             np.stack(all_of).tolist(), rows.tolist(),
         ]
         # fmt: on
-    found["scalar"] = [[], sum(1.5 + one for one in range(size))]
-    found["empty"] = [[0, 2], [0, 2], [size, 0, 2]]
-    found["ragged"] = [list(map(float, range(one))) for one in range(size)]
-    return found
+    results["scalar"] = [[], sum(1.5 + peer for peer in range(size))]
+    results["empty"] = [[0, 2], [0, 2], [size, 0, 2]]
+    results["ragged"] = [list(map(float, range(peer))) for peer in range(size)]
+    return results
 
 
 def bits(comm: Communicator, lengths: list[int]) -> list[str]:
@@ -71,8 +71,8 @@ def bits(comm: Communicator, lengths: list[int]) -> list[str]:
         rng = np.random.default_rng(comm.rank)
         arrays = [(rng.standard_normal(n) * 10.0 ** rng.integers(-6, 6, n)).astype(dtype) for n in lengths]
         pending = [comm.start_all_reduce(array) for array in arrays]
-        for one in pending:
-            one.wait()
+        for request in pending:
+            request.wait()
         hashes += [hashlib.sha256(array.tobytes()).hexdigest() for array in arrays]
     return hashes
 
@@ -120,8 +120,14 @@ def expected_messages(rank: int, size: int) -> dict[str, Any]:
     """What every rank gets."""
     return {
         "ordered": [0, 1, 2, 3] if rank == 1 else [],
-        "sources": [[one, [one, one] + ["and nothing"] * (one == size - 1)] for one in range(1, size) if rank == 0],
-        "neighbours": {str(one): [one] * 3 for one in sorted({(rank - 1) % size, rank, (rank + 1) % size})},
+        "sources": [
+            [source, [source, source] + ["and nothing"] * (source == size - 1)]
+            for source in range(1, size)
+            if rank == 0
+        ],
+        "neighbours": {
+            str(neighbour): [neighbour] * 3 for neighbour in sorted({(rank - 1) % size, rank, (rank + 1) % size})
+        },
     }
 
 
@@ -195,7 +201,7 @@ def fails_beside_torch(comm: Communicator, store: str) -> None:
 
 def times_out(comm: Communicator) -> dict[str, list[Any]]:
     """What calls that nobody answers raise on rank 0, and after how many seconds; each on a communicator of its own."""
-    found: dict[str, list[Any]] = {}
+    outcomes: dict[str, list[Any]] = {}
     for name in ("receive", "any", "sum", "pending"):
         other = type(comm)(timeout=1.0)
         with other.patience(20.0):
@@ -206,12 +212,12 @@ def times_out(comm: Communicator) -> dict[str, list[Any]]:
         try:
             if comm.rank == 0:
                 _wait_for_nobody(other, name)
-                found[name] = ["nothing was raised", 0.0]
+                outcomes[name] = ["nothing was raised", 0.0]
         except CommunicationError as raised:
-            found[name] = [str(raised), time.perf_counter() - begin]
+            outcomes[name] = [str(raised), time.perf_counter() - begin]
         comm.barrier()
         other.closed = True  # it cannot be closed in good order any more
-    return found
+    return outcomes
 
 
 def _wait_for_nobody(comm: Communicator, call: str) -> None:
