@@ -160,13 +160,13 @@ def test_core_modules_import_without_frameworks(module: str) -> None:
 
 
 def _modules() -> list[Path]:
-    found = (path for folder in ("deep500", "frameworks", "custom_ops") for path in (ROOT / folder).rglob("*.py"))
-    return sorted({path.resolve() for path in found})
+    paths = (path for folder in ("deep500", "frameworks", "custom_ops") for path in (ROOT / folder).rglob("*.py"))
+    return sorted({path.resolve() for path in paths})
 
 
 def test_inside_nobody_imports_the_package_root() -> None:
     """`import deep500` inside the package would hide upward imports from the import rules."""
-    found = []
+    imports = []
     for path in _modules():
         if path.parent == ROOT / "deep500" and path.name in ("__init__.py", "cli.py"):  # the root, and the top layer
             continue
@@ -174,10 +174,10 @@ def test_inside_nobody_imports_the_package_root() -> None:
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import) and any(alias.name == "deep500" for alias in node.names):
-                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+                imports.append(f"{path.relative_to(ROOT)}:{node.lineno}")
             elif isinstance(node, ast.ImportFrom) and node.module == "deep500":
-                found += [f"{path.relative_to(ROOT)}:{node.lineno}" for a in node.names if not _is_module(a.name)]
-    assert not found, f"import from the defining module instead: {found}"
+                imports += [f"{path.relative_to(ROOT)}:{node.lineno}" for a in node.names if not _is_module(a.name)]
+    assert not imports, f"import from the defining module instead: {imports}"
 
 
 def _is_module(name: str) -> bool:
@@ -211,12 +211,14 @@ def test_no_import_circles(imports: dict[str, set[str]]) -> None:
     """Neither among files nor, at any depth, among the folders and files of one folder."""
     assert len(imports) > 400 and "deep500.frameworks.reference.executor" in imports, "modules are missing"
     edges = {(a, b) for a, imported in imports.items() for b in imported} - UPWARD_IMPORTS.keys()
-    found = _circles(edges)
+    circles = _circles(edges)
     for package in {module.rpartition(".")[0] for module in imports} - {""}:
         depth = package.count(".") + 2  # parts of the name of something directly in the package
         inside = [pair for pair in edges if all(module.startswith(f"{package}.") for module in pair)]
-        found |= _circles({(_first_parts(a, depth), _first_parts(b, depth)) for a, b in inside})
-    assert not found, f"import circles: {sorted(found)}; put what both need below them, or hand it in as an argument"
+        circles |= _circles({(_first_parts(a, depth), _first_parts(b, depth)) for a, b in inside})
+    assert not circles, (
+        f"import circles: {sorted(circles)}; put what both need below them, or hand it in as an argument"
+    )
 
 
 def test_upward_imports_are_used(imports: dict[str, set[str]]) -> None:

@@ -64,7 +64,7 @@ def bare(op: d5.operators.CompiledOp, x: np.ndarray) -> Callable[[], object]:
     function = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)(op.address("d500_forward"))
     make = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(op.address("d500_instance"))
     instance, y = make(op.sizes([x.shape]).ctypes.data), np.empty_like(x)
-    pointers = [(ctypes.c_void_p * 1)(one.ctypes.data) for one in (x, y)]
+    pointers = [(ctypes.c_void_p * 1)(array.ctypes.data) for array in (x, y)]
     return lambda: (function(instance, *pointers), y)
 
 

@@ -196,7 +196,7 @@ def compare_schemes(comm: Communicator, rounds: int, names: list[str]) -> None:
         if comm.rank == 0:
             who = "" if len(workers) == comm.size else f"; {len(workers)} of {comm.size} ranks compute"
             print(
-                f"  {'bytes per step':32} {', '.join(f'{one:,.0f}' for one in each.ravel())} by rank{who}", flush=True
+                f"  {'bytes per step':32} {', '.join(f'{sent:,.0f}' for sent in each.ravel())} by rank{who}", flush=True
             )
 
 

@@ -75,15 +75,15 @@ def epochs_done(folder: Path) -> int:
     if path is None:
         return 0
     newest = [
-        max((int(one.stem.split("-")[1]) for one in place.glob("epoch-*.safetensors")), default=0)
+        max((int(file.stem.split("-")[1]) for file in place.glob("epoch-*.safetensors")), default=0)
         for place in (path, *path.glob("rank-*"))
     ]
     return min(newest)
 
 
-def same(found: tuple, expected: tuple) -> bool:  # type: ignore[type-arg]
+def same(outcome: tuple, expected: tuple) -> bool:  # type: ignore[type-arg]
     """Whether two outcomes have the same bits."""
-    arrays, lines = found
+    arrays, lines = outcome
     equal = arrays.keys() == expected[0].keys() and all(np.array_equal(arrays[n], expected[0][n]) for n in arrays)
     return equal and lines == expected[1]
 

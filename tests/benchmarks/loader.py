@@ -54,9 +54,9 @@ def main() -> int:
     for turn in range(options.epochs + 1):
         for name, sampler in variants.items():
             sampler.set_epoch(turn)
-            one = rate(sampler)
+            measured = rate(sampler)
             if turn:
-                rates[name].append(one)
+                rates[name].append(measured)
     where = describe()
     print(f"{where['cpu']}, {where['usable_cores']} cores; batch {options.batch_size}; {SAMPLES} samples per epoch")
     for name, values in rates.items():

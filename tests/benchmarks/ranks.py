@@ -33,8 +33,8 @@ def measured(sync: str, summary: str) -> dict[str, Any]:
         code, output = ranks.launch(ranks.name_of(cases.skewed), 4, file, arguments)
         if code:
             raise SystemExit(output)
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))[0]
-        return found
+        result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))[0]
+        return result
 
 
 def main() -> None:
@@ -43,16 +43,16 @@ def main() -> None:
     if reason is not None:
         raise SystemExit(reason)
     for sync in ("window", "barrier"):
-        found = measured(sync, "max")
-        if "refused" in found:
-            print(f"{sync}: {found['refused']}")
+        result = measured(sync, "max")
+        if "refused" in result:
+            print(f"{sync}: {result['refused']}")
             continue
         truth = [0, 0, 0, cases.SKEW]
-        wrong = max(abs(a - b) for a, b in zip(found["offsets"], truth, strict=True)) / 1e3
-        off = (1 + found["imbalance"]) / (1.0 / 0.85) - 1
+        wrong = max(abs(a - b) for a, b in zip(result["offsets"], truth, strict=True)) / 1e3
+        off = (1 + result["imbalance"]) / (1.0 / 0.85) - 1
         print(
-            f"{sync}: offsets at most {wrong:.1f} us wrong (bound {max(found['errors']) / 1e3:.1f} us), imbalance "
-            f"{found['imbalance']:.1%}, {off:+.1%} from the truth\n  {found['text']}"
+            f"{sync}: offsets at most {wrong:.1f} us wrong (bound {max(result['errors']) / 1e3:.1f} us), imbalance "
+            f"{result['imbalance']:.1%}, {off:+.1%} from the truth\n  {result['text']}"
         )
     print("pooled:", measured("window", "pooled").get("refused", "NOT refused"))
 

@@ -78,7 +78,7 @@ def translate(op: dict[str, Any], inputs: list[Expression], output: int) -> Term
         return make(PLAIN[name], *inputs)
     if name in CONSTANT_SHAPES:
         ours, shape = CONSTANT_SHAPES[name]
-        return make(ours, shape=tuple(Sizes(SYMBOLS[one]) if isinstance(one, str) else one for one in shape))
+        return make(ours, shape=tuple(Sizes(SYMBOLS[d]) if isinstance(d, str) else d for d in shape))
     if name == "concat":
         return make("concat", *inputs, axis=parameters["axis"])
     if name == "split":
@@ -92,8 +92,8 @@ def translate(op: dict[str, Any], inputs: list[Expression], output: int) -> Term
         extra = {"count_padding": True} if name.endswith("avg") else {}
         return make("avgpool" if extra else "maxpool", *inputs, **WINDOW, **extra)
     groups = size(tuple(a[1] // b[1] for a, b in zip(*map(term_type, inputs), strict=True)))
-    found = make("conv", *inputs, **conv_parameters((parameters["kernel_h"], parameters["kernel_w"]), groups))
-    return make("relu", found) if parameters["acti"] == 2 else found
+    convolution = make("conv", *inputs, **conv_parameters((parameters["kernel_h"], parameters["kernel_w"]), groups))
+    return make("relu", convolution) if parameters["acti"] == 2 else convolution
 
 
 def side(operations: list[dict[str, Any]], outputs: list[list[int]]) -> list[Expression]:
@@ -104,12 +104,12 @@ def side(operations: list[dict[str, Any]], outputs: list[list[int]]) -> list[Exp
         return translate(*built[index], output)
 
     for op in operations:
-        inputs = [variable(one["var"]) if isinstance(one, dict) else term(*one) for one in op["inputs"]]
+        inputs = [variable(operand["var"]) if isinstance(operand, dict) else term(*operand) for operand in op["inputs"]]
         built.append((op, inputs))
-    found = [term(*one) for one in outputs]
-    for one in found:
-        term_type(one)
-    return found
+    terms = [term(*place) for place in outputs]
+    for built_term in terms:
+        term_type(built_term)
+    return terms
 
 
 def coverage(path: Path, rules: list[Rule], iterations: int, batch: int) -> None:
@@ -130,10 +130,11 @@ def coverage(path: Path, rules: list[Rule], iterations: int, batch: int) -> None
     rewrites, start, proved = rule_rewrites(rules), time.process_time(), []
     for first in range(0, len(goals), batch):
         proved += saturate(goals[first : first + batch], rewrites, iterations)
-    missed = {one for one, iteration in zip(owner, proved, strict=True) if iteration is None} | set(foreign)
+    unproved = {rule for rule, iteration in zip(owner, proved, strict=True) if iteration is None}
+    missed = unproved | set(foreign)
     for wanted in (True, False):
-        ids = [one for one, flag in provable.items() if flag is wanted]
-        implied = [one for one in ids if one not in missed]
+        ids = [rule for rule, flag in provable.items() if flag is wanted]
+        implied = [rule for rule in ids if rule not in missed]
         print(f"peer's {'provable' if wanted else 'unprovable'} rules implied: {len(implied)} of {len(ids)}")
         print(f"  {'missed' if wanted else 'implied'}: {sorted(set(ids) - set(implied)) if wanted else implied}")
     print(f"not of one shape in our environments: {foreign}; CPU {time.process_time() - start:.2f} s")
@@ -153,9 +154,9 @@ def main() -> None:
     parser.add_argument("--rules", type=Path, help="where to write the rules")
     arguments = parser.parse_args()
     generated = experiments.generation(arguments.depth, arguments.seed)
-    found, verdicts = generated.found, Counter(rule.verdict for rule in generated.found.open)
+    results, verdicts = generated.found, Counter(rule.verdict for rule in generated.found.open)
     print(f"{generated}\nnot proved: {dict(verdicts)}\n", flush=True)
-    everything = [*found.rules, *found.multiple, *found.open]
+    everything = [*results.rules, *results.multiple, *results.open]
     print(f"{experiments.verification(everything, arguments.seed, sample=arguments.solver)}\n", flush=True)
     print(f"{experiments.validation(arguments.exhaustive, arguments.seed)}\n", flush=True)
     if arguments.axioms:
@@ -164,9 +165,9 @@ def main() -> None:
     else:
         print("redundancy, symbols and real kernels: not measured (no --axioms)")
     if arguments.rules:
-        write([*found.rules, *found.multiple], arguments.rules)
+        write([*results.rules, *results.multiple], arguments.rules)
     if arguments.peer:
-        coverage(arguments.peer, found.rules, iterations=4, batch=1000)
+        coverage(arguments.peer, results.rules, iterations=4, batch=1000)
     else:
         print("peer's rules implied: not measured (no --peer)")
 

@@ -51,8 +51,8 @@ class Prediction(NamedTuple):
     whole: float
 
     def __str__(self) -> str:
-        times = "".join(f"{1e6 * one:11.1f}" for one in (self.predicted, self.formula, self.whole))
-        ratios = "".join(f"{one / self.whole:10.2f}" for one in (self.predicted, self.formula))
+        times = "".join(f"{1e6 * seconds:11.1f}" for seconds in (self.predicted, self.formula, self.whole))
+        ratios = "".join(f"{seconds / self.whole:10.2f}" for seconds in (self.predicted, self.formula))
         counts = f"{self.units:6}{self.opaque:7}{self.keys:5}{self.pricing:8.2f}"
         return f"{self.backend:12}{self.network:28}{counts}{times}{ratios}"
 
@@ -68,7 +68,9 @@ def build(text: str) -> Network:
     call = ast.parse(text, mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
         raise SystemExit(f"got network {text!r}; expected name(option=value, ...): for instance {NETWORKS[0]!r}")
-    return create(call.func.id, **{one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg})
+    return create(
+        call.func.id, **{keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
+    )
 
 
 def predict(text: str, backend: str, cost: Measured) -> Prediction:

@@ -171,8 +171,8 @@ def test_model_that_differs(model, monkeypatch):
     leaky(monkeypatch)
     result = d5.compare_models(model, ["reference", "pytorch"], rounds=3)
     assert not result and not result.timings
-    found = result.gate.first("pytorch")
-    assert found.name == "outputs of 1" and "'relu1'" in found.where
+    failed = result.gate.first("pytorch")
+    assert failed.name == "outputs of 1" and "'relu1'" in failed.where
 
 
 def test_inputs():

@@ -34,8 +34,8 @@ def others(backend_name):
 
 def rival(name: str, *args, **options) -> Candidate:
     """A candidate beside the reference; the reference itself under another name."""
-    one = candidate(name, *args, **options)
-    return Candidate("twin", one.build, one.optimizer) if name == "reference" else one
+    made = candidate(name, *args, **options)
+    return Candidate("twin", made.build, made.optimizer) if name == "reference" else made
 
 
 @pytest.mark.parametrize(("optimizer", "options"), OPTIMIZERS, ids=[name for name, _ in OPTIMIZERS])
@@ -104,7 +104,7 @@ def test_relative(got, want, difference):
 def test_digest_sees_name_dtype_shape_and_value():
     base = {"a": np.arange(4.0)}
     others = [{"b": np.arange(4.0)}, {"a": np.arange(4)}, {"a": np.arange(4.0).reshape(2, 2)}, {"a": np.ones(4)}]
-    assert len({digest(one) for one in [base, *others]}) == 5
+    assert len({digest(arrays) for arrays in [base, *others]}) == 5
     assert digest({"a": np.arange(8.0)[::2]}) == digest({"a": np.array([0.0, 2, 4, 6])})
     assert largest({"a": np.array([1, 9]), "b": np.array([-2.0, np.inf])}) == 2.0
 

@@ -47,19 +47,19 @@ def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", each=64, s
 def test_what_differed_and_whether_it_mattered(tmp_path, factor, verdict, code, launches):
     first = make(tmp_path / "a", launches=launches)
     second = make(tmp_path / "b", factor, launches=launches, seed=1, batch_size=32)
-    found = compare_runs(first, second)
-    assert found.changed == {"resolved.recipe.batch_size": (64, 32)}
-    (step,) = found.series
-    assert (step.verdict, found.exit_code) == (verdict, code)
+    comparison = compare_runs(first, second)
+    assert comparison.changed == {"resolved.recipe.batch_size": (64, 32)}
+    (step,) = comparison.series
+    assert (step.verdict, comparison.exit_code) == (verdict, code)
     assert step.ratio.low <= factor * 1.01 and step.ratio.high >= factor * 0.99
     assert step.basis == ("over 8 launches" if launches == 8 else "within one launch")
-    text = str(found)
+    text = str(comparison)
     assert text.index("batch_size: 64 -> 32") < text.index(verdict) and "test_accuracy: 97.0 -> 97.0" in text
 
 
 def test_the_number_of_ranks_is_a_difference(tmp_path):
-    found = compare_runs(make(tmp_path / "a"), make(tmp_path / "b", ranks=2, seed=1))
-    assert found.changed == {"ranks": (1, 2), "processes.scheme": (None, "ModelAverage")}
+    comparison = compare_runs(make(tmp_path / "a"), make(tmp_path / "b", ranks=2, seed=1))
+    assert comparison.changed == {"ranks": (1, 2), "processes.scheme": (None, "ModelAverage")}
 
 
 def test_steps_of_different_batches_are_compared_by_sample(tmp_path):
@@ -111,8 +111,8 @@ def test_an_effect_larger_than_the_spread_of_launches_is_found():
 
 
 def test_few_samples_resolve_nothing(tmp_path):
-    found = compare_runs(make(tmp_path / "a", n=5), make(tmp_path / "b", 1.5, n=5, seed=1))
-    assert found.exit_code == 2 and found.series[0].verdict == "unresolved"
+    comparison = compare_runs(make(tmp_path / "a", n=5), make(tmp_path / "b", 1.5, n=5, seed=1))
+    assert comparison.exit_code == 2 and comparison.series[0].verdict == "unresolved"
 
 
 def test_the_command_line_has_four_answers(tmp_path, capsys):

@@ -168,9 +168,9 @@ def test_the_network_between_two_ranks_is_fitted(monkeypatch: pytest.MonkeyPatch
         return 3e-6 + data.nbytes * (2e-10 + 5e-11) if sums else 2 * (3e-6 + data.nbytes * 2e-10)
 
     monkeypatch.setattr(ranks_job, "_timed", timed)
-    found = Threads(2).run(ranks_job.measure_network)[0]
-    assert [found[name] for name in ("alpha", "beta", "gamma")] == pytest.approx([3e-6, 2e-10, 5e-11], rel=1e-6)
-    assert found["worst"] < 1e-6 and isinstance(ranks_job.fitted(found), Interconnect)
+    fit = Threads(2).run(ranks_job.measure_network)[0]
+    assert [fit[name] for name in ("alpha", "beta", "gamma")] == pytest.approx([3e-6, 2e-10, 5e-11], rel=1e-6)
+    assert fit["worst"] < 1e-6 and isinstance(ranks_job.fitted(fit), Interconnect)
 
 
 @pytest.mark.mpi
@@ -193,10 +193,10 @@ def test_real_ranks_time_steps_and_their_network(rig: Rig) -> None:
         "scheme": "LocalSGD(every=2)",
         "timed": 8,
     }
-    found = on_ranks(2, job)
-    assert found["workers"] == 2 and len(found["seconds"]) == 2 and found["steps_per_block"] % 2 == 0
-    assert len(found["compute"]) == 2 * 2 * found["steps_per_block"] and min(found["compute"]) > 0
-    assert found["ranks"]["sent"] == [LENET_BYTES / 2] * 2 and len(found["ranks"]["seconds"]) == 2
+    times = on_ranks(2, job)
+    assert times["workers"] == 2 and len(times["seconds"]) == 2 and times["steps_per_block"] % 2 == 0
+    assert len(times["compute"]) == 2 * 2 * times["steps_per_block"] and min(times["compute"]) > 0
+    assert times["ranks"]["sent"] == [LENET_BYTES / 2] * 2 and len(times["ranks"]["seconds"]) == 2
 
 
 def test_the_options_have_help() -> None:

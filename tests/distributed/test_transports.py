@@ -45,9 +45,8 @@ def test_a_transport_keeps_its_promises(run: Run, size: int) -> None:
         assert result["messages"] == json.loads(json.dumps(transport_cases.expected_messages(rank, size)))
         assert result["counted"] == transport_cases.COUNTED
         assert result["overlapping"]
-        assert len(result["bits"]) == 2 * len(LENGTHS) and result["bits"] == results[0]["bits"], (
-            "ranks differ in their sums"
-        )
+        assert len(result["bits"]) == 2 * len(LENGTHS)
+        assert result["bits"] == results[0]["bits"], "ranks differ in their sums"
 
 
 @pytest.mark.backend("pytorch")

@@ -134,8 +134,8 @@ D500_REGISTER_OP(gpu_cube);
 @pytest.mark.gpu
 def test_operators_in_cuda(tmp_path: Path) -> None:
     (tmp_path / "gpu_cube.cu").write_text(CUDA)
-    one = [d5.tensordesc(("N",), "float64")]
-    function = d5fw.custom_op(d5.compile_custom_cppop("gpu_cube", tmp_path / "gpu_cube.cu", one, one))
+    described = [d5.tensordesc(("N",), "float64")]
+    function = d5fw.custom_op(d5.compile_custom_cppop("gpu_cube", tmp_path / "gpu_cube.cu", described, described))
     x = random(100).cuda().detach().requires_grad_()
     with torch.cuda.stream(torch.cuda.Stream()):
         torch.testing.assert_close(function(x), x**3)

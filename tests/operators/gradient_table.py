@@ -28,8 +28,8 @@ class Given(d5.CustomPythonOp):
         return self._rounded(self._forward(*inputs))
 
     def backward(self, grads: Arrays, fwd_inputs: Arrays, fwd_outputs: Arrays) -> Arrays:
-        found = self._backward(list(grads), list(fwd_inputs), list(fwd_outputs))
-        return [g if g is None else np.asarray(g).astype(self.dtype) for g in found]
+        gradients = self._backward(list(grads), list(fwd_inputs), list(fwd_outputs))
+        return [g if g is None else np.asarray(g).astype(self.dtype) for g in gradients]
 
 
 @dataclass(frozen=True)
@@ -246,10 +246,10 @@ CASES = [
 def _at(position: int, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Arrays], Arrays]:
     """Change one of the gradients, counted from the end if there are fewer."""
 
-    def changed(found: Arrays) -> Arrays:
-        real = [k for k, g in enumerate(found) if g is not None]
+    def changed(gradients: Arrays) -> Arrays:
+        real = [k for k, g in enumerate(gradients) if g is not None]
         k = real[position % len(real)]
-        return [np.asarray(change(g.copy())) if n == k else g for n, g in enumerate(found)]
+        return [np.asarray(change(g.copy())) if n == k else g for n, g in enumerate(gradients)]
 
     return changed
 

@@ -68,9 +68,9 @@ def test_the_wrong_element_of_a_large_input_is_named() -> None:
     x = np.random.default_rng(0).normal(size=(100, 100)).astype(np.float32)
 
     def wrong(g, i, o):
-        found = 2 * g[0] * i[0]
-        found[31, 7] = 0
-        return [found]
+        gradient = 2 * g[0] * i[0]
+        gradient[31, 7] = 0
+        return [gradient]
 
     result = check_square(wrong, [x])
     assert not result.ok and result.method == "directional"
@@ -179,9 +179,9 @@ def test_integers_are_skipped_and_inputs_can_be_chosen() -> None:
 def test_bad_manners_are_problems() -> None:
     class Greedy(Cube):
         def backward(self, grads, fwd_inputs, fwd_outputs):
-            found = super().backward(grads, fwd_inputs, fwd_outputs)
+            gradients = super().backward(grads, fwd_inputs, fwd_outputs)
             fwd_inputs[0][0] = 7
-            return found
+            return gradients
 
     result = d5.check_op_gradient(Greedy(), [np.array([1.0, 2.0])])
     assert not result and "inputs [0] were changed" in str(result)

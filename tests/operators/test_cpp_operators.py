@@ -28,13 +28,13 @@ DTYPES = {"float64": 1e-12, "float32": 1e-6, "float16": 4e-3, "bfloat16": 3e-2}
 @pytest.fixture(params=["system", "zig"])
 def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both kinds of compiler, by their names for DEEP500_CXX; other tests take the one that is found first."""
-    found = next(filter(None, map(shutil.which, SYSTEM)), None) if request.param == "system" else "zig"
-    if found is None:
+    path = next(filter(None, map(shutil.which, SYSTEM)), None) if request.param == "system" else "zig"
+    if path is None:
         pytest.skip(f"no system compiler: none of {', '.join(SYSTEM)} is on the PATH")
-    if found == "zig" and importlib.util.find_spec("ziglang") is None:
+    if path == "zig" and importlib.util.find_spec("ziglang") is None:
         pytest.skip("the package ziglang is not installed")
-    monkeypatch.setenv("DEEP500_CXX", found)
-    return found
+    monkeypatch.setenv("DEEP500_CXX", path)
+    return path
 
 
 def same(got: np.ndarray, want: np.ndarray, dtype: str) -> None:
@@ -251,7 +251,7 @@ def test_the_plan_of_shapes_says_what_infer_does(
     assert plan is not None and plan[1] is None
     planned = tuple(shapes[i][number] if i >= 0 else number for i, number in plan[0] or [])
     given_ones = [d5.tensordesc(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
-    assert [one.shape for one in op.infer(given_ones)] == [planned, shapes[0]]
+    assert [descriptor.shape for descriptor in op.infer(given_ones)] == [planned, shapes[0]]
     flat = [number for shape in (*shapes, planned, shapes[0]) for number in (len(shape), *shape)]
     assert op.sizes(shapes).tolist() == flat
 

@@ -63,12 +63,12 @@ def fifth() -> d5.operators.cpp.CompiledOp:
 
 def differences(op: d5.CustomOp, x: np.ndarray, dy: np.ndarray, h: float = 1e-6) -> np.ndarray:
     """Central differences of <dy, forward>, element by element."""
-    found = np.zeros_like(x)
+    gradient = np.zeros_like(x)
     for i in range(x.size):
         step = np.zeros_like(x)
         step[i] = h
-        found[i] = (dy * (op.run([x + step])[0] - op.run([x - step])[0])).sum() / (2 * h)
-    return found
+        gradient[i] = (dy * (op.run([x + step])[0] - op.run([x - step])[0])).sum() / (2 * h)
+    return gradient
 
 
 def test_cpp_of_every_kind_is_differentiated(rng: np.random.Generator) -> None:
@@ -262,8 +262,8 @@ def test_shapes_to_try_follow_the_descriptors() -> None:
             raise InputError("the kernel is too large")
         return [d5.TensorDescriptor("float32", given[0].shape)]
 
-    found = examples(inputs, infer)
-    assert found[0] == ([(6, 5), (4, 2)], [(6, 5)]) and ([(4, 4), (4, 2)], [(4, 4)]) in found
-    assert all(shapes[1][0] <= shapes[0][1] for shapes, _ in found)
+    tried = examples(inputs, infer)
+    assert tried[0] == ([(6, 5), (4, 2)], [(6, 5)]) and ([(4, 4), (4, 2)], [(4, 4)]) in tried
+    assert all(shapes[1][0] <= shapes[0][1] for shapes, _ in tried)
     anything = examples([d5.TensorDescriptor("float32", None)] * 2, lambda given: given[:1])
     assert [len(shapes[0]) for shapes, _ in anything] == [1, 2, 4, 3]

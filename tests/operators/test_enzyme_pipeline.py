@@ -74,13 +74,13 @@ def test_strict_arithmetic_stays_strict(tmp_path: Path) -> None:
     source.write_text(loop(""))
     engine = find_engine()
     clang = find_clang(engine)
-    found = {}
+    ir_of = {}
     for fast in (False, True):
         options = Options(fast_math=fast, name="unit", source=source)
         pipeline.prepare(clang, source, ir, ["-g0"], options)
-        found[fast] = pipeline.differentiate(engine, clang, ir, options)[1]
-    assert "fmul" in found[False] and " fast " not in found[False]
-    assert "fmul fast" in found[True]
+        ir_of[fast] = pipeline.differentiate(engine, clang, ir, options)[1]
+    assert "fmul" in ir_of[False] and " fast " not in ir_of[False]
+    assert "fmul fast" in ir_of[True]
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -140,8 +140,8 @@ def test_numbers_shared_by_reference_are_not_refused(build: Build) -> None:
         "const double part = x[i] * x[i] * c[i];\n#pragma omp critical\ns += part;\n}\ny[0] = s;"
     )
     x, c = np.linspace(-1, 1, 101), np.linspace(1, 2, 101)
-    found = run(build(unit(body), openmp=True), x, c, np.array([1.0]))
-    np.testing.assert_allclose(found, 2 * x * c, rtol=1e-12)
+    gradient = run(build(unit(body), openmp=True), x, c, np.array([1.0]))
+    np.testing.assert_allclose(gradient, 2 * x * c, rtol=1e-12)
 
 
 def test_the_compilers_own_lines_are_shown(build: Build) -> None:

@@ -65,10 +65,10 @@ def test_setup_unpacks_the_engine_once(empty: Path, index: list[Path], capsys: p
 def test_two_at_once_download_once(empty: Path, index: list[Path]) -> None:
     """The second waits for the first and finds it there."""
     threads = [threading.Thread(target=setup.install) for _ in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert len(index) == 1 and engine.engine_path().is_file()
 
 
@@ -97,11 +97,11 @@ def test_an_own_engine_is_named_by_a_variable(empty: Path, monkeypatch: pytest.M
         (empty / name).write_text(SCRIPT)
         (empty / name).chmod(0o755)
         monkeypatch.setenv(engine.VARIABLE, str(empty / name))
-        found = engine.find_engine()
-        assert (found.kind, found.llvm) == (kind, llvm)
+        own = engine.find_engine()
+        assert (own.kind, own.llvm) == (kind, llvm)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(MissingEngine, match=r"got no clang\+\+ 19; .*: install clang 19"):
-        engine.find_clang(found)
+        engine.find_clang(own)
     monkeypatch.setenv(engine.VARIABLE, str(empty / "nothing"))
     with pytest.raises(MissingEngine, match="which is no file"):
         engine.find_engine()
@@ -116,9 +116,9 @@ def test_a_plugin_of_the_system_is_used_with_its_clang(empty: Path, monkeypatch:
         (empty / f"clang++-{llvm}").chmod(0o755)
     monkeypatch.setattr(engine, "PLUGIN_FOLDERS", (str(empty),))
     monkeypatch.setenv("PATH", f"{empty}:/bin:/usr/bin")
-    found = engine.find_engine()
-    assert found.path == empty / "LLVMEnzyme-19.so"
-    assert engine.find_clang(found).version == "clang 19.1.0"
+    newest = engine.find_engine()
+    assert newest.path == empty / "LLVMEnzyme-19.so"
+    assert engine.find_clang(newest).version == "clang 19.1.0"
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,9 +71,9 @@ def test_the_networks_differ(backend_name: str) -> None:
     """Or the tests below would compare a network with itself."""
     network = d5.add_loss(model(5, (1, 4, 4), 0))
     values = {"batch_size": 32, "executor": load_backend(backend_name).from_model, **SUBSTITUTIONS}
-    found = transformed(network, values)
-    kinds = [node.op_type for node in found.nodes]
-    assert kinds.count("MatMul") == 1 and found.trainable() == network.trainable()
+    rewritten = transformed(network, values)
+    kinds = [node.op_type for node in rewritten.nodes]
+    assert kinds.count("MatMul") == 1 and rewritten.trainable() == network.trainable()
 
 
 def test_substitutions_train_to_the_same_losses(backend_name: str, tmp_path: Path) -> None:
@@ -112,10 +112,10 @@ def test_two_ranks_rewrite_alike(tmp_path: Path) -> None:
 
         return Record.open(Threads(2).run(work)[0])
 
-    one, two, serial = ranks(tmp_path / "one"), ranks(tmp_path / "two"), run(tmp_path / "serial")
-    assert_close(serial, one)
-    for name, array in arrays(one).items():
-        np.testing.assert_array_equal(arrays(two)[name], array, err_msg=name)
+    first, second, serial = ranks(tmp_path / "one"), ranks(tmp_path / "two"), run(tmp_path / "serial")
+    assert_close(serial, first)
+    for name, array in arrays(first).items():
+        np.testing.assert_array_equal(arrays(second)[name], array, err_msg=name)
 
 
 # -- callables --------------------------------------------------------------------------------------------------------

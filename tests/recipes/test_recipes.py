@@ -13,7 +13,7 @@ from deep500.cli import main
 from deep500.recipe.loader import list_recipes, load_recipe
 
 BUILT_IN = Path(__file__).parents[2] / "recipes"
-NAMES = sorted(one.name for one in list_recipes() if one.path.parent == BUILT_IN)
+NAMES = sorted(recipe.name for recipe in list_recipes() if recipe.path.parent == BUILT_IN)
 
 
 def run(capsys, *words: str) -> tuple[int, dict, dict]:

@@ -46,14 +46,16 @@ def manifest(result) -> dict:
 
 def test_seeds_are_trained_until_the_intervals_are_tight(tmp_path, capsys):
     result = run(tmp_path, "--repeat", "auto", "--budget", "300", "--precision", "0.5", "--seed", "3")
-    found = summary(result)["repetition"]
-    assert found["reached"] and found["seeds"] == 6 and found["precision"] == 0.5 and found["budget"] == 300
+    repetition = summary(result)["repetition"]
+    assert repetition["reached"] and repetition["seeds"] == 6
+    assert repetition["precision"] == 0.5 and repetition["budget"] == 300
     assert summary(result)["seeds"] == manifest(result)["seeds"] == [3, 4, 5, 6, 7, 8]
     values = result["test_accuracy"].values
     exact = quantile(values, independent=True)
-    assert found["achieved"]["test_accuracy"] == pytest.approx(exact.precision) and "step" in found["achieved"]
-    assert "test_loss" not in found["achieved"]  # it has no target
-    assert 0 < found["seconds"] < 300
+    achieved = repetition["achieved"]
+    assert achieved["test_accuracy"] == pytest.approx(exact.precision) and "step" in achieved
+    assert "test_loss" not in achieved  # it has no target
+    assert 0 < repetition["seconds"] < 300
     out = capsys.readouterr().out
     assert "precision reached: 6 seeds until every 95 % interval over seeds was within 50 % (test_accuracy " in out
     page = Path(result.report).read_text(encoding="utf-8")
@@ -71,8 +73,9 @@ def test_every_seed_counts_for_a_metric_over_seeds(tmp_path):
 
 def test_a_budget_that_ends_first_is_told(tmp_path, capsys):
     result = run(tmp_path, "--repeat", "auto", "--budget", "1e-6")
-    found = summary(result)["repetition"]
-    assert not found["reached"] and found["seeds"] == 1 and found["achieved"] == {"test_accuracy": None, "step": None}
+    repetition = summary(result)["repetition"]
+    assert not repetition["reached"] and repetition["seeds"] == 1
+    assert repetition["achieved"] == {"test_accuracy": None, "step": None}
     assert "precision NOT reached: the budget ended after 1 seed, before every 95 %" in capsys.readouterr().out
     assert '<p class="todo">Seeds by <code>--repeat auto</code>: precision NOT reached' in Path(
         result.report
@@ -122,7 +125,7 @@ def test_it_looks_at_six_and_then_at_ever_more(tmp_path):
     assert [n for n in range(1, 40) if _is_look(n, 6)] == [6, 8, 11, 15, 20, 26, 34]
     record, wanted = made_up(tmp_path, [10.0] * 8), Repetition(1e9)
     looks = [wanted.look(record, range(n), [Score()]) for n in range(1, 9)]
-    assert [one.over for one in looks] == [False] * 5 + [True, False, True]
+    assert [look.over for look in looks] == [False] * 5 + [True, False, True]
     assert looks[4].achieved == {"score": None, "step": None} and looks[5].reached
     assert looks[5].achieved["step"] == pytest.approx(0.0025, rel=0.01)
 
@@ -169,11 +172,11 @@ def test_stopping_when_tight_keeps_the_coverage(tmp_path):
     for _ in range(trials):
         values, size = np.exp(0.05 * rng.standard_normal(80)), 6
         while True:
-            found = quantile(values[:size], independent=True)
-            if size == 80 or (_is_look(size, 6) and found.precision <= 0.05):
+            interval = quantile(values[:size], independent=True)
+            if size == 80 or (_is_look(size, 6) and interval.precision <= 0.05):
                 break
             size += 1
-        covered += found.low <= 1 <= found.high
+        covered += interval.low <= 1 <= interval.high
     assert covered / trials >= 0.93
 
 

@@ -85,14 +85,14 @@ def arrays(record: Record, seed: int) -> dict[str, np.ndarray]:
     return load_checkpoint(list_checkpoints(record.path / "checkpoints" / f"seed-{seed}")[-1])["arrays"]
 
 
-def assert_same_end(one: Record, other: Record, seeds: list[int]) -> None:
-    assert exact(one) == exact(other) and len(exact(one)) == 6 * len(seeds)
+def assert_same_end(resumed: Record, whole: Record, seeds: list[int]) -> None:
+    assert exact(resumed) == exact(whole) and len(exact(resumed)) == 6 * len(seeds)
     for seed in seeds:
-        first, second = arrays(one, seed), arrays(other, seed)
+        first, second = arrays(resumed, seed), arrays(whole, seed)
         assert first.keys() == second.keys() and any(name.startswith("optimizer/") for name in first)
         for name, array in first.items():
             np.testing.assert_array_equal(array, second[name], err_msg=name)
-    values = [[m["values"] for m in r.summary()["metrics"] if m["unit"] != "s"] for r in (one, other)]
+    values = [[m["values"] for m in r.summary()["metrics"] if m["unit"] != "s"] for r in (resumed, whole)]
     assert values[0] == values[1]
 
 

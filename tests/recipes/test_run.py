@@ -49,8 +49,8 @@ def page_of(result):
 def test_run_leaves_a_complete_record(tmp_path, capsys, backend):
     result = run(tmp_path, backend=backend)
     assert result and result.verdict == "PASSED" and result["test_accuracy"].value > 20
-    found = sorted(path.name for path in Path(result.path).iterdir())
-    assert found == [
+    files = sorted(path.name for path in Path(result.path).iterdir())
+    assert files == [
         "SHA256SUMS",
         "checkpoints",
         "claims.json",

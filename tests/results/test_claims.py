@@ -44,9 +44,9 @@ def run(tmp_path_factory):
 
 
 def test_a_breakdown_adds_up_to_the_time_that_passed(run):
-    (found,) = of_type(derive(run), "breakdown")
-    assert found["wall"] == pytest.approx(2 * 4.2)
-    assert found["parts"] == pytest.approx(
+    (breakdown,) = of_type(derive(run), "breakdown")
+    assert breakdown["wall"] == pytest.approx(2 * 4.2)
+    assert breakdown["parts"] == pytest.approx(
         {"steps": 4.8, "rest of epochs": 1.2, "validation": 1.2, "between epochs": 1.2}
     )
     (run.path / "claims.json").unlink(missing_ok=True)
@@ -71,8 +71,8 @@ def test_a_report_claims_what_it_shows(tmp_path):
         for launch in json.loads((record.path / "stats.json").read_text())["series"]["step"]["launches"]
     )
     assert plots["Where do most of them lie, and do launches agree?"]["x"] == "categorical"
-    found = check(record.path)
-    assert all(found[rule].status == PASS for rule in ("R8", "R12", "F8"))
+    findings = check(record.path)
+    assert all(findings[rule].status == PASS for rule in ("R8", "R12", "F8"))
 
 
 def test_a_quantile_without_an_interval_is_not_claimed(tmp_path):
@@ -109,12 +109,12 @@ def test_what_metrics_measured_is_claimed(run):
         "reason": "",
         "kind": "cost",
     }
-    run.write_summary({**before, "metrics": [{**common, **one} for one in (parts, rate, share)]})
+    run.write_summary({**before, "metrics": [{**common, **metric} for metric in (parts, rate, share)]})
     claims = derive(run)
-    (found,) = of_type(claims, "breakdown")
-    assert found["parts"] == {"io": 2.0, "forward backward": 8.0} and found["wall"] == 10.0
-    (found,) = of_type(claims, "rate")
-    assert found["flops"] == 5e8 and found["bound"] == 2e9 and found["counted_flops"] == 4e9
+    (claim,) = of_type(claims, "breakdown")
+    assert claim["parts"] == {"io": 2.0, "forward backward": 8.0} and claim["wall"] == 10.0
+    (claim,) = of_type(claims, "rate")
+    assert claim["flops"] == 5e8 and claim["bound"] == 2e9 and claim["counted_flops"] == 4e9
     write_claims(run.path)
     assert check(run.path)["R11"].status == check(run.path)["F7"].status == PASS
     run.write_summary({**before, "metrics": [{**common, **rate}]})
@@ -127,9 +127,9 @@ def test_what_metrics_measured_is_claimed(run):
 # -- comparisons -------------------------------------------------------------------------------------------------------
 def test_two_runs_claim_a_speedup_over_a_base_and_a_test(tmp_path):
     runs = [finished(tmp_path, scale=scale, seeds=8) for scale in (1.0, 0.5)]
-    found = compare_runs(*(run.path for run in runs))
+    comparison = compare_runs(*(run.path for run in runs))
     base = json.loads((runs[0].path / "stats.json").read_text())["series"]["step"]["estimates"][0]
-    claims = run_claims(found.series, {"step": [base, None]})
+    claims = run_claims(comparison.series, {"step": [base, None]})
     (ratio,), (speedup,) = of_type(claims, "comparison"), of_type(claims, "speedup")
     assert ratio["verdict"] == "faster" and ratio["effect"][1] < 1 and ratio["p"] < 0.05
     assert speedup["value"] == pytest.approx(2, rel=0.05) and speedup["base"]["seconds"] == base["value"]

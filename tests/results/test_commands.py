@@ -90,5 +90,5 @@ def test_query(run, capsys):
 
 def test_env(capsys):
     assert cli.main(["env"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert len(found["sha256"]) == 64 and found["kernel"]["release"]
+    printed = json.loads(capsys.readouterr().out)
+    assert len(printed["sha256"]) == 64 and printed["kernel"]["release"]

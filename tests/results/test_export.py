@@ -115,10 +115,10 @@ def test_tensorflow_reads_the_event_files(run, tmp_path):
     assert [file.parent.name for file in files] == ["seed-0 [stand-in data]", "seed-1 [stand-in data]"]
     records = tf.data.TFRecordDataset(str(files[1])).as_numpy_iterator()
     events = [tf.compat.v1.Event.FromString(record) for record in records]
-    found = scalars(events, lambda value: value.simple_value)
+    values = scalars(events, lambda value: value.simple_value)
     steps = run.samples.durations("step", 1)
-    assert [found["seconds/step", i] for i in range(40)] == pytest.approx(steps.tolist(), rel=1e-6)
-    assert found["epoch/test_accuracy", 2] == pytest.approx(92.1) and found["metric/test_accuracy", 0] > 93
+    assert [values["seconds/step", i] for i in range(40)] == pytest.approx(steps.tolist(), rel=1e-6)
+    assert values["epoch/test_accuracy", 2] == pytest.approx(92.1) and values["metric/test_accuracy", 0] > 93
     walls = [event.wall_time for event in events for value in event.summary.value if value.tag == "seconds/step"]
     assert walls[:40] == sorted(walls[:40]) and walls[39] - walls[0] == pytest.approx(steps[:39].sum(), rel=0.1)
     units = [v.metadata.summary_description for e in events for v in e.summary.value if v.tag == "metric/test_accuracy"]
@@ -138,9 +138,9 @@ def test_tensorboard_reads_the_event_files(run, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     (_, file) = export(run.path, "tensorboard", tmp_path)
-    found = EventAccumulator(str(file.parent)).Reload()
-    assert len(found.Scalars("seconds/step")) == 40 and len(found.Histograms("distribution/step")) == 1
-    assert [event.step for event in found.Scalars("epoch/train_loss")] == [1, 2, 3]
+    events = EventAccumulator(str(file.parent)).Reload()
+    assert len(events.Scalars("seconds/step")) == 40 and len(events.Histograms("distribution/step")) == 1
+    assert [event.step for event in events.Scalars("epoch/train_loss")] == [1, 2, 3]
 
 
 @needs("tensorboardX")
@@ -171,7 +171,7 @@ def test_mlflow_reads_its_store(run, tmp_path, monkeypatch):
     client = MlflowClient(tracking_uri=tmp_path.as_uri())
     experiment = client.get_experiment_by_name("job")
     runs = client.search_runs([experiment.experiment_id], "metrics.`final test_accuracy in _` > 93.05")
-    assert [one.data.tags["seed"] for one in runs] == ["1"] and runs[0].info.status == "FINISHED"
+    assert [row.data.tags["seed"] for row in runs] == ["1"] and runs[0].info.status == "FINISHED"
     assert "[stand-in data]" in runs[0].info.run_name and runs[0].data.params["recipe.batch_size"] == "32"
     history = client.get_metric_history(runs[0].info.run_id, "test_accuracy")
     assert [(point.step, point.value) for point in history] == [(1, 91.1), (2, 92.1), (3, 93.1)]

@@ -89,10 +89,10 @@ class Page(HTMLParser):
     @property
     def loads(self):
         """Addresses that a browser would fetch or follow, other than places within the page."""
-        found = [
+        addresses = [
             value for _, attrs in self.tags for key, value in attrs.items() if key in ("src", "href", "xlink:href")
         ]
-        return [value for value in found if not value.startswith("#") and value != "data:,"]
+        return [value for value in addresses if not value.startswith("#") and value != "data:,"]
 
 
 def check_accessible(text):
@@ -196,8 +196,8 @@ def test_every_time_has_unit_interval_and_worth_or_is_an_observation(tmp_path):
 def test_interval_of_a_metric_is_the_exact_one_of_its_median(tmp_path):
     values = [93.0, 91.5, 94.0, 92.0, 95.0, 93.5, 90.0, 96.0]
     row = metric_row(judge(TestAccuracy(), 93.0, values, Circumstances()).as_dict())
-    found = quantile(values, independent=True)
-    assert row["interval"] == (found.low, found.high) and row["n"] == 8 and found.low == 90.0 and found.high == 96.0
+    estimate = quantile(values, independent=True)
+    assert row["interval"] == (estimate.low, estimate.high) == (90.0, 96.0) and row["n"] == 8
     assert metric_row(judge(TestAccuracy(), 93.0, values[:5], Circumstances()).as_dict())["interval"] is None
     assert metric_row(judge(TestAccuracy(), 93.0, [*values, None], Circumstances()).as_dict())["interval"] is None
 
@@ -302,8 +302,8 @@ def test_contrast_is_what_wcag_asks_for(scheme):
     style = asset("report.css")
     colours = dict(re.findall(r"--([\w-]+): (#\w+)", re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme]))
 
-    def contrast(one, other):
-        low, high = sorted(luminance(colours[name]) for name in (one, other))
+    def contrast(first, second):
+        low, high = sorted(luminance(colours[name]) for name in (first, second))
         return (high + 0.05) / (low + 0.05)
 
     texts = [

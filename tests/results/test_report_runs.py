@@ -36,10 +36,8 @@ def test_verdict_differences_and_plots(runs):
     first, second, _ = runs
     page = render_runs([first, second])
     check_accessible(page)
-    found = compare_runs(first, second).series[0]
-    assert (
-        found.verdict == "faster" and f"is faster than {first.name} (step: time ratio {found.ratio.median:.3f}" in page
-    )
+    step = compare_runs(first, second).series[0]
+    assert step.verdict == "faster" and f"is faster than {first.name} (step: time ratio {step.ratio.median:.3f}" in page
     assert page.index("What differs") < page.index("time ratio</th>") < page.index("Is it faster, and by how much?")
     assert re.search(r"resolved.recipe.batch_size</th><td.*?>32</td><td.*?>64</td>", page)
     row = re.search(r"<tr><th scope=.row.>step</th>.*?</tr>", page.partition("<article")[0], re.DOTALL)
@@ -69,7 +67,8 @@ def test_times_of_different_work_are_told_apart(runs, tmp_path):
 def test_three_runs_are_each_compared_with_the_first(runs):
     page = check_accessible(render_runs(list(runs)))
     assert page.headings.count(1) == 1 and len(page.all("article")) == 3
-    assert [one["id"] for one in page.all("section") if one["id"].startswith("pair-")] == ["pair-1", "pair-2"]
+    sections = [section["id"] for section in page.all("section")]
+    assert [name for name in sections if name.startswith("pair-")] == ["pair-1", "pair-2"]
 
 
 def test_runs_that_cannot_be_compared_say_why(runs, tmp_path):
@@ -114,15 +113,15 @@ def test_quantiles_that_cross_are_said_to():
     noise = np.random.default_rng(0).uniform(1, 2, 2000)
     assert "do not cross" in quantile_differences("step", [noise], [noise]).caption
     spread = 1.5 + 2 * (noise - 1.5)
-    found = quantile_differences("step", [noise], [np.random.default_rng(1).permutation(spread)])
-    assert "quantiles cross" in found.caption and found.plot.count(" band") == 1
+    figure = quantile_differences("step", [noise], [np.random.default_rng(1).permutation(spread)])
+    assert "quantiles cross" in figure.caption and figure.plot.count(" band") == 1
 
 
 def test_the_band_ends_where_intervals_end():
     """With 45 samples the outer quantiles have no interval: no band is drawn there, and none across a gap."""
     noise = np.random.default_rng(0).uniform(1, 2, 45)
-    found = quantile_differences("step", [noise], [noise[::-1]])
-    band = re.search(r'class="c0 band"[^>]* d="([^"]*)"', found.plot)
+    figure = quantile_differences("step", [noise], [noise[::-1]])
+    band = re.search(r'class="c0 band"[^>]* d="([^"]*)"', figure.plot)
     at = places(band[1])[:, 0] / 100
     share = (at - LEFT) / (WIDTH - LEFT - RIGHT)
     assert band and 0.05 < share.min() < 0.3 and 0.7 < share.max() < 0.95
@@ -156,8 +155,8 @@ def test_the_band_says_what_it_holds_over(launches, differ, words):
     sides = [
         [np.exp(differ * rng.standard_normal()) * rng.uniform(1, 1.1, 60) for _ in range(launches)] for _ in range(2)
     ]
-    found = quantile_differences("step", *sides)
-    assert words in found.caption and (" band" in found.plot) is ("no band" not in words)
+    figure = quantile_differences("step", *sides)
+    assert words in figure.caption and (" band" in figure.plot) is ("no band" not in words)
     if launches == 8:  # at least as wide as the launches are apart, which all samples together would not show
-        low, high = json.loads(unescape(re.search(r'data-axes="(.*?)"', found.plot)[1]))["y"][:2]
+        low, high = json.loads(unescape(re.search(r'data-axes="(.*?)"', figure.plot)[1]))["y"][:2]
         assert high - low > 100 * 2 * differ

@@ -20,7 +20,7 @@ from deep500.results.stats import compute
 
 def places(path):
     """Absolute places of relative moves, as a browser understands them, in hundredths of a pixel."""
-    found, at, command = [], np.zeros(2, np.int64), "m"
+    points, at, command = [], np.zeros(2, np.int64), "m"
     words = re.findall(r"[mlhvz]|-?\d+", path)
     while words:
         if words[0] in "mlhvz":
@@ -35,8 +35,8 @@ def places(path):
             step = [int(words.pop(0)), int(words.pop(0))]
         at = at + step
         if command != "h" or step[0]:
-            found.append(tuple(at.tolist()))
-    return np.array(found)
+            points.append(tuple(at.tolist()))
+    return np.array(points)
 
 
 def read_back(svg):
@@ -57,9 +57,9 @@ def test_values_can_be_read_back(log, mark):
     y = np.random.default_rng(0).lognormal(0, 2, 500)
     plot = Plot(Axis(0, 500, "sample", whole=True), Axis.around(y, "ms", log=log), "about")
     getattr(plot, mark)(np.arange(500), y)
-    x, found = read_back(str(plot.markup()))
+    x, read = read_back(str(plot.markup()))
     assert np.array_equal(np.rint(x), np.arange(500))
-    assert np.allclose(found, y, **({"rtol": 1e-3} if log else {"atol": 1e-4 * np.ptp(y)}))
+    assert np.allclose(read, y, **({"rtol": 1e-3} if log else {"atol": 1e-4 * np.ptp(y)}))
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-9, 1e6))
@@ -83,7 +83,7 @@ def test_logarithmic_ticks(low, ratio):
 def test_bars_begin_at_zero_and_are_as_long_as_their_values():
     svg = str(bar_figure({"a": 1.0, "b": 3.0, "c": 0.0}, "s", "Where?", "caption").plot)
     axes = json.loads(unescape(re.search(r'data-axes="(.*?)"', svg)[1]))
-    bars = [tuple(map(float, one)) for one in re.findall(r'fill" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', svg)]
+    bars = [tuple(map(float, bar)) for bar in re.findall(r'fill" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', svg)]
     assert axes["x"][0] == 0 and len({begin for begin, _ in bars}) == 1
     assert bars[1][1] == pytest.approx(3 * bars[0][1], abs=0.2) and bars[2][1] <= 0.5
 
@@ -112,8 +112,8 @@ def epochs(seeds, low=1.0):
 
 
 def test_bands_over_seeds():
-    one, few, many = (curve_figures(epochs(n))[0] for n in (1, 3, 8))
-    assert "observation" in one.caption and 'class="c0 band"' not in one.plot
+    single, few, many = (curve_figures(epochs(n))[0] for n in (1, 3, 8))
+    assert "observation" in single.caption and 'class="c0 band"' not in single.plot
     assert "smallest to largest" in few.caption and 'class="c0 band"' in few.plot
     assert "95 % interval of the median" in many.caption and many.plot.count("line thin") == 8
     assert curve_figures([{"seed": 0, "epoch": 1, "train_loss": None}]) == []

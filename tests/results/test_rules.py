@@ -62,8 +62,8 @@ def claim(of_type, number=0, /, **changes):
     """A change of the number-th claim of a type."""
 
     def change(parts):
-        found = [c for c in parts["claims"] if c["type"] == of_type][number]
-        found.update(changes)
+        claimed = [c for c in parts["claims"] if c["type"] == of_type][number]
+        claimed.update(changes)
 
     return change
 
@@ -192,16 +192,16 @@ def test_there_are_twenty_four_rules_and_each_says_what_it_wants():
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_folder_that_breaks_a_rule_is_flagged_by_that_rule_alone(rule, tmp_path, measured):
-    found = check(write(tmp_path / "bad", measured, BAD[rule]))
-    broken = {name for name, one in found.items() if one.status == FAIL}
-    assert broken == {rule} and found[rule].reason and found[rule].fix
+    findings = check(write(tmp_path / "bad", measured, BAD[rule]))
+    broken = {name for name, finding in findings.items() if finding.status == FAIL}
+    assert broken == {rule} and findings[rule].reason and findings[rule].fix
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_folder_that_keeps_a_rule_raises_no_alarm(rule, tmp_path, measured):
-    found = check(write(tmp_path / "good", measured, VARIATIONS.get(rule, lambda parts: None)))
-    assert found[rule].status == PASS, found[rule].reason
-    assert not [(name, one.reason) for name, one in found.items() if one.status == FAIL]
+    findings = check(write(tmp_path / "good", measured, VARIATIONS.get(rule, lambda parts: None)))
+    assert findings[rule].status == PASS, findings[rule].reason
+    assert not [(name, finding.reason) for name, finding in findings.items() if finding.status == FAIL]
 
 
 @pytest.mark.parametrize(("rule", "change"), ALSO_BAD)

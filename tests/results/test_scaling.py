@@ -116,8 +116,8 @@ def test_ranks_of_another_version_are_one_error(tmp_path):
 def test_claims_make_the_rules_judge(tmp_path):
     """R1, R10, R11, F1 and F11 hold for the table above, and fail where its quality is taken away."""
     record = finished(tmp_path, claims=[*STRONG.claims(), *RANKED.claims()])
-    found = check(record.path)
-    assert all(found[rule].status == PASS for rule in ("R1", "R10", "R11", "F1", "F11"))
+    findings = check(record.path)
+    assert all(findings[rule].status == PASS for rule in ("R1", "R10", "R11", "F1", "F11"))
     assert {c["type"] for c in STRONG.claims()} == {"scaling", "speedup"}
     assert all(c["base"]["seconds"] == 0.8 for c in STRONG.claims() if c["type"] == "speedup")
     bare = finished(tmp_path / "bare", claims=WEAK.claims())
@@ -126,7 +126,7 @@ def test_claims_make_the_rules_judge(tmp_path):
 
 def places(svg, kind):
     """Where the paths of a kind begin, in hundredths of a pixel."""
-    return [tuple(map(int, found)) for found in re.findall(rf'class="c\d {kind}"[^>]*d="m(-?\d+) (-?\d+)', svg)]
+    return [tuple(map(int, place)) for place in re.findall(rf'class="c\d {kind}"[^>]*d="m(-?\d+) (-?\d+)', svg)]
 
 
 def test_points_lie_where_the_numbers_say():

@@ -76,12 +76,12 @@ def test_figures_that_do_not_follow_from_the_samples_are_found_even_under_a_new_
 
 
 def test_figures_say_what_a_reader_must_know(run):
-    found = read_json(run / STATS)["series"]["step"]
-    median, tail = found["estimates"]
+    series = read_json(run / STATS)["series"]["step"]
+    median, tail = series["estimates"]
     assert median["target"]["reached"] and median["ci"]["low"] <= median["value"] <= median["ci"]["high"]
     assert median["value"] == pytest.approx(1e-3, rel=0.05) and median["n_eff"] > 500
-    assert tail["q"] == 0.99 and found["between_launches"]["cv"] < 0.02 and found["normality"]["p"] < 0.01
-    assert [part["cut"]["index"] for part in found["launches"]] and found["kind"] == "cost"
+    assert tail["q"] == 0.99 and series["between_launches"]["cv"] < 0.02 and series["normality"]["p"] < 0.01
+    assert [part["cut"]["index"] for part in series["launches"]] and series["kind"] == "cost"
 
 
 def test_an_unfinished_folder_is_no_run(tmp_path):
@@ -105,14 +105,14 @@ def with_launches(folder, launches, spread, n=300):
 
 
 def test_six_launches_have_an_interval_over_launches(tmp_path):
-    found = with_launches(tmp_path / "run", 6, 0.1)
-    medians = sorted(part["median"] for part in found["launches"])
-    median = found["estimates"][0]
+    series = with_launches(tmp_path / "run", 6, 0.1)
+    medians = sorted(part["median"] for part in series["launches"])
+    median = series["estimates"][0]
     assert (median["ci"]["low"], median["ci"]["high"]) == (medians[0], medians[-1])
     assert (median["ci"]["cluster"], median["ci"]["method"]) == ("launches", "ranks of launches")
     assert median["launches"] == 6 and median["standing"] == "result"
-    assert median["between_launch_cv"] == pytest.approx(found["between_launches"]["cv"])
-    assert not median["target"]["reached"] and found["between_launches"]["kruskal_p"] < 1e-9
+    assert median["between_launch_cv"] == pytest.approx(series["between_launches"]["cv"])
+    assert not median["target"]["reached"] and series["between_launches"]["kruskal_p"] < 1e-9
 
 
 def test_fewer_that_differ_are_an_observation_and_fewer_that_do_not_are_a_result_within_them(tmp_path):

@@ -35,13 +35,13 @@ LSTM = Problem("rnn", {"cell": "lstm", "hidden": 4, "batch": 2, "steps": 3})
 
 def test_the_list_is_whole():
     """94, 160 and 52 are the counts of the published lists; a few rows by value."""
-    found = deepbench.problems()
-    assert {kind: sum(one.kind == kind for one in found) for kind in deepbench.KINDS} == {
+    problems = deepbench.problems()
+    assert {kind: sum(problem.kind == kind for problem in problems) for kind in deepbench.KINDS} == {
         "conv": 94,
         "gemm": 160,
         "rnn": 52,
     }
-    text = [str(one) for one in found]
+    text = [str(problem) for problem in problems]
     assert text[0] == "4x1x161x700, 32 of 5x20, pad 0, step 2"
     assert text[93] == "16x2048x7x7, 512 of 1x1, pad 0, step 1"
     assert "1760 x 7133 x 1760 NT" in text and "512 x 8 x 500000 TN" in text
@@ -51,8 +51,8 @@ def test_the_list_is_whole():
 
 def test_a_limit_takes_the_smallest_of_each_kind():
     every = deepbench.problems()
-    for one in deepbench.problems(limit=1):
-        assert deepbench.work(one) == min(deepbench.work(other) for other in every if other.kind == one.kind)
+    for problem in deepbench.problems(limit=1):
+        assert deepbench.work(problem) == min(deepbench.work(other) for other in every if other.kind == problem.kind)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def engine() -> None:
 
 
 @pytest.fixture(scope="module")
-def found(engine: None) -> list[Measured]:
+def measured(engine: None) -> list[Measured]:
     return recipe.run(recipe.options(["--quick"]))
 
 
@@ -61,32 +61,33 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no
 
     def run(function: str, *words: str) -> Measured:
         chosen = recipe.options(["--quick", "--benchmark", "euler", *words])
-        (one,) = recipe.run(chosen, {("euler", OWN): ("planted_gradients", function)})
-        return one
+        (result,) = recipe.run(chosen, {("euler", OWN): ("planted_gradients", function)})
+        return result
 
     return run
 
 
-def test_all_gradients_agree(found: list[Measured]) -> None:
+def test_all_gradients_agree(measured: list[Measured]) -> None:
     """Enzyme, Ref, by hand or PyTorch, closed forms: one answer, which finite differences confirm."""
-    assert [one.problem.name for one in found] == list(problems.FULL) == list(problems.QUICK)
-    for one in found:
-        assert not one.wrong and one.difference <= checking.AGREE and one.finite_difference <= checking.DIFFERENCES
-        absent = dict(one.absent)
-        if one.problem.name in measuring.BY_TORCH and absent.get(OWN) == "no torch":
+    assert [result.problem.name for result in measured] == list(problems.FULL) == list(problems.QUICK)
+    for result in measured:
+        assert not result.wrong
+        assert result.difference <= checking.AGREE and result.finite_difference <= checking.DIFFERENCES
+        absent = dict(result.absent)
+        if result.problem.name in measuring.BY_TORCH and absent.get(OWN) == "no torch":
             del absent[OWN]
-        assert not absent, f"{one.problem.name}: {absent}"
+        assert not absent, f"{result.problem.name}: {absent}"
 
 
 def test_prints_the_table(
-    found: list[Measured], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    measured: list[Measured], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the command line, on what was measured above."""
-    monkeypatch.setattr(recipe, "run", lambda chosen: found)
+    monkeypatch.setattr(recipe, "run", lambda chosen: measured)
     assert recipe.main(["--quick", "--json", str(tmp_path / "a.json"), "--plot", str(tmp_path / "a.svg")]) == 0
     out = capsys.readouterr().out
-    for one in found:
-        assert sum(line.startswith(one.problem.title) for line in out.splitlines()) == 2
+    for result in measured:
+        assert sum(line.startswith(result.problem.title) for line in out.splitlines()) == 2
     assert "over 7 of 7" in out and "4.2x (conference), 4.5x (preprint)" in out and "WRONG" not in out
     written = json.loads((tmp_path / "a.json").read_text())
     low, mean, high = (written["geometric_mean"][i] for i in (1, 0, 2))
@@ -97,11 +98,11 @@ def test_prints_the_table(
 
 def test_wrong_gradient_is_noticed(planted, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """A millionth too much in one element of two, against the other gradients and against differences."""
-    one = planted("wrong")
-    assert [line for line in one.wrong if "own differs from Enzyme by" in line]
-    assert [line for line in one.wrong if "own is off finite differences by" in line]
-    assert not [line for line in one.wrong if ": Ref" in line or ": Enzyme" in line]
-    monkeypatch.setattr(recipe, "run", lambda chosen: [one])
+    result = planted("wrong")
+    assert [line for line in result.wrong if "own differs from Enzyme by" in line]
+    assert [line for line in result.wrong if "own is off finite differences by" in line]
+    assert not [line for line in result.wrong if ": Ref" in line or ": Enzyme" in line]
+    monkeypatch.setattr(recipe, "run", lambda chosen: [result])
     assert recipe.main(["--quick"]) == 1
     assert "WRONG: Euler: own differs" in capsys.readouterr().out
 
@@ -112,12 +113,13 @@ def test_changed_inputs_are_noticed(planted) -> None:  # type: ignore[no-untyped
 
 
 def test_crash_and_lack_of_memory_are_told_apart(planted) -> None:  # type: ignore[no-untyped-def]
-    one = planted("crashing")
-    assert one.absent == {OWN: "ended by SIGSEGV"} and set(one.seconds) == {PRIMAL, ENZYME, REF}
-    assert "ended by SIGSEGV" in printing.tables([one])
+    result = planted("crashing")
+    assert result.absent == {OWN: "ended by SIGSEGV"} and set(result.seconds) == {PRIMAL, ENZYME, REF}
+    assert "ended by SIGSEGV" in printing.tables([result])
     assert planted("greedy").absent == {OWN: "out of memory"}
-    one = planted("crashing_later")  # when it has been checked and is being timed
-    assert one.absent == {OWN: "ended by SIGABRT"} and set(one.seconds) == {PRIMAL, ENZYME, REF} and not one.wrong
+    result = planted("crashing_later")  # when it has been checked and is being timed
+    assert result.absent == {OWN: "ended by SIGABRT"} and set(result.seconds) == {PRIMAL, ENZYME, REF}
+    assert not result.wrong
 
 
 def test_missing_engine_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,9 +130,9 @@ def test_missing_engine_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 def test_compiled_variant_out_of_memory() -> None:
     """Ref needs several hundred MiB for Euler's full size, and does not look at what malloc returns."""
-    (one,) = recipe.run(recipe.options(["--benchmark", "euler", "--rounds", "6", "--memory", "0.5"]))
-    assert one.absent == {REF: "out of memory"} and ENZYME in one.seconds and not one.wrong
-    text = printing.tables([one])
+    (result,) = recipe.run(recipe.options(["--benchmark", "euler", "--rounds", "6", "--memory", "0.5"]))
+    assert result.absent == {REF: "out of memory"} and ENZYME in result.seconds and not result.wrong
+    text = printing.tables([result])
     assert "out of memory" in text and "over 0 of 1: none" in text
 
 

@@ -100,9 +100,10 @@ def test_quality_is_that_of_whole_trainings(monkeypatch: pytest.MonkeyPatch, tmp
         "METRICS = [(d5.TestAccuracy(), 1.0)]\n"
     )
     chosen = scaling.options(["--recipe", str(recipe), "--framework", "reference"])
-    one, low = scaling.quality(chosen, SchemeChoice.parse("LocalSGD(every=2)"), 1, 64)
-    two, _ = scaling.quality(chosen, SchemeChoice.parse("ConsistentDecentralized"), 2, 64)
-    assert one is not None and two is not None and 5 < one <= 100 and abs(one - two) < 30 and low is None
+    alone, low = scaling.quality(chosen, SchemeChoice.parse("LocalSGD(every=2)"), 1, 64)
+    together, _ = scaling.quality(chosen, SchemeChoice.parse("ConsistentDecentralized"), 2, 64)
+    assert alone is not None and together is not None and low is None
+    assert 5 < alone <= 100 and abs(alone - together) < 30
 
 
 @pytest.mark.mpi
@@ -111,9 +112,9 @@ def test_a_dry_run_measures_two_ranks(tmp_path: Path, capsys: Any) -> None:
     if driver.missing():
         pytest.skip(str(driver.missing()))
     assert run(tmp_path, "--dry-run") == 0
-    found = Scaling.read(tmp_path / "scaling" / "digits_lenet" / STRONG)
-    assert found is not None and [e.ranks for e in found.entries] == [1, 2]
-    assert all(e.seconds.median > 0 for e in found.entries)
+    table = Scaling.read(tmp_path / "scaling" / "digits_lenet" / STRONG)
+    assert table is not None and [e.ranks for e in table.entries] == [1, 2]
+    assert all(e.seconds.median > 0 for e in table.entries)
 
 
 @pytest.mark.parametrize(

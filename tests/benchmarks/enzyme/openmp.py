@@ -77,7 +77,7 @@ class Call:
         self.instance = ctypes.c_void_p(self.library.d500_instance(ctypes.c_void_p(sizes.ctypes.data)))
         (y,) = op.forward([x])
         self.arrays = [x, y, np.ones_like(y), np.empty_like(x)]
-        self.x, self.y, self.dy, self.dx = ((ctypes.c_void_p * 1)(one.ctypes.data) for one in self.arrays)
+        self.x, self.y, self.dy, self.dx = ((ctypes.c_void_p * 1)(array.ctypes.data) for array in self.arrays)
 
     def primal(self) -> None:
         """All of the forward."""
@@ -103,7 +103,7 @@ def measure(call: Call, threads: Sequence[int], rounds: int) -> dict[tuple[str, 
     """Wall seconds of (part, threads), in turns in random order."""
     parts = {"primal": call.primal, "gradient": call.gradient}
     order, shuffle = [(part, count) for part in parts for count in threads], random.Random(0).shuffle
-    times: dict[tuple[str, int], list[float]] = {one: [] for one in order}
+    times: dict[tuple[str, int], list[float]] = {key: [] for key in order}
     for _ in range(rounds):
         shuffle(order)
         for part, count in order:

@@ -28,14 +28,17 @@ def main() -> int:
     warnings.simplefilter("ignore")  # the tests make errors of them
     missed = 0
     for number in asked.only:
-        one, begin = FIGURES[number], time.perf_counter()
+        figure, begin = FIGURES[number], time.perf_counter()
         try:
-            found = one.measure(options)
+            outcome = figure.measure(options)
         except Exception as error:  # noqa: BLE001 - one figure that breaks must not take the others with it
-            found = Outcome("nothing", False, f"{type(error).__name__}: {str(error).splitlines()[0][:200]}")
-        missed += found.met is False
+            outcome = Outcome("nothing", False, f"{type(error).__name__}: {str(error).splitlines()[0][:200]}")
+        missed += outcome.met is False
         seconds = time.perf_counter() - begin
-        print(f"{number:2d} {one.what}: {found.measured} | bar: {one.bar} | {found.word} [{seconds:.0f} s]", flush=True)
+        print(
+            f"{number:2d} {figure.what}: {outcome.measured} | bar: {figure.bar} | {outcome.word} [{seconds:.0f} s]",
+            flush=True,
+        )
     return 1 if missed else 0
 
 

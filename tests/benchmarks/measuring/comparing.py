@@ -75,17 +75,17 @@ def drift(options: Options) -> Outcome:
     rng, families, wrong = np.random.default_rng(options.seed + 41), max(1, options.trials // 4), 0
     for _ in options.each(range(families), "suites of 50"):
         suite = [compared(rng, 1.0) for _ in range(SUITE)]
-        p_values = holm([one.comparisons[0].p for one in suite])
+        p_values = holm([comparison.comparisons[0].p for comparison in suite])
         wrong += any(
-            verdict(one.comparisons[0].ratio, p, control_bias(one.control)) in (FASTER, SLOWER)
-            for one, p in zip(suite, p_values, strict=True)
+            verdict(comparison.comparisons[0].ratio, p, control_bias(comparison.control)) in (FASTER, SLOWER)
+            for comparison, p in zip(suite, p_values, strict=True)
         )
-    found, n = words.count(FASTER), options.trials
+    faster, n = words.count(FASTER), options.trials
     text = (
-        f"false {ratio(alarms, n)}; +2 % found {ratio(found, n)}, the wrong way {words.count(SLOWER)}; family-wise "
+        f"false {ratio(alarms, n)}; +2 % found {ratio(faster, n)}, the wrong way {words.count(SLOWER)}; family-wise "
         f"{ratio(wrong, families)}"
     )
-    return Outcome(text, alarms <= 0.06 * n and found >= 0.85 * n and wrong <= 0.06 * families)
+    return Outcome(text, alarms <= 0.06 * n and faster >= 0.85 * n and wrong <= 0.06 * families)
 
 
 @figure(5, "A/A on the same machine", '"equivalent" at 2 % in >= 90 %; "slower" or "faster" in <= 5 %')

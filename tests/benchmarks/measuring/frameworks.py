@@ -23,11 +23,11 @@ FRAMEWORKS = ("reference", "pytorch", "tensorflow", "jax", "onnxruntime")
 
 
 def _candidates() -> list[Candidate]:
-    found = []
+    candidates = []
     for name in FRAMEWORKS:
         if name == "reference" or importlib.util.find_spec(registry.BACKENDS[name][0]) is not None:
-            found.append(candidate(name))
-    return found
+            candidates.append(candidate(name))
+    return candidates
 
 
 def _caught() -> tuple[int, int, list[str]]:
@@ -39,10 +39,10 @@ def _caught() -> tuple[int, int, list[str]]:
         with pytest.MonkeyPatch.context() as patch:
             plant(patch)
             network = probe(dropout="dropout" in name)
-            found = check_equivalence(network, batches(), [candidate("reference"), candidate("pytorch")]).first(
+            failed = check_equivalence(network, batches(), [candidate("reference"), candidate("pytorch")]).first(
                 "pytorch"
             )
-        if found is None or found.name != check or words not in found.where:
+        if failed is None or failed.name != check or words not in failed.where:
             missed.append(name)
     return len(MUTANTS) - len(missed), len(MUTANTS), missed
 
@@ -59,14 +59,14 @@ def frameworks(options: Options) -> Outcome:
     truth, losses = trace(judge, network, network, data[:4], "loss"), curve(judge, network, data, "loss")["loss"]
     for other in options.each(others, "figure 13"):
         try:
-            found = trace(other, network, network, data[:4], "loss", truth)
+            traced = trace(other, network, network, data[:4], "loss", truth)
             steps = curve(other, network, data, "loss")["loss"]
         except Deep500Error as error:
             return Outcome("nothing", False, f"{other.name}: {error}")
-        pairs = [*zip(found.evaluation, truth.evaluation, strict=True), (found.training, truth.training)]
+        pairs = [*zip(traced.evaluation, truth.evaluation, strict=True), (traced.training, truth.training)]
         forward = max(relative(got[name], want[name]) for got, want in pairs for name in want)
         size = largest(truth.gradients)  # a bias before a batch normalisation has a gradient of rounding alone
-        gradients = max(relative(found.gradients[name], truth.gradients[name], size) for name in truth.gradients)
+        gradients = max(relative(traced.gradients[name], truth.gradients[name], size) for name in truth.gradients)
         apart = max(abs(a / b - 1) for a, b in zip(steps, losses, strict=True))
         worst = np.maximum(worst, [forward, gradients, apart])
         names.append(other.name)
@@ -98,13 +98,13 @@ def ranks(options: Options) -> Outcome:
     if (reason := driver.missing()) is not None:
         return Outcome("nothing", None, reason)
     with tempfile.TemporaryDirectory() as folder:
-        file, found = Path(folder) / "results.json", []
+        file, outcomes = Path(folder) / "results.json", []
         for summary in options.each(("max", "pooled"), "figure 14"):
             code, output = driver.launch(driver.name_of(cases.skewed), 4, file, {"summary": summary})
             if code:
                 return Outcome("nothing", False, f"4 processes ended with {code}: {output.strip()[-200:]}")
-            found.append(json.loads(file.read_text())[0])
-    timed, pooled = found
+            outcomes.append(json.loads(file.read_text())[0])
+    timed, pooled = outcomes
     true_imbalance = 1.0 / (0.8 + 0.2 / 4) - 1
     truths = [0, 0, 0, SKEWED_BY]
     off = max(abs(offset - truth) for offset, truth in zip(timed["offsets"], truths, strict=True))

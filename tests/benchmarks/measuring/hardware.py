@@ -68,7 +68,7 @@ def energy(options: Options) -> Outcome:
     good = missing == short == right == 100
     sources: list[EnergySource]
     sources, reason = find_sources()
-    gpus = [one for one in sources if isinstance(one, NvmlSource)]
+    gpus = [source for source in sources if isinstance(source, NvmlSource)]
     if not good:
         return Outcome(text, False)
     if not gpus:

@@ -57,8 +57,8 @@ def _allocated(work: Callable[[], object]) -> tuple[int, int]:
         tracemalloc.stop()
     own = [tracemalloc.Filter(False, tracemalloc.__file__)]
     grown = after.filter_traces(own).compare_to(before.filter_traces(own), "filename")
-    recorder = [one for one in grown if one.traceback[0].filename.endswith("recorder.py")]
-    return sum(one.size_diff for one in recorder), sum(one.count_diff for one in recorder)
+    recorder = [difference for difference in grown if difference.traceback[0].filename.endswith("recorder.py")]
+    return sum(difference.size_diff for difference in recorder), sum(difference.count_diff for difference in recorder)
 
 
 @figure(
@@ -93,9 +93,9 @@ def overhead(options: Options) -> Outcome:
 @figure(9, "means by kind of metric", "10, 1, 2.5 Gflop/s: harmonic 2, not 4.5 and not 2.9; over ranks sum / sum")
 def means(options: Options) -> Outcome:
     """Three equal pieces of work at these rates, and two ranks that worked for different times."""
-    found, ranks = mean([10.0, 1.0, 2.5], "rate"), total_rate([100, 150], [1.0, 3.0])
-    text = f"{found:g} Gflop/s; 100 per s for 1 s and 50 per s for 3 s: {ranks:g} per s (sum / sum is 62.5)"
-    return Outcome(text, abs(found - 2.0) < 1e-12 and abs(ranks - 62.5) < 1e-12)
+    rate, ranks = mean([10.0, 1.0, 2.5], "rate"), total_rate([100, 150], [1.0, 3.0])
+    text = f"{rate:g} Gflop/s; 100 per s for 1 s and 50 per s for 3 s: {ranks:g} per s (sum / sum is 62.5)"
+    return Outcome(text, abs(rate - 2.0) < 1e-12 and abs(ranks - 62.5) < 1e-12)
 
 
 @figure(
@@ -111,7 +111,7 @@ def machine(options: Options) -> Outcome:
         begin = time.perf_counter()
         records.append(full_environment())
         times.append(time.perf_counter() - begin)
-    first, hashes = records[0], {fingerprint(one) for one in records}
+    first, hashes = records[0], {fingerprint(record) for record in records}
     changed = [json.loads(json.dumps(first)) for _ in range(2)]
     changed[0]["threads"]["torch"] = 77
     changed[1]["process"]["packages"]["numpy"] = "0"
@@ -121,8 +121,8 @@ def machine(options: Options) -> Outcome:
     os.environ.pop("XLA_FLAGS") if before is None else os.environ.update(XLA_FLAGS=before)
     names = ["threads.torch", "process.packages.numpy", "variables.XLA_FLAGS"]
     named = sum(
-        fingerprint(one) not in hashes and list(differences(first, one)) == [name]
-        for one, name in zip(changed, names, strict=True)
+        fingerprint(record) not in hashes and list(differences(first, record)) == [name]
+        for record, name in zip(changed, names, strict=True)
     )
     fields = count_fields(first)
     text = f"{fields} fields in {min(times):.2f} s, {len(hashes)} hash of 5 records, {named} of 3 changes named"

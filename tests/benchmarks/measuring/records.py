@@ -37,24 +37,24 @@ def _is_found(path: Path) -> bool:
 @figure(10, "recomputation and flipped bytes", "stats.json byte for byte; 1000 of 1000 flips found")
 def flips(options: Options) -> Outcome:
     """Of a whole finished run (manifest, samples, journal, curve, statistics, rules, page), one byte at a time."""
-    draw, found = random.Random(options.seed), 0
+    draw, noticed = random.Random(options.seed), 0
     with tempfile.TemporaryDirectory() as folder:
         path = finished(Path(folder), samples=200, seeds=3).path
         before = (path / STATS).read_bytes()
         write_stats(path)
         same = (path / STATS).read_bytes() == before and verify(path) == []
-        files = [one for one in sorted(path.rglob("*")) if one.is_file()]
+        files = [entry for entry in sorted(path.rglob("*")) if entry.is_file()]
         for number in options.each(range(FLIPS), "figure 10"):
             # every other one anywhere by size, the rest in a file drawn first: small files count too
             file = draw.choice(files) if number % 2 else draw.choices(files, [f.stat().st_size for f in files])[0]
             data = file.read_bytes()
             place = draw.randrange(len(data))
             file.write_bytes(data[:place] + bytes([data[place] ^ draw.randrange(1, 256)]) + data[place + 1 :])
-            found += _is_found(path)
+            noticed += _is_found(path)
             file.write_bytes(data)
         same &= verify(path) == []
-    text = f"recomputed {'identically' if same else 'DIFFERENTLY'}, found {ratio(found, FLIPS)} in {len(files)} files"
-    return Outcome(text, same and found == FLIPS)
+    text = f"recomputed {'identically' if same else 'DIFFERENTLY'}, found {ratio(noticed, FLIPS)} in {len(files)} files"
+    return Outcome(text, same and noticed == FLIPS)
 
 
 def _killed_run(folder: Path, name: str, draw: random.Random, kills: int) -> tuple[Record, int]:

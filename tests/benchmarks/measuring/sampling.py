@@ -70,18 +70,18 @@ def coverage(options: Options) -> Outcome:
     short, widths, refused, where = math.inf, [], 0, ""
     cells = [(name, q, n, level) for name in DISTRIBUTIONS for q, n in SIZES for level in (0.95, 0.99)]
     for name, q, n, level in options.each(cells, "figure 1"):
-        one = DISTRIBUTIONS[name]
-        found = [quantile(one.draw(rng, n), q, level, independent=True) for _ in range(options.trials)]
-        if found[0].low is None:
+        distribution = DISTRIBUTIONS[name]
+        estimates = [quantile(distribution.draw(rng, n), q, level, independent=True) for _ in range(options.trials)]
+        if estimates[0].low is None:
             refused += 1
             continue
-        truth = one.ppf(q)
-        points = 100 * (np.mean([e.low <= truth <= e.high for e in found]) - level)
+        truth = distribution.ppf(q)
+        points = 100 * (np.mean([e.low <= truth <= e.high for e in estimates]) - level)
         if points < short:
             short, where = points, f"{name}, q {q}, n {n}, {level:.0%}"
         if n == 1000:
-            oracle = 2 * norm.ppf((1 + level) / 2) * math.sqrt(q * (1 - q) / n) / one.pdf(truth)
-            widths.append(float(np.mean([e.high - e.low for e in found])) / oracle)
+            oracle = 2 * norm.ppf((1 + level) / 2) * math.sqrt(q * (1 - q) / n) / distribution.pdf(truth)
+            widths.append(float(np.mean([e.high - e.low for e in estimates])) / oracle)
     text = (
         f"worst {short:+.1f} points ({where}), width at most {max(widths):.2f} of the asymptotic one; "
         f"{refused} of {len(cells)} cells refused as too small"
@@ -102,12 +102,12 @@ def dependent(options: Options) -> Outcome:
         series = [autoregressive(rng, 300, phi) for _ in range(options.trials)]
         shares, naive = [], math.nan
         for level in (0.95, 0.99):
-            found = [quantile(x, level=level) for x in options.each(series, f"figure 2, {phi}")]
-            given = [e for e in found if e.low is not None]
+            estimates = [quantile(x, level=level) for x in options.each(series, f"figure 2, {phi}")]
+            given = [e for e in estimates if e.low is not None]
             shares.append(float(np.mean([e.low <= truth <= e.high for e in given])))
-            good &= shares[-1] >= level - 0.04 and (phi == 0.9 or len(given) >= 0.97 * len(found))
+            good &= shares[-1] >= level - 0.04 and (phi == 0.9 or len(given) >= 0.97 * len(estimates))
             if level == 0.95:
-                refused = len(found) - len(given)
+                refused = len(estimates) - len(given)
                 textbook = [quantile(x, level=level, independent=True) for x in series]
                 naive = float(np.mean([e.low <= truth <= e.high for e in textbook]))
         good &= phi != 0.7 or naive < 0.91
@@ -133,8 +133,8 @@ def oracle_size(phi: float, trials: int = 200) -> int:
     tau = autocorrelation_time(autoregressive(rng, 1_000_000, phi, SIGMA) <= middle) if phi else 1.0
     n = math.ceil(tau * max(50.0, (norm.ppf((1 + LEVEL) / 2) * 0.5 / (density * REL * middle)) ** 2))
     while True:
-        found = [_known(autoregressive(rng, n, phi, SIGMA), tau) for _ in range(trials)]
-        if np.mean(found) >= 0.5:
+        tight = [_known(autoregressive(rng, n, phi, SIGMA), tau) for _ in range(trials)]
+        if np.mean(tight) >= 0.5:
             return n
         n = math.ceil(1.03 * n)
 
@@ -184,8 +184,8 @@ def sequential(options: Options) -> Outcome:
     reports = []
     for _ in range(200):
         clock = FakeClock(autoregressive(rng, 40, 0.7, 0.3))
-        found = measure(clock.work, short, clock=clock)
-        reports.append(found.reached or any("not reached" in p or "no steady" in p for p in found.problems))
+        measured = measure(clock.work, short, clock=clock)
+        reports.append(measured.reached or any("not reached" in p or "no steady" in p for p in measured.problems))
     return Outcome("; ".join([*parts, f"capped at 40: {ratio(sum(reports), 200)} reported"]), good and all(reports))
 
 
@@ -198,10 +198,12 @@ def steady(options: Options) -> Outcome:
     """Cuts on the shapes of the tests."""
     rng, parts, good = np.random.default_rng(options.seed + 6), [], True
     for kind, (shape, truth) in SHAPES.items():
-        found = [find_steady_state(noisy(rng, shape)) for _ in options.each(range(options.trials), f"figure 6, {kind}")]
-        cuts = np.array([one.cut for one in found])
+        states = [
+            find_steady_state(noisy(rng, shape)) for _ in options.each(range(options.trials), f"figure 6, {kind}")
+        ]
+        cuts = np.array([state.cut for state in states])
         late, early = float(np.median(cuts)) - truth, float(np.mean(cuts < truth - 5))
-        wrong = float(np.mean([not one.is_steady for one in found]))
+        wrong = float(np.mean([not state.is_steady for state in states]))
         good &= 0 <= late <= 15 and early <= 0.05
         parts.append(f"{kind} {late:+.0f}, early {100 * early:.1f} %, called unsteady {100 * wrong:.1f} %")
     drift = 1 + 0.1 * np.arange(N) / N

@@ -33,7 +33,7 @@ class Suite:
     @property
     def why(self) -> str:
         """Names of what did not pass."""
-        return ", ".join([*self.failed, *(f"skipped: {one}" for one in self.skipped)][:4])
+        return ", ".join([*self.failed, *(f"skipped: {name}" for name in self.skipped)][:4])
 
 
 def run_tests(*words: str) -> Suite:
@@ -46,13 +46,13 @@ def run_tests(*words: str) -> Suite:
         )
         if done.returncode not in (0, 1) or not file.exists():
             raise RuntimeError(f"pytest ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-200:]}")
-        found = Suite()
+        suite = Suite()
         for case in ElementTree.parse(file).iter("testcase"):
             kinds = {child.tag for child in case}
             if kinds & {"failure", "error"}:
-                found.failed.append(case.get("name", ""))
+                suite.failed.append(case.get("name", ""))
             elif "skipped" in kinds:
-                found.skipped.append(case.get("name", ""))
+                suite.skipped.append(case.get("name", ""))
             else:
-                found.passed += 1
-    return found
+                suite.passed += 1
+    return suite

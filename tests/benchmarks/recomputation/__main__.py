@@ -29,10 +29,10 @@ from tests.transformations.recomputation.trees import best_by_trying, mismatches
 def profiler() -> None:
     for label, places in (("own", None), ("shared", 8)):
         for kept in (False, True):
-            found = [mismatches(random_tree(seed, 4 + seed % 27, places=places), kept) for seed in range(210)]
+            counts = [mismatches(random_tree(seed, 4 + seed % 27, places=places), kept) for seed in range(210)]
             print(
                 f"profiler, {label} locations, snapshots {'kept' if kept else 'dropped'}: "
-                f"{sum(w for _, w in found)} mismatches of {sum(t for t, _ in found)} (bar: 0)"
+                f"{sum(w for _, w in counts)} mismatches of {sum(t for t, _ in counts)} (bar: 0)"
             )
 
 
@@ -73,8 +73,8 @@ def chains() -> None:
         chain = random_chain(seed, 20)
         rivals = [segmented(chain, count).outcome for count in range(2, 21)]
         smallest, square = min(rivals, key=lambda o: o.peak), min(rivals[2:4], key=lambda o: o.peak)
-        for found, rival in ((least, smallest), (root, square)):
-            found.append(optimal_chain(chain, rival.peak, slots=10**9).outcome.extra / rival.extra)
+        for gains, rival in ((least, smallest), (root, square)):
+            gains.append(optimal_chain(chain, rival.peak, slots=10**9).outcome.extra / rival.extra)
     print(
         f"added time over 4 or 5 equal segments of 20 random stages, by the model, at equal peak: median "
         f"{statistics.median(root):.2f}; over the segments with the least peak: {statistics.median(least):.2f} "
@@ -97,10 +97,10 @@ def steps() -> None:
         compiled = [Plan(n, n.outputs, Random(0)) for n in (step.network, again.network)]
         times: list[list[float]] = [[], []]
         for _ in range(5):
-            for found, one in zip(times, compiled, strict=True):
+            for seconds, compiled_plan in zip(times, compiled, strict=True):
                 begin = time.process_time()
-                one.run(inputs)
-                found.append(time.process_time() - begin)
+                compiled_plan.run(inputs)
+                seconds.append(time.process_time() - begin)
         base = plan.predicted_time - plan.predicted_extra
         print(
             f"{name} {options}, batch {batch}, budget {share}: {len(plan.regions)} regions, bits "

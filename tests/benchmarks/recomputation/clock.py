@@ -43,13 +43,13 @@ def compare(plan: Plan, inputs: Mapping[str, np.ndarray], turns: int) -> tuple[l
     ]
     for way in ways:
         way()
-    found: list[list[float]] = [[], [], []]
+    seconds: list[list[float]] = [[], [], []]
     for turn in range(turns):
         for i in np.roll(range(3), turn):
             begin = time.process_time()
             ways[i]()
-            found[i].append(time.process_time() - begin)
-    return found, len(plan.steps)
+            seconds[i].append(time.process_time() - begin)
+    return seconds, len(plan.steps)
 
 
 def main(words: list[str] | None = None) -> None:

@@ -46,16 +46,16 @@ class Setting(NamedTuple):
 
     network: Any
     inputs: dict[str, np.ndarray]
-    found: Any
+    regions: Any
     chain: Sequence[Stage]
 
     def plan(self, budget: float | int) -> CheckpointingPlan:
         """The chain's best plan."""
-        return plan_chain(self.network, BATCH, self.found, self.chain, budget, "pytorch")
+        return plan_chain(self.network, BATCH, self.regions, self.chain, budget, "pytorch")
 
     def rival(self, placement: Any) -> CheckpointingPlan:
         """Somebody else's placement as a plan."""
-        return as_plan(self.network, BATCH, self.found, placement, 10**12, "pytorch")
+        return as_plan(self.network, BATCH, self.regions, placement, 10**12, "pytorch")
 
     def executor(self, plan: CheckpointingPlan | None, way: str = "explicit") -> Any:
         """One under a plan."""
@@ -70,9 +70,9 @@ def figures() -> None:
     network = add_loss(create("mixed_resnet"))
     rng = np.random.default_rng(0)
     inputs = {"input": rng.standard_normal((BATCH, 3, 64, 64), np.float32), "label": rng.integers(0, 10, BATCH)}
-    found = find_regions(network, BATCH)
-    chain = d5fw.from_model(network).measure_stages([region.values for region in innermost_regions(found)], inputs)
-    setting = Setting(network, inputs, found, chain)
+    regions = find_regions(network, BATCH)
+    chain = d5fw.from_model(network).measure_stages([region.values for region in innermost_regions(regions)], inputs)
+    setting = Setting(network, inputs, regions, chain)
     full = simulate_chain(chain, keep_all(chain))
     share = sum(stage.forward for stage in chain) / full.time
     print(
@@ -126,7 +126,7 @@ def recomputed(setting: Setting) -> None:
 
 def _tree(setting: Setting) -> Region:
     """The regions of the network with the measured bytes and times of its stages."""
-    stages = dict(zip((region.name for region in innermost_regions(setting.found)), setting.chain, strict=True))
+    stages = dict(zip((region.name for region in innermost_regions(setting.regions)), setting.chain, strict=True))
 
     def measured(region: Region) -> Region:
         children = tuple(measured(child) for child in region.children)
@@ -146,7 +146,7 @@ def _tree(setting: Setting) -> Region:
             overhead=stage.delta + mode.backward_overhead,
         )
 
-    return measured(setting.found.root)
+    return measured(setting.regions.root)
 
 
 def times(setting: Setting) -> None:
@@ -169,8 +169,8 @@ def times(setting: Setting) -> None:
         subjects[f"{name}, {rival.method}"] = setting.executor(setting.rival(rival))
         subjects[f"ours at the peak of {name}"] = setting.executor(setting.plan(rival.outcome.peak))
     full = subjects["none"].step_memory(setting.inputs)
-    found = ratios({name: _step(executor, setting.inputs) for name, executor in subjects.items()})
-    for name, ratio in found.items():
+    step_ratios = ratios({name: _step(executor, setting.inputs) for name, executor in subjects.items()})
+    for name, ratio in step_ratios.items():
         plan = subjects[name].checkpointing
         model = (
             "" if plan is None else f", model {plan.predicted_time / (plan.predicted_time - plan.predicted_extra):.3f}"
@@ -178,7 +178,7 @@ def times(setting: Setting) -> None:
         bar = next((f" (bar: {most})" for share, most in BARS.items() if name.startswith(f"{share} ")), "")
         print(f"    {name}: peak {subjects[name].step_memory(setting.inputs) / full:.3f}, step {ratio:.3f}{bar}{model}")
     for name, rival in (("sqrt(n)", best), ("least", least), ("every", every_stage(chain))):
-        ours, theirs = found[f"ours at the peak of {name}"] - 1, found[f"{name}, {rival.method}"] - 1
+        ours, theirs = step_ratios[f"ours at the peak of {name}"] - 1, step_ratios[f"{name}, {rival.method}"] - 1
         print(f"added time over {name} ({rival.method}) at its peak: {ours / theirs:.2f} (bar: 0.65)")
 
 
@@ -229,10 +229,10 @@ def memory_budget(setting: Setting) -> None:
                 subjects["ours"] = _step(setting.executor(setting.plan(min(peak, full))), setting.inputs)
             except BudgetError:
                 pass
-            found = ratios(subjects, 5)
-        ours = f"{found['ours']:.3f}" if "ours" in found else "none fits"
+            step_ratios = ratios(subjects, 5)
+        ours = f"{step_ratios['ours']:.3f}" if "ours" in step_ratios else "none fits"
         print(
-            f"    activation_memory_budget {budget}: peak {peak / full:.3f}, step {found['theirs']:.3f}; ours at "
+            f"    activation_memory_budget {budget}: peak {peak / full:.3f}, step {step_ratios['theirs']:.3f}; ours at "
             f"that peak {ours}"
         )
     smallest = smallest_chain(setting.chain).outcome.peak
