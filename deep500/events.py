@@ -9,7 +9,7 @@ Every region has a ``before_`` and an ``after_`` hook that gets one argument: th
 (or whatever object the loop publishes; executors publish themselves). An executor that cannot tell forward from
 backward (one compiled graph does both) reports ``forward_backward`` alone, so that no time is invented.
 
-Requirement of the seam: a hook that nobody overrides costs one attribute look-up and one test of an empty tuple.
+Requirement of the seam: a hook without listeners costs one attribute look-up and one test of an empty tuple.
 """
 
 from __future__ import annotations
@@ -99,4 +99,4 @@ def _overrides(listener: Any, hook: str) -> bool:
 
 
 SILENT = Events()
-"""What loops use when nobody listens."""
+"""What loops use when there are no listeners."""

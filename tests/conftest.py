@@ -157,7 +157,7 @@ def _own_random_numbers(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _isolated_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test sees the data sets of the machine it runs on; whoever needs files puts them below its ``tmp_path``."""
+    """No test sees the data sets of the machine it runs on; those that need files put them below ``tmp_path``."""
     empty: Path = tmp_path_factory.mktemp("no-data")
     os.environ["DATA_ROOT"] = str(empty / "data")
     os.environ["KERAS_HOME"] = str(empty / "keras")

@@ -46,7 +46,7 @@ class Training:
         return lambda: step(next(following)), self.executor.synchronize
 
     def train(self, seed: int) -> dict[str, Any]:
-        """Train the recipe anew and return what it came to; None for what was not reached."""
+        """Train the recipe anew and return its results; None for what was not reached."""
         plan = self.subject.plan
         parts = make_parts(plan.values, self.subject.data, seed, False)
         trainer = Trainer(

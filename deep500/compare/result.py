@@ -1,4 +1,4 @@
-"""`ComparisonResult`: what a comparison of frameworks came to, as an object, as text and as JSON."""
+"""`ComparisonResult`: the result of comparing frameworks, as an object, as text and as JSON."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def describe_threads() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Keep standard output for the answers; what anybody else prints goes to stderr."""
+    """Keep standard output for the answers; what other code prints goes to stderr."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     count = os.environ.get("DEEP500_COMPARE_CORES")

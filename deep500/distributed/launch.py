@@ -82,7 +82,7 @@ def environment(ranks: int, given: Mapping[str, str], cores: int | None = None) 
     variables["DEEP500_TRANSPORT"] = "mpi"  # "serial", from the user's shell, would make every rank start ranks again
     variables["OMPI_MCA_rmaps_base_oversubscribe"] = "1"  # Open MPI 4: more ranks than cores
     variables["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"  # Open MPI 5
-    if hasattr(os, "geteuid") and os.geteuid() == 0:  # Open MPI refuses root unless told twice
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # Open MPI refuses root unless both variables are set
         variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return variables
 

@@ -135,7 +135,7 @@ class OfflineThroughput(ProbingMetric):
 
     def __init__(self, batch: int = 32, samples: int = 2048, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         if batch < 1 or samples < 1:
-            raise InputError(f"got batch={batch}, samples={samples}; expected at least 1 of each: give so many")
+            raise InputError(f"got batch={batch}, samples={samples}; expected at least 1 of each: pass larger numbers")
         self.batch, self.samples, self._clock = batch, -(-samples // batch) * batch, clock
 
     def measure(self, statistics: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""Plots of what training came to: learning curves over seeds; bars for parts of a whole and shares of a bound."""
+"""Plots of the results of training: learning curves over seeds; bars for parts of a whole and shares of a bound."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def metric_row(metric: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sentence(stat: Mapping[str, Any]) -> str:
-    """How a series came to its figures, in words."""
+    """How the figures of a series were obtained, in words."""
     launches = stat["launches"]
     sizes = sorted({launch["n"] for launch in launches})
     each = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"

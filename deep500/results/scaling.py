@@ -58,7 +58,7 @@ class ScalingPoint:
         scheme: how they communicated.
         seconds: of one step, the slowest rank's; an observation or a prediction has no interval.
         kind: ``"measured"`` or ``"predicted"``.
-        quality, quality_low: what this scale came to and the low end of its interval; None: not measured.
+        quality, quality_low: the quality reached at this scale and the low end of its interval; None: not measured.
     """
 
     ranks: int

@@ -1,4 +1,4 @@
-"""``stats.json``: every figure that follows from the samples, and from nothing else, so that anybody can recompute it.
+"""``stats.json``: every figure that follows from the samples alone, so that any reader can recompute it.
 
 For each series: the estimates per quantile with interval, the warm-up cut, the effective sample size, whether the plan
 was met, a check of normality (which informs, and gates nothing: the intervals do not assume it), and how much launches

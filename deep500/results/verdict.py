@@ -143,7 +143,7 @@ def overall(metrics: Sequence[MetricResult]) -> str:
 
 
 def repetition_sentence(content: Mapping[str, Any]) -> str:
-    """How a run with ``--repeat auto`` came to its number of seeds, from what ``summary.json`` says of it.
+    """How a run with ``--repeat auto`` arrived at its number of seeds, from what ``summary.json`` says of it.
 
     Example:
         >>> repetition_sentence({"seeds": 8, "seconds": 41.0, "budget": 60.0, "level": 0.95, "precision": 0.05,
@@ -165,7 +165,7 @@ def _percent(part: float | None) -> str:
 
 @dataclass(frozen=True)
 class RecipeResult:
-    """What a recipe run came to; truthy when every judged metric passes.
+    """The result of a recipe run; truthy when every judged metric passes.
 
     A run in which nothing could be judged (stand-in data, dry run, no targets) is truthy, since nothing was missed;
     its ``verdict`` says ``UNJUDGED`` and why.

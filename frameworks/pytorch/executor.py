@@ -1,7 +1,7 @@
 """`Executor`: a network compiled to an ``nn.Module`` and run with PyTorch's own automatic differentiation.
 
 ``executor.module`` computes the network's outputs. It shares its parameters with the modules that compute other
-selections of outputs, and with everybody who holds them: optimizers, ``DistributedDataParallel``, the user's own loop.
+selections of outputs, and with all that hold them: optimizers, ``DistributedDataParallel``, the user's own loop.
 """
 
 from __future__ import annotations

@@ -202,9 +202,9 @@ struct Call {
     if (m.results == 1 && !m.outputs) return result(0);
     PyObject *all = py.tuple(m.results);
     for (int64_t i = 0; all && i < m.results; ++i) {
-      PyObject *one = result(i);
-      if (!one) return py.drop(all), nullptr;
-      py.put(all, i, one);
+      PyObject *output = result(i);
+      if (!output) return py.drop(all), nullptr;
+      py.put(all, i, output);
     }
     return all;
   }

@@ -41,7 +41,7 @@ class HeldBytes:
         self._held: dict[int, int] = {}  # in how many slots an array is
 
     def __call__(self, step: KernelStep, values: list[Any]) -> None:
-        """Take in the results of a kernel, then let go of what is not read later."""
+        """Take in the results of a kernel, then release what is not read later."""
         slots, held = self._slots, self._held
         for slot in step.writes:
             value = values[slot]

@@ -73,13 +73,12 @@ class Compiled:
     gradients: list[str]
     check: InputCheck
     run: Callable[..., Any]  # the same before it is traced
-    trace: Callable[
-        ..., Callable[..., Any]
-    ]  # traces a function of the same inputs, with a vector of numbers before them
+    # traces a function of the same inputs, with a vector of numbers before them
+    trace: Callable[..., Callable[..., Any]]
 
 
 class TensorFlowNetwork(BoundNetwork):
-    """The network of an executor; its parameters are ``executor.variables``, kernels of convolutions turned round."""
+    """The network of an executor; its parameters are ``executor.variables``, kernels of convolutions transposed."""
 
     def __init__(self, network: Network, executor: Executor) -> None:
         super().__init__(network)
@@ -308,7 +307,7 @@ class Executor(GraphExecutor):
         return dict(self._results)
 
     def forget_results(self) -> None:
-        """Let go of what the last run left behind."""
+        """Release what the last run left behind."""
         self._results, self._gradients = {}, {}
 
     def run(

@@ -3,7 +3,7 @@
 python -m tests.benchmarks.kill_loop --kills 50 --ranks 2
 
 Prints how many kills there were, how many runs they were spread over, and how many of those ended unlike a run that
-nobody disturbed (and leaves with 1 if one did).
+was not disturbed (and leaves with 1 if one did).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is excused, by name and with the reason: tolerances below round-off, cases nobody can pass, wrong results."""
+"""Excused cases, by name and with the reason: tolerances below round-off, cases no backend can pass, wrong results."""
 
 from __future__ import annotations
 

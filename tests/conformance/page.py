@@ -209,7 +209,7 @@ def _loose(scores: list[Score]) -> str:
 def _named(scores: list[Score]) -> str:
     text = "## Wrong results and errors, by name\n\n"
     for pattern, reason in NOBODY.items():
-        text += f"- Nobody passes `{pattern}`: {reason}.\n"
+        text += f"- No backend passes `{pattern}`: {reason}.\n"
     for s in scores:
         failed = s.total("error") + s.total("timeout")
         text += f"\n**{s.backend}**: {s.total('wrong')} wrong, {failed} errors and time-outs\n\n"

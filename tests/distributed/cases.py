@@ -28,7 +28,7 @@ def fail(comm: Communicator, rank: int) -> None:
 
 
 def hang(comm: Communicator) -> None:
-    """Rank 0 waits for a message that nobody sends."""
+    """Rank 0 waits for a message that no rank sends."""
     if comm.rank == 0:
         comm.receive(np.zeros(1), 1)
     comm.barrier()

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.skipif(missing() is not None, reason=
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """A run on two ranks that nobody disturbs."""
+    """An undisturbed run on two ranks."""
     folder = tmp_path_factory.mktemp("undisturbed")
     job = jobs.run(folder, "--ranks", "2")
     assert job.code == 0, job.errors

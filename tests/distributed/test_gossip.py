@@ -76,7 +76,7 @@ def test_without_learning_ranks_approach_by_the_second_eigenvalue(mixing: str, s
     factor = second_eigenvalue(mixing_matrix(mixing, size))
     assert results[0]["facts"]["second_eigenvalue"] == factor and error[0] > 1
     assert (error[1:] <= (factor + 1e-12) * error[:-1] + 1e-13).all()
-    if factor > 0.05:  # the slowest direction remains; else everybody agrees to rounding
+    if factor > 0.05:  # the slowest direction remains; else all ranks agree to rounding
         assert error[7] / error[6] == pytest.approx(factor, rel=0.02) or error[7] < 1e-12
     np.testing.assert_allclose(w.mean(0), np.broadcast_to(w.mean(0)[0], w.mean(0).shape), rtol=0, atol=1e-14)
 

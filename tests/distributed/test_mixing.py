@@ -17,7 +17,7 @@ def test_named_mixings_are_doubly_stochastic_and_connected(name: str, size: int)
     np.testing.assert_allclose(matrix.sum(axis=0), 1, rtol=0, atol=1e-14)
     np.testing.assert_allclose(matrix.sum(axis=1), 1, rtol=0, atol=1e-14)
     assert np.array_equal(mixing_matrix(matrix, size), matrix)
-    assert np.all(np.linalg.matrix_power(matrix, size) > 0)  # everybody hears of everybody
+    assert np.all(np.linalg.matrix_power(matrix, size) > 0)  # every rank hears of every other
     assert second_eigenvalue(matrix) < 1 - 1e-3
     np.testing.assert_allclose(matrix @ matrix.T, matrix.T @ matrix, atol=1e-14)  # normal
 
@@ -67,4 +67,4 @@ def test_an_own_matrix_need_not_be_symmetric() -> None:
     turned = [[0.5, 0.5, 0], [0, 0.5, 0.5], [0.5, 0, 0.5]]
     assert mixing_matrix(turned, 3).tolist() == turned
     assert second_eigenvalue(mixing_matrix(turned, 3)) == pytest.approx(0.5)
-    assert second_eigenvalue(np.eye(4)) == pytest.approx(1)  # nobody ever agrees
+    assert second_eigenvalue(np.eye(4)) == pytest.approx(1)  # ranks never agree

@@ -26,7 +26,7 @@ NAMES = [f"p{number}" for number in range(len(SHAPES))]
 
 
 def make(comm: Any, **options: Any) -> PowerSGD:
-    """On a network that nobody runs: the exchange of gradients needs none."""
+    """On a network that is never run: the exchange of gradients needs none."""
     return PowerSGD(GradientDescent(FakeExecutor(linear_network())), comm, **options)
 
 

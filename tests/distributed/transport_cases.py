@@ -200,7 +200,7 @@ def fails_beside_torch(comm: Communicator, store: str) -> None:
 
 
 def times_out(comm: Communicator) -> dict[str, list[Any]]:
-    """What calls that nobody answers raise on rank 0, and after how many seconds; each on a communicator of its own."""
+    """What unanswered calls raise on rank 0, and after how many seconds; each on a communicator of its own."""
     outcomes: dict[str, list[Any]] = {}
     for name in ("receive", "any", "sum", "pending"):
         other = type(comm)(timeout=1.0)

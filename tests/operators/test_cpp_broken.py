@@ -54,7 +54,7 @@ def test_what_does_not_compile_is_one_error(kind: str) -> None:
         d5.compile_custom_cppop_inline("broken", source, VECTOR, VECTOR)
     text = str(caught.value)
     assert text.startswith("C++ operator 'broken': got ")
-    assert "deep500 wrapper" not in text and "abi.h" not in text, "remarks on generated text help nobody"
+    assert "deep500 wrapper" not in text and "abi.h" not in text, "remarks on generated text do not help"
     assert len(text.splitlines()) < 12
 
 

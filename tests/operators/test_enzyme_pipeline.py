@@ -69,7 +69,7 @@ def test_an_order_that_does_not_exist_is_refused(build: Build) -> None:
 
 
 def test_strict_arithmetic_stays_strict(tmp_path: Path) -> None:
-    """Enzyme's own arithmetic carries ``fast`` unless it is told not to."""
+    """Enzyme's own arithmetic carries ``fast`` unless that is switched off."""
     source, ir = tmp_path / "unit.cpp", tmp_path / "unit.ll"
     source.write_text(loop(""))
     engine = find_engine()

@@ -179,7 +179,7 @@ def test_a_limit_of_the_system_is_one_line(run, tmp_path):
 @pytest.mark.parametrize("command", WRITERS)
 def test_a_folder_that_cannot_be_written_is_one_line(command, run, tmp_path, capsys):
     out = tmp_path / "out"
-    if os.geteuid() == 0:  # whom permissions do not stop; nobody can make files there
+    if os.geteuid() == 0:  # permissions do not stop root, but no user can make files there
         out = Path("/proc")
     else:
         out.mkdir(mode=0o555)

@@ -212,7 +212,7 @@ def test_what_it_cost_to_tune_is_told(tmp_path):
 def test_a_metric_that_combines_seeds_in_its_own_way_says_how(tmp_path):
     """Time to accuracy counts misses (Kaplan and Meier): the remark stands beside the value, and its own interval."""
     record = finished(tmp_path, seeds=3)
-    told = {
+    reached = {
         **record.summary()["metrics"][0],
         "name": "time_to_accuracy_97",
         "unit": "s",
@@ -223,7 +223,7 @@ def test_a_metric_that_combines_seeds_in_its_own_way_says_how(tmp_path):
         "remark": "2 of 3 runs reached it; 95 % interval (Kaplan-Meier)",
     }
     missed = {
-        **told,
+        **reached,
         "name": "energy",
         "unit": "J",
         "value": None,
@@ -231,7 +231,7 @@ def test_a_metric_that_combines_seeds_in_its_own_way_says_how(tmp_path):
         "remark": "no RAPL counter",
         "details": [{"watts": None}],
     }
-    record.write_summary({**record.summary(), "metrics": [told, missed]})
+    record.write_summary({**record.summary(), "metrics": [reached, missed]})
     text = write_report(record).read_text(encoding="utf-8")
     row = re.search(r"<tr><th scope=.row.>time_to_accuracy_97</th>.*?</tr>", text, flags=re.DOTALL)[0]
     assert "[10, never] s" in row and "2 of 3 runs reached it; 95 % interval (Kaplan-Meier)" in row

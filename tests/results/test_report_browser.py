@@ -144,29 +144,30 @@ def test_it_asks_a_server_for_nothing_but_itself(folder, page):
 
 PROBE = """<script>
 addEventListener("load", () => {
-  const found = [];
+  const texts = [];
   const svg = document.querySelector("details.series svg.plot");
   const edge = document.querySelector("main").getBoundingClientRect().right;
-  const tooWide = () => [...document.querySelectorAll("main *")].filter((one) => !one.closest(".wide, .scroll, svg")
-    && one.getBoundingClientRect().right > edge + 1).map((one) => one.outerHTML.slice(0, 80));
-  document.querySelectorAll(".rules summary span").forEach((one) => { one.textContent = "✓ pass"; });
+  const tooWide = () => [...document.querySelectorAll("main *")]
+    .filter((element) => !element.closest(".wide, .scroll, svg") && element.getBoundingClientRect().right > edge + 1)
+    .map((element) => element.outerHTML.slice(0, 80));
+  document.querySelectorAll(".rules summary span").forEach((summary) => { summary.textContent = "✓ pass"; });
   const wide = tooWide();
-  document.querySelectorAll("details").forEach((one) => { one.open = true; });
+  document.querySelectorAll("details").forEach((details) => { details.open = true; });
   for (const key of ["", "ArrowRight", "End", "Home"]) {
     if (!key) svg.focus(); else svg.dispatchEvent(new KeyboardEvent("keydown", { key }));
-    found.push(svg.parentElement.querySelector("output").textContent);
+    texts.push(svg.parentElement.querySelector("output").textContent);
   }
   const ticks = () => [...svg.querySelectorAll(".ticks.y text")].map((text) => text.textContent);
   const button = svg.parentElement.querySelector("button"), before = ticks();
   button.click();
   svg.dispatchEvent(new KeyboardEvent("keydown", { key: "Home" }));
-  found.push(button.getAttribute("aria-pressed"), before.join(" "), ticks().join(" "));
-  found.push(svg.parentElement.querySelector("output").textContent);
+  texts.push(button.getAttribute("aria-pressed"), before.join(" "), ticks().join(" "));
+  texts.push(svg.parentElement.querySelector("output").textContent);
   wide.push(...tooWide());
-  parent.postMessage(JSON.stringify({ found, wide, width: innerWidth }), "*");
+  parent.postMessage(JSON.stringify({ texts, wide, width: innerWidth }), "*");
 });
 </script>"""
-FRAME = """<!doctype html><title>frame</title><pre id="found"></pre>
+FRAME = """<!doctype html><title>frame</title><pre id="findings"></pre>
 <iframe src="probe.html" width="WIDTH" height="1800"></iframe>
 <script>addEventListener("message", (event) => { document.querySelector("pre").textContent = event.data; });</script>"""
 """A frame, since no window of the browser is narrower than 500 pixels."""
@@ -179,9 +180,9 @@ def probe(folder, page, width):
     (folder / "frame.html").write_text(FRAME.replace("WIDTH", str(width)), encoding="utf-8")
     printed, messages = browse(folder, (folder / "frame.html").as_uri(), "--dump-dom", "--virtual-time-budget=5000")
     assert messages == []
-    told = json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', printed, re.DOTALL)[1]))
-    assert told["width"] <= width
-    return told
+    findings = json.loads(html.unescape(re.search(r'<pre id="findings">(.*?)</pre>', printed, re.DOTALL)[1]))
+    assert findings["width"] <= width
+    return findings
 
 
 @needs_browser
@@ -193,8 +194,8 @@ def test_nothing_is_wider_than_the_page(folder, page, width):
 
 @needs_browser
 def test_keyboard_tells_values_and_scale_can_be_switched(folder, page):
-    told = probe(folder, page, 390)
-    focus, second, last, first, pressed, linear, log, after = told["found"]
+    findings = probe(folder, page, 390)
+    focus, second, last, first, pressed, linear, log, after = findings["texts"]
     samples = Record.open(sorted((folder / "runs" / "job").iterdir())[0]).samples
     assert focus == first and focus.startswith("sample: 0, ms: ")
     assert float(focus.partition("ms: ")[2]) == pytest.approx(1e3 * samples.durations("step", 0)[0], rel=2e-3)

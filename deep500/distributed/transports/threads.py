@@ -119,7 +119,7 @@ class _Turns:
             gone = [other for other in range(self.size) if other not in self.waiting]
             ended = f" (ended: {', '.join(map(str, gone))})" if gone else ""
             raise CommunicationError(
-                f"got ranks that all wait: {stuck}{ended}; expected somebody to send: every rank must make the same "
+                f"got ranks that all wait: {stuck}{ended}; expected one rank to send: every rank must make the same "
                 "collective calls, and every receive needs a send"
             )
 

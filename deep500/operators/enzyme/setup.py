@@ -1,7 +1,7 @@
 """``deep500 setup enzyme``: bring the Enzyme engine into this user's cache.
 
 The engine is one executable inside the wheel of pennylane-catalyst, whose own requirements (an exact jax among them)
-must not enter anybody's environment. So pip downloads the pinned wheel without them, its SHA-256 is compared, and only
+must not enter a user's environment. So pip downloads the pinned wheel without them, its SHA-256 is compared, and only
 the executable is unpacked. It depends on no Python version; one wheel does for all.
 """
 

@@ -63,8 +63,8 @@
 
     read() {
       this.paths = [...this.inner.querySelectorAll("path")].map((path) => ({ path, corners: corners(path.getAttribute("d")) }));
-      const told = this.paths.filter(({ path }) => path.matches(".dots, .line:not(.guide, .bar, .ink, .whisker)"));
-      this.samples = told.flatMap((one) => one.corners.map((corner) => ({ ...corner, x: corner.x / 100, y: corner.y / 100 })));
+      const marks = this.paths.filter(({ path }) => path.matches(".dots, .line:not(.guide, .bar, .ink, .whisker)"));
+      this.samples = marks.flatMap((mark) => mark.corners.map((corner) => ({ ...corner, x: corner.x / 100, y: corner.y / 100 })));
       this.samples = this.samples.filter((s) => s.x >= LEFT - 1 && s.x <= RIGHT + 1 && s.y >= TOP - 1 && s.y <= this.bottom + 1);
     }
 
@@ -117,9 +117,9 @@
     // Draw everything again with the other scale on one axis, over the range of what is there
     rescale(name) {
       const old = this.axes[name], log = old[2] ? 0 : 1, all = [];
-      for (const one of this.paths) for (const c of one.corners) {
+      for (const mark of this.paths) for (const c of mark.corners) {
         c.value = this.raw(name, c);
-        if (one.path.matches(".dots, .line:not(.guide)")) all.push(c.value);
+        if (mark.path.matches(".dots, .line:not(.guide)")) all.push(c.value);
       }
       const positive = all.filter((v) => v > 0), low = Math.min(...(log ? positive : all)), high = Math.max(...all);
       if (!(high > low)) return;
@@ -131,8 +131,8 @@
         path.setAttribute("d", them.map((c) => `${c.move ? "M" : "L"}${c.x} ${c.y}${dots ? "h0" : ""}`).join(""));
       }
       this.samples = [];
-      const told = this.paths.filter(({ path }) => path.matches(".dots, .line:not(.guide, .bar, .ink, .whisker)"));
-      this.samples = told.flatMap((one) => one.corners.map((c) => ({ x: c.x / 100, y: c.y / 100 })));
+      const marks = this.paths.filter(({ path }) => path.matches(".dots, .line:not(.guide, .bar, .ink, .whisker)"));
+      this.samples = marks.flatMap((mark) => mark.corners.map((c) => ({ x: c.x / 100, y: c.y / 100 })));
       this.svg.querySelectorAll(":scope > text:not(.name)").forEach((text) => { if (/above$/.test(text.textContent)) text.remove(); });
       this.ticks(name);
       this.spot?.remove();
@@ -166,5 +166,5 @@
     const svg = figure.querySelector("svg.plot");
     if (svg) new Plot(figure, svg);
   }
-  addEventListener("beforeprint", () => document.querySelectorAll("details.series").forEach((one) => { one.open = true; }));
+  addEventListener("beforeprint", () => document.querySelectorAll("details.series").forEach((details) => { details.open = true; }));
 })();

@@ -38,7 +38,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
 
 
 def execute(words: argparse.Namespace) -> int:
-    """Optimize or replay, write the model, say what came of it."""
+    """Optimize or replay, write the model, report the result."""
     load_plugins([str(Path(plugin).expanduser().resolve()) for plugin in words.custom_op])
     if words.replay is not None and words.history is not None:
         raise InputError("got --replay and --history; expected one of them: what is replayed has its history already")

@@ -1,5 +1,5 @@
-"""If, Loop and Scan as Python control flow: what they hang on must be known when the network is compiled, else it runs
-eagerly."""
+"""If, Loop and Scan as Python control flow: what they depend on must be known when the network is compiled, else it
+runs eagerly."""
 
 from __future__ import annotations
 

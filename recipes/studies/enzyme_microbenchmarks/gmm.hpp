@@ -11,7 +11,7 @@ namespace micro {
 inline double log_sum_exp(const std::vector<double> &v) {
   const double top = *std::max_element(v.begin(), v.end());
   double sum = 0;
-  for (double one : v) sum += std::exp(one - top);
+  for (double value : v) sum += std::exp(value - top);
   return top + std::log(sum);
 }
 

@@ -7,7 +7,7 @@ namespace micro {
 // v becomes exp(v) / sum(exp(v)).
 inline void softmax(std::vector<double> &v) {
   const double total = log_sum_exp(v);
-  for (double &one : v) one = std::exp(one - total);
+  for (double &value : v) value = std::exp(value - total);
 }
 
 inline void gmm_by_hand(const double *x, double *dx, const double *c, const std::int64_t *n) {
@@ -54,8 +54,8 @@ inline void gmm_by_hand(const double *x, double *dx, const double *c, const std:
   }
   for (std::int64_t k = 0; k < parts; ++k)
     for (std::int64_t j = 0; j < size; ++j) {
-      const double one = factors[k * size + j], scale = j < d ? diagonal[k * d + j] : 0;
-      d_factors[k * size + j] += c[0] * c[0] * (j < d ? scale * scale : one) - (j < d ? c[1] : 0);
+      const double factor = factors[k * size + j], scale = j < d ? diagonal[k * d + j] : 0;
+      d_factors[k * size + j] += c[0] * c[0] * (j < d ? scale * scale : factor) - (j < d ? c[1] : 0);
     }
 }
 

@@ -30,7 +30,7 @@ class RungeKutta4 {
   template <class System>
   void step(const System &f, State &y, double t, double h) {
     if (at.size() != y.size())
-      for (State *one : {&k1, &k2, &k3, &k4, &at}) one->resize(y.size());
+      for (State *state : {&k1, &k2, &k3, &k4, &at}) state->resize(y.size());
     f(y, k1, t);
     move(y, k1, h / 2);
     f(at, k2, t + h / 2);

@@ -1,6 +1,6 @@
 """A process for one variant of one benchmark: ``python -m recipes.studies.enzyme_microbenchmarks.worker LIMIT_BYTES``.
 
-It answers pickled requests on standard input, so that whoever started it survives what happens here: a variant that
+It answers pickled requests on standard input, so that its parent survives what happens here: a variant that
 runs out of memory, or crashes. Times are of this process's processor clock.
 """
 

@@ -75,7 +75,7 @@ class Row:
 
 
 def measure(name: str, backend: str, settings: Settings) -> Row:
-    """Optimise one network for one backend and time what came of it."""
+    """Optimise one network for one backend and time the result."""
     network = SUBJECTS[name].network(settings.quick, settings.seed)
     try:
         optimized = d5.optimize_network(network, backend=backend, **settings.search)

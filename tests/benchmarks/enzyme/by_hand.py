@@ -1,6 +1,6 @@
 """Gradients of the shipped operators, written by hand: what Enzyme's are measured against.
 
-Each is a ``backward`` for the class in ``custom_ops/<name>/<name>.cpp``, written as somebody would who wants it fast.
+Each is a ``backward`` for the class in ``custom_ops/<name>/<name>.cpp``, written for speed.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ SIGMA, REL, LEVEL = 0.15, 0.05, 0.99
 
 
 def oracle_size(phi: float, trials: int = 200) -> int:
-    """The fixed n of somebody who knows the dependence: half of the intervals with the true tau are tight enough.
+    """The fixed n for a known dependence: half of the intervals with the true tau are tight enough.
 
     It begins at the n of the asymptotic formula with the true density, at which most intervals have one half that is
     too wide.

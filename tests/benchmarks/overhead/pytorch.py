@@ -143,7 +143,7 @@ def deep500_epoch(size: int) -> Work:
 
 
 def version() -> str:
-    """The framework, which is told to use one thread."""
+    """The framework, set to use one thread."""
     torch.set_num_threads(1)
     return f"torch {torch.__version__}"
 

@@ -143,7 +143,7 @@ def deep500_inference(size: int) -> Work:
 
 
 def version() -> str:
-    """The framework, which is told to use one thread."""
+    """The framework, set to use one thread."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     return f"tensorflow {tf.__version__}"

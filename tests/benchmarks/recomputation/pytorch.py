@@ -54,7 +54,7 @@ class Setting(NamedTuple):
         return plan_chain(self.network, BATCH, self.regions, self.chain, budget, "pytorch")
 
     def rival(self, placement: Any) -> CheckpointingPlan:
-        """Somebody else's placement as a plan."""
+        """A rival's placement as a plan."""
         return as_plan(self.network, BATCH, self.regions, placement, 10**12, "pytorch")
 
     def executor(self, plan: CheckpointingPlan | None, way: str = "explicit") -> Any:

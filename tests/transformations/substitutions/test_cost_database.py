@@ -257,7 +257,7 @@ def test_processes_write_at_once(tmp_path: Path) -> None:
     assert set(rows) == {f"shared {n}" for n in range(40)} | {f"own {k} {n}" for k in range(4) for n in range(40)}
     stored = [rows[f"shared {n}"].seconds for n in range(40)]
     for text, _ in done:
-        assert [float(writer) for writer in text.split()] == stored, "everybody goes on with what was stored first"
+        assert [float(writer) for writer in text.split()] == stored, "all processes go on with what was stored first"
 
 
 # -- where ------------------------------------------------------------------------------------------------------------

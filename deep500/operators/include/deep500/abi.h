@@ -191,7 +191,7 @@ struct downcasts : std::false_type {};
 template <class Op>
 struct downcasts<Op, std::void_t<decltype(static_cast<Op *>(std::declval<deep500::CustomOperator *>()))>> : std::true_type {};
 
-/// What create_new_op made, as an Op; throws if it is of another class (that can be told where CustomOperator comes first).
+/// What create_new_op made, as an Op; throws if it is of another class (which shows where CustomOperator comes first).
 template <class Op>
 Op *checked(void *made) {
   if (!made) throw std::runtime_error("create_new_op returned a null pointer");

@@ -32,10 +32,10 @@ class device_arrays {
   device_arrays() = default;
   device_arrays(const device_arrays &) = delete;
   ~device_arrays() {
-    for (void *one : all) cudaFree(one);
+    for (void *pointer : all) cudaFree(pointer);
   }
 
-  /// Room for so many bytes, filled from the host unless that is null.
+  /// Room for this number of bytes, filled from the host unless that is null.
   void *add(std::size_t bytes, const void *host) {
     void *made = nullptr;
     succeed(cudaMalloc(&made, bytes ? bytes : 1), "cudaMalloc");

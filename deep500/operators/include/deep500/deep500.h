@@ -67,7 +67,7 @@ struct tensor_t {
 ///
 ///   void forward(const T *input..., T *output...);
 ///   void backward(const T *output_gradient..., const T *input..., const T *output..., T *input_gradient...);   (optional)
-///   std::size_t scratch() const;   (optional: so many elements of D500_DTYPE, uninitialised, are handed to forward and
+///   std::size_t scratch() const;   (optional: that many elements of D500_DTYPE, uninitialised, are handed to forward and
 ///                                   backward as one more pointer, the last)
 ///
 /// They may return int instead of void: anything but 0 is an error. They may throw. All tensors are dense, row by row.

@@ -20,7 +20,7 @@ namespace d500_detail {
 
 constexpr std::size_t workspace_alignment = 64, workspace_kept = std::size_t(64) << 20;
 
-/// Bytes that a workspace needs for so many elements.
+/// Bytes that a workspace needs for this number of elements.
 template <class T>
 constexpr std::size_t room(std::size_t count) {
   return (count * sizeof(T) + workspace_alignment - 1) / workspace_alignment * workspace_alignment;

@@ -125,5 +125,5 @@ def segment_plan(
 
 
 def placement_of(regions: NetworkRegions, names: Collection[str], method: str) -> Placement:
-    """What a choice of regions by name comes to, by simulation."""
+    """The cost of a choice of regions by name, by simulation."""
     return Placement(tuple(names), simulate(per_instance(regions.root), names), method)

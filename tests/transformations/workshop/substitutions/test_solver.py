@@ -123,7 +123,7 @@ def test_both_provers_agree_on_generated_rules(whole: Solver) -> None:
 
 
 def test_solver_decides_what_saturation_leaves_open() -> None:
-    """With no iterations equality saturation proves nothing; Z3 then does, and says so, and time is told."""
+    """With no iterations equality saturation proves nothing; Z3 then does, which the record says, with its time."""
     pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")
     true, false = (Rule((left,), (right,)) for left, right in (TRUE["shared input"], FALSE["matmul commutes"]))
     attempt = prove([true, false], stages=((10, 0),), limit=LIMIT)
