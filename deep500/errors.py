@@ -118,7 +118,7 @@ class EnzymeError(CompileError):
 
 
 class MissingEngine(Deep500Error, RuntimeError):
-    """Enzyme or a compiler is not there; the message holds the command that brings it."""
+    """Enzyme or a compiler is missing; the message holds the command that installs it."""
 
     exit_code = 3
 

@@ -60,7 +60,7 @@ class GateResult:
         return bool(self.checks) and all(check.passed for check in self.checks)
 
     def first(self, framework: str) -> Check | None:
-        """What differs first in a framework; None if nothing does."""
+        """The first difference of a framework; None if there is none."""
         return next((c for c in self.checks if c.framework == framework and not c.passed), None)
 
     def as_dict(self) -> dict[str, Any]:

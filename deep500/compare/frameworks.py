@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 
 def silent(_: str) -> None:
-    """Say nothing."""
+    """Print nothing."""
 
 
 def compare_frameworks(

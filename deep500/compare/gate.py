@@ -102,7 +102,7 @@ def _case(network: Network, batches: Sequence[Batch], loss: str, column: int) ->
 
 
 def _refusal(network: Network) -> str:
-    """What a custom operator has against a network in double precision; empty if nothing."""
+    """Why a custom operator rules out a network in double precision; empty if it does not."""
     try:
         network.descriptors()
     except Deep500Error as error:
@@ -200,7 +200,7 @@ def _gradients(other: Candidate, case: Case, truth: Trace, seen: Trace) -> Check
 
 
 def _factor(name: str, truth: Trace, seen: Trace) -> str:
-    """Say so if one gradient is a multiple of the other: a sum instead of a mean, a sign."""
+    """Report a gradient that is a multiple of the other: a sum instead of a mean, a sign."""
     got, want = seen.gradients[name].ravel(), truth.gradients[name].ravel()
     place = int(np.abs(want).argmax())
     factor = float(got[place] / want[place]) if want[place] else 0.0

@@ -175,7 +175,7 @@ class Buckets:
 
 
 class GradientMean:
-    """The weighted mean of one list of arrays over all ranks, again and again; each bucket goes when it is full.
+    """The weighted mean of one list of arrays over all ranks, step after step; each bucket is sent when it is full.
 
     Buckets are filled from the last array on, whose gradient comes first, and leave in their order, whatever order the
     arrays come in: so all ranks make the same calls, and the result has the same bits as if all had come at the end.

@@ -190,7 +190,7 @@ class DistributedOptimizer(Optimizer):
 
     @contextmanager
     def communicating(self) -> Iterator[None]:
-        """Tell listeners that what happens within is communication."""
+        """Report what runs inside the block to listeners as communication."""
         events = self.executor.events
         if events.before_communication:
             events.emit(events.before_communication, self)
@@ -316,7 +316,7 @@ class DistributedOptimizer(Optimizer):
 
 
 def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """A scheme's step, with what it should not have to think of: shares of the batch and counting."""
+    """A scheme's step, with the work common to all schemes: shares of the batch and counting."""
 
     @wraps(step)
     def observed(self: DistributedOptimizer, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class TensorCommunicator:
 
     @property
     def rank(self) -> int:
-        """This rank's number."""
+        """The number of this rank."""
         return self.comm.rank
 
     @property

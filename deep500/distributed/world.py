@@ -57,7 +57,7 @@ def current_world() -> Communicator:
 
 
 def set_world(comm: Communicator | None) -> None:
-    """Make :func:`world` return this communicator; None: make it anew when asked."""
+    """Make :func:`world` return this communicator; None: create it at the next call."""
     _current[:] = [] if comm is None else [comm]
 
 

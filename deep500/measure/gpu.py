@@ -1,4 +1,4 @@
-"""What the driver says of one NVIDIA GPU: memory in use, and how busy it was. Needs the package nvidia-ml-py.
+"""The driver's figures for one NVIDIA GPU: memory in use and utilisation. Needs the package nvidia-ml-py.
 
 NVML numbers all GPUs of the machine, a framework those that ``CUDA_VISIBLE_DEVICES`` leaves; :func:`find_gpu` takes
 the framework's number.

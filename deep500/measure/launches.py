@@ -110,7 +110,7 @@ def own_quantile(samples: np.ndarray, q: float) -> float | None:
 def over_launches(
     launches: Sequence[np.ndarray], q: float = 0.5, level: float = 0.95, differ_p: float | None = None
 ) -> LaunchEstimate:
-    """A quantile with an interval over launches, or within them where they are too few or too short.
+    """A quantile with an interval over launches, or within them where launches are too few or too short.
 
     Args:
         launches: samples of each launch after its warm-up, in the order in which they were taken.

@@ -29,7 +29,7 @@ def measure(
     synchronize: Callable[[], object] | None = None,
     clock: Clock = time.perf_counter_ns,
 ) -> Measurement:
-    """Call a function again and again and time every call, in as many launches as the plan says.
+    """Call a function repeatedly and time every call, in as many launches as the plan says.
 
     Args:
         function: takes nothing; what it returns is dropped. ``"module:name"`` is imported, in every process anew. For

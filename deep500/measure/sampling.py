@@ -66,7 +66,7 @@ class Measurement:
 
 
 class Judge:
-    """Looks at a growing series, again and again, and decides whether it is enough."""
+    """Examines a growing series repeatedly and decides whether it is long enough."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -107,7 +107,7 @@ def measure_launch(
     synchronize: Callable[[], object] | None = None,
     clock: Clock = time.perf_counter_ns,
 ) -> Measurement:
-    """Call a function again and again in this process and time every call; see :func:`deep500.measure.measure`.
+    """Call a function repeatedly in this process and time every call; see :func:`deep500.measure.measure`.
 
     Raises:
         InputError: the clock went backwards.

@@ -33,7 +33,7 @@ READINGS = 1_000_000
 
 @dataclass(frozen=True)
 class Served:
-    """What became of the queries of one scenario.
+    """The outcome of the queries of one scenario.
 
     Attributes:
         scenario: its name.

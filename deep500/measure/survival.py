@@ -1,4 +1,4 @@
-"""Times to a target where some runs never got there: misses are censored, neither infinite nor left out.
+"""Times to a target where some runs never reached it: misses are censored, neither infinite nor left out.
 
 A run that ended after 300 s without reaching the target says "more than 300 s". The median over runs comes from the
 Kaplan-Meier estimate of the share that is still on its way (Kaplan and Meier 1958), its interval from the log-log

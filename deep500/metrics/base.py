@@ -21,7 +21,7 @@ Kind = Literal["cost", "rate", "ratio", "count", "quality"]
 
 @dataclass(frozen=True)
 class Combined:
-    """What a metric makes of several runs.
+    """A metric's value over several runs.
 
     Attributes:
         value: what is judged; None if it was not measured.

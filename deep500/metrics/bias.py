@@ -11,7 +11,7 @@ from deep500.metrics.base import ObservingMetric
 
 
 class DatasetBias(ObservingMetric):
-    """How sure one can be that training drew some classes more often than others: the p value of the chi-square test.
+    """Evidence that training drew some classes more often than others: the p value of the chi-square test.
 
     1 is what a sampler gives that draws every sample of a balanced data set once; below 0.05 the classes were not drawn
     equally. ``details`` counts them. On several ranks their counts are added up, so all ranks measure it together.

@@ -1,4 +1,4 @@
-"""What processes sent to each other, how evenly they worked, and the speedup that more of them bring.
+"""Communication between processes, their load balance, and the speedup from more of them.
 
 The distributed level leaves ``statistics.communication``: per rank a mapping with ``payload_bytes``, ``messages``,
 ``wait_seconds`` and ``step_seconds``. Without it nothing here is measured: one process does not send 0 bytes, it does

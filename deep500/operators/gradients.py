@@ -247,7 +247,7 @@ class Probe:
 
     @property
     def got(self) -> float:
-        """What the gradient says of the direction."""
+        """The directional derivative that the gradient gives."""
         return float(np.sum(self.gradient * self.step))
 
     @property
@@ -334,7 +334,7 @@ def _measured(point: Point, i: int, probes: list[Probe]) -> Derivative:
 
 
 def _corrected(probe: Probe, taken: Samples) -> np.ndarray:
-    """Central differences, less what comes of steps that were rounded to the inputs' dtype."""
+    """Central differences, corrected for steps that were rounded to the inputs' dtype."""
     rounded = np.array([np.sum(probe.gradient * (move - probe.step)) for move in taken.moved])[:, None]
     return taken.central - np.where(np.isfinite(rounded), rounded, 0.0)
 

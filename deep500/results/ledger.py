@@ -1,4 +1,4 @@
-"""The ledger of a recipe: one line per run that was begun, chained by hashes, so that no run disappears unnoticed.
+"""The ledger of a recipe: one line per run that was begun, chained by hashes, so that a missing run is noticed.
 
 ``results/<recipe>/ledger.jsonl``; each entry holds the hash of the one before. What the best run cost includes what it
 cost to find it: :func:`tuning_cost`.

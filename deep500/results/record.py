@@ -91,7 +91,7 @@ class Record:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes from writing here; the system lets go when this one ends, however it does.
+        """Keep other processes from writing here; the system releases the lock when this process ends, in whatever way.
 
         Raises:
             ResultsError: another process works on this run. (Where the file system has no locks there is no check.)

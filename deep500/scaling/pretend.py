@@ -1,4 +1,4 @@
-"""`Pretend`: one rank of many that are not there, to see what a scheme asks of the network, and what else it takes.
+"""`Pretend`: one rank of an imagined many, to see which messages a scheme sends, and what else it takes.
 
 Collectives return what this rank brought, at once; messages that it waits for are zeros. So a step takes the time of
 everything but the network, and the communicator's ``traffic`` holds what a network would have to carry. What is
@@ -88,7 +88,7 @@ class Demand:
 
 
 def demand(make: Callable[[Communicator], Callable[[], object]], ranks: int, steps: int) -> Demand:
-    """Make steps on ranks that are not there and look at what they ask for.
+    """Make steps on imagined ranks and record what they send.
 
     Args:
         make: makes a step for a communicator.

@@ -193,7 +193,7 @@ class Trainer:
 
     # -- state ------------------------------------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
-        """Everything from which :meth:`load_state` goes on as if never stopped; take it between epochs.
+        """Everything from which :meth:`load_state` continues as if never stopped; take it between epochs.
 
         Returns:
             ``{"arrays": {name: array}, "values": what JSON can hold}``.

@@ -92,7 +92,7 @@ class Executor(EmittedGradientExecutor):
 
     # -- compiling --------------------------------------------------------------------------------------------------
     def _refresh(self) -> None:
-        """Drop sessions that no longer are what the network says."""
+        """Drop sessions that no longer match the network."""
         network = self.network
         if self._version != network.version:
             super()._refresh()

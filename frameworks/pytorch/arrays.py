@@ -67,7 +67,7 @@ def backward_by_arrays(
 def _asked(
     op: CustomOp, method: str, call: Callable[..., list[np.ndarray]], *groups: list[np.ndarray]
 ) -> list[np.ndarray]:
-    """What the operator's author wrote, with errors that say whose they are."""
+    """The operator's own code, whose errors name the operator."""
     try:
         return call(*groups)
     except (Deep500Error, MemoryError):

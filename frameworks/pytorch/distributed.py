@@ -84,7 +84,7 @@ class TorchDistributed(Communicator):
                 _set_pg_timeout(timedelta(seconds=seconds), group)
 
     def close(self) -> None:
-        """Leave in good order: what was sent has arrived, the process groups are gone."""
+        """Shut down cleanly: what was sent has arrived, the process groups are destroyed."""
         if self.closed:
             return
         self._barrier()
@@ -191,13 +191,13 @@ def _values(array: np.ndarray) -> torch.Tensor:
 
 
 def _bytes(array: np.ndarray) -> torch.Tensor:
-    """The array's memory as bytes; a copy where it is read-only, which torch takes for a mistake."""
+    """The array's memory as bytes; a copy where it is read-only, which torch warns of."""
     flat = (array if array.flags.writeable else array.copy()).reshape(-1)
     return torch.from_numpy(flat.view(np.uint8))
 
 
 def _message(array: np.ndarray) -> torch.Tensor:
-    """Bytes to send or to fill; gloo sends no empty message, so one byte stands for it."""
+    """Bytes to send or to fill; gloo sends no empty message, so one byte replaces it."""
     return _bytes(array) if array.size else torch.zeros(1, dtype=torch.uint8)
 
 

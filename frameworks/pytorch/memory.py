@@ -69,7 +69,7 @@ def timeline(run: Callable[[], Any]) -> tuple[list[float], list[int]]:
 
 
 def settle() -> None:
-    """Release garbage first: released while something is measured, it would count as that thing's release."""
+    """Release garbage first: released during a measurement, it would be counted there."""
     gc.collect()
 
 

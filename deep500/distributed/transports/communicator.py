@@ -60,7 +60,7 @@ class Pending:
             self._wait = self._poll = None
 
     def poll(self) -> bool:
-        """Whether it is done; asking may help it along."""
+        """Whether it is done; the call may make progress."""
         return self._poll is None or self._poll()
 
 
@@ -124,7 +124,7 @@ class Traffic:
         return sum(count.seconds for count in self.kinds.values())
 
     def reset(self) -> None:
-        """Begin again at 0."""
+        """Reset to 0."""
         self.kinds.clear()
 
     def as_dict(self) -> dict[str, Any]:
@@ -270,7 +270,7 @@ class Communicator(abc.ABC):
             self.timeout = before
 
     def close(self) -> None:  # noqa: B027 - optional
-        """Leave in good order; what this rank sent has arrived. The process may end afterwards."""
+        """Shut down cleanly; what this rank sent has arrived. The process may end afterwards."""
 
     def abort(self, code: int = 1) -> None:
         """End all ranks at once, with this exit code; here: nothing to end but this process."""

@@ -97,7 +97,7 @@ class MPI(Communicator):
         return str(self._library.Get_library_version()).splitlines()[0].strip()
 
     def close(self) -> None:
-        """Leave in good order: what was sent has arrived, and MPI is finalised."""
+        """Shut down cleanly: what was sent has arrived, and MPI is finalised."""
         if not self._library.Is_finalized():
             self._watchdog.stop()
             self._library.Finalize()

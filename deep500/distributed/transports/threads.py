@@ -1,4 +1,4 @@
-"""`Threads`: several ranks in one process, for trying schemes anywhere and for proving them right.
+"""`Threads`: several ranks in one process, for trying and testing schemes anywhere.
 
 Ranks take turns: one runs until it has to wait for another, then the next that can go on runs. So the outcome is a
 function of the program and of ``seed``, also for schemes that serve in the order of arrival, and ranks that all wait
@@ -108,7 +108,7 @@ class _Turns:
         self.progress += 1
 
     def _next(self, rank: int) -> None:
-        """Give the turn to one that can go on."""
+        """Give the turn to a rank that can go on."""
         # Round robin from the next rank on: without a seed the schedule is fixed, and every rank gets its turn.
         order = [(rank + step) % self.size for step in range(1, self.size + 1)]
         able = [other for other in order if other in self.waiting and self.waiting[other][1]()]
@@ -162,11 +162,11 @@ class _Turns:
 
 
 class _OtherFailed(BaseException):
-    """Another rank failed: leave quietly."""
+    """Another rank failed: end without a traceback."""
 
 
 class _Round:
-    """One collective call: what the ranks bring, and what comes of it."""
+    """One collective call: the ranks' inputs and the result."""
 
     def __init__(self, call: tuple[Any, ...], rank: int) -> None:
         self.call, self.first = call, rank

@@ -222,7 +222,7 @@ class GraphExecutor(abc.ABC):
 
     @abc.abstractmethod
     def synchronize(self) -> None:
-        """Wait until the device has finished what was asked of it."""
+        """Wait until the device has finished its work."""
 
 
 class InputCheck:

@@ -75,7 +75,7 @@ def _cached(folder: Path, key: str, spec: BuildSpec) -> Path | None:
 
 
 def _with_contents(key: str, files: list[Path]) -> str:
-    """The key with the contents of included files worked in; a file that is gone counts as empty."""
+    """The key with the contents of included files worked in; a missing file counts as empty."""
     digest = hashlib.sha256(key.encode())
     for file in files:
         digest.update(b"\0" + (file.read_bytes() if file.is_file() else b""))

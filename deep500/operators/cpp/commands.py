@@ -242,7 +242,7 @@ def run_compiler(
 
 
 def _output(process: subprocess.Popen[str], seconds: float, notice: str) -> str:
-    """All that it says until it ends."""
+    """All of its output until it ends."""
     if notice:
         try:
             return process.communicate(timeout=PATIENCE)[0]

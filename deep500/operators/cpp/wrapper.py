@@ -209,7 +209,7 @@ def _gradient(spec: BuildSpec, derive: Derive | None) -> str:
 
 
 def _fields(spec: BuildSpec) -> dict[str, Any]:
-    """What every signature says."""
+    """What all signatures have in common."""
     return {"abi": ABI, "name": spec.name, "inputs": spec.inputs, "outputs": spec.outputs, "forward": True}
 
 

@@ -60,7 +60,7 @@ def explain(stderr: str, code: int, ir: str = "", source: str = "") -> str:
 
 
 def own_line(stderr: str, code: int) -> str:
-    """The line of Enzyme's output that says most, kept short."""
+    """The most telling line of Enzyme's output, shortened."""
     lines = stderr.splitlines()
     for i, text in enumerate(lines):
         if re.search(r"error:.*Enzyme:", text):

@@ -63,7 +63,7 @@ class Clang:
 
 
 def engine_path() -> Path:
-    """Where the executable that was set up is kept, there or not."""
+    """Where the executable that was set up is kept, whether or not it exists."""
     return cache_folder() / "enzyme" / f"catalyst-{VERSION}-{BINARY_SHA256[:8]}" / "catalyst"
 
 

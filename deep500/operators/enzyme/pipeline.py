@@ -300,7 +300,7 @@ def run(command: Sequence[str], timeout: float, folder: Path | None = None) -> t
 
 
 def compiler_lines(said: str, most: int = 40) -> str:
-    """What the compiler said, without notes of its own on itself, at most ``most`` lines."""
+    """The compiler's messages, without notes of its own on itself, at most ``most`` lines."""
     lines = [t for t in said.splitlines() if t.strip() and "argument unused during compilation" not in t]
     return "\n".join([*lines[:most], *(["..."] if len(lines) > most else [])])
 

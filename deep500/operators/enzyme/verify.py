@@ -113,7 +113,7 @@ def _run(spec: BuildSpec, job: str) -> subprocess.CompletedProcess[str]:
 
 
 def _crash(spec: BuildSpec, done: subprocess.CompletedProcess[str]) -> Defect:
-    """What a crash says of the part that was running."""
+    """The part that was running when it crashed."""
     what = Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
     stages = [line.removeprefix(STAGE) for line in done.stderr.splitlines() if line.startswith(STAGE)]
     last = stages[-1] if stages else "start"

@@ -1,4 +1,4 @@
-"""Rules as code: what may be called a result, and in which ways readers are fooled.
+"""Rules as code: what may be called a result, and which ways of presenting results mislead.
 
 Each rule is a function of a results folder: pass, fail or not applicable, with a reason. ``deep500 check DIR`` runs
 them; a run writes ``rules.json`` and its report shows them first.

@@ -1,4 +1,4 @@
-"""Data sets: things with a length whose samples are dictionaries of arrays.
+"""Data sets: objects with a length whose samples are dictionaries of arrays.
 
 ``dataset[3]`` is one sample (no batch axis), ``dataset[2:5]`` and ``dataset[[7, 1, 7]]`` are batches. A data set never
 shuffles and never augments (samplers and transformations do) and refuses labels outside its classes when it is made,

@@ -125,7 +125,7 @@ class Optimizer(abc.ABC):
         return outputs
 
     def prepare(self) -> None:  # noqa: B027 - optional
-        """What has to happen before the forward run; by default nothing."""
+        """Hook before the forward run; by default nothing."""
 
     @abc.abstractmethod
     def update(self) -> None:

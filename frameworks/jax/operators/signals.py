@@ -23,7 +23,7 @@ def _pairs(x: Array, dtype: Any) -> Array:
 
 @op("DFT", static=(1, 2))
 def dft(x: Array, length: Any = None, axis: Any = None, *, inverse: int = 0, onesided: int = 0) -> Array:
-    """Both ways, of real or complex numbers; ``onesided`` keeps the half of a real signal's spectrum that says all."""
+    """Both ways, for real or complex numbers; ``onesided`` keeps the half of a real spectrum that fixes the rest."""
     along, n = positive(int(scalar(axis, -2)), x.ndim), scalar(length)
     signal = _complex(x)
     if onesided and inverse:

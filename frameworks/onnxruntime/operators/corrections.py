@@ -34,7 +34,7 @@ def _rounded_epsilon(node: Node, descriptors: Descriptors) -> bool:
 
 
 def _recurrent_double(node: Node, descriptors: Descriptors) -> bool:
-    """The kernel is there, and says when it runs that it is not."""
+    """The kernel is registered, but fails as not implemented when it runs."""
     return _dtype(node, 1, descriptors) == "float64"
 
 

@@ -30,7 +30,7 @@ def _fit(x: Tensor, axis: int, length: int) -> Tensor:
 
 @op("DFT", static=(1, 2))
 def dft(x: Tensor, length: Any = None, axis: Any = None, *, inverse: int = 0, onesided: int = 0) -> Tensor:
-    """Both ways, of real or complex numbers; ``onesided`` keeps the half of a real signal's spectrum that says all."""
+    """Both ways, for real or complex numbers; ``onesided`` keeps the half of a real spectrum that fixes the rest."""
     along, n = positive(scalar(axis, -2), rank(x)), scalar(length)
     order = [*(a for a in range(rank(x) - 1) if a != along), along]
     back = [order.index(a) for a in range(rank(x) - 1)]

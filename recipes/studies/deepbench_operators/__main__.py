@@ -137,7 +137,7 @@ def work(problem: Problem) -> int:
 
 @dataclass(frozen=True)
 class Row:
-    """What one backend did with one problem; ``failure`` says why there are no times."""
+    """One backend's result for one problem; ``failure`` says why there are no times."""
 
     problem: Problem
     backend: str

@@ -39,7 +39,7 @@ Where = tuple[str, str]
 
 
 class Absent(Deep500Error, RuntimeError):
-    """A variant gave no answer; the message is what its cell in the table says."""
+    """A variant gave no answer; the message is the text of its cell in the table."""
 
 
 @dataclass

@@ -79,7 +79,7 @@ class Sweep:
 
     @property
     def verdict(self) -> str:
-        """Whether the pick is the best one, as good as it for all that was measured, or slower."""
+        """Whether the pick is the best one, not measurably slower than it, or slower."""
         assert self.timed is not None
         if self.picked is None or str(self.picked) not in self.timed.samples:
             return "another form, not one convolution"

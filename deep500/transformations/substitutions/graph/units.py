@@ -18,7 +18,7 @@ Users = dict[Value, list[int]]
 
 @dataclass(frozen=True)
 class Unit:
-    """One thing that the written network does.
+    """One operation of the written network.
 
     Attributes:
         kind: an operator of the specifications, ``"opaque"``, or ``"conv+bias"``, ``"gemm"``, ``"normalize"``,

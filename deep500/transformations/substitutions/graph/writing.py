@@ -232,7 +232,7 @@ def _add_parameters(imported: Imported, graph: Graph, network: Network) -> None:
 
 
 def unit_network(graph: Graph, unit: Unit, copies: int = 1) -> Network:
-    """A network that does what one unit does, ``copies`` times on inputs and constants of its own.
+    """A network that runs one unit ``copies`` times, each on inputs and constants of its own.
 
     Inputs are ``x0_0``, ``x0_1``, ... (copy, position); constants stay constants; outputs likewise ``y0_0``.
 

@@ -115,7 +115,7 @@ def operator(name: str) -> Operator:
 
 @functools.cache
 def specification_hash() -> str:
-    """SHA-256 over what the specifications and the arithmetic they are evaluated in say (16 hex digits).
+    """SHA-256 over the specifications and the arithmetic that evaluates them (16 hex digits).
 
     It is taken of their statements, not of their bytes: rules stay proved when a file is laid out anew, its comments
     are written better, or a module that it imports from moves.

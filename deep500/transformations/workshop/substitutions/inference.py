@@ -53,7 +53,7 @@ class SizeInference:
         return sum(self.values[atom] for atom in size)
 
     def unify(self, first: Size, second: Size) -> None:
-        """Make two sizes one, as far as atoms can say it."""
+        """Make two sizes equal, as far as atoms can express it."""
         if first is None or second is None:
             return
         left, right = list(self.resolve(first)), list(self.resolve(second))
