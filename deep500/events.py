@@ -33,7 +33,7 @@ HOOKS = tuple(f"{when}_{region}" for region in REGIONS for when in ("before", "a
 
 
 class StopTraining(Exception):
-    """Raised by a listener to end the run in good order after the current batch: a request, not an error."""
+    """Raised by a listener to end the run cleanly after the current batch: a request, not an error."""
 
 
 class Event:

@@ -29,8 +29,8 @@ from deep500.training.optimizers.base import Optimizer
 from deep500.training.tally import batch_length
 
 Waiting = Literal["together", "neighbours", "pairs", "server"]
-"""Whom a rank waits for: all ranks at every exchange; those whose parameters it takes; one partner, another one in each
-step; or the link of a server, rank 0, which carries one message at a time."""
+"""Which ranks a rank waits for: all ranks at every exchange; those whose parameters it takes; one partner, another
+one in each step; or the link of a server, rank 0, which carries one message at a time."""
 
 
 class DistributedOptimizer(Optimizer):
@@ -70,7 +70,7 @@ class DistributedOptimizer(Optimizer):
     """
 
     waits: ClassVar[Waiting | None] = None
-    """Whom a rank waits for; ``deep500 simulate`` asks for it and refuses a scheme that has not declared it."""
+    """Which ranks a rank waits for; ``deep500 simulate`` asks for it and refuses a scheme that has not declared it."""
     least_ranks: ClassVar[int] = 1
     consistent: ClassVar[bool] = True
     """Whether all ranks have the same parameters, bit by bit, after every step."""

@@ -160,7 +160,7 @@ class ProbingMetric(ObservingMetric):
                 batches.close()  # threads that prefetch end here
 
     def first(self, samples: int) -> dict[str, Any] | None:
-        """The first ``samples`` samples of a batch by input name; None, and a reason, where they cannot be had."""
+        """The first ``samples`` samples of a batch by input name; None, and a reason, where they are not available."""
         batches = self.batches()
         batch = next(batches, None)
         batches.close()  # type: ignore[attr-defined]

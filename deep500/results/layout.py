@@ -31,8 +31,8 @@ def check_layout(path: Path, *, of_a_run: bool = True) -> None:
 
     Args:
         path: results folder.
-        of_a_run: it must hold all that a recipe run has; without, what is not there is not asked for, since rules look
-            at comparisons too, and at folders that others made.
+        of_a_run: require all files of a recipe run; without it missing files are accepted, since rules look at
+            comparisons too, and at folders that others made.
 
     Raises:
         ResultsError: with the file and what is wrong with it.

@@ -216,7 +216,7 @@ def times_out(comm: Communicator) -> dict[str, list[Any]]:
         except CommunicationError as raised:
             outcomes[name] = [str(raised), time.perf_counter() - begin]
         comm.barrier()
-        other.closed = True  # it cannot be closed in good order any more
+        other.closed = True  # it can no longer be closed cleanly
     return outcomes
 
 

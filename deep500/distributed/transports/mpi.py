@@ -47,7 +47,7 @@ def ranks_started(environment: Mapping[str, str]) -> int:
 
 
 def _expected(environment: Mapping[str, str], size: int) -> int:
-    """How many ranks there should be; others than our launcher are not taken at their word where ranks found others."""
+    """How many ranks there should be: our launcher's number; another launcher's only where this rank is alone."""
     if WORLD_SIZE in environment:
         return int(environment[WORLD_SIZE])
     return ranks_started(environment) if size == 1 else size

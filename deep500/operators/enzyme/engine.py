@@ -71,7 +71,7 @@ def find_engine() -> Engine:
     """The engine: that of the variable ``DEEP500_ENZYME``, else a plugin of the system, else the one that was set up.
 
     Raises:
-        MissingEngine: there is none; the message holds the command that brings it.
+        MissingEngine: there is none; the message holds the command that installs it.
     """
     named = os.environ.get(VARIABLE)
     if named:

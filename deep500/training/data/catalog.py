@@ -64,7 +64,7 @@ class DatasetInfo(abc.ABC):
 
     @abc.abstractmethod
     def load(self, search: Search, seed: int, **options: Any) -> Pair:
-        """Training set and test set; raises DataError if they cannot be had."""
+        """Training set and test set; raises DataError if they are not available."""
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def replay(graph: Graph, steps: Sequence[AppliedRule], matcher: Matcher) -> Grap
     """The graph after a history.
 
     Raises:
-        NetworkError: a step's place is not there: another network, or other rules.
+        NetworkError: a step's place does not exist: another network, or other rules.
     """
     for number, step in enumerate(steps):
         for match in matcher.matches(graph, only=step.rule):
