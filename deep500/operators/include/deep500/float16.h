@@ -48,12 +48,21 @@ inline float from_bfloat(uint16_t bits) { return float_of(static_cast<uint32_t>(
 
 }  // namespace d500_detail
 
-namespace deep500 {
-
 // clang's own types are used where they exist: Enzyme differentiates through them, but not through tricks with bits.
 #if defined(__clang__) && defined(__FLT16_MANT_DIG__) && !defined(__CUDACC__)
 #define D500_NATIVE_HALF 1
+
+// What clang calls for the conversion where the processor has no instruction for it (AVX512_BF16). zig's run-time library
+// lacks it; where another library has it, the linker takes either.
+extern "C" __attribute__((weak, used, visibility("hidden"))) inline __bf16 __truncsfbf2(float value) {
+  const uint16_t bits = d500_detail::to_bfloat(value);
+  __bf16 stored;
+  std::memcpy(&stored, &bits, sizeof stored);
+  return stored;
+}
 #endif
+
+namespace deep500 {
 
 /// IEEE half precision: 11 bits of precision, up to 65504.
 struct float16 {
