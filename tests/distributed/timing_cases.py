@@ -35,15 +35,23 @@ class Virtual:
 
 
 class Pretending:
-    """The machine's clock, ahead by so much; steps take no time, but the reading after one says they did."""
+    """The machine's clock, ahead by so much; steps take no time, but the reading after one says they did.
 
-    def __init__(self, ahead: int, seed: int, jitter: float = 0.01) -> None:
+    With ``alone`` it is no machine's clock: a reading takes 50 ns, whatever else the machine does. Such clocks of several
+    ranks know nothing of each other.
+    """
+
+    def __init__(self, ahead: int, seed: int, jitter: float = 0.01, alone: bool = False) -> None:
         self.ahead, self.extra, self.jitter, self.rng = ahead, 0, jitter, np.random.default_rng(seed)
+        self.alone = 0 if alone else None
 
     def now(self) -> int:
         """The time, with what the step before has taken."""
         extra, self.extra = self.extra, 0
-        return time.perf_counter_ns() + self.ahead + extra
+        if self.alone is None:
+            return time.perf_counter_ns() + self.ahead + extra
+        self.alone += 50 + extra
+        return self.alone
 
     def work(self, seconds: float) -> None:
         """A step that takes so long, up to the jitter."""
@@ -76,7 +84,7 @@ def skewed(
     """The last rank's clock is ahead, and its steps take ``slower`` seconds longer; real steps sleep."""
     last = comm.rank == comm.size - 1
     length, ahead = base + (slower if last else 0.0), SKEW if last else 0
-    clock = Pretending(ahead, comm.rank)
+    clock = Pretending(ahead, comm.rank, alone=sync == "none")
     step: Callable[[], None] = (lambda: clock.work(length)) if pretend else (lambda: time.sleep(length))
     plan = Plan((Target(rel=0.5),), Budget(min_n=samples, max_n=samples, max_s=30.0))
     try:
