@@ -64,13 +64,15 @@ def check_skewed(results: list[dict[str, Any]]) -> None:
     first = results[0]
     for offset, error, truth in zip(first["offsets"], first["errors"], [0, 0, 0, SKEW], strict=True):
         assert abs(offset - truth) <= error
-    assert abs(first["imbalance"] - TRUE_IMBALANCE) < 0.05
     assert first["rank_p"] < DIFFER and "ranks differ" in first["text"] and first["steps"] == [60, 4]
-    assert first["seconds"] == pytest.approx(0.001, rel=0.05)
 
 
 def test_a_skewed_rank_is_found() -> None:
-    check_skewed(Threads(4).run(cases.skewed))
+    results = Threads(4).run(cases.skewed)
+    check_skewed(results)
+    # In one process only: four processes on fewer cores wait for each other, and the times are the machine's then.
+    assert abs(results[0]["imbalance"] - TRUE_IMBALANCE) < 0.05
+    assert results[0]["seconds"] == pytest.approx(0.001, rel=0.05)
 
 
 @pytest.mark.mpi
