@@ -37,8 +37,8 @@ class Virtual:
 class Pretending:
     """The machine's clock, ahead by so much; steps take no time, but the reading after one says they did.
 
-    With ``alone`` it is no machine's clock: a reading takes 50 ns, whatever else the machine does. Such clocks of several
-    ranks know nothing of each other.
+    With ``alone`` it is no machine's clock: a reading takes 50 ns, whatever else the machine does. Such clocks of
+    several ranks know nothing of each other.
     """
 
     def __init__(self, ahead: int, seed: int, jitter: float = 0.01, alone: bool = False) -> None:
