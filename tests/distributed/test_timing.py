@@ -36,8 +36,8 @@ def test_offsets_are_found_within_their_bound_between_processes(on_ranks: Callab
 
 
 def test_a_clock_that_drifts_gets_a_line() -> None:
-    """A tenth of a second is enough to tell 1e-3 from 0, however long an exchange takes within reason."""
-    drift = 1e-3
+    """In a tenth of a second such a clock gains milliseconds: more than a quick exchange takes on a busy machine."""
+    drift = 3e-2
     results = Threads(3).run(lambda comm: cases.offsets(comm, drift))
     for rank, result in enumerate(results[1:], 1):
         assert abs(result["drift"] - rank * drift) < 0.3 * rank * drift
