@@ -60,7 +60,7 @@ docs: $(VENV)/.docs-installed
 	@echo "docs/_build/html/index.html"
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info docs/_build
+	rm -rf $(VENV) build dist *.egg-info docs/_build docs/_simulated
 	rm -rf .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import runpy
+from pathlib import Path
 
 project = "Deep500"
 author = "Deep500 contributors"
@@ -20,3 +22,9 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_mock_imports = ["torch"]  # the pages are built from the core's requirements and [docs] only
 napoleon_numpy_docstring = False
+
+
+def setup(app: object) -> None:
+    """The pictures of intervals.md are simulated anew in every build."""
+    here = Path(__file__).parent
+    runpy.run_path(str(here / "simulated_intervals.py"))["draw"](here / "_simulated")

@@ -32,7 +32,7 @@ class Sampler(abc.ABC):
         seed: decides order and augmentation.
         drop_last_batch: leave out the last batch when it is not full; else it is smaller (and never empty).
         transformations: ``transform(batch, rng) -> batch``, applied in turn, see
-        :mod:`deep500.training.data.augmentation`.
+            :mod:`deep500.training.data.augmentation`.
 
     Attributes:
         epoch: the epoch that iterating yields; set by :meth:`set_epoch`.
