@@ -23,6 +23,9 @@ from types import ModuleType
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
     os.environ[_variable] = "1"
 os.environ["MPLBACKEND"] = "Agg"
+# Dozens of tests start interpreters, and each would compile the same modules again where writing them is switched off.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 if not _WORKER:  # made once, before workers start; they inherit its name
     _SESSION = tempfile.TemporaryDirectory(prefix="deep500-tests-")
