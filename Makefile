@@ -20,9 +20,9 @@ export OPENBLAS_NUM_THREADS ?= 2
 test test-long: export DEEP500_TEST_BACKENDS ?= reference,pytorch,tensorflow,jax,onnxruntime
 check: export DEEP500_TEST_BACKENDS := reference
 test-long: export DEEP500_TEST_LONG := 1
-# Test files are shared out among this many processes.
+# Tests are shared out among this many processes; one that has finished takes over from the others.
 JOBS ?= 2
-PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 PYTEST_ARGS ?=
 CONFORMANCE_ARGS ?=
 

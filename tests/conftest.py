@@ -3,13 +3,14 @@
 ``DEEP500_TEST_BACKENDS=reference,pytorch`` names the backends under test, and then a missing one is a failure. Without
 the variable every known backend is tested where its framework is installed, and skipped with the reason elsewhere.
 ``DEEP500_TEST_LONG=1`` adds the tests marked ``long``. Kinds of tests (``unit``, ``process``, ...) are derived, see
-tests/kinds.py. Files may run in several processes at once (``pytest -n 2 --dist loadfile``); tests that start ranks,
+tests/kinds.py. Tests may run in several processes at once (``pytest -n 2 --dist worksteal``); those that start ranks,
 which wait for each other by spinning, do so one at a time.
 """
 
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import re
 import sys
@@ -103,7 +104,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what is for `make test-long`, and the workshop's tests while its sources are those that passed."""
-    for item in kinds.crossed_too_often(items):
+    for item in (*kinds.crossed_too_often(items), *kinds.dear_rows(items)):
         item.add_marker("long")
     skips = {} if _LONG else {"long": "only repeats, or takes long: DEEP500_TEST_LONG=1 (make test-long) runs it"}
     passed = workshop.reason_to_skip()
@@ -113,6 +114,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for kind, reason in skips.items():
             if item.get_closest_marker(kind):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """What the imports of all tests left is never garbage: the collector need not look at it after every few tests."""
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

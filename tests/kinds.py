@@ -22,6 +22,8 @@ STARTS = frozenset(
 """Names in a function's code that start a process, a compiler's included."""
 FOLDERS = {"studies": "study", "workshop": "workshop"}
 NOT_UNIT = frozenset({"process", "study", "workshop", "slow", "long", "mpi", "gpu"})
+DEAR = 2.0
+"""Rows of a table that took more seconds of processor time are for ``make test-long``; the cheapest row always runs."""
 
 
 def mark(item: pytest.Item) -> None:
@@ -31,7 +33,7 @@ def mark(item: pytest.Item) -> None:
             item.add_marker(FOLDERS[part])
     if any(map(starts_process, _functions(item))):
         item.add_marker("process")
-    if item.nodeid in _slow():
+    if item.nodeid in _seconds():
         item.add_marker("slow")
     if not NOT_UNIT.intersection(marker.name for marker in item.iter_markers()):
         item.add_marker("unit")
@@ -55,9 +57,22 @@ def crossed_too_often(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     return [item for item, table, kept in rows if not kept and {2, 3} <= tables[table]]
 
 
+def dear_rows(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Rows of parametrised tests that repeat for long what a cheaper row of the same test holds."""
+    tables: dict[tuple[object, ...], list[pytest.Item]] = {}
+    for item in items:
+        if hasattr(item, "callspec"):
+            tables.setdefault((item.path, getattr(item, "originalname", "")), []).append(item)
+    dear: list[pytest.Item] = []
+    for table in tables.values():
+        ordered = sorted(table, key=lambda item: _seconds().get(item.nodeid, 0.0))
+        dear += [item for item in ordered[1:] if _seconds().get(item.nodeid, 0.0) > DEAR]
+    return dear
+
+
 @functools.cache
-def _slow() -> frozenset[str]:
-    return slow.names()
+def _seconds() -> dict[str, float]:
+    return slow.seconds()
 
 
 def _functions(item: pytest.Item) -> Iterator[Callable[..., Any]]:

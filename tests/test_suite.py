@@ -135,11 +135,27 @@ def test_tables_of_ranks_are_thinned_out():
     }
 
 
+def _dear(test, row):
+    item = SimpleNamespace(path=Path("tests/test_x.py"), originalname=test, nodeid=f"tests/test_x.py::{test}[{row}]")
+    item.callspec = SimpleNamespace(params={"row": row})
+    return item
+
+
+def test_dear_rows_of_a_table_repeat_and_its_cheapest_row_stays(monkeypatch):
+    took = {"a": {"x": 9.0, "y": 0.5, "z": 3.0}, "b": {"x": 9.0, "y": 8.0}, "c": {"x": 30.0}}
+    seconds = {f"tests/test_x.py::{test}[{row}]": value for test, rows in took.items() for row, value in rows.items()}
+    monkeypatch.setattr(kinds, "_seconds", lambda: seconds)
+    table = [_dear(test, row) for test, rows in took.items() for row in rows]
+    single = SimpleNamespace(path=Path("tests/test_x.py"), originalname="d", nodeid="tests/test_x.py::d")
+    dear = {item.nodeid.partition("::")[2] for item in kinds.dear_rows([*table, single])}
+    assert dear == {"a[x]", "a[z]", "b[x]"}
+
+
 # -- slow tests -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("files", "written"), [([], True), (["tests/a.py"], False)])
 def test_slow_tests_are_written_after_a_whole_run(files, written, tmp_path, monkeypatch):
     monkeypatch.setattr(slow, "FILE", tmp_path / "slow_tests.txt")
-    assert slow.names() == frozenset()
+    assert slow.seconds() == {}
     writer = slow.Writer()
     for name, seconds in {"tests/a.py::test_b[1 2]": 1.26, "tests/a.py::test_c": 0.1}.items():
         writer.pytest_runtest_logreport(
@@ -147,11 +163,11 @@ def test_slow_tests_are_written_after_a_whole_run(files, written, tmp_path, monk
         )
     option = SimpleNamespace(keyword="", markexpr="", file_or_dir=files)
     writer.pytest_sessionfinish(SimpleNamespace(config=SimpleNamespace(option=option)))
-    assert slow.names() == ({"tests/a.py::test_b[1 2]"} if written else set())
+    assert slow.seconds() == ({"tests/a.py::test_b[1 2]": 1.3} if written else {})
 
 
 def test_a_slow_test_is_no_unit(on_ranks_item, monkeypatch):
-    monkeypatch.setattr(kinds, "_slow", lambda: {on_ranks_item.nodeid})
+    monkeypatch.setattr(kinds, "_seconds", lambda: {on_ranks_item.nodeid: 1.0})
     on_ranks_item._fixtureinfo.name2fixturedefs.clear()
     kinds.mark(on_ranks_item)
     assert on_ranks_item.added == ["slow"]

@@ -52,5 +52,5 @@ class Outcomes:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the hash if all files ran, without a selection, and nothing failed."""
         chosen = session.config.option.keyword or session.config.option.markexpr
-        if not self.failed and not chosen and self.passed and self.passed == set(TESTS.glob("test_*.py")):
+        if not self.failed and not chosen and self.passed and self.passed == set(TESTS.rglob("test_*.py")):
             PASSED.write_text(f"{self.digest}\n", encoding="utf-8")

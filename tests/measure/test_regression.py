@@ -75,6 +75,7 @@ def launches(rng, effect=0.1, count=8, each=12):
     return values, system, np.repeat(np.arange(2 * count), each)
 
 
+@pytest.mark.long
 def test_intervals_cover_where_samples_of_a_launch_go_together():
     pytest.importorskip("statsmodels")
     rng, covered, naive, trials = np.random.default_rng(4), 0, 0, 60

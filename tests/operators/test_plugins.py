@@ -170,6 +170,7 @@ def _gradients(executor: Any) -> dict[str, Any]:
     return {str(name): executor.network.fetch_tensors([g])[0] for name, g in executor.network.gradient("loss")}
 
 
+@pytest.mark.long
 def test_fast_maths_holds_where_exponentials_overflow() -> None:
     x = np.concatenate([[-1000, -100, -11, 0, 11, 100, 1000], np.linspace(-6, 6, 57)]).astype(np.float32)
     for name, formula in (("Gelu", gelu), ("Mish", lambda x: x * np.tanh(np.logaddexp(0, x)))):

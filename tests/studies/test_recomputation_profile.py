@@ -71,6 +71,7 @@ def test_predictions_hold_and_no_bit_changes(name: str) -> None:
         assert "times as measured" in guided_line(record)
 
 
+@pytest.mark.long
 def test_pytorchs_own_planner_takes_part() -> None:
     load_backend("pytorch")
     profiled = Bench(tiny("transformer"), replace(FEW, torch=(1.0, 0.3))).run()

@@ -142,6 +142,7 @@ def spoken(suite: Suite, case: str) -> bool:
     return suite.operators[case] in FORMS or suite.groups[case] not in ("node", "expanded", "ml", "preview")
 
 
+@pytest.mark.long
 def test_cases_of_the_suite_pass_when_written_back(suite: Suite) -> None:
     failing = ledger.failing("reference")
     cases = sorted(case for case in suite.cases if case not in failing and (LONG or spoken(suite, case)))
