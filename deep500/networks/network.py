@@ -12,9 +12,9 @@ Methods for what lies above this file (ONNX files, gradients, FLOPs, the printed
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -30,12 +30,21 @@ if TYPE_CHECKING:
     from deep500.networks.flops import FlopCount
 
 
+Choice: TypeAlias = str | Collection[str] | Callable[[str, np.ndarray], bool]
+"""Which arrays of a file train, as users say it: a name or pattern (``"*.weight"``), several, or a function of both."""
+
+
 @dataclass
 class Parameter:
-    """A named array of a network. What is not trainable is a constant, or state such as a running mean."""
+    """A named array of a network. What is not trainable is a constant, or state such as a running mean.
+
+    Attributes:
+        doubt: why an array of a file stays fixed although it may be a weight; else empty.
+    """
 
     value: np.ndarray
     trainable: bool = True
+    doubt: str = ""
 
 
 def _names(value: str | Sequence[str]) -> tuple[str, ...]:
@@ -143,22 +152,23 @@ class Network:
         self.inputs[name] = TensorDescriptor(dtype, as_shape(name, shape))
         self._touch()
 
-    def add_parameter(self, name: str, value: Any, trainable: bool = True) -> None:
+    def add_parameter(self, name: str, value: Any, trainable: bool = True, doubt: str = "") -> None:
         """Add an array under a name. Give it its final dtype: nothing is converted."""
         self._check_new_value(name, outermost=True)
-        self._parameters[name] = Parameter(as_parameter(name, value, trainable), trainable)
+        self._parameters[name] = Parameter(as_parameter(name, value, trainable), trainable, doubt)
         self._touch()
 
     def set_parameter(self, name: str, value: Any, trainable: bool | None = None) -> None:
         """Replace the value of a parameter (its shape may change) and, if given, whether it is trainable."""
         old = self._parameter(name)
+        doubt = old.doubt if trainable is None else ""
         trainable = old.trainable if trainable is None else trainable
         array = as_parameter(name, value, trainable)
         if array.dtype != old.value.dtype:
             raise NetworkError(
                 f"parameter {name!r}: got dtype {array.dtype}; expected {old.value.dtype}: convert it first"
             )
-        self._parameters[name] = Parameter(array, trainable)
+        self._parameters[name] = Parameter(array, trainable, doubt)
         self._forget_after([name])
         self._touch()
 
@@ -308,11 +318,13 @@ class Network:
 
     # -- in and out -------------------------------------------------------------------------------------------------
     @classmethod
-    def from_onnx(cls, model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Network:
-        """Read an ONNX model; see :func:`deep500.networks.onnx.load.load`."""
+    def from_onnx(
+        cls, model: str | os.PathLike[str] | bytes | onnx.ModelProto, trainable: Choice | None = None
+    ) -> Network:
+        """Read an ONNX model, and say which of its arrays train; see :func:`deep500.networks.onnx.load.load`."""
         from deep500.networks.onnx.load import load
 
-        return load(model)
+        return load(model, trainable)
 
     def to_onnx(self, path: str | os.PathLike[str] | None = None, opset: int | None = None) -> onnx.ModelProto:
         """The network as an ONNX model, written to ``path`` if given; see :func:`deep500.networks.onnx.dump.dump`."""

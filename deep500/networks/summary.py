@@ -19,7 +19,7 @@ def summary(network: Network) -> str:
 
     Parameters are the floating ones, trainable or not; integers such as shapes do not count. FLOPs are counted as
     :mod:`deep500.networks.flops` says, with 1 for every symbolic size; ``?`` is unknown, not 0, and a total with
-    unknown parts is a lower bound, marked ``>=``.
+    unknown parts is a lower bound, marked ``>=``. Below stand the arrays of a file that may be weights and stay fixed.
     """
     descriptors, flops = network.descriptors(), count_flops(network)
     rows: list[tuple[str, ...]] = [_HEAD]
@@ -46,6 +46,7 @@ def summary(network: Network) -> str:
             *_table(rows),
             f"{len(network.nodes)} nodes, {trainable:,} trainable parameters, {fixed:,} others; "
             f"FLOPs per sample: {_flops(flops.values())}",
+            *(f"  fixed, may be a weight: {n}: {p.doubt}" for n, p in network.parameters.items() if p.doubt),
         ]
     )
 

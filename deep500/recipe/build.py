@@ -155,7 +155,8 @@ def _model(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:
     if isinstance(source, Network):
         return source.copy()
     if isinstance(source, (str, os.PathLike)) and (str(source).endswith(".onnx") or os.sep in str(source)):
-        return Network.from_onnx(source)
+        check_call("model", Network.from_onnx, 1, args, kwargs)
+        return Network.from_onnx(source, *args, **kwargs)
     if isinstance(source, str):
         from deep500.networks import create
 

@@ -23,7 +23,7 @@ from deep500.networks.execution.executor import BoundNetwork, GraphExecutor
 from deep500.networks.execution.program import Program, from_network
 from deep500.networks.execution.refusals import unfit_parameter, unknown_parameter, unknown_value
 from deep500.networks.losses import find_loss, gradient_name
-from deep500.networks.network import Network, Parameter
+from deep500.networks.network import Choice, Network, Parameter
 
 
 def from_model(network: Network, device: Device | str | None = None, strict: bool = False, seed: int = 0) -> Executor:
@@ -48,10 +48,13 @@ def from_model(network: Network, device: Device | str | None = None, strict: boo
 
 
 def from_onnx(
-    model: str | os.PathLike[str] | bytes | Any, device: Device | str | None = None, **options: Any
+    model: str | os.PathLike[str] | bytes | Any,
+    device: Device | str | None = None,
+    trainable: Choice | None = None,
+    **options: Any,
 ) -> Executor:
     """An executor for an ONNX model: a path, bytes or a message; see :func:`from_model` for the options."""
-    return Executor(Network.from_onnx(model), device, **options)
+    return Executor(Network.from_onnx(model, trainable), device, **options)
 
 
 class JaxNetwork(BoundNetwork):

@@ -22,7 +22,7 @@ from deep500.frameworks.onnxruntime.program import SessionProgram
 from deep500.frameworks.onnxruntime.segments import Segments, make_program
 from deep500.frameworks.onnxruntime.session import options
 from deep500.networks.execution.emitted_gradient import EmittedGradientExecutor
-from deep500.networks.network import Network
+from deep500.networks.network import Choice, Network
 from deep500.transformations.recomputation.rewriting import executed_step
 
 
@@ -32,10 +32,13 @@ def from_model(network: Network, device: Device | str | None = None, **choices: 
 
 
 def from_onnx(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto, device: Device | str | None = None, **choices: Any
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    device: Device | str | None = None,
+    trainable: Choice | None = None,
+    **choices: Any,
 ) -> Executor:
     """An executor for an ONNX model: a path, the bytes of a file or a message; see :meth:`Network.from_onnx`."""
-    return Executor(Network.from_onnx(model), device, **choices)
+    return Executor(Network.from_onnx(model, trainable), device, **choices)
 
 
 class Executor(EmittedGradientExecutor):

@@ -30,7 +30,7 @@ from deep500.networks.execution.refusals import (
     unreached_loss,
 )
 from deep500.networks.losses import find_loss, gradient_name
-from deep500.networks.network import Network, Parameter
+from deep500.networks.network import Choice, Network, Parameter
 from deep500.transformations.recomputation.chain import Stage
 
 RECOMPUTE = ("checkpoint", "explicit")
@@ -69,10 +69,13 @@ def from_model(
 
 
 def from_onnx(
-    model: str | os.PathLike[str] | bytes | Any, device: Device | str | None = None, **options: Any
+    model: str | os.PathLike[str] | bytes | Any,
+    device: Device | str | None = None,
+    trainable: Choice | None = None,
+    **options: Any,
 ) -> Executor:
     """An executor for an ONNX model: a path, bytes or a message; see :func:`from_model` for the options."""
-    return Executor(Network.from_onnx(model), device, **options)
+    return Executor(Network.from_onnx(model, trainable), device, **options)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from deep500.devices import Device
 from deep500.errors import UnsupportedOperator
 from deep500.frameworks.reference.custom import custom_op
 from deep500.frameworks.reference.executor import Executor
-from deep500.networks.network import Network
+from deep500.networks.network import Choice, Network
 from deep500.training.optimizers import (
     AcceleGradOptimizer,
     AdaGradOptimizer,
@@ -36,10 +36,13 @@ def from_model(network: Network, device: Device | str | None = None, **options: 
 
 
 def from_onnx(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto, device: Device | str | None = None, **options: Any
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    device: Device | str | None = None,
+    trainable: Choice | None = None,
+    **options: Any,
 ) -> Executor:
     """An executor for an ONNX model: a path, the bytes of a file or a message; see :meth:`Network.from_onnx`."""
-    return Executor(Network.from_onnx(model), device, **options)
+    return Executor(Network.from_onnx(model, trainable), device, **options)
 
 
 def from_native(module: Any, *example_inputs: Any, **options: Any) -> NoReturn:

@@ -197,6 +197,7 @@ WRONG = [
     ({"model": "resnett"}, NetworkError, "resnet"),
     ({"model_kwargs": {"hiden": (3,)}}, NetworkError, "hidden"),
     ({"model": "absent.onnx", "model_kwargs": None}, Deep500Error, "absent.onnx"),
+    ({"model": "absent.onnx", "model_kwargs": {"depth": 3}}, RecipeError, "'depth'"),
     ({"model": lambda depth: None, "model_kwargs": {"dept": 3}}, RecipeError, "'depth'"),
     ({"model": lambda **_: 3, "model_kwargs": None}, RecipeError, "got int"),
     ({"dataset": "digit"}, DataError, "digits"),
@@ -336,6 +337,21 @@ def test_an_onnx_file_is_a_model(tmp_path):
     path = tmp_path / "net.onnx"
     network.to_onnx(path)
     assert run(tmp_path, model=str(path), model_kwargs=None, epochs=1).metrics[0].value > 0
+
+
+def test_a_recipe_says_which_arrays_of_a_file_train_and_records_it(tmp_path, monkeypatch):
+    network = d5.networks.create("mlp", hidden=(8,), shape=(1, 8, 8))
+    network.to_onnx(tmp_path / "net.onnx")
+    trained = []
+    before = d5.Trainer.run
+    monkeypatch.setattr(
+        d5.Trainer,
+        "run",
+        lambda self, *a, **k: trained.append(self.executor.network.trainable()) or before(self, *a, **k),
+    )
+    result = run(tmp_path, model=str(tmp_path / "net.onnx"), model_kwargs={"trainable": "*bias"}, epochs=1)
+    assert trained and trained[0] == [name for name in network.trainable() if name.endswith("bias")]
+    assert "*bias" in json.dumps(read(result, "manifest.json")["resolved"]["recipe"]["model_kwargs"])
 
 
 def test_nothing_is_warned_of_in_a_plain_run(tmp_path):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -21,10 +22,11 @@ import onnx
 from onnx import numpy_helper
 
 from deep500.errors import NetworkError
-from deep500.networks.network import Network
+from deep500.networks.network import Choice, Network
 from deep500.networks.node import OPSET, from_proto
 from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, give_ranks
-from deep500.networks.onnx.normalise import Arrays, densify, find_scans, normalise, restore_batch_axis, trainable_names
+from deep500.networks.onnx.normalise import Arrays, densify, find_scans, normalise, restore_batch_axis
+from deep500.networks.onnx.trainable import Judgement, choose, judge, warning_text
 from deep500.networks.protos import UNKNOWN, descriptor_of, tensor_proto, value_info
 from deep500.tensors import TensorDescriptor
 
@@ -32,18 +34,26 @@ _SMALL = 1024  # arrays up to this many elements stay in the model while it is c
 _T = TypeVar("_T")
 
 
-def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Network:
+class DoubtfulParametersWarning(UserWarning):
+    """A file holds arrays that may be weights and stay fixed; the line names them with the reasons."""
+
+
+def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto, trainable: Choice | None = None) -> Network:
     """Read an ONNX model as a network.
 
     Args:
         model: a path, the bytes of a file, or a message (which is not changed).
+        trainable: the arrays that train: names or patterns (``"*.weight"``), or a function of name and array. None:
+            those that a Deep500 file lists, else those that are read as weights (not running statistics, bounds,
+            tables of sines and the like, see :mod:`deep500.networks.onnx.trainable`); where that is doubtful an array
+            stays fixed, and one warning names these.
 
-    Initializers become parameters. Trainable are those that a Deep500 file lists, else the floating ones with a
-    dimension or more that are read as weights (not running statistics, bounds, scales and the like). ``Constant``
-    nodes become parameters that are not trainable, an ``Identity`` of an initializer a parameter of its own.
+    Initializers become parameters, ``Constant`` nodes parameters that are not trainable, an ``Identity`` of an
+    initializer a parameter of its own.
 
     Raises:
         NetworkError: no such file, not an ONNX model, truncated, too new, invalid, or external data outside the folder.
+        InputError: ``trainable`` names what the file does not have.
     """
     # Arrays are taken out twice: before the conversion, so that large ones take no part in it, and after it, because
     # the converter adds small ones (axes that were attributes), changes and removes them.
@@ -61,15 +71,21 @@ def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Network:
     constants = set(small) - set(original)  # what the converter adds is no weight
     if CONSTANTS_KEY in metadata:
         constants.update(_read_list(metadata, CONSTANTS_KEY, where))
-        trainable = {n for n, a in arrays.items() if n not in constants and _is_floating(a)}
+        judged = Judgement(frozenset(n for n, a in arrays.items() if n not in constants and _is_floating(a)), {})
     else:
         normalise(proto.graph, arrays, constants)
-        trainable = trainable_names(proto.graph, arrays) - constants
+        judged = judge(proto.graph, arrays, constants)
+    if trainable is not None:
+        judged = Judgement(choose(arrays, trainable), {})
     try:
         expected = "names and attributes that ONNX allows"
-        network = _guard(where, expected, lambda: _build(proto.graph, arrays, trainable, unranked))
+        network = _guard(where, expected, lambda: _build(proto.graph, arrays, judged, unranked))
     except NetworkError as error:
         raise error if str(error).startswith(f"{where}: ") else NetworkError(f"{where}: {error}") from error
+    if judged.doubtful:
+        count = len(judged.trainable)
+        text = warning_text(where, count, len(network.parameters) - count, judged.doubtful.items())
+        warnings.warn(text, DoubtfulParametersWarning, stacklevel=3)
     network._known = {n: d for n, d in declared.items() if network.producer(n) and n not in unranked and d != UNKNOWN}
     return network
 
@@ -225,7 +241,7 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
 
 
 # -- building ---------------------------------------------------------------------------------------------------------
-def _build(graph: onnx.GraphProto, arrays: Arrays, trainable: set[str], unranked: set[str]) -> Network:
+def _build(graph: onnx.GraphProto, arrays: Arrays, judged: Judgement, unranked: set[str]) -> Network:
     network = Network(graph.name if isinstance(graph.name, str) else "network")  # protobuf gives bad text as bytes
     for value in graph.input:
         if value.name not in arrays:
@@ -233,7 +249,7 @@ def _build(graph: onnx.GraphProto, arrays: Arrays, trainable: set[str], unranked
             shape = None if value.name in unranked else described.shape
             network.add_input(value.name, shape, described.dtype)  # type: ignore[arg-type]
     for name, array in arrays.items():
-        network.add_parameter(name, array, trainable=name in trainable)
+        network.add_parameter(name, array, name in judged.trainable, judged.doubtful.get(name, ""))
     reserved = {node.name for node in graph.node}  # a made-up name must not be one that a later node has
     taken: set[str] = set()
     for node in graph.node:

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Container
 from typing import TypeAlias
 
@@ -21,18 +20,6 @@ from deep500.errors import NetworkError
 from deep500.networks.node import captures, defined
 
 Arrays: TypeAlias = dict[str, np.ndarray]
-
-# fmt: off
-SETTINGS: dict[str, tuple[int, ...]] = {
-    "AffineGrid": (1,), "BatchNormalization": (3, 4), "CastLike": (1,), "Clip": (1, 2), "ConstantOfShape": (0,),
-    "DequantizeLinear": (1, 2), "Dropout": (1, 2), "Expand": (1,), "GRU": (4, 5), "GroupQueryAttention": (),
-    "LSTM": (4, 5, 6), "MaxRoiPool": (1,), "MelWeightMatrix": (0, 1, 2, 3, 4), "NonMaxSuppression": (2, 3, 4),
-    "OneHot": (1, 2), "Pad": (1, 2, 3), "QLinearConv": (1, 2, 4, 5, 6, 7), "QLinearMatMul": (1, 2, 4, 5, 6, 7),
-    "QuantizeLinear": (1, 2), "RNN": (4, 5), "Range": (0, 1, 2), "Resize": (1, 2, 3), "RoiAlign": (1, 2), "STFT": (2,),
-    "Shape": (0,), "Size": (0,),
-}
-# fmt: on
-"""Inputs, by operator, that are settings or state rather than weights: never trainable."""
 
 _MOST_ELEMENTS = 2**31
 
@@ -78,21 +65,6 @@ def reads(node: onnx.NodeProto) -> list[str]:
     """Values that a node reads, captures of its sub-graphs included."""
     inner = [v for a in node.attribute for graph in (a.g, *a.graphs) for v in captures(graph)]
     return [v for v in (*node.input, *inner) if v]
-
-
-def trainable_names(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
-    """Arrays that look like weights: floating, with a dimension, read by a node, and nowhere as a setting."""
-    readers: dict[str, list[bool]] = defaultdict(list)
-    for node in graph.node:
-        settings = SETTINGS.get(node.op_type, ()) if node.domain == "" else ()
-        for index, value in enumerate(node.input):
-            readers[value].append(index in settings)
-        for value in reads(node)[len([v for v in node.input if v]) :]:
-            readers[value].append(False)
-    floating = {
-        n for n, a in arrays.items() if a.ndim and str(a.dtype) in ("float16", "bfloat16", "float32", "float64")
-    }
-    return {name for name in floating if readers[name] and not any(readers[name])}
 
 
 def _lift_constants(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:

@@ -1,0 +1,254 @@
+"""Which arrays of an ONNX file are weights: no file says so, hence it is judged by what reads them and what they hold.
+
+Never weights: what is not floating; settings (:data:`SETTINGS`: bounds, scales, running statistics); ``Constant``
+nodes; what the version converter adds. Readers that ask only for an array's shape or type say nothing about it. What is
+left trains, unless there is reason to doubt it: then it stays fixed, and the reason is kept with the parameter
+(:attr:`~deep500.networks.network.Parameter.doubt`) for the user to decide, with ``trainable=``.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import onnx
+
+from deep500.errors import InputError, nearest
+from deep500.networks.network import Choice
+from deep500.networks.onnx.normalise import Arrays, reads
+
+# fmt: off
+SETTINGS: dict[str, tuple[int, ...]] = {
+    "AffineGrid": (1,), "BatchNormalization": (3, 4), "Clip": (1, 2), "ConstantOfShape": (0,),
+    "DequantizeLinear": (1, 2), "Dropout": (1, 2), "Expand": (1,), "GRU": (4, 5), "GroupQueryAttention": (),
+    "LSTM": (4, 5, 6), "MaxRoiPool": (1,), "MelWeightMatrix": (0, 1, 2, 3, 4), "NonMaxSuppression": (2, 3, 4),
+    "OneHot": (1, 2), "Pad": (1, 2, 3), "QLinearConv": (1, 2, 4, 5, 6, 7), "QLinearMatMul": (1, 2, 4, 5, 6, 7),
+    "QuantizeLinear": (1, 2), "RNN": (4, 5), "Range": (0, 1, 2), "Resize": (1, 2, 3), "RoiAlign": (1, 2), "STFT": (2,),
+}
+# fmt: on
+"""Inputs, by operator, that are settings or state rather than weights."""
+
+ASKS_SHAPE_OR_TYPE = {("Shape", 0), ("Size", 0), ("CastLike", 1)}
+"""Readers that look at no element."""
+
+PRODUCTS = frozenset({"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
+WAVES = frozenset({"Cos", "Sin"})
+FLOATING = ("bfloat16", "float16", "float32", "float64")
+GENERATED = re.compile(
+    r"^(/|\d+$|_?val_|onnx::|scalar_tensor|_?const)|_output_\d+$|constant|[/_][xy](:0)?$", re.IGNORECASE
+)
+"""Names that exporters make up for values that had none."""
+NAMED = re.compile(r"(scale|weight|bias|gamma|beta|alpha|temperature|gain|slope|gate)\w*$", re.IGNORECASE)
+"""Names of single numbers that are weights."""
+HUGE = 1e4
+"""Masks hold values such as -inf or the lowest number of a type (float16: -65504), weights do not."""
+FEW = 0.25
+"""Tables that were computed repeat values: at most this part of their elements are different."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Arrays that train, and those that stay fixed although they may be weights, with the reason."""
+
+    trainable: frozenset[str]
+    doubtful: Mapping[str, str]
+
+
+def judge(graph: onnx.GraphProto, arrays: Arrays, constants: Collection[str]) -> Judgement:
+    """Tell weights from the other arrays of a graph.
+
+    Args:
+        graph: brought into our form by :func:`~deep500.networks.onnx.normalise.normalise`.
+        arrays: its initializers and constants.
+        constants: those that were Constant nodes, or that the version converter added.
+
+    Example:
+        >>> from onnx import parser
+        >>> graph = parser.parse_graph("g (float[N,2] x) => (float[N,3] y) { y = MatMul(x, w) }")
+        >>> judge(graph, {"w": np.ones((2, 3), np.float32)}, set()).trainable
+        frozenset({'w'})
+    """
+    readers = _readers(graph)
+    floating = {name for name, array in arrays.items() if str(array.dtype) in FLOATING}
+    weights = {
+        name
+        for name in floating
+        if readers[name] and not any(index in SETTINGS.get(kind, ()) for kind, index, _ in readers[name])
+    }
+    fixed = _independent_of_inputs(graph, arrays)
+    sinusoids = _sinusoids({name: arrays[name] for name in weights})
+    doubts = {}
+    for name in sorted(weights):
+        reason = _doubt(name, arrays, readers, fixed, sinusoids, name in constants)
+        if reason:
+            doubts[name] = reason
+    return Judgement(
+        frozenset(weights - doubts.keys() - set(constants)),
+        {name: reason for name, reason in doubts.items() if reason != _PLAIN},
+    )
+
+
+def choose(arrays: Arrays, choice: Choice) -> frozenset[str]:
+    """The arrays that a user wants to train.
+
+    Raises:
+        InputError: a name that no floating array has, or a pattern that fits none.
+
+    Example:
+        >>> sorted(choose({"a.w": np.ones(2), "a.b": np.ones(2), "n": np.array(3)}, "*.w"))
+        ['a.w']
+    """
+    floating = [name for name, array in arrays.items() if str(array.dtype) in FLOATING]
+    if callable(choice):
+        return frozenset(name for name in floating if choice(name, arrays[name]))
+    chosen: set[str] = set()
+    for pattern in [choice] if isinstance(choice, str) else choice:
+        fitting = {pattern} & set(floating) or set(fnmatch.filter(floating, pattern))
+        if not fitting:
+            raise InputError(
+                f"trainable: got {pattern!r}, which fits no floating array ({nearest(pattern, floating)}); expected "
+                "names or patterns with *: print(network) shows the names"
+            )
+        chosen |= fitting
+    return frozenset(chosen)
+
+
+# -- readers -----------------------------------------------------------------------------------------------------------
+_Reader: TypeAlias = tuple[str, int, onnx.NodeProto]
+_PLAIN = "constant"  # of which nobody would think that it is a weight
+
+
+def _readers(graph: onnx.GraphProto) -> dict[str, list[_Reader]]:
+    """Who reads a value: operator, position, node; sub-graphs at -1. Those that look at no element are left out."""
+    readers: dict[str, list[_Reader]] = defaultdict(list)
+    for node in graph.node:
+        kind = node.op_type if node.domain == "" else f"{node.domain}.{node.op_type}"
+        for index, value in enumerate(node.input):
+            if value and (kind, index) not in ASKS_SHAPE_OR_TYPE:
+                readers[value].append((kind, index, node))
+        for value in reads(node)[len([v for v in node.input if v]) :]:
+            readers[value].append((kind, -1, node))
+    return readers
+
+
+def _independent_of_inputs(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
+    """Values that follow from arrays and whole numbers (positions) alone, not from a floating input."""
+    fixed = set(arrays) | {v.name for v in graph.input if v.type.tensor_type.elem_type not in _FLOATING_TYPES}
+    for node in graph.node:
+        if all(value in fixed for value in reads(node)):
+            fixed.update(node.output)
+    return fixed
+
+
+_FLOATING_TYPES = {getattr(onnx.TensorProto, name.upper().replace("FLOAT32", "FLOAT")) for name in FLOATING[:-1]} | {
+    onnx.TensorProto.DOUBLE
+}
+
+
+# -- doubts ------------------------------------------------------------------------------------------------------------
+def _doubt(
+    name: str,
+    arrays: Arrays,
+    readers: Mapping[str, list[_Reader]],
+    fixed: set[str],
+    sinusoids: set[str],
+    constant: bool,
+) -> str:
+    """Why an array that is read like a weight may be none; empty if there is no doubt."""
+    array = arrays[name]
+    if constant:
+        is_operand = any(kind in PRODUCTS and index == 1 for kind, index, _ in readers[name])
+        return "a Constant node, but the operand of a product" if is_operand and array.ndim > 1 else _PLAIN
+    if array.size <= 1:
+        if NAMED.search(name):
+            return ""
+        return _PLAIN if GENERATED.search(name) else "a single number whose name does not say that it is a weight"
+    values = array.astype(np.float64)
+    if not np.isfinite(values).all() or np.abs(values).max() >= HUGE:
+        return "a mask: it holds infinite or huge values"
+    if name in sinusoids:
+        return "a table of sines and cosines"
+    if _only_makes_waves(name, array, readers, fixed):
+        return "frequencies: only sines and cosines are made of it"
+    if _is_multiplied_table(name, values, fixed, readers):
+        return "a computed table: weights are applied to it, and its values repeat"
+    return ""
+
+
+def _only_makes_waves(name: str, array: np.ndarray, readers: Mapping[str, list[_Reader]], fixed: set[str]) -> bool:
+    """Whether a vector is only multiplied by positions, to take sines and cosines of (rotary embeddings).
+
+    A weight of a network with sine activations also ends there, but multiplied by what comes from a floating input.
+    """
+    if max(array.shape, default=0) < array.size:
+        return False
+    seen, todo, waves = {name}, [name], False
+    while todo:
+        for kind, _, node in readers.get(todo.pop(), []):
+            if not all(value in fixed for value in node.output):
+                return False
+            if kind in WAVES:
+                waves = True
+            else:
+                more = [value for value in node.output if value and value not in seen]
+                seen.update(more)
+                todo += more
+                if not any(readers.get(value) for value in node.output):
+                    return False  # an output of the network
+    return waves
+
+
+def _sinusoids(arrays: Mapping[str, np.ndarray]) -> set[str]:
+    """Tables of sines and cosines: their squares add up to one, in halves, alternately, or over two tables."""
+    found = set()
+    singles: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    for name, array in arrays.items():
+        if array.ndim >= 2 and array.size >= 16 and np.abs(array.astype(np.float64)).max() <= 1 + 1e-3:
+            singles[array.shape].append(name)
+            values, half = array.astype(np.float64), array.shape[-1] // 2
+            if array.shape[-1] % 2 == 0 and (
+                _is_circle(values[..., :half], values[..., half:]) or _is_circle(values[..., ::2], values[..., 1::2])
+            ):
+                found.add(name)
+    for names in singles.values():
+        for place, first in enumerate(names):
+            for second in names[place + 1 :]:
+                if _is_circle(arrays[first].astype(np.float64), arrays[second].astype(np.float64)):
+                    found |= {first, second}
+    return found
+
+
+def _is_circle(a: np.ndarray, b: np.ndarray) -> bool:
+    return bool(a.size and np.allclose(a * a + b * b, 1, atol=5e-3))  # float16 tables are that exact
+
+
+def _is_multiplied_table(name: str, values: np.ndarray, fixed: set[str], readers: Mapping[str, list[_Reader]]) -> bool:
+    """Whether weights are applied to the array, as to an input, and it repeats values, as coordinates of a grid do."""
+    seen, todo = {name}, [name]
+    while todo:
+        for kind, index, node in readers.get(todo.pop(), []):
+            if kind in PRODUCTS and index == 0 and len(node.input) > 1 and node.input[1] in fixed:
+                return values.size >= 16 and 1 < np.unique(values).size <= FEW * values.size
+            if kind in ("Cast", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze") and index == 0:
+                more = [value for value in node.output if value not in seen]
+                seen.update(more)
+                todo += more
+    return False
+
+
+def warning_text(where: str, train: int, others: int, doubtful: Iterable[tuple[str, str]]) -> str:
+    """One line that says how many arrays train, how many do not, and which of these might be weights.
+
+    Example:
+        >>> warning_text("m.onnx", 3, 2, [("inv_freq", "frequencies")])
+        "m.onnx: 3 arrays train, 2 do not, of which may be weights: 'inv_freq' (frequencies); decide with trainable="
+    """
+    named = [f"{name!r} ({reason})" for name, reason in doubtful]
+    more = [f"{len(named) - 3} more, see print(network)"] if len(named) > 4 else []
+    shown = ", ".join([*named[:3], *more] if more else named)
+    return f"{where}: {train} arrays train, {others} do not, of which may be weights: {shown}; decide with trainable="

@@ -1,0 +1,188 @@
+"""Which arrays of a file train: weights, all of them, and no table, mask or setting."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+
+from deep500.errors import InputError
+from deep500.networks import Network
+from deep500.networks.onnx.load import DoubtfulParametersWarning
+from deep500.networks.onnx.trainable import judge
+
+RNG = np.random.default_rng(0)
+POSITIONS = np.arange(16)[:, None] / 10_000 ** (np.arange(4) / 4)
+
+
+def weights(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def file(text: str, **arrays: np.ndarray) -> onnx.ModelProto:
+    """A model in ONNX's text format, with arrays whose names stand in it with ``_`` for ``.``."""
+    proto = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 20]> agraph {text}')
+    proto.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items())
+    return proto
+
+
+def read(proto: onnx.ModelProto, **options: object) -> Network:
+    """The network, without its warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DoubtfulParametersWarning)
+        return Network.from_onnx(proto, **options)
+
+
+@pytest.mark.parametrize("asks", ["Shape(w)", "Size(w)"])
+def test_who_asks_for_the_shape_of_a_weight_does_not_freeze_it(asks: str) -> None:
+    text = f"(float[N,3,8,8] x) => (float[N,4,8,8] y, int64[M] s) {{ y = Conv<pads=[1,1,1,1]>(x, w, b) s = {asks} }}"
+    network = Network.from_onnx(file(text, w=weights(4, 3, 3, 3), b=weights(4)))
+    assert network.trainable() == ["w", "b"]
+
+
+def test_an_array_of_which_only_the_shape_matters_is_no_weight() -> None:
+    network = Network.from_onnx(
+        file("(float[N] x) => (float[N] y, int64[1] s) { y = Relu(x) s = Shape(w) }", w=weights(3))
+    )
+    assert network.trainable() == [] and not network.parameters["w"].doubt
+
+
+@pytest.mark.parametrize(
+    ("name", "trains", "doubt"),
+    [
+        ("logit_scale", True, ""),
+        ("val_12", False, ""),
+        ("onnx__Mul_7", False, "a single number"),
+        ("eps", False, "a single number"),
+    ],
+)
+def test_single_numbers_train_if_their_name_says_so(name: str, trains: bool, doubt: str) -> None:
+    text = f"(float[N,2] x) => (float[N,2] y) {{ e = Exp({name}) y = Mul(x, e) }}"
+    network = read(file(text, **{name: np.float32(2.6)}))
+    assert (name in network.trainable()) == trains
+    assert network.parameters[name].doubt.startswith(doubt) and bool(network.parameters[name].doubt) == bool(doubt)
+
+
+def test_frequencies_of_rotary_embeddings_are_no_weights() -> None:
+    text = """(int64[N] position, float[N,8] x) => (float[N,8] y) {
+        p = Cast<to=1>(position) column = Unsqueeze(p, axis) row = Unsqueeze(inv_freq, zero)
+        angle = MatMul(column, row) both = Concat<axis=1>(angle, angle) c = Cos(both) s = Sin(both)
+        a = Mul(x, c) h = MatMul(x, w) b = Mul(h, s) y = Add(a, b) }"""
+    arrays = {"inv_freq": weights(4), "axis": np.array([1]), "zero": np.array([0]), "w": weights(8, 8)}
+    with pytest.warns(DoubtfulParametersWarning, match=r"1 arrays train, 3 do not.*'inv_freq' \(frequencies") as seen:
+        network = Network.from_onnx(file(text, **arrays))
+    assert len(seen) == 1 and network.trainable() == ["w"]
+    assert "fixed, may be a weight: inv_freq: frequencies" in str(network)
+
+
+def test_weights_before_a_sine_activation_train() -> None:
+    text = "(float[N,2] x) => (float[N,1] y) { h = MatMul(x, w) a = Add(h, b) s = Sin(a) y = MatMul(s, v) }"
+    network = Network.from_onnx(file(text, w=weights(2, 4), b=weights(4), v=weights(4, 1)))
+    assert network.trainable() == ["w", "b", "v"]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        np.concatenate([np.sin(POSITIONS), np.cos(POSITIONS)], 1),
+        np.stack([np.sin(POSITIONS), np.cos(POSITIONS)], 2).reshape(16, 8),
+        np.concatenate([np.sin(POSITIONS).repeat(2, 1), np.cos(POSITIONS).repeat(2, 1)], 1)[None].astype("float16"),
+    ],
+    ids=["halves", "alternating", "repeated, half precision"],
+)
+def test_tables_of_sines_are_no_weights(table: np.ndarray) -> None:
+    learned = weights(*table.shape).astype(table.dtype)
+    proto = file(
+        "(float[N] x) => (float[M] y) { a = Mul(table, learned) y = Cast<to=1>(a) }", table=table, learned=learned
+    )
+    network = read(proto)
+    assert network.trainable() == ["learned"] and "sines" in network.parameters["table"].doubt
+
+
+def test_two_tables_of_cosines_and_sines_are_no_weights() -> None:
+    text = "(float[16,4] x) => (float[16,4] y) { a = Mul(x, cos) b = Mul(x, sin) c = Add(a, b) y = Mul(c, w) }"
+    tables = {"cos": np.cos(POSITIONS).astype("float32"), "sin": np.sin(POSITIONS).astype("float32")}
+    assert read(file(text, **tables, w=weights(16, 4))).trainable() == ["w"]
+
+
+def test_a_grid_of_coordinates_is_no_weight_and_a_learned_query_is_one() -> None:
+    grid = np.stack(np.meshgrid(np.arange(-3, 4), np.arange(-3, 4)), -1).reshape(1, 49, 2) / 3
+    body = "t = Transpose(w) y = MatMul(table, t) z = MatMul(query, t)"
+    text = f"(float[N] x) => (float[1,49,4] y, float[1,49,4] z) {{ {body} }}"
+    network = read(file(text, table=grid.astype("float32"), query=weights(1, 49, 2), w=weights(4, 2)))
+    assert network.trainable() == ["query", "w"] and "computed table" in network.parameters["table"].doubt
+
+
+@pytest.mark.parametrize("value", [-np.inf, np.finfo(np.float32).min, -65504])
+def test_a_mask_is_no_weight(value: float) -> None:
+    mask = np.triu(np.full((4, 4), value, np.float32), 1)
+    network = read(
+        file("(float[4,4] x) => (float[4,4] y) { a = Add(x, mask) y = Mul(a, w) }", mask=mask, w=weights(4, 4))
+    )
+    assert network.trainable() == ["w"] and "mask" in network.parameters["mask"].doubt
+
+
+def test_initial_values_that_repeat_are_weights() -> None:
+    text = "(float[N,64] x) => (float[N,64] y) { a = MatMul(x, w) n = Mul(a, gain) y = Add(n, shift) }"
+    coarse = RNG.integers(-8, 8, (64, 64)).astype(np.float32)  # as of a quantised checkpoint
+    network = Network.from_onnx(file(text, w=coarse, gain=np.ones(64, "float32"), shift=np.zeros(64, "float32")))
+    assert network.trainable() == ["w", "gain", "shift"]
+
+
+# -- what users say ---------------------------------------------------------------------------------------------------
+AFFINE = "(float[N,2] x) => (float[N,3] y) { h = MatMul(x, head.weight) y = Add(h, head.bias) }"
+
+
+def affine() -> onnx.ModelProto:
+    proto = file(AFFINE.replace("head.", "head_"), head_weight=weights(2, 3), head_bias=weights(3))
+    for value in (*proto.graph.initializer, *(node for node in proto.graph.node)):
+        if isinstance(value, onnx.TensorProto):
+            value.name = value.name.replace("_", ".")
+        else:
+            value.input[:] = [n.replace("_", ".") for n in value.input]
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("*.bias", ["head.bias"]),
+        (["head.weight"], ["head.weight"]),
+        (("head.*",), ["head.weight", "head.bias"]),
+        (lambda name, array: array.ndim == 1, ["head.bias"]),
+        ((), []),
+    ],
+)
+def test_users_choose(choice: object, expected: list[str]) -> None:
+    assert Network.from_onnx(affine(), trainable=choice).trainable() == expected  # type: ignore[arg-type]
+
+
+def test_a_doubtful_array_trains_if_it_is_chosen_and_the_choice_is_kept_in_the_file() -> None:
+    proto = file("(float[N,2] x) => (float[N,2] y) { y = Mul(x, eps) }", eps=np.float32(2))
+    network = Network.from_onnx(proto, trainable="eps")
+    assert network.trainable() == ["eps"] and not network.parameters["eps"].doubt
+    assert Network.from_onnx(network.to_onnx()).trainable() == ["eps"]
+    assert Network.from_onnx(network.to_onnx(), trainable=[]).trainable() == []
+
+
+def test_a_name_that_is_not_there_is_named() -> None:
+    with pytest.raises(InputError, match=r"got 'head.wieght', which fits no floating array .*head.weight"):
+        Network.from_onnx(affine(), trainable=["head.wieght"])
+
+
+def test_a_decision_takes_the_doubt_away() -> None:
+    network = read(file("(float[N,2] x) => (float[N,2] y) { y = Mul(x, eps) }", eps=np.float32(2)))
+    assert network.copy().parameters["eps"].doubt
+    network.set_parameter("eps", np.float32(3))
+    assert network.parameters["eps"].doubt
+    network.set_parameter("eps", np.float32(3), trainable=True)
+    assert not network.parameters["eps"].doubt and network.trainable() == ["eps"]
+
+
+def test_a_weight_in_a_constant_node_is_doubtful_and_an_operand_is_not() -> None:
+    graph = parser.parse_graph("g (float[N,2] x) => (float[N,3] y) { h = MatMul(x, w) y = Add(h, b) }")
+    judged = judge(graph, {"w": weights(2, 3), "b": weights(3)}, {"w", "b"})
+    assert judged.trainable == set() and set(judged.doubtful) == {"w"}
