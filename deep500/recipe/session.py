@@ -172,7 +172,7 @@ class Session:
         """The metrics' values of one seed, trained from its newest checkpoint unless it is finished already."""
         names = [metric.name for metric, _ in self.plan.metrics]
         values = self.comm.gather_facts(record.finished_seed(seed) if self.comm.rank == 0 else None)[0]
-        if values is None:
+        if values is None or not values.keys() >= set(names):
             if parts is None:
                 with self.notes.collecting(self.options.strict):
                     parts = make_parts(self.plan.values, data, seed, self.options.dry_run, self.comm)
@@ -283,6 +283,7 @@ class Session:
             "tuning": ledger.tuning_cost(record.path.parent),
             "finished": _now(),
         }
+        record.clear_left_overs()
         write_rank_times(record, self.comm.size, self.seeds, communication_of(record.epochs()))
         write_stats(record.path)
         record.write_summary(summary)

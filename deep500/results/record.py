@@ -77,18 +77,6 @@ class Record:
             )
         return record
 
-    @classmethod
-    def latest_unfinished(cls, base: Path, recipe: str) -> Record:
-        """The newest run of the recipe that has no summary; raises ResultsError if there is none."""
-        folder = base / recipe
-        runs = sorted(p for p in folder.glob("*") if (p / MANIFEST).is_file() and not (p / SUMMARY).exists())
-        if not runs:
-            raise ResultsError(
-                f"got --resume but no unfinished run in {folder}; expected one without {SUMMARY}; "
-                "start without --resume, or name the folder: --resume DIR"
-            )
-        return cls.open(max(runs, key=lambda run: (Record(run).manifest().get("started", ""), run.name)))
-
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Keep other processes from writing here; the system releases the lock when this process ends, in whatever way.
@@ -155,7 +143,7 @@ class Record:
         Returns:
             the checkpoint's ``{"arrays", "values", "epoch"}``, or None if the seed must begin anew.
         """
-        self._clear_left_overs()
+        self.clear_left_overs()
         states: dict[int, dict[str, Any]] = {}
         for path in list_checkpoints(self._checkpoints(seed)):
             try:
@@ -169,8 +157,9 @@ class Record:
         self.forget_after(seed, done)
         return states.get(done)
 
-    def _clear_left_overs(self) -> None:
-        for left_over in self.path.rglob(".*.tmp"):  # of a write that a crash cut short
+    def clear_left_overs(self) -> None:
+        """Remove what a write that a crash cut short has left."""
+        for left_over in self.path.rglob(".*.tmp"):
             with writing(left_over):
                 left_over.unlink()
 

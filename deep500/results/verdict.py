@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from deep500.measure.statistics import MINIMUM_SAMPLES
@@ -59,8 +59,8 @@ class MetricResult:
 
 
 def metric_from(content: Mapping[str, Any]) -> MetricResult:
-    """The inverse of :meth:`MetricResult.as_dict`."""
-    return MetricResult(**{key: value for key, value in content.items() if key != "standing"})
+    """The inverse of :meth:`MetricResult.as_dict`; fields that another version added are left out."""
+    return MetricResult(**{one.name: content[one.name] for one in fields(MetricResult) if one.name in content})
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import hashlib
 from pathlib import Path
 
 from deep500.errors import ResultsError
-from deep500.results.files import read_json, to_json, write_atomic, writing
+from deep500.reading import open_regular, read_bytes
+from deep500.results.files import read_json, regular_files, to_json, write_atomic, writing
 from deep500.results.record import MANIFEST
 from deep500.results.samples import SampleStore
 from deep500.results.stats import SCHEMA, STATS, compute
@@ -29,23 +30,21 @@ def _stats(path: Path) -> str:
 
 
 def seal(path: Path) -> None:
-    """Write the checksum of every file below a results folder."""
+    """Write the checksum of every file below a results folder; raises ResultsError for a link, a pipe or a device."""
     lines = [f"{_digest(path / name)}  {name}\n" for name in _files(path)]
     write_atomic(path / SUMS, "".join(lines))
 
 
 def _files(path: Path) -> list[str]:
-    files = (p for p in path.rglob("*") if p.is_file() and p.name != SUMS and not p.name.startswith("."))
-    return sorted(p.relative_to(path).as_posix() for p in files)
+    return [name for name in regular_files(path) if name != SUMS]
 
 
 def _digest(path: Path) -> str:
-    with writing(path), path.open("rb") as file:
-        return (
-            hashlib.file_digest(file, "sha256").hexdigest()
-            if hasattr(hashlib, "file_digest")
-            else hashlib.sha256(file.read()).hexdigest()
-        )
+    digest = hashlib.sha256()
+    with writing(path), open_regular(path) as file:
+        while piece := file.read(2**20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def verify(path: Path) -> list[str]:
@@ -69,8 +68,7 @@ def verify(path: Path) -> list[str]:
         )
     listed: dict[str, str] = {}
     problems = []
-    with writing(path / SUMS):
-        text = (path / SUMS).read_bytes().decode("utf-8", errors="replace")
+    text = read_bytes(path / SUMS).decode("utf-8", errors="replace")
     for line in text.splitlines():
         digest, gap, name = line.partition("  ")
         if len(digest) != 64 or not gap or not name or name in listed:
@@ -79,7 +77,10 @@ def verify(path: Path) -> list[str]:
             listed[name] = digest
     if text and not text.endswith("\n"):
         problems.append(f"{SUMS}: the last line is cut short")
-    present = set(_files(path))
+    try:
+        present = set(_files(path))
+    except ResultsError as error:
+        return [*problems, str(error)]
     problems += [f"{name}: missing" for name in sorted(listed.keys() - present)]
     problems += [f"{name}: not there when the run was sealed" for name in sorted(present - listed.keys())]
     problems += [f"{name}: altered" for name in sorted(present & listed.keys()) if _digest(path / name) != listed[name]]
@@ -94,7 +95,7 @@ def _recomputed(path: Path) -> list[str]:
         fresh = _stats(path)
     except ResultsError as error:
         return [str(error)]
-    same = fresh.encode("utf-8") == (path / STATS).read_bytes()
+    same = fresh.encode("utf-8") == read_bytes(path / STATS)
     written = read_json(path / STATS).get("schema") if not same else SCHEMA
     if written != SCHEMA:
         return [f"{STATS}: got schema {written!r}; expected {SCHEMA!r}: use the version of Deep500 that wrote it"]

@@ -219,7 +219,7 @@ def test_findings_are_written_and_a_folder_that_is_none_is_refused(tmp_path, mea
     write_rules(folder)
     written = json.loads((folder / "rules.json").read_text())["rules"]
     assert set(written) == set(RULES) and written["R1"]["status"] == PASS
-    with pytest.raises(ResultsError, match="expected the record of a run"):
+    with pytest.raises(ResultsError, match="got no such file"):
         check(tmp_path)
 
 
@@ -227,6 +227,8 @@ def test_the_ledger_adds_up_what_tuning_cost(tmp_path):
     for number in range(3):
         ledger.enter(tmp_path, {"run": f"run-{number}"})
         (tmp_path / f"run-{number}").mkdir()
-        (tmp_path / f"run-{number}" / "metrics.jsonl").write_text('{"train_seconds": 2.5}\n{"train_seconds": null}\n')
+        (tmp_path / f"run-{number}" / "metrics.jsonl").write_text(
+            '{"seed": 0, "epoch": 1, "train_seconds": 2.5}\n{"seed": 0, "epoch": 2, "train_seconds": null}\n'
+        )
     (tmp_path / "run-1" / "summary.json").write_text("{}")
     assert ledger.tuning_cost(tmp_path) == {"runs": 3, "finished": 1, "seconds": 7.5}

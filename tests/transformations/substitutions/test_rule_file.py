@@ -63,7 +63,7 @@ def test_what_is_stale_altered_foreign_or_unproved_is_refused(changes: dict[str,
 
 
 def test_files_that_hold_no_rules_are_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no file"):
+    with pytest.raises(DataError, match="no such file"):
         read(tmp_path / "none.jsonl")
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(DataError, match="empty file"):
