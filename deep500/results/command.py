@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from deep500.measure.fingerprint import fingerprint, full_environment
-from deep500.results.export import FORMATS, export, query
+from deep500.results.export import FORMATS, export
 from deep500.results.files import to_json
+from deep500.results.query import query
 from deep500.results.rules import FAIL, RULES, check, summary_of
 from deep500.results.verify import verify
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from deep500 import reading
 from deep500.errors import ResultsError
-from deep500.reading import RESTORE, parse, read_bytes, validate
+from deep500.reading import MOST_BYTES, RESTORE, parse, read_bytes, validate
 from deep500.results.formats import ANY, FILES
 
 MOST_BYTES_OF_LINES = 64 * 2**20
@@ -150,6 +150,31 @@ def _what(entry: os.DirEntry[str]) -> str:
 def _shown(path: object) -> str:
     """A path as it can be printed and written: bytes that are no UTF-8 as escapes."""
     return str(path).encode("utf-8", errors="backslashreplace").decode("utf-8")
+
+
+def largest(path: Path) -> int:
+    """Bytes that a file of a results folder may have: what is larger is not read, and not sealed.
+
+    A checkpoint says in its header how long it is; of samples there are as many as one launch may have.
+    """
+    if path.suffix == ".safetensors":
+        return checkpoint_size(path)
+    of_suffix = {".json": MOST_BYTES, ".jsonl": MOST_BYTES_OF_LINES, ".html": MOST_BYTES_OF_LINES}
+    return of_suffix.get(path.suffix, 2**30)
+
+
+def checkpoint_size(path: Path) -> int:
+    """Bytes of a safetensors file by its own header; 0 where that is none."""
+    with reading.open_regular(path) as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > MOST_BYTES:
+            return 0
+        head = file.read(size)
+    try:
+        tensors = {name: about for name, about in parse(head, path).items() if name != "__metadata__"}
+        return 8 + size + max((int(about["data_offsets"][1]) for about in tensors.values()), default=0)
+    except (ResultsError, AttributeError, KeyError, IndexError, TypeError, ValueError):
+        return 0
 
 
 def to_json(value: Any, indent: int | None = 2) -> str:

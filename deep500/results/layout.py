@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from deep500.errors import ResultsError
 from deep500.reading import validate
-from deep500.results.files import read_json
+from deep500.results.files import read_json, read_lines
 from deep500.results.formats import OF_A_RUN
 from deep500.results.record import MANIFEST, SCHEMA, SUMMARY
+from deep500.results.samples import JOURNAL
 from deep500.results.stats import SCHEMA as STATS_SCHEMA
 from deep500.results.stats import STATS
 
@@ -36,7 +38,10 @@ def check_layout(path: Path, *, of_a_run: bool = True) -> None:
             validate(summary, OF_A_RUN[SUMMARY], path / SUMMARY)
             _one_value_per_seed(path / SUMMARY, summary, len(manifest["seeds"]))
     if (path / STATS).exists():
-        _schema(path / STATS, read_json(path / STATS).get("schema", STATS_SCHEMA), STATS_SCHEMA)
+        stats = read_json(path / STATS)
+        _schema(path / STATS, stats.get("schema", STATS_SCHEMA), STATS_SCHEMA)
+        if of_a_run:
+            _as_many_samples(path, stats["series"])
 
 
 def _schema(path: Path, got: object, expected: str) -> None:
@@ -51,3 +56,18 @@ def _one_value_per_seed(path: Path, summary: Mapping[str, Any], seeds: int) -> N
                 f"{path}: got {len(metric['values'])} values of {metric['name']!r}; expected {seeds}, one per seed: "
                 "restore the file"
             )
+
+
+def _as_many_samples(path: Path, series: Mapping[str, Any]) -> None:
+    """Figures must be of the samples that are there: of how many, they say themselves."""
+    counted: Counter[tuple[str, int]] = Counter()
+    for block in read_lines(path / JOURNAL):
+        counted[block["series"], block["launch"]] += block["n"]
+    for name, stat in series.items():
+        for launch in stat["launches"]:
+            there = counted[name, launch["launch"]]
+            if launch["n"] != there or launch["cut"]["index"] > there:
+                raise ResultsError(
+                    f"{path / STATS}: got {launch['n']} samples of {name}.{launch['launch']}, {launch['cut']['index']} "
+                    f"of them cut; expected {there}, which {JOURNAL} counts: restore the files"
+                )

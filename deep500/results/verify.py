@@ -8,11 +8,13 @@ signature that the project does not make.
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from deep500.errors import ResultsError
 from deep500.reading import open_regular, read_bytes
-from deep500.results.files import read_json, regular_files, to_json, write_atomic, writing
+from deep500.results.files import largest, read_json, regular_files, to_json, write_atomic, writing
 from deep500.results.record import MANIFEST
 from deep500.results.samples import SampleStore
 from deep500.results.stats import SCHEMA, STATS, compute
@@ -42,6 +44,9 @@ def _files(path: Path) -> list[str]:
 def _digest(path: Path) -> str:
     digest = hashlib.sha256()
     with writing(path), open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > (most := largest(path)):
+            raise ResultsError(f"{path}: got {size} bytes; expected at most {most}: restore the file, or remove it")
         while piece := file.read(2**20):
             digest.update(piece)
     return digest.hexdigest()
@@ -83,8 +88,17 @@ def verify(path: Path) -> list[str]:
         return [*problems, str(error)]
     problems += [f"{name}: missing" for name in sorted(listed.keys() - present)]
     problems += [f"{name}: not there when the run was sealed" for name in sorted(present - listed.keys())]
-    problems += [f"{name}: altered" for name in sorted(present & listed.keys()) if _digest(path / name) != listed[name]]
+    problems += _altered(path, {name: listed[name] for name in sorted(present & listed.keys())})
     return problems or _recomputed(path)
+
+
+def _altered(path: Path, listed: Mapping[str, str]) -> Iterator[str]:
+    for name, digest in listed.items():
+        try:
+            if _digest(path / name) != digest:
+                yield f"{name}: altered"
+        except ResultsError as error:
+            yield f"{name}: altered ({error})"
 
 
 def _recomputed(path: Path) -> list[str]:

@@ -54,7 +54,7 @@ def test_another_layout_is_refused_in_one_line(tmp_path: Path, version: Any) -> 
     with pytest.raises(PlanError, match=r"got (version|no version).*; expected .*plan again with plan_checkpointing$"):
         load_plan(path)
     path.write_text(json.dumps({**data, "format": "other"}))
-    with pytest.raises(PlanError, match=r"which is no plan; expected what CheckpointingPlan\.save wrote$"):
+    with pytest.raises(PlanError, match=r"got (no format|format: 'other'); expected "):
         load_plan(path)
 
 
@@ -107,7 +107,7 @@ def test_unreadable_files(tmp_path: Path) -> None:
     data = json.loads(plan(network()).save(path).read_text())
     del data["budget"]
     path.write_text(json.dumps(data))
-    with pytest.raises(PlanError, match="without 'budget'"):
+    with pytest.raises(PlanError, match="got no budget"):
         load_plan(path)
 
 
