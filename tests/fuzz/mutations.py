@@ -17,15 +17,18 @@ MARK = "@@raw@@"
 """Stands for text that no value of Python becomes."""
 
 DEEP = "[" * 100_000 + "]" * 100_000
+# fmt: off
 RAW = (
-    "1e400", "-1e400", "9" * 5000, "-" + "9" * 400, "NaN", "Infinity", DEEP, '{"a": 1, "a": 2}', '"\\ud800"', '"\\udfff x"',
-    '"a\\u0000b"', "18446744073709551616", "1e-400", "0.1e308", "[1,]", "'", "1" * 40 + ".5",
-)  # fmt: skip
+    "1e400", "-1e400", "9" * 5000, "-" + "9" * 400, "NaN", "Infinity", DEEP, '{"a": 1, "a": 2}', '"\\ud800"',
+    '"\\udfff x"', '"a\\u0000b"', "18446744073709551616", "1e-400", "0.1e308", "[1,]", "'", "1" * 40 + ".5",
+)
 VALUES = (
-    None, True, False, 0, -1, 1, 2**31, 2**53 + 1, 2**63 - 1, -(2**63), 0.0, -0.0, 0.5, 5e-324, 1e308, -1e308, 1e18, "", " ", "x", "1",
-    "é\u202e", "../../outside", "/etc/passwd", "..", "a/b", "<script>", "x" * 20_000, "\x1b[31m", "\n\n", [], {}, [1], [None], {"a": 1},
-    [[[[]]]], {"a": {"b": {}}}, [0] * 1000, "2999-01-01", "0001-01-01T00:00:00+00:00", "9999-12-31T23:59:59", "step", "nan",
-)  # fmt: skip
+    None, True, False, 0, -1, 1, 2**31, 2**53 + 1, 2**63 - 1, -(2**63), 0.0, -0.0, 0.5, 5e-324, 1e308, -1e308, 1e18,
+    "", " ", "x", "1", "é\u202e", "../../outside", "/etc/passwd", "..", "a/b", "<script>", "x" * 20_000, "\x1b[31m",
+    "\n\n", [], {}, [1], [None], {"a": 1}, [[[[]]]], {"a": {"b": {}}}, [0] * 1000, "2999-01-01",
+    "0001-01-01T00:00:00+00:00", "9999-12-31T23:59:59", "step", "nan",
+)
+# fmt: on
 NAMES = (b".hidden", b"more.json", b"\xff\xfe", b"a\nb", b"x" * 250, b".a.1.tmp")
 CHUNKS = (
     b"\x00",
@@ -75,19 +78,8 @@ def twice(data: bytes, draw: Draw) -> bytes:
 
 
 def other_text(data: bytes, draw: Draw) -> bytes:
-    texts = (
-        b"",
-        b"\n",
-        b"null\n",
-        b"[]\n",
-        b"{}\n",
-        b'"x"\n',
-        b"0\n",
-        b"\x00" * 100,
-        b"{" * 100_000,
-        DEEP.encode() + b"\n",
-    )
-    return draw.choice(texts)
+    short = (b"", b"\n", b"null\n", b"[]\n", b"{}\n", b'"x"\n', b"0\n")
+    return draw.choice((*short, b"\x00" * 100, b"{" * 100_000, DEEP.encode() + b"\n"))
 
 
 BYTES = (truncate, flip, insert, cut_out, mark_in_front, twice, other_text)
@@ -245,12 +237,7 @@ def sparse(path: Path, draw: Draw, outside: Path) -> None:
 
 def beside(path: Path, draw: Draw, outside: Path) -> None:
     """Something more in the same folder."""
-    name = (
-        os.fsencode(path.parent)
-        + b"/"
-        + draw.choice((b".hidden", b"more.json", b"\xff\xfe", b"a\nb", b"x" * 250, b".a.1.tmp"))
-    )
-    kind = draw.randrange(4)
+    name, kind = path.parent / os.fsdecode(draw.choice(NAMES)), draw.randrange(4)
     if name.exists() or name.is_symlink():
         return
     if kind == 0:

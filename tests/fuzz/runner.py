@@ -35,30 +35,16 @@ QUERIES = (
     "SELECT load_extension('x')", "DROP TABLE runs", "CREATE TABLE t (a)", "SELECT 1; SELECT 2", "", "-- nothing", "SELECT",
     "SELECT randomblob(100), 1e999, x'ff'", "SELECT printf('%.*c', 2000000000, 'x')", "EXPLAIN SELECT 1", "SELECT '\x00'",
 )  # fmt: skip
+# fmt: off
 READS = (
-    "report",
-    "report both",
-    "check",
-    "verify",
-    "compare",
-    "compared with",
-    "csv",
-    "mllog",
-    "tensorboard",
-    "mlflow",
+    "report", "report both", "check", "verify", "compare", "compared with", "csv", "mllog", "tensorboard", "mlflow",
     "query",
 )
 WRITING = {
-    "os.remove",
-    "os.rename",
-    "os.mkdir",
-    "os.rmdir",
-    "os.symlink",
-    "os.link",
-    "os.truncate",
-    "os.chmod",
+    "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.symlink", "os.link", "os.truncate", "os.chmod",
     "shutil.rmtree",
 }
+# fmt: on
 
 
 @dataclass
