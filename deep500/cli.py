@@ -45,6 +45,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "hold a run to the twelve rules and the twelve ways to fool the masses",
         "deep500.results.command:add_check",
     ),
+    "package": ("pack a finished run for a reviewer", "deep500.compare.package:add_command"),
+    "review": ("what in a package agrees, made again from its samples?", "deep500.compare.review:add_command"),
     "export": ("write a run for other tools", "deep500.results.command:add_export"),
     "query": ("ask a question in SQL over all runs below a folder", "deep500.results.command:add_query"),
     "list": ("list recipes, studies, models, data sets, backends and custom operators", "deep500.cli:add_list"),

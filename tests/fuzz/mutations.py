@@ -207,7 +207,7 @@ def _digest(content: dict[str, Any], rest: bytes, values: str) -> str:
     return sha.hexdigest()
 
 
-# -- what lies where a file should be -----------------------------------------------------------------------------------
+# -- what lies where a file should be ---------------------------------------------------------------------------------
 def missing(path: Path, draw: Draw, outside: Path) -> None:
     path.unlink()
 

@@ -27,15 +27,16 @@ from tests.fuzz.originals import Original, make, within
 HANG = 60.0
 """Seconds after which a command is taken to hang; the slowest takes one."""
 
+# fmt: off
 QUERIES = (
     "SELECT * FROM runs", "SELECT * FROM metrics, curve", "SELECT * FROM estimates", "SELECT count(*) FROM curve",
     "ATTACH DATABASE '{outside}/made.db' AS other", "VACUUM INTO '{outside}/made.db'", "PRAGMA journal_mode",
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n",
-    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n", "SELECT zeroblob(2000000000)",
-    "SELECT load_extension('x')", "DROP TABLE runs", "CREATE TABLE t (a)", "SELECT 1; SELECT 2", "", "-- nothing", "SELECT",
-    "SELECT randomblob(100), 1e999, x'ff'", "SELECT printf('%.*c', 2000000000, 'x')", "EXPLAIN SELECT 1", "SELECT '\x00'",
-)  # fmt: skip
-# fmt: off
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
+    "SELECT zeroblob(2000000000)", "SELECT printf('%.*c', 2000000000, 'x')", "SELECT randomblob(100), 1e999, x'ff'",
+    "SELECT load_extension('x')", "DROP TABLE runs", "CREATE TABLE t (a)", "SELECT 1; SELECT 2", "", "-- nothing",
+    "SELECT", "EXPLAIN SELECT 1", "SELECT '\x00'",
+)
 READS = (
     "report", "report both", "check", "verify", "compare", "compared with", "csv", "mllog", "tensorboard", "mlflow",
     "query",
