@@ -42,9 +42,6 @@ LARGEST = 2**63 - 1
 
 RESTORE = "restore the file, or read it with the version that wrote it"
 
-_ODD = re.compile(rb"\d{19}|[eE]\+?0*[1-9]\d\d|\\u(?:[dD][89a-fA-F]|0000)")
-"""Numbers and escapes that are worth a closer look; files that Deep500 wrote have next to none."""
-
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 
@@ -141,27 +138,26 @@ def parse(
         deep500.errors.ResultsError: text: got number 1e400; expected one that 64 bits hold; restore the file, or read it with the version that wrote it
     """  # noqa: E501
     try:
-        return _parse(data, float if odd_numbers else _number)
+        return _parse(data, _LENIENT if odd_numbers else _STRICT)
     except (_Refused, ValueError, RecursionError) as problem:
         refused = problem if isinstance(problem, _Refused) else _Refused(f"no readable JSON ({problem})", "JSON")
         _raise(refused, where, error, do)
 
 
-def _parse(data: bytes, constant: Callable[[str], float]) -> Any:
+def _parse(data: bytes, decoder: json.JSONDecoder) -> Any:
     if (depth := _depth(data)) > MOST_DEEP:
         raise _Refused(f"brackets nested {depth} deep", f"at most {MOST_DEEP}")
-    text = data.decode("utf-8")
-    if not _ODD.search(data):
-        return json.loads(text, parse_constant=constant, object_pairs_hook=_once)
-    value = json.loads(text, parse_int=_whole, parse_float=_number, parse_constant=constant, object_pairs_hook=_once)
-    for part in _texts(value):
-        if "\0" in part or not part.isascii():
+    value = decoder.decode(data.decode("utf-8"))
+    if b"\\u" in data:  # only there can half a character, or a NUL, come from
+        for part in _texts(value):
             _character(part)
     return value
 
 
 def _depth(data: bytes) -> int:
     """How deep brackets are nested outside text, without parsing: linear, and no Python per character."""
+    if (most := data.count(b"[") + data.count(b"{")) <= MOST_DEEP:
+        return most
     if b"\\" in data:  # escapes are found in text only; without them every quote is an end of one
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = re.sub(rb'"[^"]*"', b"", data.translate(None, _NO_MARKS))
@@ -174,7 +170,7 @@ _NO_MARKS = bytes(byte for byte in range(256) if byte not in b'[]{}"')
 
 
 def _whole(text: str) -> int:
-    if len(text) > 20 or abs(int(text)) > LARGEST:
+    if len(text) > 20 or not -LARGEST - 1 <= int(text) <= LARGEST:
         raise _Refused(f"number {_SHORT.repr(text)[1:-1]}", "one that 64 bits hold")
     return int(text)
 
@@ -193,6 +189,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise _Refused(f"{_SHORT.repr(twice)} twice in one object", "every name once")
     return content
+
+
+_HOOKS: dict[str, Any] = {"parse_int": _whole, "parse_float": _number, "object_pairs_hook": _once}
+_STRICT = json.JSONDecoder(parse_constant=_number, **_HOOKS)
+_LENIENT = json.JSONDecoder(parse_constant=float, **_HOOKS)
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -116,17 +116,18 @@ def regular_files(folder: Path) -> list[str]:
     todo = [folder]
     try:
         while todo:
-            for entry in os.scandir(todo.pop()):
-                what = _what(entry)
-                if what == FOLDER:
-                    todo.append(Path(entry.path))
-                elif what == FILE:
-                    names.append(Path(entry.path).relative_to(folder).as_posix())
-                else:
-                    raise ResultsError(
-                        f"{_shown(entry.path)}: got {what}; expected regular files and folders only in a results "
-                        "folder: remove it, or put the file itself there"
-                    )
+            with os.scandir(todo.pop()) as entries:
+                for entry in sorted(entries, key=lambda entry: entry.name):
+                    what = _what(entry)
+                    if what == FOLDER:
+                        todo.append(Path(entry.path))
+                    elif what == FILE:
+                        names.append(Path(entry.path).relative_to(folder).as_posix())
+                    else:
+                        raise ResultsError(
+                            f"{_shown(entry.path)}: got {what}; expected regular files and folders only in a results "
+                            "folder: remove it, or put the file itself there"
+                        )
     except OSError as error:
         if isinstance(error, ResultsError):
             raise

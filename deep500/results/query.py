@@ -20,7 +20,7 @@ from deep500.results.layout import check_layout
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
 
 _TABLES = ("runs", "metrics", "curve", "estimates")
-MOST_STEPS, MOST_SECONDS = 200_000_000, 60
+MOST_STEPS, MOST_SECONDS = 50_000_000, 30
 """Of SQLite's machine, a few seconds; and where single steps take long."""
 
 MOST_ROWS, MOST_TEXT = 1_000_000, 2**24

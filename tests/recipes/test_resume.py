@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -127,6 +128,41 @@ def test_killed_at_any_moment_ends_bit_identically(tmp_path):
     assert only(tmp_path / "broken").manifest()["resumed"]
     assert not list((tmp_path / "broken").rglob("*.tmp"))
     assert_same_end(only(tmp_path / "whole"), only(tmp_path / "broken"), [0, 1])
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+@pytest.mark.parametrize("before_the_last", [0, 1, 2, 3])
+def test_killed_between_summary_and_seal_is_found_and_completed(tmp_path, before_the_last):
+    """The last files are claims, rules, report and seal, in this order."""
+    script = tmp_path / "job.py"
+    script.write_text(SCRIPT)
+    finish(start(script, "--out", "whole"), 0)
+    whole = only(tmp_path / "whole").path
+    (made := tmp_path / "broken" / "job").mkdir(parents=True)
+    broken = made / whole.name
+    shutil.copytree(whole, broken)
+    shutil.copy(whole.parent / "ledger.jsonl", made)
+    last = ["SHA256SUMS", "report.html", "rules.json", "claims.json"]
+    for name in last[: before_the_last + 1]:
+        (broken / name).unlink()
+    (broken / f".{last[before_the_last]}.123.tmp").write_text("cut sh")
+    out, _ = finish(start(script, "--resume", "--out", "broken"), 0)
+    assert "nothing to resume" in out
+    for name in [path.relative_to(whole) for path in whole.rglob("*") if path.is_file()]:
+        assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
+    assert verify(broken) == [] and not list(broken.rglob(".*"))
+    assert "no unfinished run" in finish(start(script, "--resume", "--out", "broken"), 2)[1]
+
+
+def test_a_folder_with_a_link_is_not_written_to(tmp_path, unfinished):
+    file = unfinished.path / "samples" / "step.3.i64"
+    outside = tmp_path / "outside"
+    file.rename(outside)
+    file.symlink_to(outside)
+    before = outside.read_bytes()
+    with pytest.raises(ResultsError, match=r"step\.3\.i64: got a link"):
+        run(tmp_path, "--resume")
+    assert outside.read_bytes() == before
 
 
 def test_interrupt_leaves_one_line_and_a_run_to_resume(tmp_path):
