@@ -408,7 +408,7 @@ def chosen(field: str, kinds: Mapping[str, Any], otherwise: Any = dict) -> Kind:
     return Kind("an object", check)
 
 
-def partial(fields: Mapping[str, Any]) -> dict[str, Any]:
+def partial(fields: Mapping[Any, Any]) -> dict[Any, Any]:
     """The same description with every field optional, in the objects within it too."""
 
     def inner(kind: Any) -> Any:
