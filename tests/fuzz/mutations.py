@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import json
 import os
 import random
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -195,6 +197,17 @@ def header(data: bytes, draw: Draw) -> bytes:
     return struct.pack("<Q", length) + raw + rest
 
 
+def repacked(data: bytes, draw: Draw) -> bytes:
+    """A compressed archive whose content is changed, its own checksum made to fit."""
+    try:
+        content = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error):
+        return data
+    if draw.random() < 0.5:  # headers of members lie on multiples of 512 bytes
+        content = content[: 512 * draw.randrange(1, 6)] + flip(content[:512], draw) + content[512:]
+    return gzip.compress(draw.choice(BYTES)(content, draw), 1)
+
+
 def _digest(content: dict[str, Any], rest: bytes, values: str) -> str:
     """As :mod:`deep500.results.checkpoint` computes it."""
     types = {"F32": "float32", "F64": "float64", "I64": "int64", "I32": "int32", "U8": "uint8", "BOOL": "bool"}
@@ -281,6 +294,8 @@ def mutate(path: Path, draw: Draw, outside: Path) -> str:
         change = draw.choice((lines,) * 12 + BYTES)
     elif path.suffix == ".safetensors":
         change = draw.choice((header,) * 12 + BYTES)
+    elif path.suffix == ".gz":
+        change = draw.choice((repacked,) * 12 + BYTES)
     else:
         change = draw.choice(BYTES)
     path.write_bytes(change(path.read_bytes(), draw))

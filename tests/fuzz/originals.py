@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from deep500 import cli
+from deep500.compare.package import package
+from deep500.compare.review import review
 from deep500.measure.statistics import Interval
 from deep500.networks import add_loss, create
 from deep500.operators.cpp import build
@@ -90,6 +92,7 @@ class Original:
 def make(folder: Path) -> list[Original]:
     """All kinds, made below a folder."""
     made = [_shown(folder / "shown"), *_trained(folder), *_files(folder)]
+    made.append(_packed(made[1], folder / "packed"))
     for original in made:
         assert (original.base / original.inside).exists()
     return made
@@ -117,7 +120,9 @@ def _trained(folder: Path) -> list[Original]:
     (base / "job.py").write_text(RECIPE)
     said = io.StringIO()
     with within(base), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        assert cli.main(["run", "job.py", "--repeat", "2", "--out", "results", "--quiet"]) == 0, said.getvalue()
+        assert cli.main(["run", str(base / "job.py"), "--repeat", "2", "--out", "results", "--quiet"]) == 0, (
+            said.getvalue()
+        )
     (run,) = (base / "results" / "job").glob("2*-*")
     inside = str(run.relative_to(base))
     unsealed, killed = (Path(shutil.copytree(base, folder / name)) for name in ("unsealed", "killed"))
@@ -175,3 +180,10 @@ def _files(folder: Path) -> list[Original]:
         "epoch-3.safetensors": load_checkpoint,
     }
     return [Original(name, base, name, load=load) for name, load in readers.items()]
+
+
+def _packed(trained: Original, base: Path) -> Original:
+    """A package, which a reviewer unpacks beside it."""
+    base.mkdir()
+    package(trained.base / trained.inside, base / "run.tar.gz")
+    return Original("package", base, "run.tar.gz", load=lambda path: list(review(path, path.parent / "unpacked")))
