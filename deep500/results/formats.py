@@ -103,15 +103,15 @@ MANIFEST = {
 
 # -- summary.json, seeds.json -----------------------------------------------------------------------------------------
 RATE_DETAILS = {"FLOP_per_sample?": POSITIVE, "samples?": POSITIVE, "seconds?": POSITIVE, "roof_FLOP/s?": POSITIVE}
-METRIC = {
+METRIC = {  # losses are metrics, too, and may be any number
     "name": str,
     "unit": str,
     "direction": str,
-    "target": (MEASURED, None),
-    "values": [(MEASURED, None)],
-    "value": (MEASURED, None),
-    "low": (MEASURED, None),
-    "high": (MEASURED, None),
+    "target": (float, None),
+    "values": [(float, None)],
+    "value": (float, None),
+    "low": (float, None),
+    "high": (float, None),
     "verdict": WORDS,
     "standing": str,
     "reason?": str,
@@ -150,7 +150,7 @@ DETAILS_OF = {
 
 SEEDS = {
     str: {
-        "values": {str: (MEASURED, None)},
+        "values": {str: (float, None)},
         "stopped_by?": (str, None),
         "notes?": {str: {"reason?": str, "details?": dict, "*": NO_OTHER}},
     }
@@ -196,7 +196,7 @@ EPOCH = {
     "train_seconds?": (SECONDS, None),
     "test_seconds?": (SECONDS, None),
     "ranks?": ([{str: MEASURED}], None),
-    "*": (MEASURED, str, bool, None),
+    "*": (float, str, bool, None),  # a loss that diverges may be any number
 }
 """A line of ``metrics.jsonl``."""
 
