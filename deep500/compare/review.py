@@ -22,7 +22,7 @@ from pathlib import Path
 from deep500.compare.package import CHECKLIST, MOST_PACKED, RECIPE, RESULTS, SYSTEM, checklist, sums, system
 from deep500.compare.runs import compare_runs
 from deep500.errors import ResultsError
-from deep500.reading import MOST_BYTES, read_bytes
+from deep500.reading import MOST_BYTES, open_regular, read_bytes
 from deep500.report.claims import BY, derive
 from deep500.report.page import render
 from deep500.results.files import read_json, regular_files, to_json
@@ -99,8 +99,9 @@ def unpack(package: Path, out: Path) -> Path:
             f"got Python {sys.version.split()[0]}; expected one whose tarfile has data_filter: update it"
         )
     try:
-        with _Limited(package) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
-            top = _extract(archive, package, out)
+        with open_regular(package, links=True) as file, _Limited(fileobj=file, mode="rb") as stream:
+            with tarfile.open(fileobj=stream, mode="r:") as archive:
+                top = _extract(archive, package, out)
     except (tarfile.TarError, EOFError, ValueError, zlib.error, gzip.BadGzipFile) as error:
         raise ResultsError(
             f"{package}: got no sound archive ({error}); expected what 'deep500 package' wrote"

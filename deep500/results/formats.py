@@ -164,7 +164,7 @@ ESTIMATE = {
     "n": COUNT,
     "n_eff": number(0, 2**53),
     "standing": WORDS,
-    "launches?": COUNT,
+    "launches": COUNT,
     "ci": {"level": INNER, "low": (SECONDS, None), "high": (SECONDS, None), "cluster?": (str, None)},
     "target?": ({"rel": number(0, 1e9), "achieved": (number(0, 1e100), None), "reached": bool}, None),
 }

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -157,6 +158,9 @@ def test_what_is_no_archive_or_a_bomb_is_one_error(tmp_path):
         path.write_bytes(content)
         with pytest.raises(ResultsError, match=r"got (no sound archive|an empty archive)"):
             unpack(path, tmp_path / "out")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ResultsError, match="got 'no regular file'"):
+        unpack(tmp_path / "pipe", tmp_path / "out")
     header = tarfile.TarInfo("a/x")
     header.size, header.type = 2**32, tarfile.XHDTYPE  # a header of 4 GiB
     path.write_bytes(gzip.compress(header.tobuf() + b"\0" * 2**20))

@@ -85,6 +85,9 @@ DAMAGE = {
     "scaling of another version": write("scaling.json", '{"schema": "deep500-scaling-9"}'),
     "ranks of another version": write("ranks.json", '{"schema": "deep500-ranks-9"}'),
     "plan of another version": write("checkpointing.json", '{"schema": "deep500-checkpointing-9"}'),
+    "stats that do not say of how many launches": lambda run: (run / "stats.json").write_text(
+        (run / "stats.json").read_text().replace('"launches": 2', '"launched": 2')
+    ),
     "no folder": shutil.rmtree,
     "manifest deep": write("manifest.json", '{"schema": "deep500-results-1", "x": ' + "[" * 9999 + "]" * 9999 + "}"),
     "manifest of 5,000 digits": write("manifest.json", '{"schema": "deep500-results-1", "ranks": ' + "9" * 5000 + "}"),
