@@ -39,8 +39,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "verify": (
         "are a run's files as they were sealed, do its figures follow from them?",
-        "deep500.results.command:add_verify",
+        "deep500.report.command:add_verify",
     ),
+    "seal": ("sign the seal of a run with an SSH key", "deep500.results.command:add_seal"),
     "check": (
         "hold a run to the twelve rules and the twelve ways to fool the masses",
         "deep500.results.command:add_check",
@@ -49,7 +50,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "query": ("ask a question in SQL over all runs below a folder", "deep500.results.command:add_query"),
     "list": ("list recipes, studies, models, data sets, backends and custom operators", "deep500.cli:add_list"),
     "info": ("show versions, backends, devices, data sets and folders", "deep500.cli:add_info"),
-    "env": ("everything that is known of this machine and its hash, as JSON", "deep500.results.command:add_env"),
+    "env": ("what is known of this machine, as JSON; is it fit to measure?", "deep500.results.command:add_env"),
     "setup": ("bring a part that pip alone cannot install", "deep500.cli:add_setup"),
 }
 """Every command: what it does, and the function that declares its options and returns its `Execute`. A command's module

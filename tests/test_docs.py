@@ -118,9 +118,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipe = ["python", str(ROOT / "recipes" / "digits_lenet.py"), "--framework", "reference", "--quiet"]
     for name in ("first", "second"):
         with contextlib.redirect_stdout(io.StringIO()):
-            run_here([*recipe, "--open", "epochs=1", "--out", str(folder / name)])
-        (run,) = (folder / name / "digits_lenet").glob("20*-*")
-        shutil.copytree(run, folder / "results" / "digits_lenet" / name)
+            run_here([*recipe, "--open", "epochs=1", "--out", str(folder / "results")])
+        (run,) = (folder / "results" / "digits_lenet").glob("20*-*")
+        run.rename(run.with_name(name))
     return folder
 
 

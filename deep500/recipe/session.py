@@ -14,6 +14,7 @@ from deep500.distributed import Communicator, Serial
 from deep500.errors import ResultsError, TrainingError
 from deep500.events import Event
 from deep500.measure.fingerprint import differences, fingerprint, full_environment
+from deep500.measure.load import read_load
 from deep500.recipe.build import LOSS, Notes, Parts, load_custom_ops, load_data, make_executor, make_parts
 from deep500.recipe.console import Console
 from deep500.recipe.names import describe
@@ -34,7 +35,8 @@ from deep500.recipe.repetition import Look
 from deep500.report.claims import write_claims
 from deep500.report.page import write_report
 from deep500.results import FAILED, Circumstances, RecipeResult, Record, SeedNotes, judge, ledger, overall
-from deep500.results.record import full_hash
+from deep500.results.quiet import BUSY, disturbed, lower_metrics
+from deep500.results.record import configuration_hash
 from deep500.results.rules import write_rules
 from deep500.results.verify import seal, write_stats
 from deep500.training.data import Dataset
@@ -115,7 +117,8 @@ class Session:
                 "run": record.path.name,
                 "at": _now(),
                 "argv": manifest["argv"],
-                "resolved_sha256": full_hash(manifest["resolved"]),
+                "configuration_sha256": configuration_hash(manifest),
+                "environment_sha256": manifest["environment_sha256"],
             },
         )
         return record
@@ -177,7 +180,7 @@ class Session:
                 with self.notes.collecting(self.options.strict):
                     parts = make_parts(self.plan.values, data, seed, self.options.dry_run, self.comm)
             metrics = [copy.deepcopy(metric) for metric, _ in self.plan.metrics]  # seeds share nothing
-            statistics = self._train(record, seed, parts, metrics)
+            statistics, wall = self._train(record, seed, parts, metrics)
             if statistics.stopped_by is not None:
                 self.console.say(f"seed {seed} stopped before its last epoch: {statistics.stopped_by}")
             measured = [metric.measure(statistics) for metric in metrics]
@@ -189,7 +192,7 @@ class Session:
                 for metric in metrics
                 if metric.reason or metric.details
             }
-            record.finish_seed(seed, values, statistics.stopped_by, notes)
+            record.finish_seed(seed, values, statistics.stopped_by, notes, wall)
         return [values[name] for name in names]
 
     def _notes(self, record: Record, metric: str) -> list[SeedNotes]:
@@ -199,7 +202,10 @@ class Session:
             for seed in self.seeds
         ]
 
-    def _train(self, record: Record, seed: int, parts: Parts, metrics: Sequence[Any]) -> TrainingStatistics:
+    def _train(
+        self, record: Record, seed: int, parts: Parts, metrics: Sequence[Any]
+    ) -> tuple[TrainingStatistics, float | None]:
+        """Train a seed: its statistics, and how long it lasted by the clock."""
         parts.executor.set_checkpointing(self.checkpointing)
         trainer = Trainer(
             parts.train_sampler,
@@ -213,10 +219,10 @@ class Session:
         state = record.rewind(seed, lambda epochs: common_epoch(epochs, self.comm))
         if state is not None:
             trainer.load_state(state)
-        listeners = [EpochRecorder(record, seed, trainer, self.comm), *self._listeners(seed, metrics)]
-        statistics = trainer.run(self.plan.values["epochs"], listeners)
+        recorder = EpochRecorder(record, seed, trainer, self.comm)
+        statistics = trainer.run(self.plan.values["epochs"], [recorder, *self._listeners(seed, metrics)])
         statistics.communication = communication_of(record.epochs(seed)) if self.comm.rank == 0 else None
-        return statistics
+        return statistics, recorder.wall_seconds
 
     def _listeners(self, seed: int, metrics: Sequence[Any]) -> list[Event]:
         values = self.plan.values
@@ -247,6 +253,9 @@ class Session:
             **facts_of(self.checkpointing, self.verified),
             "warnings": self.notes.warnings,
             "series": declared_series(self.plan.values["batch_size"]),
+            "batches": len(parts.train_sampler),
+            "dtype": str(parts.executor.network.inputs[data[0].input_name].dtype or "float32"),
+            "load": read_load(),
             "environment": environment,
             "environment_sha256": fingerprint(environment),
             "resumed": [],
@@ -271,16 +280,23 @@ class Session:
         record.write_manifest(manifest)
 
     def _finish(self, record: Record, result: RecipeResult, error: TrainingError | None = None) -> RecipeResult:
+        why = disturbed(record.epochs(), record.manifest())
+        if why:
+            self.labels = (*self.labels, BUSY)
+            result = dataclasses.replace(result, labels=self.labels)
+            self.console.warn(f"the machine was busy ({'; '.join(why)}): times are observations; deep500 env --check")
         summary = {
             "schema": SUMMARY_SCHEMA,
             "status": "failed" if error else "finished",
             "error": str(error) if error else None,
             "verdict": result.verdict,
             "labels": list(result.labels),
-            "metrics": [metric.as_dict() for metric in result.metrics],
+            "metrics": lower_metrics([metric.as_dict() for metric in result.metrics], why),
             "seeds": self.seeds,
             "repetition": self.plan.repetition.summary(self.look) if self.plan.repetition and self.look else None,
             "tuning": ledger.tuning_cost(record.path.parent),
+            "ledger": ledger.state(record.path.parent, record.path.name),
+            "load": read_load(),
             "finished": _now(),
         }
         write_rank_times(record, self.comm.size, self.seeds, communication_of(record.epochs()))

@@ -20,10 +20,12 @@ from deep500.report.figures import series_figures
 from deep500.report.recomputation import recomputation_view
 from deep500.report.rendering import format_time, holds_over, render_template
 from deep500.results.files import read_json, write_atomic
+from deep500.results.quiet import disturbed
 from deep500.results.ranks import Ranks, is_of_rank
 from deep500.results.recomputation import RecomputationRecord
 from deep500.results.record import REPORT, Record
-from deep500.results.rules import CLAIMS, FAIL, NOT_APPLICABLE, PASS, RULES, RULES_FILE
+from deep500.results.rules import CLAIMS, FAIL, MISSING, NOT_APPLICABLE, PASS, RULES, RULES_FILE
+from deep500.results.rules.claim_types import sound
 from deep500.results.scaling import Scaling
 from deep500.results.stats import STATS
 from deep500.results.verdict import repetition_sentence
@@ -59,13 +61,13 @@ def render_views(views: Sequence[Mapping[str, Any]], comparison: Mapping[str, An
     return render_template("report.html.j2", views=views, comparison=comparison, several=len(views) > 1)
 
 
-def view(record: Record, name: str = "") -> dict[str, Any]:
-    """What the page shows of a run; ``name`` tells it from others on the same page."""
+def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | None = None) -> dict[str, Any]:
+    """What the page shows of a run; ``name`` tells it from others on one page, ``claims`` are those to be written."""
     manifest, epochs = record.manifest(), record.epochs()
     summary = record.summary() or UNFINISHED
     rules = _content(record, RULES_FILE, "rules")
     series = {name: stat for name, stat in _content(record, STATS, "series").items() if not is_of_rank(name)}
-    claims = _content(record, CLAIMS, "claims") or []
+    claims = sound(_content(record, CLAIMS, "claims") or []) if claims is None else sound(claims)
     scaling, ranks = Scaling.read(record.path), Ranks.read(record.path)
     word = summary["verdict"].split()[0]
     return {
@@ -77,11 +79,13 @@ def view(record: Record, name: str = "") -> dict[str, Any]:
         "mark": MARKS.get(word, "–"),
         "rules": {name: rules[name] for name in RULES if name in rules},
         "counts": {
-            status: sum(rule["status"] == status for rule in rules.values()) for status in (PASS, FAIL, NOT_APPLICABLE)
+            status: sum(rule["status"] == status for rule in rules.values())
+            for status in (PASS, FAIL, MISSING, NOT_APPLICABLE)
         },
         "metrics": [metric_row(metric) for metric in summary["metrics"]],
         "series": {name: {**stat, "sentence": sentence(stat)} for name, stat in series.items() if stat["estimates"]},
         "headline": _headline(series),
+        "disturbed": disturbed(epochs, manifest),
         "repetition": _repetition(summary),
         "figures": {
             name: series_figures(record.samples, name, stat)

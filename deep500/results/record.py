@@ -50,7 +50,7 @@ class Record:
     def create(cls, base: Path, recipe: str, manifest: Mapping[str, Any]) -> Record:
         """Make the folder and write its manifest; raises ResultsError where that is not possible."""
         now = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
-        stem = f"{now:%Y%m%d-%H%M%S}-{short_hash(manifest['resolved'])}"
+        stem = f"{now:%Y%m%d-%H%M%S}-{configuration_hash(manifest)[:8]}"
         number = 1
         while True:
             path = base / recipe / (stem if number == 1 else f"{stem}-{number}")
@@ -181,16 +181,20 @@ class Record:
         kept = [line for line in self.epochs() if line["seed"] != seed or line["epoch"] <= epoch]
         write_atomic(self.path / METRICS, "".join(to_json(line, indent=None) + "\n" for line in kept))
 
+    def seeds(self) -> dict[str, dict[str, Any]]:
+        """What :meth:`finish_seed` noted, by seed as text; empty while none is finished."""
+        return read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
+
     def finished_seed(self, seed: int) -> dict[str, float | None] | None:
         """The metrics' values of a seed by name, None if it is not finished."""
-        seeds = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
+        seeds = self.seeds()
         if str(seed) not in seeds:
             return None
         return {name: None if text is None else float(text) for name, text in seeds[str(seed)]["values"].items()}
 
     def seed_notes(self, seed: int) -> dict[str, dict[str, Any]]:
         """What :meth:`finish_seed` noted of each metric of a seed besides its value, by name."""
-        seeds = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
+        seeds = self.seeds()
         return seeds.get(str(seed), {}).get("notes", {})
 
     def finish_seed(
@@ -199,19 +203,32 @@ class Record:
         values: Mapping[str, float | None],
         stopped_by: str | None,
         notes: Mapping[str, Mapping[str, Any]] | None = None,
+        wall_seconds: float | None = None,
     ) -> None:
-        """Note a seed's values, why it ended before its last epoch if it did, and what is behind the values."""
-        seeds = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
-        entry = {"values": values, "stopped_by": stopped_by, **({"notes": notes} if notes else {})}
+        """Note a seed's values, why it ended before its last epoch if it did, what is behind the values, and how long
+        its training lasted by the clock, all of it (None: it was resumed)."""
+        seeds = self.seeds()
+        entry = {
+            "values": values,
+            "stopped_by": stopped_by,
+            "wall_seconds": wall_seconds,
+            **({"notes": notes} if notes else {}),
+        }
         write_atomic(self.path / SEEDS, to_json({**seeds, str(seed): entry}) + "\n")
 
     def _checkpoints(self, seed: int) -> Path:
         return self.path / "checkpoints" / f"seed-{seed}"
 
 
-def short_hash(value: Any) -> str:
-    """Eight hexadecimal digits that differ when the JSON of two values does."""
-    return full_hash(value)[:8]
+def configuration_hash(manifest: Mapping[str, Any]) -> str:
+    """SHA-256 of what was run: the resolved recipe and the content of its file, where functions of its own are.
+
+    Example:
+        >>> one, other = ({"resolved": {}, "recipe_sha256": digest} for digest in ("aa", "bb"))
+        >>> configuration_hash(one) == configuration_hash(other)
+        False
+    """
+    return full_hash({"resolved": manifest["resolved"], "recipe_sha256": manifest.get("recipe_sha256")})
 
 
 def full_hash(value: Any) -> str:

@@ -175,6 +175,7 @@ class Scaling:
         claims: list[dict[str, Any]] = []
         base = {
             "kind": self.base.kind,
+            "text": self.base.text,
             "seconds": self.base.seconds.median,
             "low": self.base.seconds.low,
             "high": self.base.seconds.high,
@@ -203,7 +204,7 @@ class Scaling:
                     }
                 )
         claims += [
-            {"type": "speedup", "value": self.efficiency(e).median * e.ranks, "base": base}
+            {"type": "speedup", "value": self.efficiency(e).median * e.ranks, "processes": e.ranks, "base": base}
             for e in self.entries
             if e.ranks > self.base.ranks
         ]

@@ -78,7 +78,8 @@ def finish(process: subprocess.Popen[str], code: int) -> tuple[str, str]:
 
 
 def exact(record: Record) -> list[dict]:
-    return [{k: v for k, v in line.items() if not k.endswith("_seconds")} for line in record.epochs()]
+    times = ("train_seconds", "test_seconds", "clock", "load")
+    return [{k: v for k, v in line.items() if k not in times} for line in record.epochs()]
 
 
 def arrays(record: Record, seed: int) -> dict[str, np.ndarray]:

@@ -174,7 +174,7 @@ def test_broken_rules_come_first_and_say_what_to_do(tmp_path):
     text = finished(tmp_path).path.joinpath("report.html").read_text(encoding="utf-8")
     page = re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
     assert page.index("R9 is broken") < page.index('<div class="rules">') < page.index('id="setup"')
-    assert "record it with full_environment()" in page and "1 rule broken" in page
+    assert "record it with full_environment()" in page and "1 rule broken" in page and "without what they need" in page
     rules = read_json(tmp_path / "job" / next((tmp_path / "job").iterdir()).name / "rules.json")["rules"].values()
     for status, words in (("pass", "hold"), ("not applicable", "not applicable")):
         assert f"{sum(rule['status'] == status for rule in rules)} {words}</li>" in page
