@@ -11,7 +11,8 @@ from scipy.optimize import brentq
 from scipy.stats import norm, t
 
 from deep500.measure import Budget, Plan, Target, measure
-from deep500.measure.quantiles import autocorrelation_time, quantile
+from deep500.measure.dependence import autocorrelation_time
+from deep500.measure.quantiles import quantile
 from deep500.measure.sampling import Judge, next_size
 from deep500.measure.steady import find_steady_state
 from tests.benchmarks.measuring.outcome import Options, Outcome, figure, ratio
