@@ -4,13 +4,14 @@ Steps are found on ranks, so that spikes weigh no more than other samples. Under
 are a Brownian bridge (Wilcoxon's test at an unknown place: Pettitt 1979); its range, Kuiper's statistic, sees a change
 that is undone later, too (the epidemic alternative of Levin and Kline 1985). Dependence is corrected for by the
 autocorrelation time of what is left when the levels are taken out, for otherwise a change would hide itself behind the
-dependence that it looks like (Dehling, Fried and Wendler 2020). Drift is Kendall's test on medians of groups long enough
-to be independent.
+dependence that it looks like (Dehling, Fried and Wendler 2020). Drift is Kendall's test on medians of groups long
+enough to be independent.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,7 @@ def change_points(samples: Any, alpha: float = 0.001) -> tuple[int, ...]:
             continue
         edges = [begin, *(begin + place for place in places), end]
         found += edges[1:-1]
-        stretches += [
-            (low, high) for low, high in zip(edges, edges[1:], strict=False) if FEWEST <= high - low < end - begin
-        ]
+        stretches += [(low, high) for low, high in pairwise(edges) if FEWEST <= high - low < end - begin]
     return tuple(sorted(found))
 
 

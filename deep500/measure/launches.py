@@ -42,7 +42,7 @@ class LaunchEstimate:
 
     Attributes:
         estimate: the quantile with its interval, None for an observation; over launches its value is the median of the
-            launches' quantiles, and its method ``"ranks of launches"``. ``n``, ``n_eff`` and ``tau`` are of all samples.
+            launches' quantiles, and its method ``"ranks of launches"``. ``n``, ``n_eff`` and ``tau`` are of all.
         cluster: ``"launches"`` or ``"within launches"``, see :data:`LAUNCHES`.
         launches: how many there were.
         cv: standard deviation of the launches' quantiles over their mean; None where it is not known.
@@ -163,8 +163,8 @@ def over_launches(
         why = _against_pooling(each, p, level)
         return LaunchEstimate(without_interval(pooled, why) if why else pooled, WITHIN, len(groups), spread, p)
     own_median = quantile(known, 0.5, level, independent=True)
-    ends = {"value": own_median.value, "low": own_median.low, "high": own_median.high}
-    estimate = replace(pooled, **ends, method="ranks of launches", reason="")
+    value, low, high = own_median.value, own_median.low, own_median.high
+    estimate = replace(pooled, value=value, low=low, high=high, method="ranks of launches", reason="")
     unsteady = [str(number) for number, state in enumerate(states, 1) if not state.is_steady]
     if len(unsteady) > MOST_UNSTEADY * len(groups):
         why = f"no steady state in launches {', '.join(unsteady)}, more than half of them"

@@ -11,8 +11,8 @@ to look harmless is worse than none. A figure of a time series is a result if
    50 would have to vary (a p90 139, a p99 1263 independent samples).
 
 Values that are independent by design (launches, seeds) need none of this: their ranks are exact. What the rule achieves
-is simulated by ``python -m tests.benchmarks.standing``. What it cannot do nobody can: a process that stays in one regime
-for longer than the whole series shows one regime, and its interval holds for that one.
+is simulated by ``python -m tests.benchmarks.standing``. What it cannot do nobody can: a process that stays in one
+regime for longer than the whole series shows one regime, and its interval holds for that one.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ def worth_needed(q: float, min_neff: float = MIN_NEFF) -> float:
     return max(MIN_NEFF, min_neff) / (4 * q * (1 - q))
 
 
-def objection(
-    n: int, q: float, steady: SteadyState, tau: float, min_neff: float = MIN_NEFF, parts: int = 1
-) -> str:
+def objection(n: int, q: float, steady: SteadyState, tau: float, min_neff: float = MIN_NEFF, parts: int = 1) -> str:
     """Why a quantile of a time series is an observation; empty if it is a result.
 
     Args:

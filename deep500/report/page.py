@@ -172,9 +172,7 @@ def sentence(stat: Mapping[str, Any]) -> str:
 
 
 def _steady_state(cut: Mapping[str, Any]) -> SteadyState:
-    return SteadyState(
-        cut["index"], cut["state"], cut["trend_p"], cut["trend"], cut["change_p"], tuple(cut["changes"])
-    )
+    return SteadyState(cut["index"], cut["state"], cut["trend_p"], cut["trend"], cut["change_p"], tuple(cut["changes"]))
 
 
 def _holds(median: Mapping[str, Any], kruskal_p: float | None) -> str:

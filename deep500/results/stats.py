@@ -2,11 +2,11 @@
 
 For each series: the estimates per quantile, with an interval if they are results and else with the reason why not
 (``standing`` and ``reason``, see :mod:`deep500.measure.standing`), the warm-up cut and the places where the level
-changed, the effective sample size, whether the plan was met and why probably not (``target.cause``), how coarse the clock
-was, a check of normality (which informs, and gates nothing: the intervals do not assume it), and how much launches
-differ from each other. With enough launches an interval is one over launches, otherwise it says that it holds within
-those that were measured (``ci.cluster``, see :mod:`deep500.measure.launches`). A function of the samples and of the
-plan in the manifest: same bytes in, same bytes out.
+changed, the effective sample size, whether the plan was met and why probably not (``target.cause``), how coarse the
+clock was, a check of normality (which informs, and gates nothing: the intervals do not assume it), and how much
+launches differ from each other. With enough launches an interval is one over launches, otherwise it says that it
+holds within those that were measured (``ci.cluster``, see :mod:`deep500.measure.launches`). A function of the samples
+and of the plan in the manifest: same bytes in, same bytes out.
 """
 
 from __future__ import annotations

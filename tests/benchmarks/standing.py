@@ -32,7 +32,7 @@ FIGURES = {
 }
 SIZES, QUANTILES, LEVELS = (10, 30, 100, 300, 1000, 3000), (0.5, 0.9, 0.99), (0.95, 0.99)
 SHORTFALL, HARDLY_ANY, FEW = 0.03, 0.05, 0.2
-"""Points that coverage may miss; the share up to which a cell counts as empty; that up to which its error is printed."""
+"""Points that coverage may miss; the share up to which a cell counts as empty; and up to which its error is printed."""
 
 
 @dataclass

@@ -97,7 +97,8 @@ def test_dependence_alone_is_no_change_of_level():
 def test_a_warm_up_that_may_be_a_regime_is_no_result():
     shape = np.repeat([1.3, 1.0], [60, 140])
     steady, estimate = judged(noisy(np.random.default_rng(0), shape))
-    assert steady.is_steady and steady.cut == 60 and estimate.reason == "warm-up took 60 of 200 samples, more than a quarter"
+    assert steady.is_steady and steady.cut == 60
+    assert estimate.reason == "warm-up took 60 of 200 samples, more than a quarter"
     assert judged(noisy(np.random.default_rng(0), np.repeat([1.3, 1.0], [60, 240])))[1].low is not None
 
 

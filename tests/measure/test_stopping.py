@@ -19,9 +19,7 @@ def test_a_dependent_look_counts_for_two_more_and_is_then_forgotten():
     rng, judge = np.random.default_rng(0), Judge(PLAN)
     slow, quick = autoregressive(rng, 200, 0.95, 0.15), rng.lognormal(0, 0.15, 200)
     taus = [judge(series)[1][0].tau for series in (slow, *[quick] * (MEMORY + 1))]
-    own = [
-        max(longest_time(series)[0], autocorrelation_time(series <= np.median(series))) for series in (slow, quick)
-    ]
+    own = [max(longest_time(series)[0], autocorrelation_time(series <= np.median(series))) for series in (slow, quick)]
     assert own[0] > 3 * own[1]
     assert taus == pytest.approx([own[0]] * (MEMORY + 1) + [own[1]])
 

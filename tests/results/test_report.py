@@ -181,14 +181,14 @@ def test_broken_rules_come_first_and_say_what_to_do(tmp_path):
 
 
 def test_every_time_has_unit_interval_and_worth_or_is_an_observation(tmp_path):
-    record = finished(tmp_path, samples=200, series=("step", "epoch"), seeds=1)
+    record = finished(tmp_path, samples=400, series=("step", "epoch"), seeds=1)
     text = (record.path / "report.html").read_text(encoding="utf-8")
     rows = re.findall(r"<tr><th scope=.row.>(?:step|epoch)</th>.*?</tr>", text, flags=re.DOTALL)
     assert len(rows) == 6
     for row in rows:
         assert re.search(r"\d (ns|µs|ms|s)<", row) and 'data-head="n_eff" class="n">' in row
         assert ("% CI" in row) != (">none: " in row and ">observation" in row)
-    assert sum("observation" in row for row in rows) == 2  # 200 samples have no interval of the 99th percentile
+    assert sum("observation" in row for row in rows) == 2  # 400 samples have no interval of the 99th percentile
     one_seed = re.search(r"<tr><th scope=.row.>test_accuracy</th>.*?</tr>", text, flags=re.DOTALL)
     assert one_seed and "observation (one seed)" in one_seed[0]
 
@@ -361,7 +361,7 @@ def test_intervals_say_what_they_hold_over(tmp_path, seeds, words, standing):
 def test_launches_too_short_to_be_told_apart_are_called_so(tmp_path):
     text = finished(tmp_path, samples=4, seeds=3).path.joinpath("report.html").read_text(encoding="utf-8")
     assert "an observation, without interval: launch 1: 4 samples of a time series, 50 are needed" in text
-    text = finished(tmp_path, samples=100, seeds=1).path.joinpath("report.html").read_text(encoding="utf-8")
+    text = finished(tmp_path, samples=400, seeds=1).path.joinpath("report.html").read_text(encoding="utf-8")
     assert "holds within one launch only." in text
 
 
