@@ -63,7 +63,7 @@ def test_a_report_claims_what_it_shows(tmp_path):
     record = finished(tmp_path, samples=200, seeds=3)
     claims = write_claims(record.path)
     assert {c["type"] for c in claims} == {"centre", "percentile", "headline", "plot"}
-    assert [c["q"] for c in of_type(claims, "percentile")] == [0.9, 0.99]
+    assert [c["q"] for c in of_type(claims, "percentile")] == [0.9]
     assert len({c["config_sha256"] for c in of_type(claims, "headline")}) == 1
     plots = {c["question"]: c for c in of_type(claims, "plot")}
     assert plots["Are they normal?"]["kind"] == "scatter" and plots["Are they normal?"]["n"] == 600 - sum(

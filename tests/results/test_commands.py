@@ -36,7 +36,7 @@ def test_verify(run, capsys):
 def test_check(run, capsys):
     assert cli.main(["check", str(run)]) == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert len(lines) == 24 and "results have intervals" in lines["R5"] and "as planned" in lines["F10"]
+    assert len(lines) == 24 and "observations only" in lines["R5"] and "as planned" in lines["F10"]
     assert cli.main(["check", "--list"]) == 0 and len(capsys.readouterr().out.splitlines()) == 24
     summary = json.loads((run / "summary.json").read_text())
     summary["metrics"][0]["standing"] = "result"

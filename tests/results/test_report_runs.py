@@ -118,8 +118,8 @@ def test_quantiles_that_cross_are_said_to():
 
 
 def test_the_band_ends_where_intervals_end():
-    """With 45 samples the outer quantiles have no interval: no band is drawn there, and none across a gap."""
-    noise = np.random.default_rng(0).uniform(1, 2, 45)
+    """With 150 samples the outer quantiles have no interval: no band is drawn there, and none across a gap."""
+    noise = np.random.default_rng(0).uniform(1, 2, 150)
     figure = quantile_differences("step", [noise], [noise[::-1]])
     band = re.search(r'class="c0 band"[^>]* d="([^"]*)"', figure.plot)
     at = places(band[1])[:, 0] / 100
@@ -153,7 +153,7 @@ def test_the_band_is_what_both_intervals_allow_together():
 def test_the_band_says_what_it_holds_over(launches, differ, words):
     rng = np.random.default_rng(0)
     sides = [
-        [np.exp(differ * rng.standard_normal()) * rng.uniform(1, 1.1, 60) for _ in range(launches)] for _ in range(2)
+        [np.exp(differ * rng.standard_normal()) * rng.uniform(1, 1.1, 300) for _ in range(launches)] for _ in range(2)
     ]
     figure = quantile_differences("step", *sides)
     assert words in figure.caption and (" band" in figure.plot) is ("no band" not in words)

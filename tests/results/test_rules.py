@@ -158,7 +158,7 @@ def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("measured")
     (folder / "manifest.json").write_text(json.dumps(MANIFEST))
     rng, store = np.random.default_rng(0), SampleStore(folder)
-    skewed = (1e6 * np.exp(0.5 * rng.standard_normal(800))).astype(np.int64)
+    skewed = (1e6 * np.exp(0.5 * rng.standard_normal(2000))).astype(np.int64)
     normal = (1e6 * (1 + 0.05 * rng.standard_normal(200))).astype(np.int64)
     store.append("step", 0, np.cumsum(skewed), skewed)
     store.append("normal", 0, np.cumsum(normal), normal)
