@@ -80,12 +80,16 @@ def _main(argv: list[str]) -> int:
 
 def add_run(parser: argparse.ArgumentParser) -> Execute:
     """Declare the options of ``run``; returns what executes it."""
+    from deep500.compare import against
+
     parser.add_argument("recipe", help="a file, or a name that 'deep500 list' shows")
     add_options(parser)
+    against.add_options(parser)
     return _run
 
 
 def _run(words: argparse.Namespace) -> int:
+    from deep500.compare.against import Asked, run_against
     from deep500.recipe.loader import find_recipe, load_recipe
     from deep500.recipe.plan import Source
     from deep500.recipe.runner import execute
@@ -93,8 +97,10 @@ def _run(words: argparse.Namespace) -> int:
     path = find_recipe(words.recipe)
     command = ["-m", "deep500", *words.argv]  # starts this again, on every rank
     del words.recipe, words.argv
-    recipe = load_recipe(path)
-    options, source = take_options(words), Source.of(path)
+    asked, options = Asked.of(words), take_options(words)
+    if not asked.nothing:
+        return run_against(path, options, asked)
+    recipe, source = load_recipe(path), Source.of(path)
     return execute(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, options, source, command).exit_code
 
 

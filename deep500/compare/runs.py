@@ -37,6 +37,7 @@ from deep500.measure.launches import over_launches
 from deep500.measure.pairs import control_bias
 from deep500.measure.statistics import Interval
 from deep500.measure.steady import SteadyState
+from deep500.recipe.options import TURNS
 from deep500.results.files import read_json
 from deep500.results.record import MANIFEST, SUMMARY
 from deep500.results.samples import SampleStore
@@ -48,9 +49,6 @@ HEADLINE = "step"
 
 COMPARED = ("resolved", "recipe_sha256", "data", "seeds", "backend", "device", "ranks", "environment")
 """Parts of the manifest whose differences are shown."""
-
-TURNS = "turns"
-"""The manifest's entry for a run that was one side of ``--against``: ``id``, the same on all sides, and ``side``."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +156,7 @@ def compare_runs(
         first, second: results folders; the first is the base.
         margin: the smallest effect of interest.
         floor: how far launches of the same work lie apart; measured from earlier runs if not declared.
-        control: of runs in turns, the folder of the first's second self (A/A).
+        control: of runs in turns, the folder of the first one's second self (A/A).
 
     Raises:
         InvalidComparison: a folder is unfinished or was altered, or the recipes have different names.
@@ -302,6 +300,9 @@ def compare_pairs(
 ) -> tuple[SeriesComparison, ...]:
     """Compare launches that took turns: per series the ratios of the launches with the same number.
 
+    The steps decide, as was known before anything was measured: their p value is not corrected for the other series,
+    which are corrected together (Holm).
+
     Args:
         first, second: per series the median of each launch by its number.
         margin: the smallest effect of interest.
@@ -314,12 +315,14 @@ def compare_pairs(
     """
     shared = [name for name in first if name in second]
     sides = {name: _pairs(first[name], second[name]) for name in shared}
-    corrected = holm([signed_rank(b, a) for a, b in sides.values()])
+    tested = {name: signed_rank(b, a) for name, (a, b) in sides.items()}
+    rest = [name for name in shared if name != HEADLINE]
+    tested |= dict(zip(rest, holm([tested[name] for name in rest]), strict=True))
     made = []
-    for (name, (a, b)), p in zip(sides.items(), corrected, strict=True):
+    for name, (a, b) in sides.items():
         again = None if control is None else paired_shift(*_pairs(first[name], control[name]))
         noise = 0.0 if again is None else control_bias(again)
-        ratio, needed = paired_shift(a, b), rounds_needed(len(shared))
+        ratio, p, needed = paired_shift(a, b), tested[name], rounds_needed(1 if name == HEADLINE else len(rest))
         basis = f"over {len(a)} pairs of launches in turns"
         basis += "" if again is None else f"; A/A control {again.median:.3f} [{again.low:.3f}, {again.high:.3f}]"
         reason = "" if len(a) >= needed else f"{len(a)} pairs: {needed} are needed"

@@ -48,6 +48,12 @@ class Console:
             return [ProgressBar()]
         return [EpochLines(self, seed, labels)]
 
+    def stopped(self, path: Path, seed: int) -> None:
+        """The end of a process that leaves a run unfinished, by ``--stop-after``."""
+        if self.options.json:
+            self.force(to_json({"path": str(path), "stopped_before": seed}))
+        self.say(f"stopped before seed {seed}; go on with: --resume {path}")
+
     def verdict(self, result: RecipeResult, summary: dict[str, Any]) -> None:
         """The end of a run."""
         if self.options.json:

@@ -19,6 +19,9 @@ RUN_DEFINING = (
 # fmt: on
 """Options that are part of what is run; ``--resume`` takes them from the manifest."""
 
+TURNS = "turns"
+"""The manifest's entry for a run whose launches took turns with another's: the name of the comparison, and its side."""
+
 AUTO = "auto"
 """``--repeat`` until the intervals are tight, see :mod:`deep500.recipe.repetition`."""
 
@@ -45,6 +48,8 @@ class Options:
     quiet: bool = False
     json: bool = False
     list_mutable: bool = False
+    stop_after: int | None = None
+    turns: str | None = None
 
     def defining(self) -> list[str]:
         """Overrides and options that define the run, as words that parse to the same again."""
@@ -56,6 +61,17 @@ class Options:
             elif value is not None and value is not False and not (name == "repeat" and value == 1):
                 words += [flag, str(value)]
         return words
+
+
+def turns_of(options: Options) -> dict[str, dict[str, str]]:
+    """The manifest's entry :data:`TURNS`; empty for a run that is on its own.
+
+    Example:
+        >>> turns_of(parse_options(["--turns", "1f00:first"]))
+        {'turns': {'id': '1f00', 'side': 'first'}}
+    """
+    name, _, side = (options.turns or "").partition(":")
+    return {TURNS: {"id": name, "side": side}} if name else {}
 
 
 class Parser(argparse.ArgumentParser):
@@ -97,6 +113,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", help="two batches of everything, no verdict")
     add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
     add("--resume", nargs="?", const="", metavar="DIR", help="go on with an unfinished run: DIR, or the newest")
+    add(
+        "--stop-after",
+        type=_at_least(1),
+        metavar="SEEDS",
+        help="train at most this many seeds now; --resume goes on with the next, in a process of its own",
+    )
+    add("--turns", metavar="NAME:SIDE", help=argparse.SUPPRESS)  # said by 'deep500 run A --against B' to its launches
     add("--strict", action="store_true", help="missing hardware or data is an error, not a fall-back")
     add("--open", action="store_true", help="allow changes to FIXED keys; the report says so")
     add("--download", action="store_true", help="fetch an absent data set")

@@ -34,9 +34,8 @@ def options_of(record: Record, given: Options) -> Options:
             f"got --resume with {' '.join(given.defining())}; expected what {record.path.name} was started with "
             f"({' '.join(stored) or 'nothing'}); leave those words out, or start a new run"
         )
-    return dataclasses.replace(
-        parse_options(stored), out=given.out, resume=given.resume, quiet=given.quiet, json=given.json
-    )
+    of_now = {name: getattr(given, name) for name in ("out", "resume", "quiet", "json", "stop_after")}
+    return dataclasses.replace(parse_options(stored), **of_now)
 
 
 def check_same(record: Record, plan: Plan, source: Source) -> None:

@@ -17,7 +17,7 @@ from deep500.measure.fingerprint import differences, fingerprint, full_environme
 from deep500.recipe.build import LOSS, Notes, Parts, load_custom_ops, load_data, make_executor, make_parts
 from deep500.recipe.console import Console
 from deep500.recipe.names import describe
-from deep500.recipe.options import Options
+from deep500.recipe.options import Options, turns_of
 from deep500.recipe.plan import Plan, Source
 from deep500.recipe.ranks import (
     check_agreement,
@@ -31,9 +31,10 @@ from deep500.recipe.ranks import (
 from deep500.recipe.recomputation import PLAN_FILE, facts_of, first_batch, plan_of_run, record_of_run, sentence
 from deep500.recipe.recording import EpochRecorder, communication_of, declared_series, write_rank_times
 from deep500.recipe.repetition import Look
+from deep500.recipe.turns import turn_listeners
 from deep500.report.claims import write_claims
 from deep500.report.page import write_report
-from deep500.results import FAILED, Circumstances, RecipeResult, Record, SeedNotes, judge, ledger, overall
+from deep500.results import FAILED, UNJUDGED, Circumstances, RecipeResult, Record, SeedNotes, judge, ledger, overall
 from deep500.results.record import full_hash
 from deep500.results.rules import write_rules
 from deep500.results.verify import seal, write_stats
@@ -58,6 +59,7 @@ class Session:
         self.ranks: dict[str, Any] = {}
         self.seeds = list(plan.seeds)
         self.look: Look | None = None
+        self.trained = 0
         self.labels: tuple[str, ...] = ()
         self.custom_ops: list[dict[str, str]] = []
         self.checkpointing: CheckpointingPlan | None = None
@@ -121,11 +123,12 @@ class Session:
         return record
 
     def _work(self, record: Record, data: tuple[Dataset, Dataset], parts: Parts) -> RecipeResult:
+        values = []
         try:
-            values = [
-                self._values_of(record, seed, data, parts if seed == self.plan.seeds[0] else None)
-                for seed in self._seeds(record)
-            ]
+            for seed in self._seeds(record):
+                if self.trained == self.options.stop_after:
+                    return self._stop_before(seed, record)
+                values.append(self._values_of(record, seed, data, parts if seed == self.plan.seeds[0] else None))
         except TrainingError as error:
             if self.comm.rank != 0:
                 yield_to_rank_0(record, self.comm)
@@ -143,6 +146,11 @@ class Session:
             for number, (metric, target) in enumerate(self.plan.metrics)
         ]
         return self._finish(record, RecipeResult(overall(results), results, str(record.path), labels=self.labels))
+
+    def _stop_before(self, seed: int, record: Record) -> RecipeResult:
+        """``--stop-after``: leave the run unfinished, for ``--resume``."""
+        self.console.stopped(record.path, seed)
+        return RecipeResult(f"{UNJUDGED} (stopped before seed {seed})", [], str(record.path), labels=self.labels)
 
     def _label(self, data: tuple[Dataset, Dataset]) -> None:
         facts = (
@@ -181,6 +189,7 @@ class Session:
             if statistics.stopped_by is not None:
                 self.console.say(f"seed {seed} stopped before its last epoch: {statistics.stopped_by}")
             measured = [metric.measure(statistics) for metric in metrics]
+            self.trained += 1
             values = {
                 name: None if value is None else float(value) for name, value in zip(names, measured, strict=True)
             }
@@ -213,7 +222,8 @@ class Session:
         state = record.rewind(seed, lambda epochs: common_epoch(epochs, self.comm))
         if state is not None:
             trainer.load_state(state)
-        listeners = [EpochRecorder(record, seed, trainer, self.comm), *self._listeners(seed, metrics)]
+        recorder = EpochRecorder(record, seed, trainer, self.comm)  # its clock starts when the turn has come
+        listeners = [*turn_listeners(self.comm.size), recorder, *self._listeners(seed, metrics)]
         statistics = trainer.run(self.plan.values["epochs"], listeners)
         statistics.communication = communication_of(record.epochs(seed)) if self.comm.rank == 0 else None
         return statistics
@@ -250,6 +260,7 @@ class Session:
             "environment": environment,
             "environment_sha256": fingerprint(environment),
             "resumed": [],
+            **turns_of(self.options),
         }
 
     def _note_resumption(self, record: Record, data: tuple[Dataset, Dataset]) -> None:

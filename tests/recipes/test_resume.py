@@ -244,3 +244,30 @@ def test_damaged_newest_checkpoint_costs_an_epoch_not_the_run(tmp_path):
         file.write('{"seed": 0, "ep')  # a line that the crash cut short
     run(tmp_path / "b", "--resume", epochs=4)
     assert exact(record) == exact(Record(Path(whole.path))) and json.loads((record.path / "seeds.json").read_text())
+
+
+def test_seed_after_seed_is_the_run_in_one_go(tmp_path, capsys):
+    """``--stop-after 1``: each process trains one seed, and what they make together is what one would have made."""
+    recipe = quick("reference", epochs=1)
+    whole = run_recipe(*recipe, argv=["--repeat", "3", "--quiet", "--out", str(tmp_path / "whole")])
+    words = ["--stop-after", "1", "--json", "--out", str(tmp_path)]
+    capsys.readouterr()
+    first = run_recipe(*recipe, argv=["--repeat", "3", "--turns", "f00:second", *words])
+    assert first.verdict == "UNJUDGED (stopped before seed 1)" and first.exit_code == 0
+    assert json.loads(capsys.readouterr().out) == {"path": first.path, "stopped_before": 1}
+    assert Record(Path(first.path)).summary() is None
+    run_recipe(*recipe, argv=["--resume", first.path, *words])
+    assert json.loads(capsys.readouterr().out)["stopped_before"] == 2
+    last = run_recipe(*recipe, argv=["--resume", first.path, *words])
+    assert json.loads(capsys.readouterr().out)["verdict"] == last.verdict == "PASSED"
+    assert last["test_accuracy"].values == whole["test_accuracy"].values and verify(Path(last.path)) == []
+    manifest = Record(Path(last.path)).manifest()
+    assert manifest["turns"] == {"id": "f00", "side": "second"} and manifest["argv"] == ["--repeat", "3"]
+    assert "turns" not in Record(Path(whole.path)).manifest()
+
+
+def test_a_stopped_run_says_how_it_goes_on(tmp_path, capsys):
+    result = run_recipe(
+        *quick("reference", epochs=1), argv=["--repeat", "2", "--stop-after", "1", "--out", str(tmp_path)]
+    )
+    assert f"stopped before seed 1; go on with: --resume {result.path}" in capsys.readouterr().out
