@@ -16,7 +16,7 @@ from typing import Any
 import deep500
 from deep500.errors import MissingBackend
 from deep500.recipe.guard import guarded
-from deep500.recipe.options import Parser, add_options, take_options
+from deep500.recipe.options import Against, Parser, add_against, add_options, take_options
 from deep500.registry import backend_names, is_installed, load_backend
 
 Execute = Callable[[argparse.Namespace], int]
@@ -80,16 +80,13 @@ def _main(argv: list[str]) -> int:
 
 def add_run(parser: argparse.ArgumentParser) -> Execute:
     """Declare the options of ``run``; returns what executes it."""
-    from deep500.compare import against
-
     parser.add_argument("recipe", help="a file, or a name that 'deep500 list' shows")
     add_options(parser)
-    against.add_options(parser)
+    add_against(parser)
     return _run
 
 
 def _run(words: argparse.Namespace) -> int:
-    from deep500.compare.against import Asked, run_against
     from deep500.recipe.loader import find_recipe, load_recipe
     from deep500.recipe.plan import Source
     from deep500.recipe.runner import execute
@@ -97,9 +94,11 @@ def _run(words: argparse.Namespace) -> int:
     path = find_recipe(words.recipe)
     command = ["-m", "deep500", *words.argv]  # starts this again, on every rank
     del words.recipe, words.argv
-    asked, options = Asked.of(words), take_options(words)
-    if not asked.nothing:
-        return run_against(path, options, asked)
+    against, options = Against.of(words), take_options(words)
+    if not against.nothing:
+        from deep500.compare.against import run_against
+
+        return run_against(path, options, against)
     recipe, source = load_recipe(path), Source.of(path)
     return execute(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, options, source, command).exit_code
 

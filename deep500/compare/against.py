@@ -10,7 +10,6 @@ of a pair train with the same seed.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import datetime
 import json
@@ -23,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-import deep500
 from deep500.compare.launches import Side, launch_in_turns
 from deep500.compare.revision import Revision, checked_out
 from deep500.compare.runs import RunComparison, compare_runs
@@ -31,60 +29,16 @@ from deep500.distributed.launch import started
 from deep500.errors import RecipeError
 from deep500.measure.comparison import rounds_needed
 from deep500.recipe.loader import find_recipe, load_recipe
-from deep500.recipe.options import RUN_DEFINING, Options, parse_options
+from deep500.recipe.options import PAIRS, RUN_DEFINING, Against, Options, parse_options
 from deep500.recipe.plan import Source, make_plan
 from deep500.results.files import to_json, write_atomic, writing
 from deep500.results.record import short_hash
 
 SCHEMA = "deep500-against-1"
-PAIRS = 8
-"""Pairs if not told otherwise: they find 3 % in nine of ten cases where two launches of a turn lie 2 % apart."""
-
 Say = Callable[[str], None]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare what ``deep500 run`` takes beside the options of every recipe."""
-    add = parser.add_argument_group("two sides in turns").add_argument
-    add(
-        "--against",
-        metavar="WORDS",
-        help="judge this run against another, launch by launch in turns: words that are added for that one, such as "
-        "'batch_size=64 --framework jax', or another recipe and words; '' is the run itself",
-    )
-    add("--at", metavar="REV", help="the other run is of the code of this git revision")
-    add("--pairs", type=int, metavar="N", help=f"launches of each side ({PAIRS}), each with a seed of its own")
-    add("--control", action="store_true", help="a third launch in each turn, of the other run again (A/A)")
-
-
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """What was asked for beside the options of a recipe."""
-
-    against: str | None
-    at: str | None
-    pairs: int | None
-    control: bool
-
-    @classmethod
-    def of(cls, words: argparse.Namespace) -> Asked:
-        """Taken out of a parsed command line."""
-        asked = cls(words.against, words.at, words.pairs, words.control)
-        del words.against, words.at, words.pairs, words.control
-        return asked
-
-    @property
-    def nothing(self) -> bool:
-        """Whether this is an ordinary run; raises RecipeError for options that only mean something beside another."""
-        if self.against is None and self.at is None:
-            if self.pairs is not None or self.control:
-                word = "--control" if self.pairs is None else f"--pairs {self.pairs}"
-                raise RecipeError(f"got {word} without another run; expected --against or --at beside it: add one")
-            return True
-        return False
-
-
-def run_against(recipe: Path, options: Options, asked: Asked) -> int:
+def run_against(recipe: Path, options: Options, asked: Against) -> int:
     """Run both sides in turns, print the comparison, write it beside the results; returns the exit code.
 
     Args:
@@ -200,7 +154,7 @@ def _side(
 ) -> Side:
     defining = dataclasses.replace(options, seed=seed, repeat=pairs).defining()
     words = [*defining, "--turns", f"{turns}:{name}"]
-    root = Path(deep500.__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     if revision is None:
         return Side(name, recipe.resolve(), words, options.defining(), options.out, root)
     return Side(name, revision.recipe(recipe), words, options.defining(), options.out, revision.moved(root), revision)

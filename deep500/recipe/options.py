@@ -26,6 +26,10 @@ AUTO = "auto"
 """``--repeat`` until the intervals are tight, see :mod:`deep500.recipe.repetition`."""
 
 
+PAIRS = 8
+"""Pairs if not told otherwise: they find 3 % in nine of ten cases where two launches of a turn lie 2 % apart."""
+
+
 @dataclass
 class Options:
     """Parsed options; defaults mean "not given"."""
@@ -127,6 +131,47 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--quiet", action="store_true", help="print the verdict only")
     add("--json", action="store_true", help="print the summary as one JSON object and nothing else")
     add("--list-mutable", action="store_true", help="list what may be changed, and stop")
+
+
+def add_against(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``deep500 run`` takes beside the options of every recipe."""
+    add = parser.add_argument_group("two sides in turns").add_argument
+    add(
+        "--against",
+        metavar="WORDS",
+        help="judge this run against another, launch by launch in turns: words that are added for that one, such as "
+        "'batch_size=64 --framework jax', or another recipe and words; '' is the run itself",
+    )
+    add("--at", metavar="REV", help="the other run is of the code of this git revision")
+    add("--pairs", type=int, metavar="N", help=f"launches of each side ({PAIRS}), each with a seed of its own")
+    add("--control", action="store_true", help="a third launch in each turn, of the other run again (A/A)")
+
+
+@dataclass(frozen=True)
+class Against:
+    """What was asked for beside the options of a recipe."""
+
+    against: str | None
+    at: str | None
+    pairs: int | None
+    control: bool
+
+    @classmethod
+    def of(cls, words: argparse.Namespace) -> Against:
+        """Taken out of a parsed command line."""
+        asked = cls(words.against, words.at, words.pairs, words.control)
+        del words.against, words.at, words.pairs, words.control
+        return asked
+
+    @property
+    def nothing(self) -> bool:
+        """Whether this is an ordinary run; raises RecipeError for options that only mean something beside another."""
+        if self.against is None and self.at is None:
+            if self.pairs is not None or self.control:
+                word = "--control" if self.pairs is None else f"--pairs {self.pairs}"
+                raise RecipeError(f"got {word} without another run; expected --against or --at beside it: add one")
+            return True
+        return False
 
 
 def _at_least(least: int):  # type: ignore[no-untyped-def]

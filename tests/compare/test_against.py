@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from deep500 import cli
-from deep500.compare.against import Asked, base_of
+from deep500.compare.against import base_of
 from deep500.compare.launches import Side
 from deep500.compare.revision import Revision, checked_out
 from deep500.compare.runs import compare_runs
 from deep500.errors import RecipeError
-from deep500.recipe.options import parse_options
+from deep500.recipe.options import Against, parse_options
 from deep500.recipe.turns import ASK, DESCRIPTOR, GO, TakeTurns, turn_listeners
 from deep500.results.verify import verify
 
@@ -189,7 +189,7 @@ def test_options_that_do_not_go_together(recipe, words, message, capsys):
 
 
 def test_an_ordinary_run_asks_for_nothing():
-    assert Asked(None, None, None, False).nothing and not Asked("", None, None, False).nothing
+    assert Against(None, None, None, False).nothing and not Against("", None, None, False).nothing
 
 
 def test_an_epoch_waits_for_its_turn(monkeypatch):
