@@ -32,7 +32,7 @@ from deep500.measure.comparison import (
     verdict,
 )
 from deep500.measure.fingerprint import VOLATILE, differences
-from deep500.measure.launch_comparison import Floor, LaunchComparison, compare_launches, paired_shift
+from deep500.measure.launch_comparison import FEWEST_FOR_RANKS, Floor, LaunchComparison, compare_launches, paired_shift
 from deep500.measure.launches import over_launches
 from deep500.measure.pairs import control_bias
 from deep500.measure.statistics import Interval
@@ -260,7 +260,7 @@ def _apart(name: str, runs: Sequence[Run], floor: Floor | None) -> LaunchCompari
     known = floor or floor_from_earlier([run.path for run in runs], name, fewest)
     processes = [run.processes(name) if floor else 1 for run in runs]  # earlier runs are measured as wholes
     found = compare_launches(groups[0], groups[1], known, (medians[0], medians[1]), (processes[0], processes[1]))
-    few = "" if known else ": repeat with --repeat auto"
+    few = "" if known else f": repeat with --repeat {'auto' if fewest == 1 else FEWEST_FOR_RANKS}"
     reason = _not_steady(name, runs) or (found.reason and found.reason + few)
     if reason:
         ratio = Interval(found.ratio.median, None, None, fewest)

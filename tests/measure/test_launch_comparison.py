@@ -84,7 +84,7 @@ def shares(count, spread, effect=0.0, run=0.0, trials=400, floor=None, seed=0):
     return found / trials, covered / trials
 
 
-@pytest.mark.parametrize("count", [3, 5, 8])
+@pytest.mark.parametrize("count", [7, 9])
 def test_no_false_verdicts_where_launches_differ(count):
     false, covered = shares(count, spread=0.05)
     assert false <= 0.075 and covered >= 0.925
@@ -96,8 +96,10 @@ def test_eight_launches_find_two_percent():
     assert found >= 0.85 and covered >= 0.925
 
 
-def test_one_launch_shows_nothing_however_long_it_is():
-    assert shares(1, spread=0.02, trials=50) == (0, 0)
+@pytest.mark.parametrize("count", [1, 3, 6])
+def test_few_launches_show_nothing_by_themselves(count):
+    """Nor where they hardly differ and their runs do: three launches would find a difference in two of three pairs."""
+    assert shares(count, spread=0.01, run=0.03, trials=20) == (0, 0)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -119,7 +121,7 @@ def test_a_measured_floor_covers_what_runs_differ_by(count):
     """Runs 3 % apart, whose launches are nearly the same: they alone would see differences in nearly every pair."""
     false, covered = shares(count, spread=0.002, run=0.03, floor=measured)
     assert false <= 0.075 and covered >= 0.925
-    if count > 1:
+    if count >= 7:
         assert shares(count, spread=0.002, run=0.03, trials=100)[0] > 0.6, "the test does not bite"
 
 
@@ -142,7 +144,7 @@ def test_times_of_nothing_and_floors_of_nothing_are_told():
 def test_students_t_is_scipys():
     rng = np.random.default_rng(2)
     a, b = launches(rng, 4, 0.1), launches(rng, 5, 0.1, 0.2)
-    one = compare_launches(a, b)
+    one = compare_launches(a, b, Floor(1e-6))  # which they exceed
     theirs = ttest_ind(*(np.log([np.median(launch) for launch in side]) for side in (b, a)))
     ends = theirs.confidence_interval(0.95)
     assert one.p == pytest.approx(theirs.pvalue)
@@ -150,5 +152,5 @@ def test_students_t_is_scipys():
 
 
 def test_launches_that_are_all_the_same_are_compared():
-    one = compare_launches([np.full(9, 1.0)] * 3, [np.full(9, 1.1)] * 3)
-    assert one.p == 0 and one.ratio.low == one.ratio.high == pytest.approx(1.1)
+    one = compare_launches([np.full(9, 1.0)] * 7, [np.full(9, 1.1)] * 7)
+    assert one.p < 0.001 and one.ratio.low == one.ratio.high == pytest.approx(1.1)

@@ -9,8 +9,8 @@ each: they are worth most on a quiet machine and on a busy one.
 """
 
 FIGURES = {
-    "simulated: false verdicts, 3 and 8 launches, spread of launches 1, 2, 5 %": "<= 6 % of 2000; none of one launch",
-    "simulated: runs 0, 1, 3 % apart, earlier runs known": "<= 6 %",
+    "simulated: false verdicts, 8 launches 1, 2, 5 % apart": "<= 6 % of 2000; none of fewer than seven by themselves",
+    "simulated: 1, 3, 8 launches of runs 0, 1, 3 % apart, earlier runs known": "<= 6 %",
     "simulated: 2 % found, 8 launches 1 % apart": ">= 80 %, coverage >= 94 %",
     "apart: false verdicts of real A/A runs of 8 launches": "<= 5 % of 30",
     "turns: false verdicts of real A/A comparisons": "<= 5 % of 30",
