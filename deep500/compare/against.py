@@ -180,7 +180,8 @@ def _write(folder: Path, facts: dict[str, Any]) -> Path:
 
 def _text(comparison: RunComparison, sides: Sequence[Side], place: Path) -> str:
     verdicts = ", ".join(f"{side.name} {side.summary.get('verdict')}" for side in sides)
-    return f"\n{comparison}\n\ntargets: {verdicts}\ncomparison: {place}\n"
+    who = "the first is the base, the second is judged"
+    return f"\n{comparison}\n\n{who}; targets: {verdicts}\ncomparison: {place}\n"
 
 
 def _silent(_: str) -> None:

@@ -191,6 +191,8 @@ def _take_result(side: Side, one: Process, say: Callable[[str], None]) -> None:
         said = json.loads(out)
     except ValueError:
         last = (errors.strip().splitlines() or ["it said nothing"])[-1].removeprefix("deep500: error: ")
+        if side.revision is not None and "unrecognized arguments" in last:
+            last = f"got code that cannot take turns ({last}); expected a revision that knows 'deep500 run --against'"
         raise LaunchFailed(f"{side.name} ({side}): {last}", code if code in (1, 2, 3) else 1) from None
     if errors and errors != side.warnings:
         say(f"{side.name}: {errors.strip()}")
