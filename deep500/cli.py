@@ -16,7 +16,7 @@ from typing import Any
 import deep500
 from deep500.errors import MissingBackend
 from deep500.recipe.guard import guarded
-from deep500.recipe.options import Parser, add_options, take_options
+from deep500.recipe.options import Against, Parser, add_against, add_options, take_options
 from deep500.registry import backend_names, is_installed, load_backend
 
 Execute = Callable[[argparse.Namespace], int]
@@ -39,17 +39,20 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "verify": (
         "are a run's files as they were sealed, do its figures follow from them?",
-        "deep500.results.command:add_verify",
+        "deep500.report.command:add_verify",
     ),
+    "seal": ("sign the seal of a run with an SSH key", "deep500.results.command:add_seal"),
     "check": (
         "hold a run to the twelve rules and the twelve ways to fool the masses",
         "deep500.results.command:add_check",
     ),
+    "package": ("pack a finished run for a reviewer", "deep500.compare.package:add_command"),
+    "review": ("what in a package agrees, made again from its samples?", "deep500.compare.review:add_command"),
     "export": ("write a run for other tools", "deep500.results.command:add_export"),
     "query": ("ask a question in SQL over all runs below a folder", "deep500.results.command:add_query"),
     "list": ("list recipes, studies, models, data sets, backends and custom operators", "deep500.cli:add_list"),
     "info": ("show versions, backends, devices, data sets and folders", "deep500.cli:add_info"),
-    "env": ("everything that is known of this machine and its hash, as JSON", "deep500.results.command:add_env"),
+    "env": ("what is known of this machine, as JSON; is it fit to measure?", "deep500.results.command:add_env"),
     "setup": ("bring a part that pip alone cannot install", "deep500.cli:add_setup"),
 }
 """Every command: what it does, and the function that declares its options and returns its `Execute`. A command's module
@@ -82,6 +85,7 @@ def add_run(parser: argparse.ArgumentParser) -> Execute:
     """Declare the options of ``run``; returns what executes it."""
     parser.add_argument("recipe", help="a file, or a name that 'deep500 list' shows")
     add_options(parser)
+    add_against(parser)
     return _run
 
 
@@ -93,8 +97,12 @@ def _run(words: argparse.Namespace) -> int:
     path = find_recipe(words.recipe)
     command = ["-m", "deep500", *words.argv]  # starts this again, on every rank
     del words.recipe, words.argv
-    recipe = load_recipe(path)
-    options, source = take_options(words), Source.of(path)
+    against, options = Against.of(words), take_options(words)
+    if not against.nothing:
+        from deep500.compare.against import run_against
+
+        return run_against(path, options, against)
+    recipe, source = load_recipe(path), Source.of(path)
     return execute(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, options, source, command).exit_code
 
 

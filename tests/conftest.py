@@ -43,6 +43,7 @@ import numpy as np
 import pytest
 
 from deep500 import registry
+from deep500.measure import load
 from tests import kinds, slow, workshop
 
 _WANTED = [name.strip() for name in os.environ.get("DEEP500_TEST_BACKENDS", "").split(",") if name.strip()]
@@ -162,6 +163,18 @@ def _own_random_numbers(request: pytest.FixtureRequest) -> None:
     generator = getattr(request.module, "RNG", None)
     if isinstance(generator, np.random.Generator):
         generator.bit_generator.state = np.random.PCG64(zlib.crc32(request.node.name.encode())).state
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_neighbours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Runs in this process are told nothing of the machine's load: what they say does not depend on who else computes.
+
+    Tests of the load itself bring files of their own.
+    """
+    nothing = tmp_path_factory.mktemp("no-kernel")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(load, "ROOTS", load.Roots(nothing / "proc", nothing / "sys"))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

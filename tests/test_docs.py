@@ -38,7 +38,7 @@ INSTALLS = ("git clone", "cd ", "python3 -m venv", "pip install", ". .venv")
 """Beginnings of commands that change the machine; tests/test_packaging.py does what they do, in folders of its own."""
 IN_FULL = ("deep500 list", "deep500 info")
 """Commands that are quick as they stand; to the others --dry-run is added."""
-ON_RESULTS = ("verify", "check", "report", "env", "export", "query")
+ON_RESULTS = ("verify", "check", "report", "env", "export", "query", "package", "review")
 """Commands that work with the results of runs that are there already."""
 
 # python -m warns if the module was imported before, here by its own tests
@@ -118,17 +118,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipe = ["python", str(ROOT / "recipes" / "digits_lenet.py"), "--framework", "reference", "--quiet"]
     for name in ("first", "second"):
         with contextlib.redirect_stdout(io.StringIO()):
-            run_here([*recipe, "--open", "epochs=1", "--out", str(folder / name)])
-        (run,) = (folder / name / "digits_lenet").glob("20*-*")
-        shutil.copytree(run, folder / "results" / "digits_lenet" / name)
+            run_here([*recipe, "--open", "epochs=1", "--out", str(folder / "results")])
+        (run,) = (folder / "results" / "digits_lenet").glob("20*-*")
+        run.rename(run.with_name(name))
     return folder
 
 
 def check_on_results(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     """A command that works with results ends with one of the codes that say what it found."""
+    if words[1] == "review":  # what the page packs in the line before
+        check_on_results(["deep500", "package", "results/digits_lenet/first", "-o", words[2]], capfd)
     code = run_here(words)
     out, err = capfd.readouterr()
-    assert code in ((0, 1, 2) if words[1] == "compare" else (0,)), out + err
+    assert code in ((0, 1, 2) if words[1] in ("compare", "review") else (0,)), out + err
     assert out and not err
 
 

@@ -12,6 +12,7 @@ from deep500.compare.models import compare_models
 from deep500.compare.result import ComparisonResult
 from deep500.compare.runs import compare_runs
 from deep500.errors import InputError
+from deep500.measure.launch_comparison import Floor
 from deep500.results.files import to_json
 from deep500.results.record import MANIFEST
 
@@ -45,6 +46,13 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("--download", action="store_true", help="fetch an absent data set")
     add("--open", action="store_true", help="allow overrides of FIXED keys")
     add("--dry-run", action="store_true", help="one round of one step, no training")
+    add(
+        "--launch-floor",
+        type=float,
+        metavar="REL",
+        help="two results folders: relative standard deviation between launches of the same work (0.02: 2 %%), where "
+        "the folders have too few to show it",
+    )
     add("--quiet", action="store_true", help="do not say what is being done")
     add("--json", action="store_true", help="print the result as one JSON object and nothing else")
     return execute
@@ -64,6 +72,8 @@ def execute(words: argparse.Namespace) -> int:
             "results folders"
         )
     say = silent if words.quiet or words.json else _say
+    if words.launch_floor is not None:
+        raise InputError("got --launch-floor without two results folders; expected it with them: leave it out")
     result = _models(words, say) if words.subject.endswith(".onnx") else _frameworks(words, say)
     sys.stdout.write(to_json(result.as_dict()) if words.json else f"{result}\n\nresults: {result.path}")
     sys.stdout.write("\n")
@@ -76,7 +86,8 @@ def _runs(words: argparse.Namespace) -> int:
             f"got one results folder and {words.overrides}; expected exactly one more: deep500 compare A B, where B is "
             "judged against A"
         )
-    comparison = compare_runs(Path(words.subject), Path(words.overrides[0]))
+    floor = None if words.launch_floor is None else Floor(words.launch_floor)
+    comparison = compare_runs(Path(words.subject), Path(words.overrides[0]), floor=floor)
     sys.stdout.write((to_json(comparison.as_dict()) if words.json else str(comparison)) + "\n")
     return comparison.exit_code
 

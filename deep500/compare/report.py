@@ -163,7 +163,9 @@ def _sentence(comparison: RunComparison, base: str, other: str) -> str:
     }
     words = known.get(head.verdict, f"{other} and {base} are equivalent")
     p = "not tested" if head.p is None else f"p {head.p:.2g}"
-    return f"{words} ({head.series}: {size}; {p}; {head.basis})."
+    why = f"; {head.reason}" if head.reason else ""
+    said = "".join(f" {remark[0].upper()}{remark[1:]}." for remark in comparison.remarks)
+    return f"{words} ({head.series}: {size}; {p}; {head.basis}{why}).{said}"
 
 
 def _short(value: Any) -> str:

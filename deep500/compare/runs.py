@@ -1,29 +1,43 @@
 """``deep500 compare A B``: two finished runs of one recipe. What differed between them, and did it matter?
 
-The differences come first: recipe, data, environment. Then every series of times that both have. The runs were not
-measured in turns, so the machine may have changed in between: with seven launches (seeds) or more on both sides they
-are compared; with fewer, the samples that are worth something (one per autocorrelation time), and the result says that
-it holds within these launches only. Where the few launches of a run differ among themselves, a difference between the
-runs may be one between launches: unresolved.
+The differences come first: recipe, data, environment. Then every series of times that both have. What differs between
+launches is part of each interval (:mod:`deep500.measure.launch_comparison`): with few of them there is no verdict
+unless it is known how far launches lie apart, declared or from earlier runs beside these
+(:mod:`deep500.compare.history`). Runs that were taken apart cannot show what the machine changed in between; the two
+sides of ``deep500 run A --against B`` were taken in turns and are compared launch by launch.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+import dataclasses
+import datetime
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from deep500.compare.history import floor_from_earlier
 from deep500.errors import ResultsError
-from deep500.measure import launches
-from deep500.measure.comparison import EQUIVALENT, FASTER, MARGIN, SLOWER, UNRESOLVED, holm, verdict
+from deep500.measure.comparison import (
+    EQUIVALENT,
+    FASTER,
+    MARGIN,
+    SLOWER,
+    UNRESOLVED,
+    holm,
+    rounds_needed,
+    signed_rank,
+    verdict,
+)
 from deep500.measure.fingerprint import VOLATILE, differences
-from deep500.measure.launches import LAUNCHES, WITHIN, LaunchEstimate, over_launches
-from deep500.measure.quantiles import quantile
+from deep500.measure.launch_comparison import FEWEST_FOR_RANKS, Floor, LaunchComparison, compare_launches, paired_shift
+from deep500.measure.launches import over_launches
+from deep500.measure.pairs import control_bias
 from deep500.measure.statistics import Interval
+from deep500.measure.steady import SteadyState
+from deep500.recipe.options import TURNS
 from deep500.results.files import read_json
 from deep500.results.record import MANIFEST, SUMMARY
 from deep500.results.samples import SampleStore
@@ -32,7 +46,9 @@ from deep500.results.verify import verify
 
 SAME_OR_FASTER, IS_SLOWER, IS_UNRESOLVED, INVALID = 0, 1, 2, 3
 HEADLINE = "step"
-LEVEL = 0.975
+
+COMPARED = ("resolved", "recipe_sha256", "data", "seeds", "backend", "device", "ranks", "environment")
+"""Parts of the manifest whose differences are shown."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +57,11 @@ class SeriesComparison:
 
     Attributes:
         series: its name.
-        ratio: median of the second over median of the first, with an interval that holds for both medians together.
-        p: Holm-corrected p value of Mann and Whitney's test; None with too few samples.
+        ratio: reported median of the second over that of the first (in turns: the median of the pairs' ratios).
+        p: Holm-corrected p value of the test that belongs to the interval; None without one.
         verdict: what the second is, compared with the first.
-        basis: what it holds over: ``"over 12 launches"`` or ``"within one launch"``.
+        basis: what it holds over: ``"over 12 launches"`` or ``"12 pairs of launches in turns"``.
+        reason: why there can be no verdict; empty if nothing but the figures stands against one.
     """
 
     series: str
@@ -52,12 +69,14 @@ class SeriesComparison:
     p: float | None
     verdict: str
     basis: str
+    reason: str = ""
 
     def __str__(self) -> str:
         words = {FASTER: "faster", SLOWER: "slower", EQUIVALENT: "equivalent"}.get(self.verdict, "unresolved")
+        why = f" ({self.reason})" if self.reason else ""
         ends = "" if self.ratio.low is None else f" [{self.ratio.low:.3f}, {self.ratio.high:.3f}]"
         p = "not tested" if self.p is None else f"p {self.p:.2g}"
-        return f"{self.series}: {words}, time ratio {self.ratio.median:.3f}{ends} ({p}, {self.basis})"
+        return f"{self.series}: {words}{why}, time ratio {self.ratio.median:.3f}{ends} ({p}, {self.basis})"
 
 
 @dataclass(frozen=True)
@@ -68,6 +87,7 @@ class RunComparison:
         changed: what differs in recipe, data, number of ranks and environment, by dotted name.
         series: one comparison per series of times.
         metrics: per metric its values in both runs.
+        remarks: what a reader must know of the comparison as a whole, such as what it cannot know.
     """
 
     first: Path
@@ -75,6 +95,7 @@ class RunComparison:
     changed: Mapping[str, tuple[Any, Any]]
     series: tuple[SeriesComparison, ...]
     metrics: Mapping[str, tuple[Any, Any]]
+    remarks: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -90,6 +111,7 @@ class RunComparison:
         lines = [f"first:  {self.first}", f"second: {self.second}", "", "what differs:"]
         lines += [f"  {name}: {_short(a)} -> {_short(b)}" for name, (a, b) in self.changed.items()] or ["  nothing"]
         lines += ["", "times, second compared with first:", *(f"  {compared}" for compared in self.series)]
+        lines += [f"  {remark}" for remark in self.remarks]
         lines += ["", "metrics:", *(f"  {name}: {a} -> {b}" for name, (a, b) in self.metrics.items())]
         return "\n".join(lines)
 
@@ -104,6 +126,7 @@ class RunComparison:
                 "p": s.p,
                 "verdict": s.verdict,
                 "basis": s.basis,
+                "reason": s.reason,
             }
             for s in self.series
         ]
@@ -113,6 +136,7 @@ class RunComparison:
             "changed": dict(self.changed),
             "series": series,
             "metrics": dict(self.metrics),
+            "remarks": list(self.remarks),
             "exit_code": self.exit_code,
         }
 
@@ -123,34 +147,42 @@ class InvalidComparison(ResultsError):
     exit_code = INVALID
 
 
-def compare_runs(first: Path, second: Path, margin: float = MARGIN) -> RunComparison:
-    """Compare two finished runs of one recipe.
+def compare_runs(
+    first: Path, second: Path, margin: float = MARGIN, floor: Floor | None = None, control: Path | None = None
+) -> RunComparison:
+    """Compare two finished runs of one recipe, or the sides of one ``deep500 run A --against B``.
 
     Args:
         first, second: results folders; the first is the base.
         margin: the smallest effect of interest.
+        floor: how far launches of the same work lie apart; measured from earlier runs if not declared.
+        control: of runs in turns, the folder of the first one's second self (A/A).
 
     Raises:
         InvalidComparison: a folder is unfinished or was altered, or the recipes have different names.
     """
     manifests = [_sound_manifest(path) for path in (first, second)]
     names = [manifest.get("recipe") for manifest in manifests]
-    if names[0] != names[1]:
+    in_turns = _in_turns(manifests)
+    if names[0] != names[1] and not in_turns:
         raise InvalidComparison(f"got runs of {names[0]!r} and {names[1]!r}; expected two of one recipe: choose others")
-    keys = ("resolved", "data", "seeds", "backend", "device", "ranks", "environment")
     facts = [
-        {**{key: _stable(manifest.get(key)) for key in keys}, "processes": _of_processes(manifest)}
+        {**{key: _stable(manifest.get(key)) for key in COMPARED}, "processes": _of_processes(manifest)}
         for manifest in manifests
     ]
-    changed = differences(*facts)
-    stores = [SampleStore(path) for path in (first, second)]
-    work = [manifest.get("series", {}) for manifest in manifests]
-    series = _compare_series(first, second, stores, work, margin)
+    runs = [Run(path, manifest) for path, manifest in zip((first, second), manifests, strict=True)]
+    shared = [name for name in runs[0].stats if name in runs[1].stats]
+    if in_turns:
+        again = [] if control is None else [Run(control, _sound_manifest(control))]
+        series = _compare_turns([*runs, *again], shared, margin)
+    else:
+        series = _compare_apart(runs, shared, margin, floor)
+    remarks = _remarks_in_turns(runs, shared) if in_turns else [_taken_apart(manifests)]
     metrics = [
         {m["name"]: m["value"] for m in read_json(path / SUMMARY).get("metrics", [])} for path in (first, second)
     ]
     both = {name: (metrics[0][name], metrics[1][name]) for name in metrics[0] if name in metrics[1]}
-    return RunComparison(first, second, changed, series, both)
+    return RunComparison(first, second, differences(*facts), series, both, tuple(remarks))
 
 
 def _of_processes(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,55 +204,167 @@ def _sound_manifest(path: Path) -> dict[str, Any]:
     return read_json(path / MANIFEST)
 
 
-def _compare_series(
-    first: Path, second: Path, stores: list[SampleStore], work: list[dict[str, Any]], margin: float
+class Run:
+    """The times of one finished run, as its figures report them."""
+
+    def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
+        self.path, self.manifest = path, manifest
+        self.stats: dict[str, Any] = read_json(path / STATS)["series"] if (path / STATS).exists() else {}
+
+    def launches(self, series: str) -> list[np.ndarray]:
+        """Samples of every launch after its warm-up, in seconds."""
+        return kept_launches(SampleStore(self.path), series, self.stats[series])
+
+    def by_launch(self, series: str) -> dict[int, float]:
+        """The median of every launch, by its number."""
+        return {launch["launch"]: launch["median"] for launch in self.stats[series]["launches"]}
+
+    def median(self, series: str) -> float:
+        """The median that the run reports."""
+        reported = (estimate["value"] for estimate in self.stats[series]["estimates"] if estimate["q"] == 0.5)
+        value = next(reported, None)
+        return over_launches(self.launches(series)).estimate.value if value is None else float(value)
+
+    def unsteady(self, series: str) -> list[str]:
+        """The state of every launch that is not steady, in words."""
+        states = [launch["cut"]["state"] for launch in self.stats[series]["launches"]]
+        return [state for state in states if not SteadyState(0, state).is_steady]
+
+    def samples_each(self, series: str) -> float | None:
+        """How many samples of data one time stands for; None where that is not declared."""
+        declared: float | None = (self.manifest.get("series") or {}).get(series, {}).get("samples_each")
+        return declared
+
+    def processes(self, series: str) -> int:
+        """How many processes its launches ran in: the seeds of a run share one, launches in turns do not."""
+        return len(self.stats[series]["launches"]) if TURNS in self.manifest else 1
+
+
+def _compare_apart(
+    runs: Sequence[Run], shared: Sequence[str], margin: float, floor: Floor | None
 ) -> tuple[SeriesComparison, ...]:
-    stats = [read_json(path / STATS)["series"] if (path / STATS).exists() else {} for path in (first, second)]
-    shared = [name for name in stats[0] if name in stats[1]]
-    values: dict[str, list[np.ndarray]] = {}
-    bases: dict[str, tuple[str, bool]] = {}
+    found = {name: _apart(name, runs, floor) for name in shared}
+    corrected = holm([compared.p for compared in found.values()])
+    return tuple(
+        SeriesComparison(name, one.ratio, p, verdict(one.ratio, p, 0.0, margin), one.basis, one.reason)
+        for (name, one), p in zip(found.items(), corrected, strict=True)
+    )
+
+
+def _apart(name: str, runs: Sequence[Run], floor: Floor | None) -> LaunchComparison:
+    """One series of two runs that were taken one after the other."""
+    work, unit = _work(name, runs)
+    groups = [[launch / size for launch in run.launches(name)] for run, size in zip(runs, work, strict=True)]
+    medians = [run.median(name) / size for run, size in zip(runs, work, strict=True)]
+    fewest = min(map(len, groups))
+    known = floor or floor_from_earlier([run.path for run in runs], name, fewest)
+    processes = [run.processes(name) if floor else 1 for run in runs]  # earlier runs are measured as wholes
+    found = compare_launches(groups[0], groups[1], known, (medians[0], medians[1]), (processes[0], processes[1]))
+    few = "" if known else f": repeat with --repeat {'auto' if fewest == 1 else FEWEST_FOR_RANKS}"
+    reason = _not_steady(name, runs) or (found.reason and found.reason + few)
+    if reason:
+        ratio = Interval(found.ratio.median, None, None, fewest)
+        return LaunchComparison(ratio, None, found.basis + unit, reason)
+    return LaunchComparison(found.ratio, found.p, found.basis + unit)
+
+
+def _work(name: str, runs: Sequence[Run]) -> tuple[list[float], str]:
+    """What times are divided by so that they are of the same work, and how to say so."""
+    each = [run.samples_each(name) for run in runs]
+    if None in each or each[0] == each[1]:
+        return [1.0, 1.0], ""
+    return [float(size) for size in each if size is not None], f", per sample of {each[0]} and {each[1]} a {name}"
+
+
+def _not_steady(name: str, runs: Sequence[Run]) -> str:
+    odd = {place: run.unsteady(name) for place, run in zip(("first", "second"), runs, strict=True)}
+    words = [f"the {place} is not steady: {states[0]}" for place, states in odd.items() if states]
+    return ", ".join(words)
+
+
+def _compare_turns(runs: Sequence[Run], shared: Sequence[str], margin: float) -> tuple[SeriesComparison, ...]:
+    times, units = [{} for _ in runs], {}  # type: ignore[var-annotated]
     for name in shared:
-        groups = [kept_launches(store, name, stat[name]) for store, stat in zip(stores, stats, strict=True)]
-        each = [declared.get(name, {}).get("samples_each") for declared in work]
-        per_sample = None not in each and each[0] != each[1]
-        if per_sample:
-            groups = [[group / size for group in side] for side, size in zip(groups, each, strict=True)]
-        values[name], words, sound = _comparable(groups)
-        words += f", per sample of {each[0]} and {each[1]} a {name}" if per_sample else ""
-        bases[name] = words, sound
-    corrected = holm([_mann_whitney(*values[name]) for name in shared])
-    return tuple(_one(name, values[name], p, *bases[name], margin) for name, p in zip(shared, corrected, strict=True))
+        (one, other), units[name] = _work(name, runs[:2])
+        for run, size, side in zip(runs, (one, other, one), times, strict=False):
+            side[name] = {number: median / size for number, median in run.by_launch(name).items()}
+    compared = compare_pairs(times[0], times[1], margin, times[2] if len(times) > 2 else None)
+    return tuple(dataclasses.replace(one, basis=one.basis + units[one.series]) for one in compared)
 
 
-def _comparable(groups: list[list[np.ndarray]]) -> tuple[list[np.ndarray], str, bool]:
-    """Independent values of both runs, what they hold over, and whether they may be compared at all.
+def compare_pairs(
+    first: Mapping[str, Mapping[int, float]],
+    second: Mapping[str, Mapping[int, float]],
+    margin: float = MARGIN,
+    control: Mapping[str, Mapping[int, float]] | None = None,
+) -> tuple[SeriesComparison, ...]:
+    """Compare launches that took turns: per series the ratios of the launches with the same number.
 
-    The values are medians of launches if there are enough for an interval, else samples: not where launches differ.
+    The steps decide, as was known before anything was measured: their p value is not corrected for the other series,
+    which are corrected together (Holm).
+
+    Args:
+        first, second: per series the median of each launch by its number.
+        margin: the smallest effect of interest.
+        control: the first's second self in the same turns: what it is off by is no difference (A/A).
+
+    Example:
+        >>> times = {number: 1.0 + 0.01 * number for number in range(8)}
+        >>> print(compare_pairs({"step": times}, {"step": {n: 1.1 * t for n, t in times.items()}})[0])
+        step: slower, time ratio 1.100 [1.100, 1.100] (p 0.0078, over 8 pairs of launches in turns)
     """
-    estimates = [over_launches(side, level=LEVEL) for side in groups]
-    fewest = min(len(side) for side in groups)
-    if all(estimate.cluster == LAUNCHES for estimate in estimates):
-        return (
-            [np.array([np.median(group) for group in side]) for side in groups],
-            launches.basis(fewest, LAUNCHES),
-            True,
-        )
-    values = [np.concatenate([launches.nearly_independent(group) for group in side]) for side in groups]
+    shared = [name for name in first if name in second]
+    sides = {name: _pairs(first[name], second[name]) for name in shared}
+    tested = {name: signed_rank(b, a) for name, (a, b) in sides.items()}
+    rest = [name for name in shared if name != HEADLINE]
+    tested |= dict(zip(rest, holm([tested[name] for name in rest]), strict=True))
+    made = []
+    for name, (a, b) in sides.items():
+        again = None if control is None else paired_shift(*_pairs(first[name], control[name]))
+        noise = 0.0 if again is None else control_bias(again)
+        ratio, p, needed = paired_shift(a, b), tested[name], rounds_needed(1 if name == HEADLINE else len(rest))
+        basis = f"over {len(a)} pairs of launches in turns"
+        basis += "" if again is None else f"; A/A control {again.median:.3f} [{again.low:.3f}, {again.high:.3f}]"
+        reason = "" if len(a) >= needed else f"{len(a)} pairs: {needed} are needed"
+        word = verdict(ratio, p, noise, margin) if not reason else UNRESOLVED
+        made.append(SeriesComparison(name, ratio, p, word, basis, reason))
+    return tuple(made)
+
+
+def _pairs(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[list[float], list[float]]:
+    both = [number for number in first if number in second]
+    return [first[number] for number in both], [second[number] for number in both]
+
+
+def _in_turns(manifests: Sequence[Mapping[str, Any]]) -> bool:
+    ids = [(manifest.get(TURNS) or {}).get("id") for manifest in manifests]
+    return ids[0] is not None and ids[0] == ids[1]
+
+
+def _remarks_in_turns(runs: Sequence[Run], shared: Sequence[str]) -> list[str]:
+    """How many launches were not steady, which random turns spread over both sides."""
+    odd = {name: [state for run in runs for state in run.unsteady(name)] for name in shared}
+    return [
+        f"{name}: {len(states)} of {sum(len(run.stats[name]['launches']) for run in runs)} launches were not steady "
+        f"({', '.join(dict.fromkeys(states))}); turns in random order spread that over both sides"
+        for name, states in odd.items()
+        if states
+    ]
+
+
+def _taken_apart(manifests: Sequence[Mapping[str, Any]]) -> str:
+    """What runs that were not taken in turns cannot show."""
+    begun = [manifest.get("started") for manifest in manifests]
+    apart = ""
+    if all(isinstance(moment, str) for moment in begun):
+        a, b = (datetime.datetime.fromisoformat(str(moment)) for moment in begun)
+        apart = f" (begun {abs(b - a)} h apart)"
+    shares = any(len(m.get("seeds") or ()) > 1 and TURNS not in m for m in manifests)
+    process = ", nor what differs between processes (the launches of a run share one)" if shares else ""
     return (
-        values,
-        launches.basis(fewest, WITHIN) + _that_differ(estimates),
-        not any(estimate.differ for estimate in estimates),
+        f"taken apart{apart}: what the machine changed in between is in no interval{process}; "
+        "deep500 run A --against B sees it"
     )
-
-
-def _that_differ(estimates: list[LaunchEstimate]) -> str:
-    p = min(
-        (estimate.differ_p for estimate in estimates if estimate.differ and estimate.differ_p is not None), default=None
-    )
-    if p is None:
-        return ""
-    needed = launches.launches_needed(LEVEL)
-    return f": launches of one run differ (Kruskal-Wallis p {p:.2g}), {needed} of each are needed"
 
 
 def kept_launches(store: SampleStore, series: str, stat: Mapping[str, Any]) -> list[np.ndarray]:
@@ -230,27 +374,6 @@ def kept_launches(store: SampleStore, series: str, stat: Mapping[str, Any]) -> l
         samples, cut = store.durations(series, launch["launch"]), launch["cut"]["index"]
         kept.append(samples[cut:] if cut < samples.size else samples)
     return kept
-
-
-def _mann_whitney(a: np.ndarray, b: np.ndarray) -> float | None:
-    if min(a.size, b.size) < 4:
-        return None
-    from scipy.stats import mannwhitneyu
-
-    return float(mannwhitneyu(a, b).pvalue)
-
-
-def _one(
-    name: str, values: list[np.ndarray], p: float | None, basis: str, sound: bool, margin: float
-) -> SeriesComparison:
-    """Both medians with intervals of 97.5 % each give a ratio whose interval holds with 95 % (Bonferroni)."""
-    a, b = (quantile(side, level=LEVEL, independent=True) for side in values)
-    if a.low is None or a.high is None or b.low is None or b.high is None or not a.low > 0:
-        ratio = Interval(b.value / a.value if a.value else math.nan, None, None, min(a.n, b.n))
-    else:
-        ratio = Interval(b.value / a.value, b.low / a.high, b.high / a.low, min(a.n, b.n))
-    noise = 0.0 if sound else None  # what launches of one run differ by is not known
-    return SeriesComparison(name, ratio, p, verdict(ratio, p, noise, margin), basis)
 
 
 def _short(value: Any) -> str:

@@ -3,8 +3,9 @@
 Samples of one launch share its memory layout, its clock frequency and its neighbours, so a thousand of them say little
 about the next launch. Intervals from all samples of several launches together are too narrow (with launches 2 % apart
 an interval of "95 %" covers 45 %). With enough launches each counts as one value, its own quantile; these values are
-independent, and their exact rank interval assumes nothing else. With fewer, samples are pooled, and the interval holds
-*within* the launches that were measured; where those visibly differ, it is no result at all.
+independent, and their exact rank interval assumes nothing else, except that most launches kept their level. With fewer,
+samples are pooled, and the interval holds *within* the launches that were measured, if each of them is a time series
+that may have a result (:mod:`deep500.measure.standing`) and they do not visibly differ.
 """
 
 from __future__ import annotations
@@ -16,13 +17,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deep500.errors import InputError
-from deep500.measure.quantiles import Estimate, finite, quantile, quantile_of_worth, samples_needed
+from deep500.measure.dependence import autocorrelation_time, finite
+from deep500.measure.quantiles import OBSERVED, Estimate, quantile, quantile_of_worth, samples_needed, without_interval
+from deep500.measure.standing import MIN_NEFF, OBSERVATION, RESULT
+from deep500.measure.steady import SteadyState, examine
 
 LAUNCHES, WITHIN = "launches", "within launches"
 """What an interval holds over: all launches that there might be, or the ones that were measured."""
 
 DIFFER = 0.01
 """Launches with a smaller p value of Kruskal and Wallis's test differ."""
+
+MOST_UNSTEADY = 0.5
+"""The largest part of the launches that may lack a steady state: the median over launches is one of the others."""
 
 FEWEST_TO_COMPARE = 5
 DEPENDENT = 1.5
@@ -34,8 +41,8 @@ class LaunchEstimate:
     """A quantile over several launches.
 
     Attributes:
-        estimate: the quantile with its interval; over launches its value is the median of the launches' quantiles, and
-            its method ``"ranks of launches"``. ``n``, ``n_eff`` and ``tau`` are of all samples.
+        estimate: the quantile with its interval, None for an observation; over launches its value is the median of the
+            launches' quantiles, and its method ``"ranks of launches"``. ``n``, ``n_eff`` and ``tau`` are of all.
         cluster: ``"launches"`` or ``"within launches"``, see :data:`LAUNCHES`.
         launches: how many there were.
         cv: standard deviation of the launches' quantiles over their mean; None where it is not known.
@@ -56,9 +63,14 @@ class LaunchEstimate:
     @property
     def standing(self) -> str:
         """``"result"`` over launches, ``"result within ..."``, or ``"observation"``: no interval to be trusted."""
-        if self.estimate.low is None or (self.cluster == WITHIN and self.differ):
-            return "observation"
-        return "result" if self.cluster == LAUNCHES else f"result {self.basis}"
+        if self.estimate.low is None:
+            return OBSERVATION
+        return RESULT if self.cluster == LAUNCHES else f"{RESULT} {self.basis}"
+
+    @property
+    def reason(self) -> str:
+        """Why it is an observation; empty for a result."""
+        return self.estimate.reason
 
     @property
     def basis(self) -> str:
@@ -108,7 +120,12 @@ def own_quantile(samples: np.ndarray, q: float) -> float | None:
 
 
 def over_launches(
-    launches: Sequence[np.ndarray], q: float = 0.5, level: float = 0.95, differ_p: float | None = None
+    launches: Sequence[np.ndarray],
+    q: float = 0.5,
+    level: float = 0.95,
+    differ_p: float | None = None,
+    steady: Sequence[SteadyState] | None = None,
+    min_neff: float = MIN_NEFF,
 ) -> LaunchEstimate:
     """A quantile with an interval over launches, or within them where launches are too few or too short.
 
@@ -117,6 +134,8 @@ def over_launches(
         q: which quantile.
         level: confidence level.
         differ_p: :func:`launches_differ` of the same launches, if it is known already.
+        steady: what is known of each launch; they are examined if None.
+        min_neff: how many independent samples a result within launches must rest on, if more than 50.
 
     Raises:
         InputError: no launches, an empty one, or samples that are no finite numbers.
@@ -128,19 +147,39 @@ def over_launches(
     if not launches:
         raise InputError("got no launches; expected the samples of one at least: measure first")
     groups = [finite(launch) for launch in launches]
+    states = [examine(group) for group in groups] if steady is None else steady
     own = [own_quantile(group, q) for group in groups]
     known = [value for value in own if value is not None]
-    whole = np.concatenate(groups)
-    # samples depend on each other within a launch, not between launches
-    worth = sum(group.size / quantile(group, q, level).tau for group in groups)
-    pooled = quantile_of_worth(whole, whole.size / worth, q, level)
     spread = float(np.std(known, ddof=1) / np.mean(known)) if len(known) > 1 and np.mean(known) else None
     p = launches_differ(groups) if differ_p is None else differ_p
+    each = [
+        quantile(group, q, level, steady=state, min_neff=min_neff, parts=len(groups))
+        for group, state in zip(groups, states, strict=True)
+    ]
+    whole = np.concatenate(groups)
+    # samples depend on each other within a launch, not between launches
+    pooled = quantile_of_worth(whole, whole.size / sum(one.n_eff for one in each), q, level)
     if len(known) < len(groups) or len(groups) < launches_needed(level):
-        return LaunchEstimate(pooled, WITHIN, len(groups), spread, p)
-    each = quantile(known, 0.5, level, independent=True)
-    estimate = replace(pooled, value=each.value, low=each.low, high=each.high, method="ranks of launches")
+        why = _against_pooling(each, p, level)
+        return LaunchEstimate(without_interval(pooled, why) if why else pooled, WITHIN, len(groups), spread, p)
+    own_median = quantile(known, 0.5, level, independent=True)
+    value, low, high = own_median.value, own_median.low, own_median.high
+    estimate = replace(pooled, value=value, low=low, high=high, method="ranks of launches", reason="")
+    unsteady = [str(number) for number, state in enumerate(states, 1) if not state.is_steady]
+    if len(unsteady) > MOST_UNSTEADY * len(groups):
+        why = f"no steady state in launches {', '.join(unsteady)}, more than half of them"
+        estimate = without_interval(estimate, why)
     return LaunchEstimate(estimate, LAUNCHES, len(groups), spread, p)
+
+
+def _against_pooling(each: Sequence[Estimate], p: float | None, level: float) -> str:
+    """Why the samples of few launches are no result together; empty if they are."""
+    for number, one in enumerate(each, 1):
+        if one.method == OBSERVED:
+            return one.reason if len(each) == 1 else f"launch {number}: {one.reason}"
+    if p is not None and p < DIFFER:
+        return f"launches differ (Kruskal-Wallis p {p:.2g}), {launches_needed(level)} have an interval over launches"
+    return ""
 
 
 def launches_differ(launches: Sequence[np.ndarray]) -> float | None:
@@ -183,5 +222,5 @@ def nearly_independent(samples: np.ndarray) -> np.ndarray:
 
     All of them if the autocorrelation time tau of "is it at most the median?" is below 1.5, else every 2 tau-th.
     """
-    tau = quantile(samples).tau
+    tau = autocorrelation_time(samples <= np.median(samples))
     return samples if tau < DEPENDENT else samples[:: math.ceil(2 * tau)]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import InputError
-from deep500.measure.quantiles import finite
+from deep500.measure.dependence import finite
 
 KINDS = {"cost": "arithmetic", "rate": "harmonic", "ratio": "geometric", "quality": "median"}
 """Kind of a metric (see :class:`deep500.metrics.Metric`) -> the mean that fits it."""

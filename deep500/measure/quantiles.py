@@ -1,21 +1,24 @@
-"""Quantiles of dependent samples with rank intervals, and how many samples a series is really worth.
+"""Quantiles with rank intervals: exact ones of independent samples, and of time series for what these are worth.
 
-Times measured one after another are not independent: a slow moment lasts. The textbook rank interval then covers far
-less than it claims (with AR(1) noise of 0.7, 69 % instead of 95 %). So the number of samples is divided by the
-integrated autocorrelation time ``tau`` of the series "is this sample at most the quantile?" (Sokal 1997; initial
-positive sequence, Geyer 1992), and the ranks are those of ``n_eff = n / tau`` samples.
+The textbook rank interval of dependent samples covers far less than it claims (with AR(1) noise of 0.7, 69 % instead of
+95 %). So the number of samples is divided by the autocorrelation time ``tau`` of the series "is this sample at most the
+quantile?", and the ranks are those of ``n_eff = n / tau`` samples; and a time series has an interval only where
+:mod:`deep500.measure.standing` lets it be a result.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from deep500.errors import InputError
+from deep500.measure.dependence import autocorrelation_time, finite, longest_time
+from deep500.measure.standing import MIN_NEFF, objection
+from deep500.measure.steady import SteadyState, examine
 
 INDEPENDENT = 1.1
 """Below this ``tau`` samples count as independent, and the exact binomial ranks are used."""
@@ -23,10 +26,15 @@ INDEPENDENT = 1.1
 FEWEST = 6
 """Fewer effective samples than this have no interval."""
 
+TOO_SMALL = "n too small for an interval"
+
+OBSERVED = "none"
+"""The method of an estimate that the rule of time series leaves without an interval."""
+
 
 @dataclass(frozen=True)
 class Estimate:
-    """A quantile with its interval; ``low`` and ``high`` are None where there are too few samples for one.
+    """A quantile with its interval; ``low`` and ``high`` are None where it is an observation, and ``reason`` says why.
 
     Attributes:
         q: which quantile, 0.5 for the median.
@@ -36,7 +44,8 @@ class Estimate:
         n: number of samples.
         n_eff: number of independent samples that they are worth.
         tau: integrated autocorrelation time, in samples.
-        method: ``"binomial ranks"``, ``"effective ranks"`` or ``"n too small"``.
+        method: ``"binomial ranks"``, ``"effective ranks"``, ``"n too small"`` or ``"none"`` (an observation).
+        reason: why there is no interval; empty if there is one.
     """
 
     q: float
@@ -48,6 +57,7 @@ class Estimate:
     n_eff: float
     tau: float
     method: str
+    reason: str = ""
 
     @property
     def precision(self) -> float:
@@ -63,41 +73,68 @@ class Estimate:
     def __str__(self) -> str:
         name = "median" if self.q == 0.5 else f"p{100 * self.q:g}"
         if self.low is None or self.high is None:
-            return f"{self.value:.4g} ({name} of {self.n}; n too small for an interval)"
+            return f"{self.value:.4g} ({name} of {self.n}, an observation: {self.reason})"
         worth = "" if self.n_eff > 0.99 * self.n else f" worth {self.n_eff:.0f}"
         return f"{self.value:.4g} ({name} of {self.n}{worth}, {self.level:.0%} CI {self.low:.4g}-{self.high:.4g})"
 
 
 def quantile(
-    samples: Any, q: float = 0.5, level: float = 0.95, tau: float = 1.0, independent: bool = False
+    samples: Any,
+    q: float = 0.5,
+    level: float = 0.95,
+    tau: float = 1.0,
+    independent: bool = False,
+    steady: SteadyState | None = None,
+    min_neff: float = MIN_NEFF,
+    parts: int = 1,
 ) -> Estimate:
-    """A quantile and its rank interval.
+    """A quantile and its rank interval; of a time series only if it is a result (:mod:`deep500.measure.standing`).
 
     With independent samples (tau < 1.1) the interval consists of the exact binomial ranks (Hahn and Meeker 1991,
     section 5.2); otherwise of the ranks ``n (q -+ t sqrt(q (1 - q) / n_eff))`` with Student's t of ``n_eff - 1``
     degrees of freedom.
 
     Args:
-        samples: in the order in which they were taken.
+        samples: in the order in which they were taken, without their warm-up.
         q: between 0 and 1.
         level: confidence level.
         tau: a lower bound of the autocorrelation time, from earlier looks at the same series.
-        independent: the samples are independent by design (seeds, processes of their own): tau is not estimated.
+        independent: the samples are independent by design (seeds, processes of their own): no time series.
+        steady: what is known of the series already; it is examined if None.
+        min_neff: how many independent samples a result must rest on, if more than 50.
+        parts: of how many launches, which will be pooled, this is one.
 
     Raises:
         InputError: no samples, or some that are no finite numbers.
 
     Example:
-        >>> print(quantile([5.0, 9.0, 1.0, 7.0, 4.0, 8.0, 2.0, 6.0, 3.0]))
+        >>> print(quantile([5.0, 9.0, 1.0, 7.0, 4.0, 8.0, 2.0, 6.0, 3.0], independent=True))
         5 (median of 9, 95% CI 2-8)
+        >>> print(quantile([5.0, 9.0, 1.0, 7.0, 4.0, 8.0, 2.0, 6.0, 3.0]))
+        5 (median of 9, an observation: 9 samples of a time series, 50 are needed)
     """
     values = finite(samples)
     if not 0 < q < 1 or not 0 < level < 1:
         raise InputError(f"got quantile {q} at level {level}; expected both between 0 and 1: the median is 0.5")
     ordered = np.sort(values)
     value = float(np.median(ordered)) if q == 0.5 else float(ordered[min(values.size - 1, int(q * values.size))])
-    worth = 1.0 if independent else max(1.0, tau, autocorrelation_time(values <= value))
-    return _estimate(ordered, value, q, level, worth)
+    if independent:
+        return _estimate(ordered, value, q, level, 1.0)
+    longest, bound = longest_time(values, q)
+    estimate = _estimate(ordered, value, q, level, max(tau, longest, autocorrelation_time(values <= value)))
+    state = examine(values) if steady is None else steady
+    why = objection(values.size, q, state, max(tau, bound), min_neff, parts)
+    return without_interval(estimate, why) if why else estimate
+
+
+def without_interval(estimate: Estimate, reason: str) -> Estimate:
+    """The same as an observation, for a reason.
+
+    Example:
+        >>> print(without_interval(quantile(range(9), independent=True), "drifting"))
+        4 (median of 9, an observation: drifting)
+    """
+    return replace(estimate, low=None, high=None, method=OBSERVED, reason=reason)
 
 
 def quantile_of_worth(samples: Any, tau: float, q: float = 0.5, level: float = 0.95) -> Estimate:
@@ -118,35 +155,9 @@ def _estimate(ordered: np.ndarray, value: float, q: float, level: float, worth: 
     n, n_eff = ordered.size, ordered.size / worth
     ends = _binomial_ranks(ordered, q, level) if worth < INDEPENDENT else _effective_ranks(n, n_eff, q, level)
     if ends is None:
-        return Estimate(q, value, None, None, level, n, n_eff, worth, "n too small")
+        return Estimate(q, value, None, None, level, n, n_eff, worth, "n too small", TOO_SMALL)
     method = "binomial ranks" if worth < INDEPENDENT else "effective ranks"
     return Estimate(q, value, float(ordered[ends[0]]), float(ordered[ends[1]]), level, n, n_eff, worth, method)
-
-
-def autocorrelation_time(series: Any) -> float:
-    """Integrated autocorrelation time of a series, at least 1: ``1 + 2 sum r_k`` over the initial positive pairs.
-
-    The sum is over the pairs of lags until the first pair that is not positive (Geyer 1992, section 3.3).
-
-    Example:
-        >>> autocorrelation_time([0, 1, 0, 1, 0, 1, 0, 1])
-        1.0
-    """
-    values = np.asarray(series, np.float64)
-    centred = values - values.mean()
-    n = centred.size
-    if n < 4 or not centred.any():
-        return 1.0
-    spectrum = np.fft.rfft(centred, 2 * n)
-    covariance = np.fft.irfft(spectrum * spectrum.conj(), 2 * n)[:n]
-    r = covariance[1 : n // 2] / covariance[0]
-    pairs = r[: r.size // 2 * 2].reshape(-1, 2).sum(axis=1)
-    stop = np.flatnonzero(pairs <= 0)
-    window = int(stop[0]) if stop.size else pairs.size
-    if not window:
-        return 1.0
-    tau = 1.0 + 2.0 * float(pairs[:window].sum())
-    return max(1.0, tau * (1 + (4 * window + 1) / n))  # the mean was estimated from the same samples (Wolff 2004)
 
 
 def samples_needed(q: float, level: float = 0.95) -> int:
@@ -158,15 +169,6 @@ def samples_needed(q: float, level: float = 0.95) -> int:
     """
     tail = (1 - level) / 2
     return max(math.ceil(math.log(tail) / math.log(p)) for p in (q, 1 - q))
-
-
-def finite(samples: Any) -> np.ndarray:
-    """Samples as a vector of float64; raises InputError for none, for other shapes, NaN and infinities."""
-    values = np.asarray(samples, np.float64)
-    if values.ndim != 1 or not values.size or not np.isfinite(values).all():
-        odd = "" if values.ndim != 1 else f" with {int((~np.isfinite(values)).sum())} of them not finite"
-        raise InputError(f"got samples of shape {values.shape}{odd}; expected a list of finite numbers: find out why")
-    return values
 
 
 def _binomial_ranks(ordered: np.ndarray, q: float, level: float) -> tuple[int, int] | None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import InputError, MissingBackend
-from deep500.measure.quantiles import finite
+from deep500.measure.dependence import finite
 
 BASE = "(base)"
 """Name of the intercept: the quantile where every number is 0 and every factor has its first level."""

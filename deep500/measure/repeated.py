@@ -16,9 +16,10 @@ from collections.abc import Callable
 import numpy as np
 
 from deep500.measure.fresh import in_fresh_processes, resolve
-from deep500.measure.launches import LAUNCHES, LaunchEstimate, launches_needed, over_launches
-from deep500.measure.plan import Plan, Target
+from deep500.measure.launches import launches_differ, over_launches
+from deep500.measure.plan import Plan
 from deep500.measure.sampling import COARSE, Clock, Measurement, measure_launch, not_reached
+from deep500.measure.standing import coarse, ties
 
 SHARED = "launches share one process: what differs between processes is not in the interval"
 
@@ -70,16 +71,16 @@ def combine(launches: list[Measurement], plan: Plan) -> Measurement:
         plan: targets, and whether the launches were processes of their own.
     """
     groups = [launch.kept for launch in launches]
-    estimates = [over_launches(groups, target.q, target.level) for target in plan.targets]
+    states, least, differ = [launch.steady for launch in launches], plan.budget.min_neff, launches_differ(groups)
+    estimates = [over_launches(groups, target.q, target.level, differ, states, least) for target in plan.targets]
     unsteady = [(number, launch.steady) for number, launch in enumerate(launches, 1) if not launch.steady.is_steady]
-    problems = [
-        f"no steady state in launch {number}: {steady.state}, level changes by {steady.trend:+.1%}"
-        for number, steady in unsteady
-    ]
+    problems = [f"no steady state in launch {number}: {steady}" for number, steady in unsteady]
     for estimate, target in zip(estimates, plan.targets, strict=True):
-        problems += _problems(estimate, target, plan.budget.min_neff)
+        if estimate.estimate.precision > target.rel:
+            problems.append(not_reached(target, estimate.estimate, np.concatenate(groups)))
     reached = not problems  # the two below are remarks: they do not make the interval wrong
     problems += [COARSE] if any(COARSE in launch.problems for launch in launches) else []
+    problems += [warning] if (warning := coarse(ties(np.concatenate(groups)))) else []
     problems += [] if plan.budget.fresh else [SHARED]
     return Measurement(
         np.concatenate([launch.samples for launch in launches]),
@@ -91,15 +92,3 @@ def combine(launches: list[Measurement], plan: Plan) -> Measurement:
         estimates[0].basis + ("" if plan.budget.fresh else " in one process"),
         tuple(launches),
     )
-
-
-def _problems(pooled: LaunchEstimate, target: Target, min_neff: float) -> list[str]:
-    """Why an estimate is not what was wanted: launches differ, not precise enough."""
-    estimate, over = pooled.estimate, pooled.cluster == LAUNCHES
-    if not over and pooled.differ:
-        return [
-            f"launches differ (Kruskal-Wallis p {pooled.differ_p:.2g}): no result {pooled.basis}, "
-            f"{launches_needed(target.level)} launches have an interval over launches"
-        ]
-    precise = estimate.precision <= target.rel and (over or estimate.n_eff >= min_neff)
-    return [] if precise else [not_reached(target, estimate)]

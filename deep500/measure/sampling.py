@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import InputError
+from deep500.measure.dependence import finite
 from deep500.measure.plan import Plan, Target
-from deep500.measure.quantiles import Estimate, finite, quantile
+from deep500.measure.quantiles import Estimate, quantile
+from deep500.measure.standing import coarse, likely_cause, ties
 from deep500.measure.steady import SteadyState, find_steady_state
 
 Clock = Callable[[], int]
@@ -73,22 +75,23 @@ class Judge:
         self._taus: list[list[float]] = [[] for _ in plan.targets]
 
     def __call__(self, samples: Any) -> tuple[SteadyState, tuple[Estimate, ...], bool]:
-        """Steady state, estimates, and whether all targets are met."""
+        """Steady state, estimates, and whether all targets are met; estimates without interval are observations."""
         plan, values = self.plan, finite(samples)
         steady = find_steady_state(values, plan.alpha, plan.max_fraction)
         kept = values[steady.cut :] if steady.cut < values.size else values
-        estimates = tuple(self._estimate(kept, t, past) for t, past in zip(plan.targets, self._taus, strict=True))
-        enough = all(
-            e.precision <= t.rel and e.n_eff >= plan.budget.min_neff
-            for e, t in zip(estimates, plan.targets, strict=True)
+        estimates = tuple(
+            self._estimate(kept, steady, t, past) for t, past in zip(plan.targets, self._taus, strict=True)
         )
-        return steady, estimates, enough and steady.is_steady
+        return steady, estimates, all(e.precision <= t.rel for e, t in zip(estimates, plan.targets, strict=True))
 
-    def _estimate(self, kept: np.ndarray, target: Target, past: list[float]) -> Estimate:
+    def _estimate(self, kept: np.ndarray, steady: SteadyState, target: Target, past: list[float]) -> Estimate:
         # series that are still short underestimate their dependence: earlier, larger values count for a while
-        now, before = quantile(kept, target.q, target.level), max(past[-MEMORY:], default=1.0)
+        least, before = self.plan.budget.min_neff, max(past[-MEMORY:], default=1.0)
+        now = quantile(kept, target.q, target.level, steady=steady, min_neff=least)
         past.append(now.tau)
-        return now if now.tau >= before else quantile(kept, target.q, target.level, before)
+        if now.tau >= before or now.low is None:
+            return now
+        return quantile(kept, target.q, target.level, before, steady=steady, min_neff=least)
 
 
 def next_size(size: int) -> int:
@@ -125,7 +128,8 @@ def measure_launch(
             break
         size = min(next_size(size), budget.max_n)
     overhead = timer_overhead(clock)
-    problems = _problems(plan, steady, estimates, reached, overhead)
+    kept = samples[steady.cut :] if steady.cut < samples.size else samples
+    problems = _problems(plan, steady, kept, estimates, reached, overhead)
     return Measurement(samples, steady, estimates, reached, problems, overhead)
 
 
@@ -166,23 +170,27 @@ def timer_overhead(clock: Clock = time.perf_counter_ns) -> float:
 
 
 def _problems(
-    plan: Plan, steady: SteadyState, estimates: tuple[Estimate, ...], reached: bool, overhead: float
+    plan: Plan, steady: SteadyState, kept: np.ndarray, estimates: tuple[Estimate, ...], reached: bool, overhead: float
 ) -> tuple[str, ...]:
     problems = []
     if not steady.is_steady:
-        problems.append(f"no steady state: {steady.state}, level changes by {steady.trend:+.1%}")
+        problems.append(f"no steady state: {steady}")
     for target, estimate in zip(plan.targets, estimates, strict=True):
-        if not reached and (estimate.precision > target.rel or estimate.n_eff < plan.budget.min_neff):
-            problems.append(not_reached(target, estimate))
+        if not reached and estimate.precision > target.rel:
+            problems.append(not_reached(target, estimate, kept))
+    problems += [warning] if (warning := coarse(ties(kept))) else []
     if overhead > TIMER_SHARE * estimates[0].value:
         problems.append(COARSE)
     return tuple(problems)
 
 
-def not_reached(target: Target, estimate: Estimate) -> str:
-    """That a target was missed, and by how much, in words."""
-    achieved = "no interval" if math.isinf(estimate.precision) else f"{estimate.precision:.1%}"
+def not_reached(target: Target, estimate: Estimate, kept: np.ndarray) -> str:
+    """That a target was missed, by how much and probably why, in words."""
+    if estimate.low is None:
+        achieved, why = "no interval", estimate.reason
+    else:
+        achieved, why = f"{estimate.precision:.1%}", f"likely cause: {likely_cause(kept, estimate.n, estimate.tau)}"
     return (
         f"not reached: {target.rel:.1%} wanted, {achieved} at the end of the budget "
-        f"(n {estimate.n}, worth {estimate.n_eff:.0f})"
+        f"(n {estimate.n}, worth {estimate.n_eff:.0f}; {why})"
     )

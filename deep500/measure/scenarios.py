@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deep500.errors import InputError
+from deep500.measure.dependence import longest_time
 from deep500.measure.quantiles import Estimate, quantile
 from deep500.measure.sampling import Clock
 
@@ -131,33 +132,82 @@ def server(
     return Served("server", latencies, queries, float(arrivals[-1] + latencies[-1] - arrivals[0]), rate)
 
 
+@dataclass(frozen=True)
+class LargestRate:
+    """The outcome of a search for the largest arrival rate that keeps a latency within a bound.
+
+    Attributes:
+        rate: the largest that surely does; None if none was found.
+        misses: the smallest that surely does not; None if none was found.
+        undecided: the smallest of those in between at which there were too few queries to tell; None if there is none.
+    """
+
+    rate: float | None
+    misses: float | None
+    undecided: float | None
+
+    def __str__(self) -> str:
+        kept = "no rate surely meets the bound" if self.rate is None else f"{self.rate:.4g}/s surely meets the bound"
+        missed = "" if self.misses is None else f", {self.misses:.4g}/s surely does not"
+        return kept + missed + ("" if self.undecided is None else f"; n too small to tell at {self.undecided:.4g}/s")
+
+
 def largest_rate(
-    serve: Callable[[float], Served], bound: float, low: float, high: float, q: float = 0.99, steps: int = 8
-) -> float | None:
-    """The largest arrival rate whose q-th percentile of latency is surely (upper end of its interval) within a bound.
+    serve: Callable[[float, int], Served],
+    bound: float,
+    low: float,
+    high: float,
+    q: float = 0.99,
+    steps: int = 8,
+    longer: int = 4,
+) -> LargestRate:
+    """Search the largest arrival rate at which the q-th percentile of latency is within a bound.
 
     Args:
-        serve: runs the server scenario at a rate.
+        serve: runs the server scenario at a rate, that many times as long.
         bound: seconds.
         low, high: rates between which to search, by halving on a logarithmic scale.
         q: which percentile.
         steps: how often to halve.
-
-    Returns:
-        the rate, None if not even ``low`` meets the bound.
+        longer: how much longer a run may be made at a rate where there are too few queries to tell.
     """
-    _positive(low=low, high=high, bound=bound)
+    _positive(low=low, high=high, bound=bound, longer=longer)
+    found: dict[float, bool | None] = {}
 
     def holds(rate: float) -> bool:
-        latency = serve(rate).percentile(q)
-        return latency.high is not None and latency.high <= bound
+        found[rate] = meets(serve(rate, 1), bound, q)
+        if found[rate] is None and longer > 1:
+            found[rate] = meets(serve(rate, longer), bound, q)
+        return found[rate] is True
 
-    if not holds(low):
-        return None
-    for _ in range(steps):
+    best = low if holds(low) else None
+    for _ in range(steps if best is not None else 0):
         middle = float(np.sqrt(low * high))
         low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+        best = low
+    misses = min((rate for rate, held in found.items() if held is False), default=None)
+    undecided = min((rate for rate, held in found.items() if held is None), default=None)
+    return LargestRate(best, misses, undecided)
+
+
+def meets(served: Served, bound: float, q: float = 0.99, level: float = 0.95) -> bool | None:
+    """Whether the q-th percentile of latency is within a bound; None if there are too few queries to tell.
+
+    The share of queries beyond the bound is held against 1 - q by the one-sided limits of Clopper and Pearson (1934),
+    of as many independent queries as these are worth: latencies of a queue come in waves.
+
+    Example:
+        >>> answers = np.random.default_rng(0).exponential(0.01, 1000)
+        >>> [meets(Served("server", answers, 1000, 10.0), bound) for bound in (0.01, 0.046, 0.09)]
+        [False, None, True]
+    """
+    from scipy.stats import beta
+
+    tau = longest_time(served.latencies, q)[1]
+    worth, beyond = served.latencies.size / tau, float((served.latencies > bound).sum()) / tau
+    if beta.ppf(level, beyond + 1, max(worth - beyond, 1e-9)) <= 1 - q:
+        return True
+    return False if beyond and beta.ppf(1 - level, beyond, worth - beyond + 1) > 1 - q else None
 
 
 def _stream(name: str, answer: Answer, queries: int, samples: int, clock: Clock) -> Served:

@@ -77,7 +77,8 @@ def time_to_target(reached: Sequence[float], missed: Sequence[float] = (), level
         with np.errstate(all="ignore"), warnings.catch_warnings():  # it is undefined where the share is 0 or 1
             warnings.filterwarnings("ignore", "The confidence interval is undefined", RuntimeWarning)
             bounds = share.confidence_interval(level, method="log-log")
-        low = _crossing(share.quantiles, np.nan_to_num(bounds.low.probabilities, nan=0.0))
+        known = np.isfinite(bounds.low.probabilities)  # before the first event all are on their way, and that is sure
+        low = _crossing(share.quantiles, np.where(known, bounds.low.probabilities, share.probabilities))
         high = _crossing(share.quantiles, np.nan_to_num(bounds.high.probabilities, nan=1.0))
     return TimeToTarget(median, low, high, len(reached), times.size, level)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from array import array
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 from deep500.errors import InputError
 from deep500.measure.quantiles import Estimate, quantile
 from deep500.measure.scenarios import largest_rate, multi_stream, offline, server, single_stream
+from deep500.measure.standing import worth_needed
 from deep500.measure.steady import find_steady_state
 from deep500.metrics.base import Direction, Kind, ObservingMetric, ProbingMetric
 
@@ -57,7 +59,7 @@ class StepLatency(ObservingMetric):
         if not steady.is_steady:
             self.reason = f"no steady state: {steady.state}"
             return None
-        value, self.details, self.reason = _report(quantile(seconds[steady.cut :], self.q, self.level))
+        value, self.details, self.reason = _report(quantile(seconds[steady.cut :], self.q, self.level, steady=steady))
         self.details["warm_up"] = steady.cut
         return value
 
@@ -69,7 +71,8 @@ class InferenceLatency(ProbingMetric):
         scenario: ``"single_stream"`` (p90), ``"multi_stream"`` (p99 of queries of ``samples`` samples) or ``"server"``
             (p99 of queries that arrive at random, ``rate`` times a second; the time in the queue counts).
         q: another percentile than the scenario's.
-        queries: how many; p99 needs about 400, more where they depend on each other.
+        queries: how many; half as many again as the percentile needs by default, 600 at least. More are needed where
+            latencies depend on each other, as in a queue.
         samples: in each query of the multi-stream scenario.
         rate: arrivals per second in the server scenario.
         seed: of the arrivals.
@@ -86,7 +89,7 @@ class InferenceLatency(ProbingMetric):
         self,
         scenario: str = "single_stream",
         q: float | None = None,
-        queries: int = 600,
+        queries: int | None = None,
         samples: int = 8,
         rate: float | None = None,
         seed: int = 0,
@@ -94,13 +97,14 @@ class InferenceLatency(ProbingMetric):
     ) -> None:
         if scenario not in self.USUAL:
             raise InputError(f"got scenario {scenario!r}; expected one of {', '.join(self.USUAL)}: choose one")
+        self.q = _percentile(self.USUAL[scenario] if q is None else q)
+        queries = max(600, math.ceil(1.5 * worth_needed(self.q))) if queries is None else queries
         if (scenario == "server") != (rate is not None) or queries < 1 or samples < 1:
             raise InputError(
                 f"got scenario {scenario!r} with rate={rate}, queries={queries}, samples={samples}; expected a rate "
                 "for the server scenario alone, and numbers of at least 1: give them so"
             )
-        self.scenario, self.q = scenario, _percentile(self.USUAL[scenario] if q is None else q)
-        self.queries, self.rate, self.seed, self._clock = queries, rate, seed, clock
+        self.scenario, self.queries, self.rate, self.seed, self._clock = scenario, queries, rate, seed, clock
         self.samples = samples if scenario == "multi_stream" else 1
         self.name = f"{scenario}_p{100 * self.q:g}"
 
@@ -183,19 +187,20 @@ class ServerRate(ProbingMetric):
         self.name = f"server_rate_{bound:g}s"
 
     def measure(self, statistics: Any) -> float | None:
-        """The rate; None if not even the lowest meets the bound."""
+        """The rate, None if the lowest already misses the bound; ``details`` says where n was too small to tell."""
         answer = _answer(self, 1)
         if answer is None:
             return None
         largest = largest_rate(
-            lambda rate: server(answer, self.queries, rate, self.seed, self._clock, self._sleep),
+            lambda rate, longer: server(answer, longer * self.queries, rate, self.seed, self._clock, self._sleep),
             self.bound,
             self.low,
             self.high,
             steps=self.steps,
         )
-        self.reason = "" if largest is not None else f"{self.low:g} queries/s already miss the bound"
-        return largest
+        self.details = {"misses": largest.misses, "undecided": largest.undecided}
+        self.reason = "" if largest.rate is not None else str(largest)
+        return largest.rate
 
 
 def _answer(metric: ProbingMetric, samples: int) -> Callable[[int], object] | None:
@@ -231,5 +236,5 @@ def _report(estimate: Estimate) -> tuple[float | None, dict[str, Any], str]:
         "n_eff": estimate.n_eff,
     }
     if estimate.low is None:
-        return None, about, f"n too small: p{100 * estimate.q:g} of {estimate.n} samples, worth {estimate.n_eff:.0f}"
+        return None, about, f"no p{100 * estimate.q:g}: {estimate.reason}"
     return estimate.value, about, ""

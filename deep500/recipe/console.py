@@ -13,7 +13,7 @@ from deep500.report.page import headline_line, metric_row
 from deep500.report.rendering import format_number
 from deep500.results import MetricResult, RecipeResult
 from deep500.results.files import read_json, to_json
-from deep500.results.rules import FAIL, NOT_APPLICABLE, PASS, RULES, RULES_FILE
+from deep500.results.rules import FAIL, FLAGGED, MISSING, NOT_APPLICABLE, PASS, RULES, RULES_FILE
 from deep500.results.verdict import repetition_sentence
 from deep500.training.listeners import ProgressBar
 
@@ -47,6 +47,12 @@ class Console:
         if sys.stderr.isatty():
             return [ProgressBar()]
         return [EpochLines(self, seed, labels)]
+
+    def stopped(self, path: Path, seed: int) -> None:
+        """The end of a process that leaves a run unfinished, by ``--stop-after``."""
+        if self.options.json:
+            self.force(to_json({"path": str(path), "stopped_before": seed}))
+        self.say(f"stopped before seed {seed}; go on with: --resume {path}")
 
     def verdict(self, result: RecipeResult, summary: dict[str, Any]) -> None:
         """The end of a run."""
@@ -115,13 +121,21 @@ def rules_lines(path: Path) -> list[str]:
     if not (path / RULES_FILE).exists():
         return []
     rules = read_json(path / RULES_FILE)["rules"]
-    broken = [name for name in RULES if name in rules and rules[name]["status"] == FAIL]
-    count = [sum(rule["status"] == status for rule in rules.values()) for status in (PASS, FAIL, NOT_APPLICABLE)]
-    named = f" ({', '.join(broken)})" if broken else ""
+    flagged = [name for name in RULES if name in rules and rules[name]["status"] in FLAGGED]
+    names = {
+        status: [name for name in RULES if name in rules and rules[name]["status"] == status]
+        for status in (PASS, FAIL, MISSING, NOT_APPLICABLE)
+    }
+    parts = [f"{len(names[PASS])} hold", f"{len(names[FAIL])} broken{_named(names[FAIL])}"]
+    parts += [f"{len(names[MISSING])} without what they need{_named(names[MISSING])}"] if names[MISSING] else []
     return [
-        f"rules:   {count[0]} hold, {count[1]} broken{named}, {count[2]} not applicable",
-        *(f"  {name}: {rules[name]['reason']}; to do: {rules[name]['fix']}" for name in broken),
+        f"rules:   {', '.join(parts)}, {len(names[NOT_APPLICABLE])} not applicable",
+        *(f"  {name}: {rules[name]['reason']}; to do: {rules[name]['fix']}" for name in flagged),
     ]
+
+
+def _named(rules: Sequence[str]) -> str:
+    return f" ({', '.join(rules)})" if rules else ""
 
 
 def _in_brackets(labels: Sequence[str]) -> str:

@@ -19,8 +19,15 @@ RUN_DEFINING = (
 # fmt: on
 """Options that are part of what is run; ``--resume`` takes them from the manifest."""
 
+TURNS = "turns"
+"""The manifest's entry for a run whose launches took turns with another's: the name of the comparison, and its side."""
+
 AUTO = "auto"
 """``--repeat`` until the intervals are tight, see :mod:`deep500.recipe.repetition`."""
+
+
+PAIRS = 8
+"""Pairs if not told otherwise: they find 3 % in nine of ten cases where two launches of a turn lie 2 % apart."""
 
 
 @dataclass
@@ -45,6 +52,8 @@ class Options:
     quiet: bool = False
     json: bool = False
     list_mutable: bool = False
+    stop_after: int | None = None
+    turns: str | None = None
 
     def defining(self) -> list[str]:
         """Overrides and options that define the run, as words that parse to the same again."""
@@ -56,6 +65,17 @@ class Options:
             elif value is not None and value is not False and not (name == "repeat" and value == 1):
                 words += [flag, str(value)]
         return words
+
+
+def turns_of(options: Options) -> dict[str, dict[str, str]]:
+    """The manifest's entry :data:`TURNS`; empty for a run that is on its own.
+
+    Example:
+        >>> turns_of(parse_options(["--turns", "1f00:first"]))
+        {'turns': {'id': '1f00', 'side': 'first'}}
+    """
+    name, _, side = (options.turns or "").partition(":")
+    return {TURNS: {"id": name, "side": side}} if name else {}
 
 
 class Parser(argparse.ArgumentParser):
@@ -97,6 +117,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", help="two batches of everything, no verdict")
     add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
     add("--resume", nargs="?", const="", metavar="DIR", help="go on with an unfinished run: DIR, or the newest")
+    add(
+        "--stop-after",
+        type=_at_least(1),
+        metavar="SEEDS",
+        help="train at most this many seeds now; --resume goes on with the next, in a process of its own",
+    )
+    add("--turns", metavar="NAME:SIDE", help=argparse.SUPPRESS)  # said by 'deep500 run A --against B' to its launches
     add("--strict", action="store_true", help="missing hardware or data is an error, not a fall-back")
     add("--open", action="store_true", help="allow changes to FIXED keys; the report says so")
     add("--download", action="store_true", help="fetch an absent data set")
@@ -104,6 +131,47 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--quiet", action="store_true", help="print the verdict only")
     add("--json", action="store_true", help="print the summary as one JSON object and nothing else")
     add("--list-mutable", action="store_true", help="list what may be changed, and stop")
+
+
+def add_against(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``deep500 run`` takes beside the options of every recipe."""
+    add = parser.add_argument_group("two sides in turns").add_argument
+    add(
+        "--against",
+        metavar="WORDS",
+        help="judge this run against another, launch by launch in turns: words that are added for that one, such as "
+        "'batch_size=64 --framework jax', or another recipe and words; '' is the run itself",
+    )
+    add("--at", metavar="REV", help="the other run is of the code of this git revision")
+    add("--pairs", type=int, metavar="N", help=f"launches of each side ({PAIRS}), each with a seed of its own")
+    add("--control", action="store_true", help="a third launch in each turn, of the other run again (A/A)")
+
+
+@dataclass(frozen=True)
+class Against:
+    """What was asked for beside the options of a recipe."""
+
+    against: str | None
+    at: str | None
+    pairs: int | None
+    control: bool
+
+    @classmethod
+    def of(cls, words: argparse.Namespace) -> Against:
+        """Taken out of a parsed command line."""
+        asked = cls(words.against, words.at, words.pairs, words.control)
+        del words.against, words.at, words.pairs, words.control
+        return asked
+
+    @property
+    def nothing(self) -> bool:
+        """Whether this is an ordinary run; raises RecipeError for options that only mean something beside another."""
+        if self.against is None and self.at is None:
+            if self.pairs is not None or self.control:
+                word = "--control" if self.pairs is None else f"--pairs {self.pairs}"
+                raise RecipeError(f"got {word} without another run; expected --against or --at beside it: add one")
+            return True
+        return False
 
 
 def _at_least(least: int):  # type: ignore[no-untyped-def]

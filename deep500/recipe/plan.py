@@ -223,7 +223,8 @@ def check_metrics(metrics: Sequence[Any]) -> list[tuple[Any, float | None]]:
 
 
 def _facts(metric: Any) -> dict[str, Any]:
-    return {name: getattr(metric, name, None) for name in ("name", "unit", "direction", "kind")}
+    facts = {name: getattr(metric, name, None) for name in ("name", "unit", "direction", "kind")}
+    return {"class": describe(type(metric)), **facts}
 
 
 def mutable_lines(plan: Plan, fixed: Mapping[str, Any], mutable: Mapping[str, Any]) -> list[str]:

@@ -207,6 +207,7 @@ class RankRecord(Record):
         values: Mapping[str, float | None],
         stopped_by: str | None,
         notes: Mapping[str, Mapping[str, Any]] | None = None,
+        wall_seconds: float | None = None,
     ) -> None:
         """Rank 0 does."""
 

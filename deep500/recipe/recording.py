@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from array import array
 from collections.abc import Mapping, Sequence
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time, time
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from deep500.distributed import Communicator, Serial
 from deep500.events import Event
 from deep500.measure.launches import groups_differ
+from deep500.measure.load import load_between, read_load
 from deep500.measure.plan import Plan, Target
 from deep500.measure.quantiles import quantile
 from deep500.measure.statistics import Interval
@@ -56,14 +57,28 @@ class EpochRecorder(Event):
         self.comm = Serial() if comm is None else comm
         self._starts, self._durations, self._waits = array("q"), array("q"), array("q")
         self._begin = self._epoch_begin = 0
+        self._began, self._cpu, self._load = 0.0, 0.0, read_load()
         self._before = self._traffic()
         self._sum = np.zeros(3)
+        self._run_begin = 0
+        self.wall_seconds: float | None = None
+
+    def before_run(self, run: Any) -> None:
+        """The run begins."""
+        self.wall_seconds = None
+        self._run_begin = 0 if run.epoch else perf_counter_ns()
+
+    def after_run(self, run: Any) -> None:
+        """What the clock says of the whole run, ``wall_seconds``; None of one that was resumed: it stood still."""
+        if self._run_begin:
+            self.wall_seconds = (perf_counter_ns() - self._run_begin) / 1e9
 
     def before_epoch(self, run: Any) -> None:
         """Forget the steps of an epoch that was not finished."""
         del self._starts[:], self._durations[:], self._waits[:]
         self._sum = np.zeros(3)
-        self._epoch_begin = perf_counter_ns()
+        self._cpu, self._load = process_time(), read_load()
+        self._began, self._epoch_begin = time(), perf_counter_ns()
 
     def before_batch(self, run: Any) -> None:
         """A step begins."""
@@ -79,8 +94,14 @@ class EpochRecorder(Event):
         self._starts.append(self._begin)
 
     def after_epoch(self, run: Any) -> None:
-        """Append the samples, the epoch's line and its checkpoint, in this order: a crash repeats the epoch."""
+        """Append the samples, the epoch's line and its checkpoint, in this order: a crash repeats the epoch.
+
+        What the clock says of the whole epoch, and how busy the machine was, stands beside the parts that add up to it.
+        """
+        wall = (perf_counter_ns() - self._epoch_begin) / 1e9
         line = dataclasses.asdict(run.record)
+        line["clock"] = {"began": self._began, "wall_seconds": wall, "steps": len(self._durations)}
+        line["load"] = load_between(self._load, read_load())
         epoch = line.pop("epoch") + 1
         if not line.pop("complete"):
             return
@@ -95,7 +116,12 @@ class EpochRecorder(Event):
         """What each rank communicated in this epoch, and every step's time on the slowest rank."""
         traffic = dict(zip(("payload_bytes", "messages", "wait_seconds"), self._sum.tolist(), strict=True))
         each = self.comm.gather_facts(
-            {**traffic, "step_seconds": sum(self._durations) / 1e9, "steps": len(self._durations)}
+            {
+                **traffic,
+                "step_seconds": sum(self._durations) / 1e9,
+                "steps": len(self._durations),
+                "cpu_seconds": process_time() - self._cpu,
+            }
         )
         times = self.comm.all_gather(np.array([self._durations, self._waits], np.int64), control=16 * len(self._waits))
         if self.comm.rank == 0:

@@ -13,7 +13,9 @@ from deep500.recipe.ranks import differences
 from deep500.report.claims import write_claims
 from deep500.report.page import write_report
 from deep500.results import RecipeResult, Record
-from deep500.results.record import REPORT
+from deep500.results.files import regular_files
+from deep500.results.layout import check_layout
+from deep500.results.record import MANIFEST, REPORT, SUMMARY
 from deep500.results.rules import write_rules
 from deep500.results.verdict import metric_from
 from deep500.results.verify import SUMS, seal, write_stats
@@ -21,9 +23,22 @@ from deep500.results.verify import SUMS, seal, write_stats
 
 def find_run(options: Options, source: Source) -> Record:
     """The run that ``--resume`` means: its folder, or the recipe's newest unfinished one."""
-    if options.resume:
-        return Record.open(Path(options.resume))
-    return Record.latest_unfinished(options.out, source.name)
+    record = Record.open(Path(options.resume)) if options.resume else latest_unfinished(options.out, source.name)
+    regular_files(record.path)  # a link would lead what is written out of the folder
+    return record
+
+
+def latest_unfinished(base: Path, recipe: str) -> Record:
+    """The newest run of the recipe that has no summary or no seal; raises ResultsError if there is none."""
+    folder = base / recipe
+    begun = (path for path in folder.glob("*") if (path / MANIFEST).is_file())
+    runs = sorted(path for path in begun if not ((path / SUMMARY).exists() and (path / SUMS).exists()))
+    if not runs:
+        raise ResultsError(
+            f"got --resume but no unfinished run in {folder}; expected one without {SUMMARY} or {SUMS}; start without "
+            "--resume, or name the folder: --resume DIR"
+        )
+    return Record.open(max(runs, key=lambda run: (Record(run).manifest().get("started", ""), run.name)))
 
 
 def options_of(record: Record, given: Options) -> Options:
@@ -34,9 +49,8 @@ def options_of(record: Record, given: Options) -> Options:
             f"got --resume with {' '.join(given.defining())}; expected what {record.path.name} was started with "
             f"({' '.join(stored) or 'nothing'}); leave those words out, or start a new run"
         )
-    return dataclasses.replace(
-        parse_options(stored), out=given.out, resume=given.resume, quiet=given.quiet, json=given.json
-    )
+    of_now = {name: getattr(given, name) for name in ("out", "resume", "quiet", "json", "stop_after")}
+    return dataclasses.replace(parse_options(stored), **of_now)
 
 
 def check_same(record: Record, plan: Plan, source: Source) -> None:
@@ -63,25 +77,33 @@ def check_ranks(record: Record, count: int) -> None:
 
 
 def finished_before(record: Record, console: Console, writes: bool = True) -> RecipeResult:
-    """The result of a run that needs no resuming; raises TrainingError if it had failed.
+    """The result of a run that needs no training; raises TrainingError if it had failed.
 
     Args:
         record: the run.
         console: says so.
-        writes: whether to complete a report that was not; of several ranks one does.
+        writes: whether to complete a run that was stopped between its summary and its seal; of several ranks one does.
     """
+    check_layout(record.path)
     summary = record.summary() or {}
-    if summary.get("status") == "failed":
-        raise TrainingError(f"{summary['error']} (in {record.path}, which had ended so before: start a new run)")
+    if writes and not (record.path / SUMS).exists():
+        with record.held():
+            _complete(record)
+    if summary["status"] == "failed":
+        raise TrainingError(f"{summary.get('error')} (in {record.path}, which had ended so before: start a new run)")
     metrics = [metric_from(metric) for metric in summary["metrics"]]
     labels = tuple(summary["labels"])
-    if writes and not (record.path / SUMS).exists():  # it was stopped between its last figures and its seal
-        write_stats(record.path)
-        write_claims(record.path)
-        write_rules(record.path)
-        write_report(record)
-        seal(record.path)
     result = RecipeResult(summary["verdict"], metrics, str(record.path), str(record.path / REPORT), labels)
     console.say(f"{record.path} is finished; nothing to resume")
     console.verdict(result, summary)
     return result
+
+
+def _complete(record: Record) -> None:
+    """What follows from the figures and was not written, or not sealed, as a run that is not stopped writes it."""
+    record.clear_left_overs()
+    write_stats(record.path)
+    write_claims(record.path)
+    write_rules(record.path)
+    write_report(record)
+    seal(record.path)

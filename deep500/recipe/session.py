@@ -14,10 +14,11 @@ from deep500.distributed import Communicator, Serial
 from deep500.errors import ResultsError, TrainingError
 from deep500.events import Event
 from deep500.measure.fingerprint import differences, fingerprint, full_environment
+from deep500.measure.load import read_load
 from deep500.recipe.build import LOSS, Notes, Parts, load_custom_ops, load_data, make_executor, make_parts
 from deep500.recipe.console import Console
 from deep500.recipe.names import describe
-from deep500.recipe.options import Options
+from deep500.recipe.options import Options, turns_of
 from deep500.recipe.plan import Plan, Source
 from deep500.recipe.ranks import (
     check_agreement,
@@ -31,10 +32,12 @@ from deep500.recipe.ranks import (
 from deep500.recipe.recomputation import PLAN_FILE, facts_of, first_batch, plan_of_run, record_of_run, sentence
 from deep500.recipe.recording import EpochRecorder, communication_of, declared_series, write_rank_times
 from deep500.recipe.repetition import Look
+from deep500.recipe.turns import turn_listeners
 from deep500.report.claims import write_claims
 from deep500.report.page import write_report
-from deep500.results import FAILED, Circumstances, RecipeResult, Record, SeedNotes, judge, ledger, overall
-from deep500.results.record import full_hash
+from deep500.results import FAILED, UNJUDGED, Circumstances, RecipeResult, Record, SeedNotes, judge, ledger, overall
+from deep500.results.quiet import BUSY, disturbed, lower_metrics
+from deep500.results.record import configuration_hash
 from deep500.results.rules import write_rules
 from deep500.results.verify import seal, write_stats
 from deep500.training.data import Dataset
@@ -58,6 +61,7 @@ class Session:
         self.ranks: dict[str, Any] = {}
         self.seeds = list(plan.seeds)
         self.look: Look | None = None
+        self.trained = 0
         self.labels: tuple[str, ...] = ()
         self.custom_ops: list[dict[str, str]] = []
         self.checkpointing: CheckpointingPlan | None = None
@@ -115,17 +119,19 @@ class Session:
                 "run": record.path.name,
                 "at": _now(),
                 "argv": manifest["argv"],
-                "resolved_sha256": full_hash(manifest["resolved"]),
+                "configuration_sha256": configuration_hash(manifest),
+                "environment_sha256": manifest["environment_sha256"],
             },
         )
         return record
 
     def _work(self, record: Record, data: tuple[Dataset, Dataset], parts: Parts) -> RecipeResult:
+        values = []
         try:
-            values = [
-                self._values_of(record, seed, data, parts if seed == self.plan.seeds[0] else None)
-                for seed in self._seeds(record)
-            ]
+            for seed in self._seeds(record):
+                if self.trained == self.options.stop_after:
+                    return self._stop_before(seed, record)
+                values.append(self._values_of(record, seed, data, parts if seed == self.plan.seeds[0] else None))
         except TrainingError as error:
             if self.comm.rank != 0:
                 yield_to_rank_0(record, self.comm)
@@ -143,6 +149,11 @@ class Session:
             for number, (metric, target) in enumerate(self.plan.metrics)
         ]
         return self._finish(record, RecipeResult(overall(results), results, str(record.path), labels=self.labels))
+
+    def _stop_before(self, seed: int, record: Record) -> RecipeResult:
+        """``--stop-after``: leave the run unfinished, for ``--resume``."""
+        self.console.stopped(record.path, seed)
+        return RecipeResult(f"{UNJUDGED} (stopped before seed {seed})", [], str(record.path), labels=self.labels)
 
     def _label(self, data: tuple[Dataset, Dataset]) -> None:
         facts = (
@@ -172,15 +183,16 @@ class Session:
         """The metrics' values of one seed, trained from its newest checkpoint unless it is finished already."""
         names = [metric.name for metric, _ in self.plan.metrics]
         values = self.comm.gather_facts(record.finished_seed(seed) if self.comm.rank == 0 else None)[0]
-        if values is None:
+        if values is None or not values.keys() >= set(names):
             if parts is None:
                 with self.notes.collecting(self.options.strict):
                     parts = make_parts(self.plan.values, data, seed, self.options.dry_run, self.comm)
             metrics = [copy.deepcopy(metric) for metric, _ in self.plan.metrics]  # seeds share nothing
-            statistics = self._train(record, seed, parts, metrics)
+            statistics, wall = self._train(record, seed, parts, metrics)
             if statistics.stopped_by is not None:
                 self.console.say(f"seed {seed} stopped before its last epoch: {statistics.stopped_by}")
             measured = [metric.measure(statistics) for metric in metrics]
+            self.trained += 1
             values = {
                 name: None if value is None else float(value) for name, value in zip(names, measured, strict=True)
             }
@@ -189,7 +201,7 @@ class Session:
                 for metric in metrics
                 if metric.reason or metric.details
             }
-            record.finish_seed(seed, values, statistics.stopped_by, notes)
+            record.finish_seed(seed, values, statistics.stopped_by, notes, wall)
         return [values[name] for name in names]
 
     def _notes(self, record: Record, metric: str) -> list[SeedNotes]:
@@ -199,7 +211,10 @@ class Session:
             for seed in self.seeds
         ]
 
-    def _train(self, record: Record, seed: int, parts: Parts, metrics: Sequence[Any]) -> TrainingStatistics:
+    def _train(
+        self, record: Record, seed: int, parts: Parts, metrics: Sequence[Any]
+    ) -> tuple[TrainingStatistics, float | None]:
+        """Train a seed: its statistics, and how long it lasted by the clock."""
         parts.executor.set_checkpointing(self.checkpointing)
         trainer = Trainer(
             parts.train_sampler,
@@ -213,10 +228,11 @@ class Session:
         state = record.rewind(seed, lambda epochs: common_epoch(epochs, self.comm))
         if state is not None:
             trainer.load_state(state)
-        listeners = [EpochRecorder(record, seed, trainer, self.comm), *self._listeners(seed, metrics)]
+        recorder = EpochRecorder(record, seed, trainer, self.comm)  # its clock starts when the turn has come
+        listeners = [*turn_listeners(self.comm.size), recorder, *self._listeners(seed, metrics)]
         statistics = trainer.run(self.plan.values["epochs"], listeners)
         statistics.communication = communication_of(record.epochs(seed)) if self.comm.rank == 0 else None
-        return statistics
+        return statistics, recorder.wall_seconds
 
     def _listeners(self, seed: int, metrics: Sequence[Any]) -> list[Event]:
         values = self.plan.values
@@ -247,9 +263,13 @@ class Session:
             **facts_of(self.checkpointing, self.verified),
             "warnings": self.notes.warnings,
             "series": declared_series(self.plan.values["batch_size"]),
+            "batches": len(parts.train_sampler),
+            "dtype": str(parts.executor.network.inputs[data[0].input_name].dtype or "float32"),
+            "load": read_load(),
             "environment": environment,
             "environment_sha256": fingerprint(environment),
             "resumed": [],
+            **turns_of(self.options),
         }
 
     def _note_resumption(self, record: Record, data: tuple[Dataset, Dataset]) -> None:
@@ -271,18 +291,26 @@ class Session:
         record.write_manifest(manifest)
 
     def _finish(self, record: Record, result: RecipeResult, error: TrainingError | None = None) -> RecipeResult:
+        why = disturbed(record.epochs(), record.manifest())
+        if why:
+            self.labels = (*self.labels, BUSY)
+            result = dataclasses.replace(result, labels=self.labels)
+            self.console.warn(f"the machine was busy ({'; '.join(why)}): times are observations; deep500 env --check")
         summary = {
             "schema": SUMMARY_SCHEMA,
             "status": "failed" if error else "finished",
             "error": str(error) if error else None,
             "verdict": result.verdict,
             "labels": list(result.labels),
-            "metrics": [metric.as_dict() for metric in result.metrics],
+            "metrics": lower_metrics([metric.as_dict() for metric in result.metrics], why),
             "seeds": self.seeds,
             "repetition": self.plan.repetition.summary(self.look) if self.plan.repetition and self.look else None,
             "tuning": ledger.tuning_cost(record.path.parent),
+            "ledger": ledger.state(record.path.parent, record.path.name),
+            "load": read_load(),
             "finished": _now(),
         }
+        record.clear_left_overs()
         write_rank_times(record, self.comm.size, self.seeds, communication_of(record.epochs()))
         write_stats(record.path)
         record.write_summary(summary)

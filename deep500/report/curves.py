@@ -18,6 +18,10 @@ CURVES = (
 """Endings of the keys in ``metrics.jsonl`` that are plotted together, the axis they share, and the question."""
 
 
+MOST_PLOTTED = 1e100
+"""A loss beyond it, on its way to infinity, has no place on an axis; the table shows it."""
+
+
 def columns(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Keys of the epoch lines that hold numbers, seed and epoch first."""
     keys = dict.fromkeys(key for line in epochs for key, value in sorted(line.items()) if is_number(value))
@@ -33,7 +37,7 @@ def curve_figures(epochs: Sequence[Mapping[str, Any]]) -> list[Figure]:
     """Loss and accuracy over epochs: every seed thin, their median thick, and a band around it."""
     figures = []
     for ending, axis, question in CURVES:
-        keys = [key for key in columns(epochs) if key.endswith(ending)]
+        keys = [key for key in columns(epochs) if key.endswith(ending) and _by_seed(epochs, key)]
         if keys:
             figures.append(_curve(epochs, keys, axis, question))
     return figures
@@ -85,7 +89,7 @@ def _one_key(plot: Plot, of_seeds: Mapping[Any, list[tuple[float, float]]], colo
 def _by_seed(epochs: Sequence[Mapping[str, Any]], key: str) -> dict[Any, list[tuple[float, float]]]:
     of_seeds: dict[Any, list[tuple[float, float]]] = {}
     for line in epochs:
-        if is_number(line.get(key)):
+        if is_number(line.get(key)) and abs(line[key]) <= MOST_PLOTTED:
             of_seeds.setdefault(line["seed"], []).append((float(line["epoch"]), float(line[key])))
     return of_seeds
 

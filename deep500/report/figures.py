@@ -42,6 +42,7 @@ class Figure:
                 "kind": kind,
                 "x": x,
                 "from_zero": kind == "bar",
+                **({"axis": [float(plot.x.low), float(plot.x.high)]} if kind == "bar" else {}),
                 "n": n,
                 "level": level,
             }

@@ -12,21 +12,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deep500.measure.launches import DIFFER, LAUNCHES, launches_needed
+from deep500.measure.launches import DIFFER, LAUNCHES
 from deep500.measure.quantiles import quantile
+from deep500.measure.steady import SteadyState
 from deep500.report.bounds import ranks_figure, roofline_figure, scaling_figures, scaling_rows
 from deep500.report.curves import bar_figure, columns, curve_figures, is_number
 from deep500.report.figures import series_figures
 from deep500.report.recomputation import recomputation_view
 from deep500.report.rendering import format_time, holds_over, render_template
 from deep500.results.files import read_json, write_atomic
+from deep500.results.quiet import disturbed
 from deep500.results.ranks import Ranks, is_of_rank
 from deep500.results.recomputation import RecomputationRecord
 from deep500.results.record import REPORT, Record
-from deep500.results.rules import CLAIMS, FAIL, NOT_APPLICABLE, PASS, RULES, RULES_FILE
+from deep500.results.rules import CLAIMS, FAIL, MISSING, NOT_APPLICABLE, PASS, RULES, RULES_FILE
+from deep500.results.rules.claim_types import sound
 from deep500.results.scaling import Scaling
 from deep500.results.stats import STATS
-from deep500.results.verdict import repetition_sentence
+from deep500.results.verdict import repetition_sentence, standing_words
 
 ENOUGH = 20
 """Series with fewer samples are not plotted."""
@@ -59,13 +62,13 @@ def render_views(views: Sequence[Mapping[str, Any]], comparison: Mapping[str, An
     return render_template("report.html.j2", views=views, comparison=comparison, several=len(views) > 1)
 
 
-def view(record: Record, name: str = "") -> dict[str, Any]:
-    """What the page shows of a run; ``name`` tells it from others on the same page."""
+def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | None = None) -> dict[str, Any]:
+    """What the page shows of a run; ``name`` tells it from others on one page, ``claims`` are those to be written."""
     manifest, epochs = record.manifest(), record.epochs()
     summary = record.summary() or UNFINISHED
     rules = _content(record, RULES_FILE, "rules")
     series = {name: stat for name, stat in _content(record, STATS, "series").items() if not is_of_rank(name)}
-    claims = _content(record, CLAIMS, "claims") or []
+    claims = sound(_content(record, CLAIMS, "claims") or []) if claims is None else sound(claims)
     scaling, ranks = Scaling.read(record.path), Ranks.read(record.path)
     word = summary["verdict"].split()[0]
     return {
@@ -77,11 +80,13 @@ def view(record: Record, name: str = "") -> dict[str, Any]:
         "mark": MARKS.get(word, "–"),
         "rules": {name: rules[name] for name in RULES if name in rules},
         "counts": {
-            status: sum(rule["status"] == status for rule in rules.values()) for status in (PASS, FAIL, NOT_APPLICABLE)
+            status: sum(rule["status"] == status for rule in rules.values())
+            for status in (PASS, FAIL, MISSING, NOT_APPLICABLE)
         },
         "metrics": [metric_row(metric) for metric in summary["metrics"]],
         "series": {name: {**stat, "sentence": sentence(stat)} for name, stat in series.items() if stat["estimates"]},
         "headline": _headline(series),
+        "disturbed": disturbed(epochs, manifest),
         "repetition": _repetition(summary),
         "figures": {
             name: series_figures(record.samples, name, stat)
@@ -149,10 +154,10 @@ def sentence(stat: Mapping[str, Any]) -> str:
         f"{len(launches)} launch{'es' if len(launches) > 1 else ''} of {each} samples, {cut} of them discarded "
         "as warm-up (MSER-5)"
     ]
-    unremarkable = ("steady", "too short to tell")
-    unsteady = [str(launch["launch"]) for launch in launches if launch["cut"]["state"] not in unremarkable]
-    if unsteady:
-        parts.append(f"no steady state in launch {', '.join(unsteady)}")
+    unsteady = [(launch["launch"], _steady_state(launch["cut"])) for launch in launches]
+    parts += [f"no steady state in launch {number}: {state}" for number, state in unsteady if not state.is_steady]
+    if stat["clock"]["warning"]:
+        parts.append(stat["clock"]["warning"])
     normality = stat.get("normality")
     if normality is not None:
         word = "rejected" if normality["p"] < 0.01 else "not rejected"
@@ -170,18 +175,17 @@ def sentence(stat: Mapping[str, Any]) -> str:
     return "; ".join(parts) + "."
 
 
+def _steady_state(cut: Mapping[str, Any]) -> SteadyState:
+    return SteadyState(cut["index"], cut["state"], cut["trend_p"], cut["trend"], cut["change_p"], tuple(cut["changes"]))
+
+
 def _holds(median: Mapping[str, Any], kruskal_p: float | None) -> str:
     """What the interval of the median holds over, in words."""
     over = holds_over(median)
     if median["ci"]["low"] is None:
-        return "too few samples for an interval of the median"
+        return f"the median is an observation, without interval: {median['reason']}"
     if median["ci"].get("cluster") == LAUNCHES:
         return f"the interval of the median holds {over}: each launch is one value"
-    if kruskal_p is not None and kruskal_p < DIFFER:
-        return (
-            f"the interval of the median holds {over} only, and they differ: an observation. "
-            f"{launches_needed(median['ci']['level'])} launches have an interval over launches"
-        )
     unknown = kruskal_p is None and median.get("launches", 1) > 1
     return f"the interval of the median holds {over} only" + (
         "; each has too few samples to tell whether they differ" if unknown else ""
@@ -198,12 +202,12 @@ def headline_line(path: Path) -> str | None:
         return None
     median = head["estimate"]
     low, high = median["ci"]["low"], median["ci"]["high"]
-    ends = "n too small for an interval"
+    ends = "without interval"
     if low is not None:
         interval = f"[{format_time(low, median['value'], True)}, {format_time(high, median['value'])}]"
         ends = f"{interval}, {100 * median['ci']['level']:g} % CI {holds_over(median)}"
     size = f"n {median['n']}, n_eff {median['n_eff']:.4g}"
-    return f"{head['series']} median {format_time(median['value'])} {ends}, {size}: {median['standing'].split()[0]}"
+    return f"{head['series']} median {format_time(median['value'])} {ends}, {size}: {standing_words(median)}"
 
 
 def _breakdown(record: Record, series: Mapping[str, Any], claims: Sequence[Mapping[str, Any]]) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 from deep500.measure.launches import basis
 from deep500.report.figures import unit_for
 from deep500.results.files import to_json
+from deep500.results.verdict import standing_words
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -31,6 +32,7 @@ def render_template(name: str, **content: Any) -> str:
     environment.filters["time"] = format_time
     environment.filters["unit"] = lambda seconds: unit_for(seconds)[1]
     environment.filters["basis"] = holds_over
+    environment.filters["standing"] = standing_words
     environment.filters["words"] = lambda name: str(name).replace("_", " ")
     script = asset("report.js")
     # the page's own policy lets this script run and no other, whatever a name in a manifest may hold
@@ -39,9 +41,8 @@ def render_template(name: str, **content: Any) -> str:
 
 
 def holds_over(estimate: Mapping[str, Any]) -> str:
-    """What an interval in ``stats.json`` holds over, in words; folders of older versions do not say."""
-    cluster = estimate["ci"].get("cluster")
-    return "over what is not recorded" if cluster is None else basis(estimate["launches"], cluster)
+    """What an interval in ``stats.json`` holds over, in words."""
+    return basis(estimate["launches"], estimate["ci"]["cluster"])
 
 
 def format_number(value: Any) -> str:

@@ -16,9 +16,13 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import ResultsError
-from deep500.results.files import write_atomic, writing
+from deep500.reading import declare, parse, text, validate
+from deep500.results.files import checkpoint_size, write_atomic, writing
 
 SCHEMA = "deep500-checkpoint-1"
+HEADER = declare({"schema": str, "epoch": text("[0-9]{1,9}", "a number of epochs"), "values": str, "digest": str})
+"""The texts in a checkpoint's header; ``values`` is JSON."""
+
 KEEP = 2
 """Number of newest checkpoints that are kept: if the last one turns out to be damaged there is another."""
 
@@ -59,10 +63,12 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        if path.lstat().st_size != checkpoint_size(path):  # no pipe is waited for, no link followed
+            raise OSError("another length than its header says")
         with safe_open(path, framework="np") as file:
             header = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # no dict: it has no other iterator
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, TypeError, ValueError, KeyError) as error:  # dtypes that NumPy lacks, too
         raise ResultsError(
             f"{path}: got a file that is no complete safetensors ({error}); expected a checkpoint; "
             "remove it to resume from the one before"
@@ -72,13 +78,18 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             f"{path}: got schema {header.get('schema')!r}; expected {SCHEMA!r}: name a checkpoint that this "
             "version of Deep500 wrote, or train again"
         )
+    validate(header, HEADER, path)
     digest = _digest(arrays, header["values"])
     if digest != header["digest"]:
         raise ResultsError(
             f"{path}: got content with SHA-256 {digest}; expected {header['digest']}: the file was altered; "
             "remove it to resume from the one before"
         )
-    return {"arrays": arrays, "values": json.loads(header["values"]), "epoch": int(header["epoch"])}
+    return {
+        "arrays": arrays,
+        "values": parse(header["values"].encode("utf-8"), path, odd_numbers=True),
+        "epoch": int(header["epoch"]),
+    }
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""``deep500 verify | check | env | export | query``: what can be done with results on the command line."""
+"""``deep500 seal | check | env | export | query``: what can be done with results on the command line."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from deep500.measure.advice import BAD, advise
 from deep500.measure.fingerprint import fingerprint, full_environment
-from deep500.results.export import FORMATS, export, query
+from deep500.results.export import FORMATS, export
 from deep500.results.files import to_json
-from deep500.results.rules import FAIL, RULES, check, summary_of
+from deep500.results.query import query
+from deep500.results.rules import FLAGGED, RULES, check, summary_of
+from deep500.results.signing import sign
 from deep500.results.verify import verify
 
 PROBLEM = 1
 
 
-def add_verify(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
-    """Declare the options of ``verify``; returns what executes it."""
+def add_seal(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """Declare the options of ``seal``; returns what executes it."""
     parser.add_argument("folder", type=Path, help="results folder of a finished run")
-    return _verify
+    parser.add_argument("--sign", type=Path, required=True, metavar="KEY", help="SSH key that signs the seal")
+    return _seal
 
 
 def add_check(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
@@ -31,7 +35,10 @@ def add_check(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 
 def add_env(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
-    """``env`` has no options; returns what executes it."""
+    """Declare the option of ``env``; returns what executes it."""
+    parser.add_argument(
+        "--check", action="store_true", help="what disturbs measurements here and what to change, a line each"
+    )
     return _env
 
 
@@ -52,10 +59,13 @@ def add_query(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     return _query
 
 
-def _verify(words: argparse.Namespace) -> int:
+def _seal(words: argparse.Namespace) -> int:
     problems = verify(words.folder)
-    _say(problems or [f"{words.folder}: as it was sealed; every figure follows from the samples"])
-    return PROBLEM if problems else 0
+    if problems:
+        _say(problems)
+        return PROBLEM
+    _say([f"{sign(words.folder, words.sign)}: signed; deep500 verify {words.folder} --signers FILE checks it"])
+    return 0
 
 
 def _check(words: argparse.Namespace) -> int:
@@ -67,10 +77,14 @@ def _check(words: argparse.Namespace) -> int:
         f"{name:4}{finding.status:15}{finding.reason}{'; ' + finding.fix if finding.fix else ''}"
         for name, finding in findings.items()
     )
-    return PROBLEM if any(finding.status == FAIL for finding in findings.values()) else 0
+    return PROBLEM if any(finding.status in FLAGGED for finding in findings.values()) else 0
 
 
 def _env(words: argparse.Namespace) -> int:
+    if words.check:
+        found = advise()
+        _say(found)
+        return PROBLEM if any(finding.state == BAD for finding in found) else 0
     environment = full_environment()
     _say([to_json({"sha256": fingerprint(environment), **environment})])
     return 0

@@ -1,4 +1,5 @@
-"""Write files so that a crash at any moment leaves the old content or the new one, never a mixture.
+"""Files of results: written so that a crash at any moment leaves the old content or the new one, never a mixture; read
+as :mod:`deep500.results.formats` declares them, within the limits of :mod:`deep500.reading`.
 
 A write that the system refuses (folder not writable, disk full) is a :class:`~deep500.errors.ResultsError` that names
 the path; what was there before is untouched.
@@ -9,11 +10,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from deep500 import reading
 from deep500.errors import ResultsError
+from deep500.reading import MOST_BYTES, RESTORE, parse, read_bytes, validate
+from deep500.results.formats import ANY, FILES
+
+MOST_BYTES_OF_LINES = 64 * 2**20
+"""Size of the largest file of lines that is read: a journal of a million blocks."""
 
 
 @contextlib.contextmanager
@@ -70,31 +78,104 @@ def append_line(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a JSON-lines file; a last line that a crash cut short is left out. Empty if absent."""
+    """The complete lines of a JSON-lines file; a last line that a crash cut short is left out. Empty if absent.
+
+    Raises:
+        ResultsError: the file or a line of it is not what :mod:`deep500.results.formats` declares, or beyond the limits
+            of :mod:`deep500.reading`.
+    """
     if not path.exists():
         return []
-    with writing(path):
-        *complete, _cut_short = path.read_bytes().split(b"\n")
-    try:
-        return [json.loads(line) for line in complete]
-    except ValueError as error:
-        raise ResultsError(
-            f"{path}: got a line that is no JSON ({error}); expected one object per line; "
-            "restore the file, or start a new run"
-        ) from error
+    *complete, _cut_short = read_bytes(path, MOST_BYTES_OF_LINES).split(b"\n")
+    kind, records = FILES.get(path.name, ANY), []
+    for number, line in enumerate(complete, 1):
+        where = f"{path}, line {number}"
+        records.append(parse(line, where))
+        validate(records[-1], kind, where)
+    return records
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; raises ResultsError for one that is absent, cut short or something else."""
+    """The object in a JSON file.
+
+    Raises:
+        ResultsError: the file is absent, cut short, a link, not what :mod:`deep500.results.formats` declares, or beyond
+            the limits of :mod:`deep500.reading`.
+    """
+    return reading.read_json(path, FILES.get(path.name, ANY), do=f"name a results folder, or {RESTORE}")
+
+
+def regular_files(folder: Path) -> list[str]:
+    """Every file below a folder by its path within it, sorted, dot files included.
+
+    Raises:
+        ResultsError: something there is neither a regular file nor a folder: links, pipes, sockets and devices lead to
+            what is not in the folder, so no seal could say what they hold. It is named.
+    """
+    names: list[str] = []
+    todo = [folder]
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        while todo:
+            with os.scandir(todo.pop()) as entries:
+                for entry in sorted(entries, key=lambda entry: entry.name):
+                    what = _what(entry)
+                    if what == FOLDER:
+                        todo.append(Path(entry.path))
+                    elif what == FILE:
+                        names.append(Path(entry.path).relative_to(folder).as_posix())
+                    else:
+                        raise ResultsError(
+                            f"{_shown(entry.path)}: got {what}; expected regular files and folders only in a results "
+                            "folder: remove it, or put the file itself there"
+                        )
+    except OSError as error:
+        if isinstance(error, ResultsError):
+            raise
         raise ResultsError(
-            f"{path}: got no readable JSON ({error}); expected the record of a run; name a results folder"
+            f"{_shown(folder)}: got '{error.strerror or error}'; expected a results folder that can be read"
         ) from error
-    if not isinstance(value, dict):
-        raise ResultsError(f"{path}: got {type(value).__name__}; expected a JSON object; name a results folder")
-    return value
+    return sorted(names)
+
+
+FILE, FOLDER = "a regular file", "a folder"
+
+
+def _what(entry: os.DirEntry[str]) -> str:
+    mode = entry.stat(follow_symlinks=False).st_mode
+    if _shown(entry.name) != entry.name or not entry.name.isprintable():
+        return "a name that is no printable text"
+    kinds = {stat.S_IFREG: FILE, stat.S_IFDIR: FOLDER, stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe"}
+    return kinds.get(stat.S_IFMT(mode), "a socket or a device")
+
+
+def _shown(path: object) -> str:
+    """A path as it can be printed and written: bytes that are no UTF-8 as escapes."""
+    return str(path).encode("utf-8", errors="backslashreplace").decode("utf-8")
+
+
+def largest(path: Path) -> int:
+    """Bytes that a file of a results folder may have: what is larger is not read, and not sealed.
+
+    A checkpoint says in its header how long it is; of samples there are as many as one launch may have.
+    """
+    if path.suffix == ".safetensors":
+        return checkpoint_size(path)
+    of_suffix = {".json": MOST_BYTES, ".jsonl": MOST_BYTES_OF_LINES, ".html": MOST_BYTES_OF_LINES}
+    return of_suffix.get(path.suffix, 2**30)
+
+
+def checkpoint_size(path: Path) -> int:
+    """Bytes of a safetensors file by its own header; 0 where that is none."""
+    with reading.open_regular(path) as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > MOST_BYTES:
+            return 0
+        head = file.read(size)
+    try:
+        tensors = {name: about for name, about in parse(head, path).items() if name != "__metadata__"}
+        return 8 + size + max((int(about["data_offsets"][1]) for about in tensors.values()), default=0)
+    except (ResultsError, AttributeError, KeyError, IndexError, TypeError, ValueError):
+        return 0
 
 
 def to_json(value: Any, indent: int | None = 2) -> str:

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from deep500.errors import ResultsError
-from deep500.results.files import read_json
+from deep500.reading import validate
+from deep500.results.files import read_json, read_lines
+from deep500.results.formats import OF_A_RUN
 from deep500.results.record import MANIFEST, SCHEMA, SUMMARY
+from deep500.results.samples import JOURNAL
 from deep500.results.stats import SCHEMA as STATS_SCHEMA
 from deep500.results.stats import STATS
-
-PARTS = {
-    "recipe": str,
-    "started": str,
-    "division": str,
-    "seeds": list,
-    "resolved": dict,
-    "data": dict,
-    "device": dict,
-    "argv": list,
-    "warnings": list,
-}
-"""What a run's manifest holds, and of what type it is."""
 
 
 def check_layout(path: Path, *, of_a_run: bool = True) -> None:
@@ -38,34 +29,45 @@ def check_layout(path: Path, *, of_a_run: bool = True) -> None:
         ResultsError: with the file and what is wrong with it.
     """
     manifest = read_json(path / MANIFEST)
-    schema = manifest.get("schema", None if of_a_run else SCHEMA)
-    _expect(path / MANIFEST, schema == SCHEMA, f"schema {schema!r}", repr(SCHEMA))
+    _schema(path / MANIFEST, manifest.get("schema", None if of_a_run else SCHEMA), SCHEMA)
     if of_a_run:
-        _parts(path / MANIFEST, manifest, PARTS)
+        validate(manifest, OF_A_RUN[MANIFEST], path / MANIFEST)
     if (path / SUMMARY).exists():
         summary = read_json(path / SUMMARY)
-        _parts(path / SUMMARY, summary, {"metrics": list, **({"verdict": str} if of_a_run else {})})
-        for metric in summary["metrics"]:
-            _expect(path / SUMMARY, isinstance(metric, Mapping), f"metric {metric!r}", "an object")
-            _parts(path / SUMMARY, metric, {"name": str, "values": list})
+        if of_a_run:
+            validate(summary, OF_A_RUN[SUMMARY], path / SUMMARY)
+            _one_value_per_seed(path / SUMMARY, summary, len(manifest["seeds"]))
     if (path / STATS).exists():
         stats = read_json(path / STATS)
-        schema = stats.get("schema", STATS_SCHEMA)
-        _expect(path / STATS, schema == STATS_SCHEMA, f"schema {schema!r}", repr(STATS_SCHEMA))
-        _parts(path / STATS, stats, {"series": dict})
-        for stat in stats["series"].values():
-            _parts(path / STATS, stat, {"launches": list, "estimates": list})
+        _schema(path / STATS, stats.get("schema", STATS_SCHEMA), STATS_SCHEMA)
+        if of_a_run:
+            _as_many_samples(path, stats["series"])
 
 
-def _parts(path: Path, content: Mapping[str, Any], parts: Mapping[str, type]) -> None:
-    wrong = [
-        f"{name} {content[name]!r:.40}" if name in content else f"no {name}"
-        for name, kind in parts.items()
-        if not isinstance(content.get(name), kind)
-    ]
-    _expect(path, not wrong, ", ".join(wrong), ", ".join(f"{name}: {kind.__name__}" for name, kind in parts.items()))
+def _schema(path: Path, got: object, expected: str) -> None:
+    if got != expected:
+        raise ResultsError(f"{path}: got schema {got!r}; expected {expected!r}: read it with the version that wrote it")
 
 
-def _expect(path: Path, holds: bool, got: str, expected: str) -> None:
-    if not holds:
-        raise ResultsError(f"{path}: got {got}; expected {expected}: read it with the version that wrote it")
+def _one_value_per_seed(path: Path, summary: Mapping[str, Any], seeds: int) -> None:
+    for metric in summary["metrics"]:
+        if len(metric["values"]) != seeds:
+            raise ResultsError(
+                f"{path}: got {len(metric['values'])} values of {metric['name']!r}; expected {seeds}, one per seed: "
+                "restore the file"
+            )
+
+
+def _as_many_samples(path: Path, series: Mapping[str, Any]) -> None:
+    """Figures must be of the samples that are there: of how many, they say themselves."""
+    counted: Counter[tuple[str, int]] = Counter()
+    for block in read_lines(path / JOURNAL):
+        counted[block["series"], block["launch"]] += block["n"]
+    for name, stat in series.items():
+        for launch in stat["launches"]:
+            there = counted[name, launch["launch"]]
+            if launch["n"] != there or launch["cut"]["index"] > there:
+                raise ResultsError(
+                    f"{path / STATS}: got {launch['n']} samples of {name}.{launch['launch']}, {launch['cut']['index']} "
+                    f"of them cut; expected {there}, which {JOURNAL} counts: restore the files"
+                )

@@ -45,6 +45,45 @@ def broken_at(entries: Sequence[Mapping[str, Any]]) -> int | None:
     return None
 
 
+def state(folder: Path, run: str) -> dict[str, Any]:
+    """Where a run stands in the ledger of its recipe, for its summary: an anchor that its report prints.
+
+    Args:
+        folder: of the ledger.
+        run: name of the run's folder.
+
+    Returns:
+        ``entry``: the run's number, ``entries``: how many there are now, ``head``: the hash of the last one, with which
+        the whole chain is fixed. Whoever keeps it elsewhere notices any later change of any run's entry.
+    """
+    entries = read_lines(folder / NAME)
+    own = [entry["number"] for entry in entries if entry.get("run") == run]
+    return {"entry": own[0] if own else None, "entries": len(entries), "head": entries[-1]["hash"] if entries else None}
+
+
+def entry_of(
+    entries: Sequence[Mapping[str, Any]], name: str, noted: int | None, configuration: str
+) -> Mapping[str, Any] | None:
+    """The entry of a run: by its folder's name; of a folder that was renamed, by the number that its summary notes.
+
+    Args:
+        entries: the ledger.
+        name: of the folder.
+        noted: ``entry`` of :func:`state`, as the summary has it.
+        configuration: :func:`deep500.results.record.configuration_hash`, which an entry found by number must have.
+
+    Example:
+        >>> entry_of([{"run": "a", "configuration_sha256": "ff"}], "first", 0, "ff")["run"]
+        'a'
+    """
+    for entry in entries:
+        if entry.get("run") == name:
+            return entry
+    if noted is None or not 0 <= noted < len(entries):
+        return None
+    return entries[noted] if entries[noted].get("configuration_sha256") == configuration else None
+
+
 def tuning_cost(folder: Path) -> dict[str, float]:
     """Runs begun, runs finished and seconds of training in all, over a recipe's ledger and the runs that it names.
 

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from deep500.errors import ResultsError
 from deep500.measure.statistics import Interval
 from deep500.results.files import read_json, to_json, write_atomic
+from deep500.results.formats import RANKS_SCHEMA
 
-RANKS, RANKS_SCHEMA = "ranks.json", "deep500-ranks-1"
+RANKS = "ranks.json"
 
 
 def of_rank(series: str, rank: int) -> str:
@@ -80,16 +80,9 @@ class Ranks:
         if not path.exists():
             return None
         content = read_json(path)
-        if content.pop("schema", None) != RANKS_SCHEMA:
-            raise ResultsError(
-                f"{path}: got another schema than {RANKS_SCHEMA!r}; expected it: run the recipe again, or read it "
-                "with the version that wrote it"
-            )
-        try:
-            ranks = tuple(Rank(**{**entry, "seconds": from_entry(entry["seconds"])}) for entry in content.pop("ranks"))
-            return cls(ranks, **content)
-        except (KeyError, TypeError) as error:
-            raise ResultsError(f"{path}: got a table that lacks or adds {error}; expected {RANKS_SCHEMA}") from error
+        ranks = tuple(Rank(**{**entry, "seconds": from_entry(entry["seconds"])}) for entry in content.pop("ranks"))
+        del content["schema"]
+        return cls(ranks, **content)
 
     def claims(self) -> list[dict[str, Any]]:
         """What it claims, for the rules."""
@@ -116,5 +109,5 @@ def to_entry(interval: Interval) -> dict[str, Any]:
 
 
 def from_entry(content: Mapping[str, Any]) -> Interval:
-    """The interval in such an entry; raises KeyError or TypeError for what is none."""
+    """The interval in such an entry."""
     return Interval(float(content["value"]), content["low"], content["high"], content["n"], content["level"])

@@ -15,6 +15,7 @@ from typing import Any
 from deep500.errors import ResultsError
 from deep500.measure.statistics import Interval
 from deep500.results.files import read_json, to_json, write_atomic
+from deep500.results.formats import RECOMPUTATION_SCHEMA
 from deep500.results.ranks import from_entry, to_entry
 from deep500.transformations.recomputation import CheckpointingPlan, NetworkRegions
 from deep500.transformations.recomputation.counting import MemoryCurve, memory_curve
@@ -22,7 +23,7 @@ from deep500.transformations.recomputation.profiler import ProfileLine, ProfileR
 from deep500.transformations.recomputation.region_tree import Region, locations
 from deep500.transformations.recomputation.rewriting import recomputing
 
-RECOMPUTATION, SCHEMA = "recomputation.json", "deep500-recomputation-1"
+RECOMPUTATION = "recomputation.json"
 OLDER = "checkpointing.json"
 """The file of an older layout, which is refused."""
 
@@ -111,7 +112,7 @@ class RecomputationRecord:
 
     def write(self, folder: Path) -> Path:
         """Write ``recomputation.json`` into a results folder; raises ResultsError."""
-        content = {"schema": SCHEMA, **asdict(self), "choices": [_to_json(c) for c in self.choices]}
+        content = {"schema": RECOMPUTATION_SCHEMA, **asdict(self), "choices": [_to_json(c) for c in self.choices]}
         content["curves"] = [{"label": label, **curve._asdict()} for label, curve in self.curves]
         write_atomic(folder / RECOMPUTATION, to_json(content) + "\n")
         return folder / RECOMPUTATION
@@ -125,22 +126,23 @@ class RecomputationRecord:
         if not path.exists():
             return None
         content = read_json(path)
-        if content.pop("schema", None) != SCHEMA:
-            raise ResultsError(f"{path}: got another schema than {SCHEMA!r}; expected it: make it anew")
-        try:
-            report = content.pop("profile")
-            report["lines"] = tuple(ProfileLine(**line) for line in report["lines"])
-            curves = tuple((curve.pop("label"), _curve(**curve)) for curve in content.pop("curves"))
-            return cls(
-                profile=ProfileReport(**report),
-                curves=curves,
-                regions=tuple(RegionRow(**row) for row in content.pop("regions")),
-                choices=tuple(_from_json(choice) for choice in content.pop("choices")),
-                kept=tuple((node, why) for node, why in content.pop("kept")),
-                **content,
+        del content["schema"]
+        if len(content["curves"]) < 2 or not content["choices"]:
+            raise ResultsError(
+                f"{path}: got {len(content['curves'])} curves and {len(content['choices'])} choices; expected those "
+                "without recomputation first: make it anew"
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ResultsError(f"{path}: got a file that lacks or adds {error}; expected {SCHEMA}") from error
+        report = content.pop("profile")
+        report["lines"] = tuple(ProfileLine(**line) for line in report["lines"])
+        curves = tuple((curve.pop("label"), _curve(path, **curve)) for curve in content.pop("curves"))
+        return cls(
+            profile=ProfileReport(**report),
+            curves=curves,
+            regions=tuple(RegionRow(**row) for row in content.pop("regions")),
+            choices=tuple(_from_json(choice) for choice in content.pop("choices")),
+            kept=tuple((node, why) for node, why in content.pop("kept")),
+            **content,
+        )
 
 
 def _to_json(choice: Choice) -> dict[str, Any]:
@@ -153,7 +155,12 @@ def _from_json(content: dict[str, Any]) -> Choice:
     return Choice(**{**content, **times})
 
 
-def _curve(at: Sequence[float], held: Sequence[int], turn: float | None) -> MemoryCurve:
+def _curve(path: Path, at: Sequence[float], held: Sequence[int], turn: float | None) -> MemoryCurve:
+    if not held or len(at) != len(held) + 1 or list(at) != sorted(at) or at[0] == at[-1]:
+        raise ResultsError(
+            f"{path}: got a curve of {len(held)} amounts at {len(at)} times; expected a time more than amounts, all "
+            "rising: make it anew"
+        )
     return MemoryCurve(tuple(at), tuple(held), turn)
 
 

@@ -50,7 +50,7 @@ class Record:
     def create(cls, base: Path, recipe: str, manifest: Mapping[str, Any]) -> Record:
         """Make the folder and write its manifest; raises ResultsError where that is not possible."""
         now = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
-        stem = f"{now:%Y%m%d-%H%M%S}-{short_hash(manifest['resolved'])}"
+        stem = f"{now:%Y%m%d-%H%M%S}-{configuration_hash(manifest)[:8]}"
         number = 1
         while True:
             path = base / recipe / (stem if number == 1 else f"{stem}-{number}")
@@ -76,18 +76,6 @@ class Record:
                 "wrote, or run the recipe again"
             )
         return record
-
-    @classmethod
-    def latest_unfinished(cls, base: Path, recipe: str) -> Record:
-        """The newest run of the recipe that has no summary; raises ResultsError if there is none."""
-        folder = base / recipe
-        runs = sorted(p for p in folder.glob("*") if (p / MANIFEST).is_file() and not (p / SUMMARY).exists())
-        if not runs:
-            raise ResultsError(
-                f"got --resume but no unfinished run in {folder}; expected one without {SUMMARY}; "
-                "start without --resume, or name the folder: --resume DIR"
-            )
-        return cls.open(max(runs, key=lambda run: (Record(run).manifest().get("started", ""), run.name)))
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -155,7 +143,7 @@ class Record:
         Returns:
             the checkpoint's ``{"arrays", "values", "epoch"}``, or None if the seed must begin anew.
         """
-        self._clear_left_overs()
+        self.clear_left_overs()
         states: dict[int, dict[str, Any]] = {}
         for path in list_checkpoints(self._checkpoints(seed)):
             try:
@@ -169,8 +157,9 @@ class Record:
         self.forget_after(seed, done)
         return states.get(done)
 
-    def _clear_left_overs(self) -> None:
-        for left_over in self.path.rglob(".*.tmp"):  # of a write that a crash cut short
+    def clear_left_overs(self) -> None:
+        """Remove what a write that a crash cut short has left."""
+        for left_over in self.path.rglob(".*.tmp"):
             with writing(left_over):
                 left_over.unlink()
 
@@ -181,16 +170,20 @@ class Record:
         kept = [line for line in self.epochs() if line["seed"] != seed or line["epoch"] <= epoch]
         write_atomic(self.path / METRICS, "".join(to_json(line, indent=None) + "\n" for line in kept))
 
+    def seeds(self) -> dict[str, dict[str, Any]]:
+        """What :meth:`finish_seed` noted, by seed as text; empty while none is finished."""
+        return read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
+
     def finished_seed(self, seed: int) -> dict[str, float | None] | None:
         """The metrics' values of a seed by name, None if it is not finished."""
-        seeds = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
+        seeds = self.seeds()
         if str(seed) not in seeds:
             return None
         return {name: None if text is None else float(text) for name, text in seeds[str(seed)]["values"].items()}
 
     def seed_notes(self, seed: int) -> dict[str, dict[str, Any]]:
         """What :meth:`finish_seed` noted of each metric of a seed besides its value, by name."""
-        seeds = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
+        seeds = self.seeds()
         return seeds.get(str(seed), {}).get("notes", {})
 
     def finish_seed(
@@ -199,19 +192,32 @@ class Record:
         values: Mapping[str, float | None],
         stopped_by: str | None,
         notes: Mapping[str, Mapping[str, Any]] | None = None,
+        wall_seconds: float | None = None,
     ) -> None:
-        """Note a seed's values, why it ended before its last epoch if it did, and what is behind the values."""
-        seeds = read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
-        entry = {"values": values, "stopped_by": stopped_by, **({"notes": notes} if notes else {})}
+        """Note a seed's values, why it ended before its last epoch if it did, what is behind the values, and how long
+        its training lasted by the clock, all of it (None: it was resumed)."""
+        seeds = self.seeds()
+        entry = {
+            "values": values,
+            "stopped_by": stopped_by,
+            "wall_seconds": wall_seconds,
+            **({"notes": notes} if notes else {}),
+        }
         write_atomic(self.path / SEEDS, to_json({**seeds, str(seed): entry}) + "\n")
 
     def _checkpoints(self, seed: int) -> Path:
         return self.path / "checkpoints" / f"seed-{seed}"
 
 
-def short_hash(value: Any) -> str:
-    """Eight hexadecimal digits that differ when the JSON of two values does."""
-    return full_hash(value)[:8]
+def configuration_hash(manifest: Mapping[str, Any]) -> str:
+    """SHA-256 of what was run: the resolved recipe and the content of its file, where functions of its own are.
+
+    Example:
+        >>> one, other = ({"resolved": {}, "recipe_sha256": digest} for digest in ("aa", "bb"))
+        >>> configuration_hash(one) == configuration_hash(other)
+        False
+    """
+    return full_hash({"resolved": manifest["resolved"], "recipe_sha256": manifest.get("recipe_sha256")})
 
 
 def full_hash(value: Any) -> str:

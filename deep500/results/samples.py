@@ -2,11 +2,14 @@
 
 ``samples/<series>.<launch>.i64`` holds pairs of little-endian 64-bit integers, start and duration in nanoseconds. After
 each block is on the disk, ``journal.jsonl`` gets one line with its length and checksum; bytes beyond the last line that
-is whole do not count. Series are declared in the manifest; a *launch* is one process, or one seed, of a series.
+is whole do not count, and are not read. Series are declared in the manifest; a *launch* is one process, or one seed, of
+a series.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -16,10 +19,16 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import ResultsError
-from deep500.results.files import append_line, read_lines, to_json, write_atomic, writing
+from deep500.reading import open_regular, read_bytes
+from deep500.results.files import MOST_BYTES_OF_LINES, append_line, read_lines, to_json, write_atomic, writing
 
 FOLDER, JOURNAL = "samples", "journal.jsonl"
 PAIR = np.dtype([("start_ns", "<i8"), ("duration_ns", "<i8")])
+MOST_SAMPLES = 2**26
+"""Samples of one launch of a series: a GiB."""
+
+LONGEST, LATEST = 10**17, 2**62
+"""Nanoseconds of a duration (three years), and of a clock: no sum of them is too large for 64 bits."""
 
 
 class SampleStore:
@@ -60,14 +69,14 @@ class SampleStore:
                 handle.seek(0, 2)
                 handle.write(data)
                 handle.flush()
-                _sync(handle.fileno())
+                os.fsync(handle.fileno())
         line = {"series": series, "launch": launch, "from": before, "n": block.size, "crc32": zlib.crc32(data)}
         append_line(self.path / JOURNAL, line)
 
     def trim(self) -> None:
         """After a crash: forget a journal line that was cut short, so that the next one starts on a line of its own."""
         journal = self.path / JOURNAL
-        if journal.exists() and not journal.read_bytes().endswith(b"\n"):
+        if journal.exists() and not read_bytes(journal, MOST_BYTES_OF_LINES).endswith(b"\n"):
             self._rewrite(read_lines(journal))
 
     def keep_blocks(self, launch: int, blocks: int) -> None:
@@ -95,8 +104,24 @@ class SampleStore:
         """All whole blocks, as records ``start_ns``, ``duration_ns``; raises ResultsError where one was altered."""
         file = self._file(series, launch)
         blocks = [b for b in read_lines(self.path / JOURNAL) if (b["series"], b["launch"]) == (series, launch)]
-        with writing(file):
-            data = file.read_bytes() if file.exists() else b""
+        counted = 0
+        for block in blocks:
+            if block["from"] != counted or counted + block["n"] > MOST_SAMPLES:
+                raise ResultsError(
+                    f"{self.path / JOURNAL}: got a block of {series}.{launch} with {block['n']} samples from "
+                    f"{block['from']}; expected it from {counted}, and {MOST_SAMPLES} samples at most: restore the "
+                    "file, or measure again"
+                )
+            counted += block["n"]
+        if not counted:
+            return np.empty(0, PAIR)
+        try:
+            data = self._read(file, counted * PAIR.itemsize)
+        except OSError as error:
+            raise ResultsError(
+                f"{file}: got '{error.strerror or error}'; expected samples 0 to {counted}, which the journal counts: "
+                "restore the file, or measure again"
+            ) from error
         for block in blocks:
             piece = data[block["from"] * PAIR.itemsize : (block["from"] + block["n"]) * PAIR.itemsize]
             if len(piece) != block["n"] * PAIR.itemsize or zlib.crc32(piece) != block["crc32"]:
@@ -104,8 +129,22 @@ class SampleStore:
                     f"{file}: got other bytes than were written in samples {block['from']} to "
                     f"{block['from'] + block['n']}; expected those of the journal: restore the file, or measure again"
                 )
-        count = sum(block["n"] for block in blocks)
-        return np.frombuffer(data[: count * PAIR.itemsize], PAIR)
+        samples = np.frombuffer(data, PAIR)
+        durations, starts = samples["duration_ns"], samples["start_ns"]
+        if durations.min() < 0 or durations.max() > LONGEST or starts.min() < -LATEST or starts.max() > LATEST:
+            raise ResultsError(
+                f"{file}: got durations from {durations.min()} to {durations.max()} ns; expected 0 to {LONGEST}, from "
+                f"starts below {LATEST}: restore the file, or measure again"
+            )
+        return samples
+
+    def _read(self, file: Path, size: int) -> bytes:
+        """As many bytes as the journal counts, fewer where the file is cut short: what lies beyond is not read."""
+        if file.parent.is_symlink():
+            raise OSError(errno.ELOOP, "a folder that is a link")
+        with open_regular(file) as handle:
+            there = os.fstat(handle.fileno()).st_size
+            return handle.read(size) if there >= size else b""
 
     def durations(self, series: str, launch: int) -> np.ndarray:
         """Seconds, in the order in which they were taken."""
@@ -117,9 +156,3 @@ class SampleStore:
     def _counted(self, series: str, launch: int) -> int:
         lines = read_lines(self.path / JOURNAL)
         return sum(line["n"] for line in lines if (line["series"], line["launch"]) == (series, launch))
-
-
-def _sync(descriptor: int) -> None:
-    import os
-
-    os.fsync(descriptor)

@@ -30,9 +30,10 @@ from deep500.errors import ResultsError
 from deep500.measure.bounds import scaling_table
 from deep500.measure.statistics import Interval
 from deep500.results.files import read_json, to_json, write_atomic
+from deep500.results.formats import SCALING_SCHEMA
 from deep500.results.ranks import from_entry, to_entry
 
-SCALING, SCALING_SCHEMA = "scaling.json", "deep500-scaling-1"
+SCALING = "scaling.json"
 MEASURED, PREDICTED = "measured", "predicted"
 STRONG, WEAK = "strong", "weak"
 BASES = ("serial-best", "parallel-1", "other")
@@ -152,21 +153,13 @@ class Scaling:
         if not path.exists():
             return None
         content = read_json(path)
-        if content.get("schema") != SCALING_SCHEMA:
-            raise ResultsError(
-                f"{path}: got schema {content.get('schema')!r}; expected {SCALING_SCHEMA!r}: measure or "
-                "simulate again, or read it with the version that wrote it"
-            )
-        try:
-            base = ScalingBase(**{**content["base"], "seconds": from_entry(content["base"]["seconds"])})
-            entries = []
-            for entry in content["entries"]:
-                facts = {key: value for key, value in entry.items() if key not in ("step_seconds", "efficiency")}
-                entries.append(ScalingPoint(**facts, seconds=from_entry(entry["step_seconds"])))
-            bounds = [ScalingBound(b["name"], tuple(b["ranks"]), tuple(b["seconds"])) for b in content["bounds"]]
-            table = cls(base, tuple(entries), content["quality"], tuple(bounds))
-        except (KeyError, TypeError) as error:
-            raise ResultsError(f"{path}: got a table that lacks or adds {error}; expected {SCALING_SCHEMA}") from error
+        base = ScalingBase(**{**content["base"], "seconds": from_entry(content["base"]["seconds"])})
+        entries = []
+        for entry in content["entries"]:
+            facts = {key: value for key, value in entry.items() if key not in ("step_seconds", "efficiency")}
+            entries.append(ScalingPoint(**facts, seconds=from_entry(entry["step_seconds"])))
+        bounds = [ScalingBound(b["name"], tuple(b["ranks"]), tuple(b["seconds"])) for b in content["bounds"]]
+        table = cls(base, tuple(entries), content["quality"], tuple(bounds))
         _check(table)
         return table
 
@@ -175,6 +168,7 @@ class Scaling:
         claims: list[dict[str, Any]] = []
         base = {
             "kind": self.base.kind,
+            "text": self.base.text,
             "seconds": self.base.seconds.median,
             "low": self.base.seconds.low,
             "high": self.base.seconds.high,
@@ -203,7 +197,7 @@ class Scaling:
                     }
                 )
         claims += [
-            {"type": "speedup", "value": self.efficiency(e).median * e.ranks, "base": base}
+            {"type": "speedup", "value": self.efficiency(e).median * e.ranks, "processes": e.ranks, "base": base}
             for e in self.entries
             if e.ranks > self.base.ranks
         ]

@@ -1,10 +1,12 @@
 """``stats.json``: every figure that follows from the samples alone, so that any reader can recompute it.
 
-For each series: the estimates per quantile with interval, the warm-up cut, the effective sample size, whether the plan
-was met, a check of normality (which informs, and gates nothing: the intervals do not assume it), and how much launches
-differ from each other. With enough launches an interval is one over launches, otherwise it says that it holds within
-those that were measured (``ci.cluster``, see :mod:`deep500.measure.launches`). A function of the samples and of the
-plan in the manifest: same bytes in, same bytes out.
+For each series: the estimates per quantile, with an interval if they are results and else with the reason why not
+(``standing`` and ``reason``, see :mod:`deep500.measure.standing`), the warm-up cut and the places where the level
+changed, the effective sample size, whether the plan was met and why probably not (``target.cause``), how coarse the
+clock was, a check of normality (which informs, and gates nothing: the intervals do not assume it), and how much
+launches differ from each other. With enough launches an interval is one over launches, otherwise it says that it
+holds within those that were measured (``ci.cluster``, see :mod:`deep500.measure.launches`). A function of the samples
+and of the plan in the manifest: same bytes in, same bytes out.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from deep500.measure.launches import WITHIN, LaunchEstimate, launches_differ, over_launches
+from deep500.measure.launches import LaunchEstimate, launches_differ, over_launches
 from deep500.measure.plan import Plan, Target
+from deep500.measure.standing import coarse, likely_cause, ties
 from deep500.measure.steady import SteadyState, find_steady_state
 from deep500.results.samples import SampleStore
 
 STATS = "stats.json"
-SCHEMA = "deep500-stats-2"
+SCHEMA = "deep500-stats-3"
 MOST_FOR_NORMALITY = 5000
 
 
@@ -56,11 +59,11 @@ def _series(store: SampleStore, series: str, numbers: list[int], declared: Mappi
         parts.append({"launch": number, "n": size, "cut": _cut(steady), "median": float(np.median(samples))})
     if not kept:
         return {"launches": [], "estimates": []}
-    groups = [samples for samples, _, _ in kept.values()]
+    groups, states = [samples for samples, _, _ in kept.values()], [steady for _, steady, _ in kept.values()]
     whole, differ = np.concatenate(groups), launches_differ(groups)
     targets = [Target(**target) for target in plan["targets"]]
-    estimates = [over_launches(groups, target.q, target.level, differ) for target in targets]
-    settled = all(part["cut"]["state"] in ("steady", "too short to tell") for part in parts)
+    estimates = [over_launches(groups, t.q, t.level, differ, states, plan["min_neff"]) for t in targets]
+    clock = ties(whole)
     medians = [part["median"] for part in parts]
     return {
         "unit": declared.get("unit", "s"),
@@ -69,7 +72,8 @@ def _series(store: SampleStore, series: str, numbers: list[int], declared: Mappi
         "total": float(whole.sum()),
         "launches": parts,
         "normality": _normality(whole),
-        "estimates": [_estimate(e, t, plan["min_neff"], settled) for e, t in zip(estimates, targets, strict=True)],
+        "clock": {**clock, "warning": coarse(clock)},
+        "estimates": [_estimate(e, t, whole) for e, t in zip(estimates, targets, strict=True)],
         "between_launches": {
             "cv": float(np.std(medians, ddof=1) / np.mean(medians)) if len(medians) > 1 and np.mean(medians) else None,
             "kruskal_p": differ,
@@ -104,14 +108,16 @@ def _cut(steady: SteadyState) -> dict[str, Any]:
         "state": steady.state,
         "trend_p": steady.trend_p,
         "trend": steady.trend,
+        "change_p": steady.change_p,
+        "changes": list(steady.changes),
         "method": "mser5",
     }
 
 
-def _estimate(over: LaunchEstimate, target: Target, min_neff: float, steady: bool) -> dict[str, Any]:
-    estimate, within = over.estimate, over.cluster == WITHIN
-    trusted = estimate.n_eff >= min_neff and not over.differ if within else True  # over launches no tau is estimated
-    reached = trusted and steady and estimate.precision <= target.rel
+def _estimate(over: LaunchEstimate, target: Target, whole: np.ndarray) -> dict[str, Any]:
+    estimate = over.estimate
+    known = estimate.low is not None
+    reached = estimate.precision <= target.rel
     return {
         "q": estimate.q,
         "value": estimate.value,
@@ -121,6 +127,7 @@ def _estimate(over: LaunchEstimate, target: Target, min_neff: float, steady: boo
         "launches": over.launches,
         "between_launch_cv": over.cv,
         "standing": over.standing,
+        "reason": over.reason,
         "ci": {
             "level": estimate.level,
             "low": estimate.low,
@@ -128,7 +135,12 @@ def _estimate(over: LaunchEstimate, target: Target, min_neff: float, steady: boo
             "method": estimate.method,
             "cluster": over.cluster,
         },
-        "target": {"rel": target.rel, "achieved": estimate.precision, "reached": bool(reached)},
+        "target": {
+            "rel": target.rel,
+            "achieved": estimate.precision,
+            "reached": bool(reached),
+            "cause": likely_cause(whole, estimate.n, estimate.tau, over.cv) if known and not reached else "",
+        },
     }
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from deep500.measure.standing import headline
 from deep500.measure.statistics import MINIMUM_SAMPLES
 
 MOST_REASONS = 3
@@ -59,8 +60,8 @@ class MetricResult:
 
 
 def metric_from(content: Mapping[str, Any]) -> MetricResult:
-    """The inverse of :meth:`MetricResult.as_dict`."""
-    return MetricResult(**{key: value for key, value in content.items() if key != "standing"})
+    """The inverse of :meth:`MetricResult.as_dict`; fields that another version added are left out."""
+    return MetricResult(**{one.name: content[one.name] for one in fields(MetricResult) if one.name in content})
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,18 @@ def repetition_sentence(content: Mapping[str, Any]) -> str:
     if content["reached"]:
         return f"precision reached: {seeds} until every {wanted}; {spent}"
     return f"precision NOT reached: the budget ended after {seeds}, before every {wanted}; {spent}"
+
+
+def standing_words(estimate: Mapping[str, Any]) -> str:
+    """What an estimate of ``stats.json`` may be called beside its value: a result, a missed result, an observation.
+
+    Example:
+        >>> standing_words({"standing": "observation", "reason": "30 samples of a time series, 50 are needed"})
+        'observation (30 samples of a time series, 50 are needed)'
+    """
+    target = estimate.get("target") or {}
+    cause = estimate.get("reason") or target.get("cause", "")
+    return headline(estimate["standing"], target.get("achieved"), target.get("rel"), cause)
 
 
 def _percent(part: float | None) -> str:

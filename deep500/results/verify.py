@@ -1,22 +1,33 @@
 """``deep500 verify DIR``: are these the bytes that were written, and do the figures follow from the samples?
 
 A finished run is *sealed*: ``SHA256SUMS`` holds the checksum of every file (``sha256sum -c SHA256SUMS`` checks it too).
-The seal shows accidents and careless edits; who rewrites the sums as well is not found out by them, only by a
-signature that the project does not make.
+The seal shows accidents and careless edits. Everything that follows from other files is computed again, and files that
+speak of the same thing must agree, so who changes one figure must change all that hangs on it and seal anew.
+
+Who changes all of it consistently, raw samples included, is not found out here: that takes a signature
+(:mod:`deep500.results.signing`) by somebody else than the author of the change, or an anchor outside: the head of the
+ledger, which every report prints, kept where it cannot be changed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from deep500.errors import ResultsError
-from deep500.results.files import read_json, to_json, write_atomic, writing
-from deep500.results.record import MANIFEST
+from deep500.reading import open_regular, read_bytes
+from deep500.results import consistency, recomputed
+from deep500.results.files import largest, read_json, read_lines, regular_files, to_json, write_atomic, writing
+from deep500.results.quiet import disturbed, lower_series
+from deep500.results.record import MANIFEST, METRICS, SUMMARY
+from deep500.results.rules import CLAIMS, RULES_FILE, RunView
 from deep500.results.samples import SampleStore
 from deep500.results.stats import SCHEMA, STATS, compute
 
-SUMS = "SHA256SUMS"
+SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
 
 
 def write_stats(path: Path) -> None:
@@ -25,31 +36,101 @@ def write_stats(path: Path) -> None:
 
 
 def _stats(path: Path) -> str:
-    return to_json(compute(SampleStore(path), read_json(path / MANIFEST).get("series", {}))) + "\n"
+    manifest = read_json(path / MANIFEST)
+    stats = compute(SampleStore(path), manifest.get("series", {}))
+    return to_json(lower_series(stats, disturbed(read_lines(path / METRICS), manifest))) + "\n"
 
 
 def seal(path: Path) -> None:
-    """Write the checksum of every file below a results folder."""
+    """Write the checksum of every file below a results folder; raises ResultsError for a link, a pipe or a device."""
     lines = [f"{_digest(path / name)}  {name}\n" for name in _files(path)]
     write_atomic(path / SUMS, "".join(lines))
 
 
 def _files(path: Path) -> list[str]:
-    files = (p for p in path.rglob("*") if p.is_file() and p.name != SUMS and not p.name.startswith("."))
-    return sorted(p.relative_to(path).as_posix() for p in files)
+    return [name for name in regular_files(path) if name not in (SUMS, SIGNATURE)]
 
 
 def _digest(path: Path) -> str:
-    with writing(path), path.open("rb") as file:
-        return (
-            hashlib.file_digest(file, "sha256").hexdigest()
-            if hasattr(hashlib, "file_digest")
-            else hashlib.sha256(file.read()).hexdigest()
-        )
+    digest = hashlib.sha256()
+    with writing(path), open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > (most := largest(path)):
+            raise ResultsError(f"{path}: got {size} bytes; expected at most {most}: restore the file, or remove it")
+        while piece := file.read(2**20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that is computed again or compared: what it is, and what must be there for it."""
+
+    about: str
+    problems: Callable[[RunView], list[str]]
+    possible: Callable[[RunView], bool]
+
+
+def _timed(run: RunView) -> bool:
+    timed = any(line.get("train_seconds") is not None for line in run.curve)
+    return timed and "step" in (run.manifest.get("series") or {})
+
+
+CHECKS = (
+    Check("statistics from samples", lambda run: _recomputed(run.path), lambda run: run.has(STATS)),
+    Check("values of seeds from the curve", recomputed.seed_problems, lambda run: bool(run.seeds and run.curve)),
+    Check("summary from seeds", recomputed.summary_problems, lambda run: bool(run.seeds) and run.has(SUMMARY)),
+    Check("claims from statistics and samples", recomputed.claim_problems, lambda run: run.has(CLAIMS)),
+    Check("rules from all of these", recomputed.rule_problems, lambda run: run.has(RULES_FILE)),
+    Check("samples against the curve and their clocks", consistency.sample_problems, _timed),
+    Check("steps against epochs and batches", consistency.curve_problems, lambda run: bool(run.curve)),
+    Check("curve against checkpoints", consistency.checkpoint_problems, lambda run: run.has("checkpoints")),
+    Check("seeds against each other", consistency.seed_list_problems, lambda run: bool(run.seeds)),
+    Check("environment against its hash", consistency.environment_problems, lambda run: _has(run, "environment")),
+    Check("training against validation data", consistency.data_problems, lambda run: _has(run, "data")),
+    Check("run against the ledger beside it", consistency.ledger_problems, lambda run: bool(run.ledger)),
+)
+"""What :func:`examine` does besides comparing checksums."""
+
+SEALED = ("raw samples", "losses and accuracies of the curve", "facts of the environment", "digests of data")
+"""What follows from nothing else, and is as its author sealed it."""
+
+
+def _has(run: RunView, name: str) -> bool:
+    return bool(run.manifest.get(name)) and run.is_of_recipe
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What :func:`examine` found.
+
+    Attributes:
+        problems: everything that is wrong, in words; empty when nothing is.
+        recomputed: what was computed again or compared.
+        absent: what could not be, since the folder does not hold what it takes.
+    """
+
+    problems: tuple[str, ...]
+    recomputed: tuple[str, ...]
+    absent: tuple[str, ...]
+
+    def __str__(self) -> str:
+        said = f"as it was sealed; checked anew: {', '.join(self.recomputed) or 'nothing but checksums'}"
+        gone = f"; NOT checked, files are missing: {', '.join(self.absent)}" if self.absent else ""
+        return f"{said}{gone}; sealed only: {', '.join(SEALED)}"
 
 
 def verify(path: Path) -> list[str]:
-    """Everything that is wrong with a sealed results folder, in words; empty when nothing is.
+    """Everything that is wrong with a sealed results folder, in words; empty when nothing is. See :func:`examine`."""
+    return list(examine(path).problems)
+
+
+def examine(path: Path, more: Sequence[Check] = ()) -> Examined:
+    """Compare checksums, compute again what follows from other files, and hold files against each other.
+
+    Args:
+        path: results folder of a finished run.
+        more: checks beyond :data:`CHECKS`, of rooms above this one.
 
     Raises:
         ResultsError: the folder is no results folder, or was never sealed.
@@ -59,18 +140,38 @@ def verify(path: Path) -> list[str]:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = (Path(folder) / "manifest.json").write_text("{}")
         ...     write_stats(Path(folder)); seal(Path(folder))
-        ...     verify(Path(folder))
-        []
+        ...     examine(Path(folder)).problems, examine(Path(folder)).recomputed
+        ((), ('statistics from samples',))
     """
+    problems = _unsealed(path)
+    if problems:
+        return Examined(tuple(problems), (), tuple(check.about for check in (*CHECKS, *more)))
+    run = RunView(path)
+    done: list[str] = []
+    absent: list[str] = []
+    for check in (*CHECKS, *more):
+        try:
+            possible = check.possible(run)
+            problems += check.problems(run) if possible else []
+        except ResultsError as error:
+            possible, problems = True, [*problems, str(error)]
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            what = f"{type(error).__name__}: {str(error)[:80]}"
+            possible, problems = True, [*problems, f"{check.about}: cannot be computed again ({what})"]
+        (done if possible else absent).append(check.about)
+    return Examined(tuple(problems), tuple(done), tuple(absent) if run.is_of_recipe else ())
+
+
+def _unsealed(path: Path) -> list[str]:
+    """Where files are not those of the seal."""
     if not (path / MANIFEST).is_file() or not (path / SUMS).is_file():
         raise ResultsError(
             f"{path}: got no {MANIFEST} or no {SUMS}; expected the folder of a finished run: name one, or finish it "
             "with --resume"
         )
     listed: dict[str, str] = {}
-    problems = []
-    with writing(path / SUMS):
-        text = (path / SUMS).read_bytes().decode("utf-8", errors="replace")
+    problems: list[str] = []
+    text = read_bytes(path / SUMS).decode("utf-8", errors="replace")
     for line in text.splitlines():
         digest, gap, name = line.partition("  ")
         if len(digest) != 64 or not gap or not name or name in listed:
@@ -79,11 +180,23 @@ def verify(path: Path) -> list[str]:
             listed[name] = digest
     if text and not text.endswith("\n"):
         problems.append(f"{SUMS}: the last line is cut short")
-    present = set(_files(path))
+    try:
+        present = set(_files(path))
+    except ResultsError as error:
+        return [*problems, str(error)]
     problems += [f"{name}: missing" for name in sorted(listed.keys() - present)]
     problems += [f"{name}: not there when the run was sealed" for name in sorted(present - listed.keys())]
-    problems += [f"{name}: altered" for name in sorted(present & listed.keys()) if _digest(path / name) != listed[name]]
-    return problems or _recomputed(path)
+    problems += _altered(path, {name: listed[name] for name in sorted(present & listed.keys())})
+    return problems
+
+
+def _altered(path: Path, listed: Mapping[str, str]) -> Iterator[str]:
+    for name, digest in listed.items():
+        try:
+            if _digest(path / name) != digest:
+                yield f"{name}: altered"
+        except ResultsError as error:
+            yield f"{name}: altered ({error})"
 
 
 def _recomputed(path: Path) -> list[str]:
@@ -94,7 +207,7 @@ def _recomputed(path: Path) -> list[str]:
         fresh = _stats(path)
     except ResultsError as error:
         return [str(error)]
-    same = fresh.encode("utf-8") == (path / STATS).read_bytes()
+    same = fresh.encode("utf-8") == read_bytes(path / STATS)
     written = read_json(path / STATS).get("schema") if not same else SCHEMA
     if written != SCHEMA:
         return [f"{STATS}: got schema {written!r}; expected {SCHEMA!r}: use the version of Deep500 that wrote it"]

@@ -1,38 +1,45 @@
-"""Two runs of one recipe: what differed first, then whether it mattered, never more than the samples show."""
+"""Two runs of one recipe: what differed first, then whether it mattered, never more than the launches show."""
 
 from __future__ import annotations
 
+import datetime
 import json
 
 import numpy as np
 import pytest
 
 from deep500 import cli
-from deep500.compare.runs import InvalidComparison, _comparable, _mann_whitney, _one, compare_runs
+from deep500.compare.runs import InvalidComparison, compare_pairs, compare_runs
+from deep500.measure.launch_comparison import Floor
 from deep500.recipe.recording import declared_series
 from deep500.results.samples import SampleStore
 from deep500.results.verify import seal, write_stats
 
+BEGIN = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.timezone.utc)
 
-def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", each=64, spread=0.0, ranks=1, **resolved):
-    folder.mkdir()
-    resolved = {"recipe": {"batch_size": 64, **resolved}}
-    environment = {"cpu": "made up", "volatile": {"pid": seed}}
+
+def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", each=64, spread=0.0, ranks=1, **changes):
+    """A finished run whose launches lie ``spread`` apart; ``changes`` go into the manifest, or the recipe's keys."""
+    folder.mkdir(parents=True)
     manifest = {
         "schema": "deep500-results-1",
         "recipe": recipe,
-        "resolved": resolved,
+        "started": (BEGIN + datetime.timedelta(minutes=seed)).isoformat(),
+        "resolved": {"recipe": {"batch_size": changes.pop("batch_size", 64)}},
+        "recipe_sha256": changes.pop("recipe_sha256", "0" * 64),
+        "seeds": list(range(launches)),
         "series": declared_series(each),
-        "environment": environment,
+        "environment": {"cpu": changes.pop("cpu", "made up"), "volatile": {"pid": seed}},
         "ranks": ranks,
         "processes": {"scheme": None if ranks == 1 else "ModelAverage", "each": [seed]},
     }
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    drift = changes.pop("drift", 0.0)
+    (folder / "manifest.json").write_text(json.dumps(manifest | changes))
     metric = {"name": "test_accuracy", "value": 97.0}
     (folder / "summary.json").write_text(json.dumps({"metrics": [metric]}))
     rng, store = np.random.default_rng(seed), SampleStore(folder)
     for launch in range(launches):
-        slower = factor * np.exp(spread * rng.standard_normal())
+        slower = factor * np.exp(spread * rng.standard_normal()) * np.linspace(1, 1 + drift, n)
         times = (1e6 * slower * np.exp(0.02 * rng.standard_normal(n))).astype(np.int64)
         store.append("step", launch, np.cumsum(times), times)
     write_stats(folder)
@@ -40,21 +47,133 @@ def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", each=64, s
     return folder
 
 
+def reported(folder):
+    """The median that the figures of a run report."""
+    return json.loads((folder / "stats.json").read_text())["series"]["step"]["estimates"][0]["value"]
+
+
 @pytest.mark.parametrize(
     ("factor", "verdict", "code"), [(1.1, "slower", 1), (0.9, "faster", 0), (1.0, "equivalent", 0)]
 )
-@pytest.mark.parametrize("launches", [1, 8])
-def test_what_differed_and_whether_it_mattered(tmp_path, factor, verdict, code, launches):
-    first = make(tmp_path / "a", launches=launches)
-    second = make(tmp_path / "b", factor, launches=launches, seed=1, batch_size=32)
+def test_what_differed_and_whether_it_mattered(tmp_path, factor, verdict, code):
+    first = make(tmp_path / "a", launches=8)
+    second = make(tmp_path / "b", factor, launches=8, seed=1, batch_size=32)
     comparison = compare_runs(first, second)
     assert comparison.changed == {"resolved.recipe.batch_size": (64, 32)}
     (step,) = comparison.series
-    assert (step.verdict, comparison.exit_code) == (verdict, code)
+    assert (step.verdict, comparison.exit_code, step.basis) == (verdict, code, "over 8 launches")
     assert step.ratio.low <= factor * 1.01 and step.ratio.high >= factor * 0.99
-    assert step.basis == ("over 8 launches" if launches == 8 else "within one launch")
     text = str(comparison)
     assert text.index("batch_size: 64 -> 32") < text.index(verdict) and "test_accuracy: 97.0 -> 97.0" in text
+
+
+@pytest.mark.parametrize(
+    ("launches", "few"),
+    [
+        (1, "one launch each: repeat with --repeat auto"),
+        (2, "2 launches each: repeat with --repeat 7"),
+        (6, "6 launches each: repeat with --repeat 7"),
+    ],
+)
+def test_few_launches_have_no_verdict_whatever_their_samples_say(tmp_path, launches, few):
+    first, second = make(tmp_path / "a", launches=launches), make(tmp_path / "b", 1.5, launches=launches, seed=1)
+    comparison = compare_runs(first, second)
+    (step,) = comparison.series
+    assert (step.verdict, step.p, step.ratio.low, comparison.exit_code) == ("unresolved", None, None, 2)
+    assert f"step: unresolved ({few}), time ratio 1." in str(comparison)
+
+
+def test_a_declared_floor_is_part_of_the_interval(tmp_path):
+    first, second = make(tmp_path / "a"), make(tmp_path / "b", 1.05, seed=1)
+    (step,) = compare_runs(first, second, floor=Floor(0.01)).series
+    assert step.verdict == "slower" and step.basis == "over one launch, 1 % between launches, declared"
+    assert step.ratio.low == pytest.approx(step.ratio.median * np.exp(-1.96 * 0.01 * 2**0.5), rel=0.002)
+    (step,) = compare_runs(first, second, floor=Floor(0.02)).series
+    assert step.verdict == "unresolved" and step.ratio.low < 1 < step.ratio.high and not step.reason
+
+
+def test_launches_that_lie_farther_apart_than_declared_count(tmp_path):
+    first, second = (make(tmp_path / name, launches=2, seed=seed, spread=0.3) for seed, name in enumerate("ab"))
+    (step,) = compare_runs(first, second, floor=Floor(0.001)).series
+    assert step.verdict == "unresolved" and step.basis == "over 2 launches, Student's t"
+
+
+def test_earlier_runs_tell_how_far_runs_lie_apart(tmp_path):
+    """Runs 5 % apart: two of them with eight launches each are unlike, until history says what that means."""
+    rng = np.random.default_rng(0)
+    first, second = (
+        make(tmp_path / "a" / name, f, launches=8, seed=s) for s, (name, f) in enumerate({"x": 1, "y": 1.05}.items())
+    )
+    assert compare_runs(first, second).series[0].verdict == "slower"
+    for seed in range(2, 6):
+        make(tmp_path / "a" / str(seed), np.exp(0.05 * rng.standard_normal()), launches=8, seed=seed)
+    (step,) = compare_runs(first, second).series
+    assert step.verdict == "unresolved" and "% between 4 earlier runs" in step.basis
+    few = [make(tmp_path / "a" / f"few{f}", f, seed=6) for f in (1, 3)]
+    (step,) = compare_runs(*few).series
+    assert step.verdict == "slower" and "% between 6 earlier runs" in step.basis  # these are earlier ones, too
+
+
+@pytest.mark.parametrize("change", [{"cpu": "another"}, {"batch_size": 32}, {"dry_run": True}, {"recipe": "other"}])
+def test_runs_that_are_not_alike_tell_nothing(tmp_path, change):
+    first, second = (make(tmp_path / "a" / name, seed=seed) for seed, name in enumerate("xy"))
+    alike = [make(tmp_path / "a" / str(seed), 1 + seed / 50, seed=seed) for seed in range(3)]
+    make(tmp_path / "a" / "odd", seed=9, **change)
+    assert compare_runs(first, second).series[0].reason.startswith("one launch each")
+    make(tmp_path / "a" / "fourth", seed=3)
+    assert "between 4 earlier runs" in compare_runs(first, second).series[0].basis
+    (alike[0] / "stats.json").write_text("{}")  # altered: it does not count
+    assert compare_runs(first, second).series[0].reason.startswith("one launch each")
+
+
+@pytest.mark.parametrize("launches", [1, 2, 8])
+def test_the_ratio_is_that_of_the_reported_medians(tmp_path, launches):
+    """Also of series so dependent that few of their samples are worth anything, and where one is much longer."""
+    first = make(tmp_path / "a", launches=launches, spread=0.1)
+    second = make(tmp_path / "b", launches=launches, n=1300, seed=1, spread=0.1)
+    for floor in (None, Floor(0.05)):
+        (step,) = compare_runs(first, second, floor=floor).series
+        assert step.ratio.median == reported(second) / reported(first)
+
+
+def test_the_ratio_of_dependent_samples_is_that_of_their_medians(tmp_path):
+    """Square waves: one sample in two periods is worth something, and their median may be any of the two levels."""
+    folders = []
+    for seed, period in enumerate((40, 60)):
+        folder = make(tmp_path / str(seed), seed=seed)
+        store = SampleStore(folder)
+        levels = np.where(np.arange(4000) % period < period * 0.45, 2e6, 1e6) * (1 + 0.01 * seed)
+        store.append("wave", 0, np.arange(4000), levels.astype(np.int64))
+        write_stats(folder)
+        seal(folder)
+        folders.append(folder)
+    waves = {one.series: one for one in compare_runs(*folders, floor=Floor(0.01)).series}["wave"]
+    assert waves.ratio.median == pytest.approx(1.01)
+
+
+@pytest.mark.parametrize("launches", [1, 8])
+def test_what_is_not_steady_has_no_verdict(tmp_path, launches):
+    first = make(tmp_path / "a", launches=launches)
+    second = make(tmp_path / "b", 1.5, launches=launches, seed=1, drift=0.3)
+    comparison = compare_runs(first, second, floor=Floor(0.001))
+    (step,) = comparison.series
+    assert (step.verdict, comparison.exit_code, step.ratio.low) == ("unresolved", 2, None)
+    assert step.reason.startswith("the second is not steady: ")
+
+
+def test_runs_that_were_taken_apart_say_so(tmp_path):
+    first, second = (make(tmp_path / name, launches=8, seed=90 * seed) for seed, name in enumerate("ab"))
+    (remark,) = compare_runs(first, second).remarks
+    assert remark.startswith(
+        "taken apart (begun 1:30:00 h apart): what the machine changed in between is in no interval"
+    )
+    assert "(the launches of a run share one)" in remark and remark.endswith("deep500 run A --against B sees it")
+    assert remark in str(compare_runs(first, second))
+
+
+def test_another_recipe_file_is_a_difference(tmp_path):
+    first, second = make(tmp_path / "a"), make(tmp_path / "b", seed=1, recipe_sha256="1" * 64)
+    assert compare_runs(first, second).changed == {"recipe_sha256": ("0" * 64, "1" * 64)}
 
 
 def test_the_number_of_ranks_is_a_difference(tmp_path):
@@ -63,9 +182,9 @@ def test_the_number_of_ranks_is_a_difference(tmp_path):
 
 
 def test_steps_of_different_batches_are_compared_by_sample(tmp_path):
-    first, second = make(tmp_path / "a"), make(tmp_path / "b", 0.5, seed=1, each=32)
+    first, second = make(tmp_path / "a", launches=7), make(tmp_path / "b", 0.5, launches=7, seed=1, each=32)
     (step,) = compare_runs(first, second).series
-    assert step.verdict == "equivalent" and step.basis == "within one launch, per sample of 64 and 32 a step"
+    assert step.verdict == "equivalent" and step.basis == "over 7 launches, per sample of 64 and 32 a step"
 
 
 def test_launches_that_differ_among_themselves_resolve_nothing(tmp_path):
@@ -75,48 +194,58 @@ def test_launches_that_differ_among_themselves_resolve_nothing(tmp_path):
     assert compare_runs(first, second).series[0].verdict == "unresolved"
 
 
-def test_few_launches_that_differ_are_not_pooled(tmp_path):
-    """Three launches 20 % apart among themselves say nothing of runs 10 % apart, however many samples they have."""
-    first = make(tmp_path / "a", launches=3, spread=0.2)
-    second = make(tmp_path / "b", 1.5, launches=3, seed=1, spread=0.2)
-    (step,) = compare_runs(first, second).series
-    assert step.verdict == "unresolved" and step.ratio.low > 1 and step.p < 1e-9
-    assert step.basis.startswith("within 3 launches: launches of one run differ (Kruskal-Wallis p ")
-    assert step.basis.endswith(", 7 of each are needed")
-    alike = compare_runs(make(tmp_path / "c", launches=3), make(tmp_path / "d", 1.5, launches=3, seed=1)).series[0]
-    assert (alike.verdict, alike.basis) == ("slower", "within 3 launches")
-
-
-def verdicts(launches, effect, trials=150, spread=0.05):
-    """What is said of runs whose launches lie 5 % apart, by launches and by all samples together."""
-    rng, said = np.random.default_rng(launches), {"by launches": [], "all together": []}
-    for _ in range(trials):
-        levels = np.exp(spread * rng.standard_normal((2, launches, 1))) * np.array([1, 1 + effect])[:, None, None]
-        sides = [list(side) for side in levels * np.exp(0.02 * rng.standard_normal((2, launches, 60)))]
-        values, basis, sound = _comparable(sides)
-        said["by launches"].append(_one("step", values, _mann_whitney(*values), basis, sound, 0.02).verdict)
-        pooled = [np.concatenate(side) for side in sides]
-        said["all together"].append(_one("step", pooled, _mann_whitney(*pooled), "", True, 0.02).verdict)
-    return {how: np.mean([word in ("faster", "slower") for word in words]) for how, words in said.items()}
-
-
-@pytest.mark.parametrize("launches", [3, 8])
-def test_no_false_verdicts_where_launches_differ(launches):
-    false = verdicts(launches, 0.0)
-    assert false["by launches"] <= 0.06 and false["all together"] > 0.5, "the test does not bite"
-
-
-def test_an_effect_larger_than_the_spread_of_launches_is_found():
-    assert verdicts(16, 0.3)["by launches"] >= 0.95
-
-
 def test_few_samples_resolve_nothing(tmp_path):
-    comparison = compare_runs(make(tmp_path / "a", n=5), make(tmp_path / "b", 1.5, n=5, seed=1))
-    assert comparison.exit_code == 2 and comparison.series[0].verdict == "unresolved"
+    comparison = compare_runs(make(tmp_path / "a", n=5), make(tmp_path / "b", 1.5, n=5, seed=1), floor=Floor(0.01))
+    assert comparison.exit_code == 2 and comparison.series[0].reason == "too few samples within the launches"
+
+
+def in_turns(folder, spread, factor, seed=0, pairs=8):
+    """Two sides whose launches lie far apart, but together: what the machine does hits both of a turn."""
+    levels = np.exp(spread * np.random.default_rng(seed).standard_normal(pairs))
+    for side, slower in (("first", 1.0), ("second", factor)):
+        run = make(folder / side, launches=pairs, seed=seed + (side == "second"), turns={"id": "t1", "side": side})
+        (run / "samples" / "step.0.i64").unlink()
+        (run / "journal.jsonl").unlink()
+        rng, store = np.random.default_rng([seed, side == "second"]), SampleStore(run)
+        for number, level in enumerate(levels):
+            times = (1e6 * slower * level * np.exp(0.02 * rng.standard_normal(200))).astype(np.int64)
+            store.append("step", number, np.cumsum(times), times)
+        write_stats(run)
+        seal(run)
+    return folder / "first", folder / "second"
+
+
+def test_sides_that_were_taken_in_turns_are_compared_launch_by_launch(tmp_path):
+    first, second = in_turns(tmp_path, spread=0.2, factor=1.03)
+    comparison = compare_runs(first, second)
+    (step,) = comparison.series
+    assert step.verdict == "slower" and step.basis == "over 8 pairs of launches in turns" and not comparison.remarks
+    assert step.ratio.low < 1.03 < step.ratio.high and step.ratio.high - step.ratio.low < 0.01
+    apart = [
+        make(tmp_path / name, f, launches=8, seed=s, spread=0.2)
+        for s, (name, f) in enumerate({"a": 1, "b": 1.03}.items())
+    ]
+    assert compare_runs(*apart).series[0].verdict == "unresolved"
+
+
+def test_pairs_that_are_too_few_say_how_many_are_needed():
+    times = {number: 1.0 for number in range(5)}
+    (step,) = compare_pairs({"step": times}, {"step": {number: 2.0 for number in times}})
+    assert (step.verdict, step.reason, step.ratio.median) == ("unresolved", "5 pairs: 6 are needed", 2.0)
+
+
+def test_what_the_control_is_off_by_is_no_difference():
+    rng = np.random.default_rng(3)
+    first, second, again = (
+        {"step": dict(enumerate(f * np.exp(0.001 * rng.standard_normal(9))))} for f in (1.0, 1.03, 1.04)
+    )
+    assert compare_pairs(first, second)[0].verdict == "slower"
+    (step,) = compare_pairs(first, second, control=again)
+    assert step.verdict == "unresolved" and "A/A control 1.04" in step.basis
 
 
 def test_the_command_line_has_four_answers(tmp_path, capsys):
-    first, second = make(tmp_path / "a"), make(tmp_path / "b", 1.1, seed=1)
+    first, second = make(tmp_path / "a", launches=7), make(tmp_path / "b", 1.1, launches=7, seed=1)
     assert cli.main(["compare", str(first), str(second)]) == 1
     assert "slower, time ratio 1.1" in capsys.readouterr().out
     assert cli.main(["compare", str(first), str(second), "--json"]) == 1
@@ -124,6 +253,12 @@ def test_the_command_line_has_four_answers(tmp_path, capsys):
     other = make(tmp_path / "c", recipe="another")
     assert cli.main(["compare", str(first), str(other)]) == 3
     assert "expected two of one recipe" in capsys.readouterr().err
+    single = make(tmp_path / "d", 1.1, seed=2)
+    assert cli.main(["compare", str(first), str(single)]) == 2
+    assert "unresolved (7 launches and one launch: repeat with --repeat auto)" in capsys.readouterr().out
+    assert cli.main(["compare", str(first), str(single), "--launch-floor", "0.01"]) == 1
+    assert cli.main(["compare", str(first), str(single), "--launch-floor", "2"]) == 2
+    assert "between 0 and 1" in capsys.readouterr().err
 
 
 def test_altered_and_unfinished_runs_are_not_compared(tmp_path):

@@ -72,7 +72,7 @@ def outcome(folder: Path) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
     (path,) = (folder / "results" / RECIPE.stem).glob("2*")
     record = Record(path)
     arrays = load_checkpoint(list_checkpoints(path / "checkpoints" / "seed-0")[-1])["arrays"]
-    timed = ("train_seconds", "test_seconds", "ranks")
+    timed = ("train_seconds", "test_seconds", "clock", "load", "ranks")
     return arrays, [{k: v for k, v in line.items() if k not in timed} for line in record.epochs()]
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest, kruskal, mannwhitneyu, norm, rankdata, wilcoxon
 
-from deep500.compare.runs import _mann_whitney
 from deep500.measure import groups_differ, median_interval, paired_ratio
 from deep500.measure.comparison import EQUIVALENT, holm, signed_rank, verdict
+from deep500.measure.launch_comparison import mann_whitney
 
 EXACT = 1e-12
 SEEDS = range(5)
@@ -46,12 +46,12 @@ def test_kruskal_wallis_is_scipys_and_with_two_groups_mann_whitneys(seed):
 def test_mann_whitney_is_scipys_and_the_count_of_all_choices(seed):
     rng = np.random.default_rng(seed)
     a, b = rng.normal(size=5), rng.normal(0.8, 1, size=6)
-    assert _mann_whitney(a, b) == pytest.approx(mannwhitneyu(a, b).pvalue, rel=EXACT)
+    assert mann_whitney(a, b) == pytest.approx(mannwhitneyu(a, b).pvalue, rel=EXACT)
     ranks = rankdata(np.concatenate([a, b]))
     all_sums = np.array([sum(ranks[list(chosen)]) for chosen in combinations(range(11), 5)])
     seen = ranks[:5].sum()
     both = 2 * min(np.mean(all_sums <= seen), np.mean(all_sums >= seen))
-    assert _mann_whitney(a, b) == pytest.approx(min(1.0, both), rel=EXACT)
+    assert mann_whitney(a, b) == pytest.approx(min(1.0, both), rel=EXACT)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from deep500.errors import InputError
-from deep500.measure.scenarios import largest_rate, multi_stream, offline, server, single_stream
+from deep500.measure.scenarios import Served, largest_rate, meets, multi_stream, offline, server, single_stream
+from tests.measure.processes import PROCESSES, truth
 
 
 class Machine:
@@ -52,13 +54,42 @@ def test_an_overloaded_server_falls_behind():
 
 
 def test_the_largest_rate_within_a_bound():
-    def serve(rate):
-        machine = Machine(0.01)
-        return server(machine.answer, 5000, rate, clock=machine.clock, sleep=machine.sleep)
+    """M/M/1: the 99th percentile of latency is log(100) / (1 / 10 ms - rate), so 77 a second have one of 200 ms."""
+    limit, bound = 77.0, np.log(100) / (100 - 77.0)
+    found = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
 
-    rate = largest_rate(serve, bound=0.05, low=1, high=1000)
-    assert serve(rate).percentile(0.99).high <= 0.05 < serve(rate * 1.1).percentile(0.99).high
-    assert largest_rate(serve, bound=0.001, low=1, high=1000) is None
+        def serve(rate, longer, rng=rng, seed=seed):
+            machine = Machine(0.01)
+
+            def answer(samples):
+                machine.now += round(1e9 * rng.exponential(0.01))
+
+            return server(answer, 5000 * longer, rate, seed, clock=machine.clock, sleep=machine.sleep)
+
+        found.append(largest_rate(serve, bound, low=1, high=1000))
+    assert all(0.7 * limit <= one.rate <= limit <= one.misses <= 2.5 * limit for one in found)
+    assert all(one.undecided is None or one.rate < one.undecided < one.misses for one in found)
+    none = largest_rate(serve, bound=0.0001, low=1, high=1000)
+    assert none.rate is None and none.misses == 1 and str(none) == "no rate surely meets the bound, 1/s surely does not"
+
+
+def test_too_few_queries_neither_meet_nor_miss_a_bound():
+    few = Served("server", np.full(100, 0.01), 100, 1.0)
+    assert meets(few, 0.1) is None and meets(few, 0.1, q=0.9) is True and meets(few, 0.001) is False
+    found = largest_rate(lambda rate, longer: few, bound=0.1, low=1, high=10)
+    assert (found.rate, found.misses, found.undecided) == (None, None, 1) and "n too small to tell at 1/s" in str(found)
+
+
+def test_a_bound_is_seldom_met_by_chance():
+    """Of M/M/1 queues that miss a bound by a hair at most one in twenty is said to meet it; ignoring waves many are."""
+    rng, q = np.random.default_rng(0), 0.9
+    bound = truth("M/M/1", q) * 0.999
+    runs = [Served("server", PROCESSES["M/M/1"](rng, 3000), 3000, 1.0) for _ in range(200)]
+    naive = [binomtest(int((run.latencies > bound).sum()), 3000, 1 - q, "less").pvalue < 0.05 for run in runs]
+    assert np.mean([meets(run, bound, q) is True for run in runs]) <= 0.07
+    assert np.mean(naive) > 0.2, "the test does not bite"
 
 
 @pytest.mark.parametrize(

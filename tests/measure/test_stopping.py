@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deep500.measure import Budget, Plan, Target
-from deep500.measure.quantiles import autocorrelation_time
+from deep500.measure.dependence import autocorrelation_time, longest_time
 from deep500.measure.sampling import MEMORY, Judge, next_size
 from tests.measure.test_quantiles import autoregressive
 
@@ -19,7 +19,7 @@ def test_a_dependent_look_counts_for_two_more_and_is_then_forgotten():
     rng, judge = np.random.default_rng(0), Judge(PLAN)
     slow, quick = autoregressive(rng, 200, 0.95, 0.15), rng.lognormal(0, 0.15, 200)
     taus = [judge(series)[1][0].tau for series in (slow, *[quick] * (MEMORY + 1))]
-    own = [autocorrelation_time(series <= np.median(series)) for series in (slow, quick)]
+    own = [max(longest_time(series)[0], autocorrelation_time(series <= np.median(series))) for series in (slow, quick)]
     assert own[0] > 3 * own[1]
     assert taus == pytest.approx([own[0]] * (MEMORY + 1) + [own[1]])
 

@@ -47,3 +47,8 @@ def test_what_was_never_reached_is_unknown():
 def test_impossible_times_are_refused(times):
     with pytest.raises(InputError):
         time_to_target(times)
+
+
+def test_a_run_that_ended_before_the_first_arrival_bounds_nothing():
+    found = time_to_target([10, 12, 11, 14, 13, 12.5], missed=[1])
+    assert found.low is not None and found.low >= 10 and str(found) == "12 s (6 of 7 runs reached it, 95% CI 10-?)"

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from deep500.metrics import CommunicationShare, IOShare, TimingBreakdown, WallTime
+from deep500.training.optimizers import GradientDescent
 from tests.metrics.watched import CHECKPOINT, REST, STEPS, TAKES, TOTAL, VALIDATION, Clock, watch
+from tests.training.test_trainer import make_trainer
 
 
 def test_parts_are_what_they_took_and_sum_to_the_wall_time():
@@ -64,3 +66,25 @@ def test_a_resumed_run_was_watched_in_part():
         statistics = watch(metric, began_at=2)
         assert metric.measure(statistics) is None
         assert metric.reason == "the run was resumed: its first 2 epochs were not watched"
+
+
+def test_time_in_an_optimizers_own_step_is_the_updates():
+    clock = Clock()
+    breakdown = TimingBreakdown(clock.nanoseconds)
+
+    class Slow(GradientDescent):
+        def step(self, inputs):
+            outputs = self.executor.inference_and_backprop(inputs, self.loss)
+            clock.now += 2.0
+            self.update()
+            return outputs
+
+    class Prepared(GradientDescent):
+        def prepare(self):
+            clock.now += 2.0
+            super().prepare()
+
+    for optimizer, part in ((Slow, "update"), (Prepared, "other")):
+        make_trainer(optimizer=optimizer, validate=False).run(1, [breakdown])
+        parts = breakdown.parts()
+        assert parts[part] == pytest.approx(7 * 2.0) and sum(parts.values()) == parts[part]

@@ -141,7 +141,7 @@ def latency(patch: Any) -> None:
     step = metrics.StepLatency(clock=clock.nanoseconds)
     watch(step, clock=clock)
     close(step.measure(None), sum(TAKES.values()) + 0.004)
-    close(Served(clock, 0.25).measure(metrics.InferenceLatency(queries=100, clock=clock.nanoseconds)), 0.25)
+    close(Served(clock, 0.25).measure(metrics.InferenceLatency(queries=200, clock=clock.nanoseconds)), 0.25)
 
 
 def accuracy(patch: Any) -> None:

@@ -47,7 +47,8 @@ def test_step_latency_is_a_percentile_of_the_steps_after_the_warm_up():
     assert metric.measure(statistics) == pytest.approx(sum(TAKES.values()) + 0.004)
     assert metric.details["n"] == STEPS and metric.name == "step_latency_p50"
     tail = StepLatency(0.99, clock=clock.nanoseconds)
-    assert tail.measure(watch(tail, clock=clock)) is None and tail.reason == "n too small: p99 of 40 samples, worth 40"
+    watch(tail, clock=clock)
+    assert tail.measure(None) is None and tail.reason == "no p99: 60 samples of a time series, 1263 are needed"
 
 
 def steps(metric, clock, durations):
@@ -76,9 +77,9 @@ def test_warm_up_is_cut_and_drift_is_no_number():
 
 @pytest.mark.parametrize(("scenario", "samples", "q"), [("single_stream", 1, 0.9), ("multi_stream", 8, 0.99)])
 def test_stream_latency_is_the_scenarios_percentile(scenario, samples, q):
-    clock, times = Clock(), np.random.default_rng(2).permutation(np.linspace(0.001, 1.0, 1000))
+    clock, times = Clock(), np.random.default_rng(2).permutation(np.linspace(0.0005, 1.0, 2000))
     served = Served(clock, lambda number: 100.0 if number < 5 else times[number - 5])  # five to warm up
-    metric = InferenceLatency(scenario, queries=1000, clock=clock.nanoseconds)
+    metric = InferenceLatency(scenario, queries=2000, clock=clock.nanoseconds)
     assert served.measure(metric) == pytest.approx(q, abs=2e-3) and metric.name == f"{scenario}_p{100 * q:g}"
     assert served.sizes == {samples} and metric.details["low"] < q < metric.details["high"]
     assert metric.details["samples_per_second"] == pytest.approx(samples / times.mean())
@@ -93,11 +94,12 @@ def test_queue_counts_in_the_server_scenario(monkeypatch):
 
     monkeypatch.setattr("deep500.measure.scenarios.server.__defaults__", (0, clock.nanoseconds, sleep))
     latencies = {}
-    for load in (0.1, 0.9):
+    for load in (0.1, 0.7, 0.9):
         metric = InferenceLatency("server", 0.5, queries=4000, rate=load / 0.01, clock=clock.nanoseconds)
         latencies[load] = Served(clock, 0.01).measure(metric)
     assert latencies[0.1] == pytest.approx(0.01, rel=0.1)
-    assert latencies[0.9] > 2 * latencies[0.1]
+    assert latencies[0.7] > 1.2 * latencies[0.1]
+    assert latencies[0.9] is None and "depend on each other" in metric.reason  # a wave lasts hundreds of queries
 
 
 def test_offline_throughput_is_samples_over_seconds():
@@ -120,7 +122,7 @@ def test_the_largest_rate_meets_the_bound_and_no_more():
     rate = Served(clock, 0.01).measure(metric(0.05))
     assert 30 < rate < 95, "one worker serves 100 queries a second, and less if a hundredth may wait 40 ms at most"
     slow = metric(0.005)
-    assert Served(clock, 0.01).measure(slow) is None and slow.reason == "1 queries/s already miss the bound"
+    assert Served(clock, 0.01).measure(slow) is None and "1/s surely does not" in slow.reason
 
 
 def test_what_cannot_be_asked_is_a_reason():

@@ -44,7 +44,7 @@ class Executor:
 
 
 TAKES = {"io": 0.02, "forward": 0.03, "backward": 0.05, "communication": 0.01, "update": 0.015}
-STEPS, REST, VALIDATION, CHECKPOINT = 40, 0.004, 0.5, 0.25
+STEPS, REST, VALIDATION, CHECKPOINT = 60, 0.004, 0.5, 0.25
 TOTAL = STEPS * (sum(TAKES.values()) + REST) + VALIDATION + CHECKPOINT
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,7 +79,8 @@ def finish(process: subprocess.Popen[str], code: int) -> tuple[str, str]:
 
 
 def exact(record: Record) -> list[dict]:
-    return [{k: v for k, v in line.items() if not k.endswith("_seconds")} for line in record.epochs()]
+    times = ("train_seconds", "test_seconds", "clock", "load")
+    return [{k: v for k, v in line.items() if k not in times} for line in record.epochs()]
 
 
 def arrays(record: Record, seed: int) -> dict[str, np.ndarray]:
@@ -127,6 +129,41 @@ def test_killed_at_any_moment_ends_bit_identically(tmp_path):
     assert only(tmp_path / "broken").manifest()["resumed"]
     assert not list((tmp_path / "broken").rglob("*.tmp"))
     assert_same_end(only(tmp_path / "whole"), only(tmp_path / "broken"), [0, 1])
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+@pytest.mark.parametrize("before_the_last", [0, 1, 2, 3])
+def test_killed_between_summary_and_seal_is_found_and_completed(tmp_path, before_the_last):
+    """The last files are claims, rules, report and seal, in this order."""
+    script = tmp_path / "job.py"
+    script.write_text(SCRIPT)
+    finish(start(script, "--out", "whole"), 0)
+    whole = only(tmp_path / "whole").path
+    (made := tmp_path / "broken" / "job").mkdir(parents=True)
+    broken = made / whole.name
+    shutil.copytree(whole, broken)
+    shutil.copy(whole.parent / "ledger.jsonl", made)
+    last = ["SHA256SUMS", "report.html", "rules.json", "claims.json"]
+    for name in last[: before_the_last + 1]:
+        (broken / name).unlink()
+    (broken / f".{last[before_the_last]}.123.tmp").write_text("cut sh")
+    out, _ = finish(start(script, "--resume", "--out", "broken"), 0)
+    assert "nothing to resume" in out
+    for name in [path.relative_to(whole) for path in whole.rglob("*") if path.is_file()]:
+        assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
+    assert verify(broken) == [] and not list(broken.rglob(".*"))
+    assert "no unfinished run" in finish(start(script, "--resume", "--out", "broken"), 2)[1]
+
+
+def test_a_folder_with_a_link_is_not_written_to(tmp_path, unfinished):
+    file = unfinished.path / "samples" / "step.3.i64"
+    outside = tmp_path / "outside"
+    file.rename(outside)
+    file.symlink_to(outside)
+    before = outside.read_bytes()
+    with pytest.raises(ResultsError, match=r"step\.3\.i64: got a link"):
+        run(tmp_path, "--resume")
+    assert outside.read_bytes() == before
 
 
 def test_interrupt_leaves_one_line_and_a_run_to_resume(tmp_path):
@@ -244,3 +281,30 @@ def test_damaged_newest_checkpoint_costs_an_epoch_not_the_run(tmp_path):
         file.write('{"seed": 0, "ep')  # a line that the crash cut short
     run(tmp_path / "b", "--resume", epochs=4)
     assert exact(record) == exact(Record(Path(whole.path))) and json.loads((record.path / "seeds.json").read_text())
+
+
+def test_seed_after_seed_is_the_run_in_one_go(tmp_path, capsys):
+    """``--stop-after 1``: each process trains one seed, and what they make together is what one would have made."""
+    recipe = quick("reference", epochs=1)
+    whole = run_recipe(*recipe, argv=["--repeat", "3", "--quiet", "--out", str(tmp_path / "whole")])
+    words = ["--stop-after", "1", "--json", "--out", str(tmp_path)]
+    capsys.readouterr()
+    first = run_recipe(*recipe, argv=["--repeat", "3", "--turns", "f00:second", *words])
+    assert first.verdict == "UNJUDGED (stopped before seed 1)" and first.exit_code == 0
+    assert json.loads(capsys.readouterr().out) == {"path": first.path, "stopped_before": 1}
+    assert Record(Path(first.path)).summary() is None
+    run_recipe(*recipe, argv=["--resume", first.path, *words])
+    assert json.loads(capsys.readouterr().out)["stopped_before"] == 2
+    last = run_recipe(*recipe, argv=["--resume", first.path, *words])
+    assert json.loads(capsys.readouterr().out)["verdict"] == last.verdict == "PASSED"
+    assert last["test_accuracy"].values == whole["test_accuracy"].values and verify(Path(last.path)) == []
+    manifest = Record(Path(last.path)).manifest()
+    assert manifest["turns"] == {"id": "f00", "side": "second"} and manifest["argv"] == ["--repeat", "3"]
+    assert "turns" not in Record(Path(whole.path)).manifest()
+
+
+def test_a_stopped_run_says_how_it_goes_on(tmp_path, capsys):
+    result = run_recipe(
+        *quick("reference", epochs=1), argv=["--repeat", "2", "--stop-after", "1", "--out", str(tmp_path)]
+    )
+    assert f"stopped before seed 1; go on with: --resume {result.path}" in capsys.readouterr().out

@@ -85,7 +85,18 @@ DAMAGE = {
     "scaling of another version": write("scaling.json", '{"schema": "deep500-scaling-9"}'),
     "ranks of another version": write("ranks.json", '{"schema": "deep500-ranks-9"}'),
     "plan of another version": write("checkpointing.json", '{"schema": "deep500-checkpointing-9"}'),
+    "stats that do not say of how many launches": lambda run: (run / "stats.json").write_text(
+        (run / "stats.json").read_text().replace('"launches": 2', '"launched": 2')
+    ),
     "no folder": shutil.rmtree,
+    "manifest deep": write("manifest.json", '{"schema": "deep500-results-1", "x": ' + "[" * 9999 + "]" * 9999 + "}"),
+    "manifest of 5,000 digits": write("manifest.json", '{"schema": "deep500-results-1", "ranks": ' + "9" * 5000 + "}"),
+    "environment is a list": change("manifest.json", environment=[1]),
+    "summary with half a character": change("summary.json", verdict="\ud800"),
+    "summary beyond numbers": lambda run: (run / "summary.json").write_text('{"metrics": [], "x": 1e400}'),
+    "epochs are no objects": write("metrics.jsonl", "1\n"),
+    "journal lines are no objects": write("journal.jsonl", "null\n"),
+    "claims without time": write("claims.json", '{"claims": [{"type": "breakdown", "parts": {"a": 1}, "wall": 0}]}'),
 }
 # fmt: on
 
@@ -95,14 +106,17 @@ REFUSED_BY = {
     "no schema": READERS - {"check"},
     "manifest lacks parts": READERS - {"check"},
     "rules cut": {"report"},
-    "samples cut": {"report", "csv"},
-    "samples missing": {"report", "csv"},
-    "journal is no JSON": {"report", "csv", "mllog"},
-    "epochs are no JSON": READERS - {"check"},
+    "samples cut": {"check", "report", "csv"},
+    "samples missing": {"check", "report", "csv"},
+    "journal is no JSON": READERS,
+    "epochs are no JSON": READERS,
     "claims are no JSON": {"check", "report"},
     "scaling of another version": {"report"},
     "ranks of another version": {"report"},
     "plan of another version": {"report"},
+    "epochs are no objects": READERS,
+    "journal lines are no objects": READERS,
+    "claims without time": {"check", "report"},
 }
 """Which commands need what is damaged; every one of them where nothing is said."""
 

@@ -23,11 +23,13 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def run(finished, tmp_path):
-    return Path(shutil.copytree(finished, tmp_path / "results" / "job" / finished.name))
+    copied = Path(shutil.copytree(finished, tmp_path / "results" / "job" / finished.name))
+    shutil.copy(finished.parent / "ledger.jsonl", copied.parent)
+    return copied
 
 
 def test_verify(run, capsys):
-    assert cli.main(["verify", str(run)]) == 0 and "follows from the samples" in capsys.readouterr().out
+    assert cli.main(["verify", str(run)]) == 0 and "statistics from samples" in capsys.readouterr().out
     (run / "metrics.jsonl").write_bytes((run / "metrics.jsonl").read_bytes()[:-2] + b"0\n")
     assert cli.main(["verify", str(run)]) == 1 and capsys.readouterr().out == "metrics.jsonl: altered\n"
     assert cli.main(["verify", str(run.parent)]) == 2
@@ -36,8 +38,8 @@ def test_verify(run, capsys):
 def test_check(run, capsys):
     assert cli.main(["check", str(run)]) == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert len(lines) == 24 and "results have intervals" in lines["R5"] and "as planned" in lines["F10"]
-    assert cli.main(["check", "--list"]) == 0 and len(capsys.readouterr().out.splitlines()) == 24
+    assert len(lines) == 26 and "observations only" in lines["R5"] and "as planned" in lines["F10"]
+    assert cli.main(["check", "--list"]) == 0 and len(capsys.readouterr().out.splitlines()) == 26
     summary = json.loads((run / "summary.json").read_text())
     summary["metrics"][0]["standing"] = "result"
     (run / "summary.json").write_text(json.dumps(summary))

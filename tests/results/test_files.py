@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from deep500.errors import ResultsError
+from deep500.recipe.resume import latest_unfinished
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 from deep500.results.files import append_line, read_json, read_lines, to_json, write_atomic
 from deep500.results.record import Record, spread
+from deep500.results.verify import seal
 
 STATE = {
     "arrays": {"w": np.arange(6, dtype=np.float32).reshape(2, 3).T, "step": np.float64(3.5), "none": np.zeros((0, 2))},
@@ -92,12 +94,12 @@ def test_folder_that_cannot_be_made(tmp_path):
 def test_line_cut_short_is_dropped_and_a_spoilt_one_is_an_error(tmp_path):
     path = tmp_path / "metrics.jsonl"
     assert read_lines(path) == []
-    append_line(path, {"epoch": 1, "loss": float("nan")})
+    append_line(path, {"seed": 0, "epoch": 1, "loss": float("nan")})
     with path.open("ab") as file:
         file.write(b'{"epoch": 2, "lo')
-    assert read_lines(path) == [{"epoch": 1, "loss": None}]
+    assert read_lines(path) == [{"seed": 0, "epoch": 1, "loss": None}]
     path.write_bytes(b"{]\n" + path.read_bytes())
-    with pytest.raises(ResultsError, match="got a line that is no JSON"):
+    with pytest.raises(ResultsError, match="line 1: got no readable JSON"):
         read_lines(path)
 
 
@@ -120,13 +122,15 @@ def test_two_runs_in_one_second_get_two_folders(tmp_path):
 
 def test_resume_finds_the_newest_unfinished_run(tmp_path):
     with pytest.raises(ResultsError, match="no unfinished run"):
-        Record.latest_unfinished(tmp_path, "r")
+        latest_unfinished(tmp_path, "r")
     first, second = (Record.create(tmp_path, "r", {"resolved": {"a": n}}) for n in range(2))
     manifest = second.manifest()
     second.write_manifest({**manifest, "started": "2999-01-01T00:00:00+00:00"})
-    assert Record.latest_unfinished(tmp_path, "r").path == second.path
+    assert latest_unfinished(tmp_path, "r").path == second.path
     second.write_summary({"verdict": "PASSED"})
-    assert Record.latest_unfinished(tmp_path, "r").path == first.path
+    assert latest_unfinished(tmp_path, "r").path == second.path  # it has no seal
+    seal(second.path)
+    assert latest_unfinished(tmp_path, "r").path == first.path
     first.write_manifest({**manifest, "schema": "other"})
     with pytest.raises(ResultsError, match="got schema 'other'"):
         Record.open(first.path)

@@ -55,10 +55,13 @@ def test_the_file_comes_back_as_it_was(tmp_path: Path) -> None:
     content = json.loads((tmp_path / RECOMPUTATION).read_text())
     assert content["choices"][1]["measured_time"] is None, "not measured is null, never 0"
     for change, message in (
-        ({"schema": "other"}, "got another schema"),
-        ({"batch": None, "more": 1}, "lacks or adds"),
-        ({"curves": [{"label": "x"}]}, "lacks or adds"),
-        ({"profile": {"lines": []}}, "lacks or adds"),
+        ({"schema": "other"}, "got schema: 'other'"),
+        ({"batch": None}, "got batch: None"),
+        ({"more": 1}, "got more: 1; expected no field of this name"),
+        ({"kept": [["a"]]}, "expected a list of 2 values"),
+        ({"curves": [{"label": "x"}]}, "got curves.0.: no at"),
+        ({"curves": []}, "got 0 curves"),
+        ({"profile": {"lines": []}}, "got profile: no peak"),
     ):
         (tmp_path / RECOMPUTATION).write_text(json.dumps({**content, **change}))
         with pytest.raises(ResultsError, match=message):

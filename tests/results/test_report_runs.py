@@ -25,8 +25,8 @@ from tests.results.test_report_svg import places
 def runs(tmp_path_factory):
     """A run, one that differs by its batch size and takes half the time, and one that is the same as the first."""
     base = tmp_path_factory.mktemp("runs")
-    first = finished(base, labels=["stand-in data"])
-    second = finished(base, scale=0.5, resolved={"recipe": {"batch_size": 64}})
+    first = finished(base, labels=["stand-in data"], seeds=8)
+    second = finished(base, scale=0.5, seeds=8, resolved={"recipe": {"batch_size": 64}})
     same = base / "job" / "same"
     shutil.copytree(first.path, same)
     return first.path, second.path, same
@@ -41,7 +41,7 @@ def test_verdict_differences_and_plots(runs):
     assert page.index("What differs") < page.index("time ratio</th>") < page.index("Is it faster, and by how much?")
     assert re.search(r"resolved.recipe.batch_size</th><td.*?>32</td><td.*?>64</td>", page)
     row = re.search(r"<tr><th scope=.row.>step</th>.*?</tr>", page.partition("<article")[0], re.DOTALL)
-    medians = r"[mµ]s</span> <span class=.soft.>99 % CI within 6 launches, n_eff \d"
+    medians = r"[mµ]s</span> <span class=.soft.>99 % CI over 8 launches, n_eff \d"
     assert row and len(re.findall(medians, row[0])) == 2  # rule R1
     assert "different work" not in page
     plot = re.search(r'aria-label="difference of the quantiles of step: (.*?) at the median', page)
@@ -118,8 +118,8 @@ def test_quantiles_that_cross_are_said_to():
 
 
 def test_the_band_ends_where_intervals_end():
-    """With 45 samples the outer quantiles have no interval: no band is drawn there, and none across a gap."""
-    noise = np.random.default_rng(0).uniform(1, 2, 45)
+    """With 150 samples the outer quantiles have no interval: no band is drawn there, and none across a gap."""
+    noise = np.random.default_rng(0).uniform(1, 2, 150)
     figure = quantile_differences("step", [noise], [noise[::-1]])
     band = re.search(r'class="c0 band"[^>]* d="([^"]*)"', figure.plot)
     at = places(band[1])[:, 0] / 100
@@ -153,7 +153,7 @@ def test_the_band_is_what_both_intervals_allow_together():
 def test_the_band_says_what_it_holds_over(launches, differ, words):
     rng = np.random.default_rng(0)
     sides = [
-        [np.exp(differ * rng.standard_normal()) * rng.uniform(1, 1.1, 60) for _ in range(launches)] for _ in range(2)
+        [np.exp(differ * rng.standard_normal()) * rng.uniform(1, 1.1, 300) for _ in range(launches)] for _ in range(2)
     ]
     figure = quantile_differences("step", *sides)
     assert words in figure.caption and (" band" in figure.plot) is ("no band" not in words)

@@ -1,4 +1,4 @@
-"""Twenty-four folders that break one rule each, twenty-four that keep it: all found, no false alarm."""
+"""Folders that break one rule each and folders that keep it, one of both per rule: all found, no false alarm."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from deep500.errors import ResultsError
 from deep500.measure import Plan, Target
 from deep500.measure.fingerprint import fingerprint, full_environment
 from deep500.results import ledger
+from deep500.results.record import configuration_hash
 from deep500.results.rules import FAIL, PASS, RULES, check, summary_of, write_rules
 from deep500.results.samples import SampleStore
 from deep500.results.stats import plan_to_json
@@ -21,14 +22,32 @@ ENVIRONMENT = {**full_environment(), "cores": 2, "usable_cores": 2}
 # fmt: off
 MANIFEST = {
     "schema": "deep500-results-1", "recipe": "made_up", "resolved": {"recipe": {"epochs": 2}}, "seeds": list(range(6)),
-    "data": {"train": {"name": "digits", "stand_in": False}}, "environment": ENVIRONMENT,
-    "environment_sha256": fingerprint(ENVIRONMENT), "suite": {"declared": ["a", "b"], "ran": ["a", "b"]},
+    "data": {"train": {"name": "digits", "stand_in": False, "digest": "aa"},
+             "validation": {"name": "digits", "stand_in": False, "digest": "bb"}},
+    "recipe_sha256": "aa", "environment": ENVIRONMENT, "environment_sha256": fingerprint(ENVIRONMENT),
+    "suite": {"declared": ["a", "b"], "ran": ["a", "b"]},
     "series": {"step": {"unit": "s", "kind": "cost", "latency": True,
                         "plan": plan_to_json(Plan(targets=(Target(0.5), Target(0.99, 0.95, 0.2))))}},
 }
 # fmt: on
 ACCURACY = {"name": "test_accuracy", "target": 90.0, "values": [95.0] * 6, "standing": "result"}
-SUMMARY = {"status": "finished", "labels": [], "metrics": [ACCURACY], "tuning_runs": 2}
+SUMMARY = {"status": "finished", "labels": [], "metrics": [ACCURACY], "tuning_runs": 3, "tuning": {"runs": 4}}
+CONFIGURATION = configuration_hash(MANIFEST)
+LOAD = {
+    "seconds": 2.0,
+    "cpus": 2,
+    "busy": 2.1,
+    "own": 2.0,
+    "steal": 0.0,
+    "pressure": 0.1,
+    "throttled": 0.0,
+    "thermal_events": 0,
+    "swapped_pages": 0,
+    "load_average": 1.0,
+    "running": 1,
+    "mhz": None,
+    "celsius": None,
+}
 ROW = {"processes": 1, "seconds": 8.0, "global_batch": 64, "quality": 95.0, "quality_low": 94.0}
 ROWS = [ROW, {**ROW, "processes": 4, "seconds": 2.2}]
 # fmt: off
@@ -40,18 +59,20 @@ GOOD_CLAIMS = [
     {"type": "centre", "series": "normal", "statistic": "mean", "interval": "t"},
     {"type": "comparison", "verdict": "faster", "p": 0.001, "corrected": True, "effect": [0.8, 0.9], "margin": 0.02},
     {"type": "comparison", "verdict": "unresolved", "p": 0.4, "corrected": True, "effect": [0.9, 1.1], "margin": 0.02},
-    {"type": "percentile", "series": "step", "q": 0.99, "value": 0.002},
+    {"type": "percentile", "series": "step", "q": 0.99, "value": None},
     {"type": "parallel", "ranks": 4, "sync": "window", "summary": "max", "rank_p": 0.001},
-    {"type": "rate", "flops": 1e9, "counted_flops": 2e9, "seconds": 2.0, "bound": 4e9, "dtype": "float32"},
+    {"type": "rate", "flops": 1e9, "counted_flops": 2e9, "seconds": 2.0, "bound": 4e9, "dtype": "float32",
+     "peak_dtype": "float32"},
     {"type": "scaling", "rows": ROWS, "bounds": ["ideal", "amdahl"], "labels": ["strong"]},
     {"type": "plot", "kind": "line", "x": "ordered", "n": 800, "level": 0.95},
-    {"type": "plot", "kind": "bar", "x": "categorical", "from_zero": True, "n": 800, "level": 0.95},
-    {"type": "breakdown", "parts": {"forward": 0.6, "backward": 0.395}, "wall": 1.0},
+    {"type": "plot", "kind": "bar", "x": "categorical", "from_zero": True, "axis": [0, 3], "n": 800,
+     "level": 0.95},
+    {"type": "breakdown", "of": "run", "parts": {"forward": 3.6, "backward": 2.37}, "wall": 6.0},
     {"type": "input", "source": "disk", "end_to_end": True, "cold": True},
     {"type": "baseline", "device": {"year": 2024, "peak_flops": 1e12}, "own_device": {"year": 2025, "peak_flops": 2e12},
      "tuning_runs": 5, "own_tuning_runs": 6, "measures": ["time_to_accuracy", "final_accuracy", "cost"]},
-    {"type": "headline", "quantity": "speed", "config_sha256": "aa"},
-    {"type": "headline", "quantity": "quality", "config_sha256": "aa"},
+    {"type": "headline", "quantity": "speed", "config_sha256": CONFIGURATION, "by": "report"},
+    {"type": "headline", "quantity": "quality", "config_sha256": CONFIGURATION, "by": "report"},
     {"type": "workload", "shape": [3, 32, 32], "native_shape": [3, 32, 32], "flops_per_sample": 1e6,
      "fixed_flops_per_sample": 1e6},
 ]
@@ -94,7 +115,7 @@ BAD = {
     "F2": edit("summary", lambda s: s["metrics"].__setitem__(0, {**ACCURACY, "name": "train_accuracy"})),
     "F3": edit("ledger", lambda entries: entries.pop(1)),
     "F4": claim("baseline", device={"year": 2017, "peak_flops": 1e11}),
-    "F5": claim("breakdown", parts={"forward": 0.6}),
+    "F5": claim("breakdown", parts={"forward": 3.6}),
     "F6": edit("manifest", lambda m: m["data"]["train"].update(stand_in=True)),
     "F7": claim("rate", counted_flops=1e9),
     "F8": claim("headline", config_sha256="bb"),
@@ -102,6 +123,8 @@ BAD = {
     "F10": edit("curve", lambda lines: lines.pop()),
     "F11": claim("scaling", rows=[ROW, {**ROW, "processes": 4, "global_batch": 256}]),
     "F12": claim("baseline", measures=["time_to_accuracy"]),
+    "D1": add(type="speed-up", value=3.0),
+    "D2": edit("curve", lambda lines: [line["load"].update(busy=3.9, own=0.3) for line in lines]),
 }
 # fmt: on
 
@@ -118,18 +141,42 @@ def stand(what, cluster="within launches", kruskal_p=None):
     return change
 
 
+def stopping_text(parts):
+    """Fewer epochs, and a text that was written afterwards."""
+    parts["curve"].pop()
+    parts["manifest"].update(stopping_rule="accuracy of 99 %")
+
+
+def busy(parts):
+    """Others had nearly all of both processors."""
+    for line in parts["curve"]:
+        line["load"].update(busy=3.9, own=0.3)
+    for estimate in parts["stats"]["series"]["normal"]["estimates"]:
+        estimate["standing"] = "observation"
+
+
+def headline(parts):
+    """Headlines of the configuration that is in the manifest."""
+    for claimed in parts["claims"]:
+        if claimed["type"] == "headline":
+            claimed["config_sha256"] = configuration_hash(parts["manifest"])
+
+
 # fmt: off
 ALSO_BAD = [
     ("R5", stand("result")), ("R5", stand("result within 3 launches", kruskal_p=1e-9)),
     ("R1", claim("speedup", base=None)), ("R3", claim("aggregate", 1, mean="geometric")),
     ("R4", claim("aggregate", 2, note="")), ("R7", claim("comparison", 0, corrected=False)),
-    ("R7", claim("comparison", 0, p=None)), ("R10", claim("parallel", sync=None)),
+    ("R7", claim("comparison", 0, p=None)), ("D1", claim("parallel", sync=None)),
     ("R11", claim("scaling", bounds=[])), ("R11", claim("rate", bound=5e8)),
-    ("R12", claim("plot", 1, from_zero=False)), ("R12", add(type="plot", kind="box", x="categorical")),
+    ("R12", claim("plot", 1, from_zero=False)), ("R12", claim("plot", 1, axis=[2, 3])),
+    ("R12", add(type="plot", kind="box", x="categorical")),
     ("R2", edit("manifest", lambda m: m.update(cores_used=1))),
     ("F1", claim("scaling", rows=[{**ROW, "quality": None}])),
     ("F3", edit("summary", lambda s: s.update(tuning_runs=1))),
-    ("F5", claim("breakdown", parts={"a": 1.1})), ("F6", claim("input", cold=False)),
+    ("F3", edit("summary", lambda s: s["tuning"].update(runs=1))),
+    ("F5", claim("breakdown", parts={"a": 6.6})), ("F5", claim("breakdown", wall=5.0, parts={"a": 5.0})),
+    ("R7", claim("comparison", 0, effect=[1.2, 1.4])), ("F10", stopping_text), ("F6", claim("input", cold=False)),
     ("F7", claim("rate", peak_dtype="float16")), ("F12", claim("baseline", tuning_runs=1)),
 ]
 # fmt: on
@@ -145,7 +192,9 @@ VARIATIONS = {
     "F4": claim("baseline", device={"year": 2017, "peak_flops": 1e11}, normalised="per peak"),
     "F6": lambda parts: (parts["manifest"]["data"]["train"].update(stand_in=True),
                          parts["summary"]["labels"].append("stand-in data")),
-    "F10": lambda parts: (parts["curve"].pop(), parts["manifest"].update(stopping_rule="accuracy of 99 %")),
+    "F10": lambda parts: (parts["curve"].pop(), parts["seeds"]["5"].update(stopped_by="accuracy of 99 %"),
+                          parts["manifest"]["resolved"]["recipe"].update(events=["Stop"])) and headline(parts),
+    "D2": lambda parts: (busy(parts), stand("observation")(parts)),
     "F11": claim("scaling", rows=[ROW, {**ROW, "processes": 4, "global_batch": 256}], labels=["weak"]),
 }
 # fmt: on
@@ -158,7 +207,7 @@ def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("measured")
     (folder / "manifest.json").write_text(json.dumps(MANIFEST))
     rng, store = np.random.default_rng(0), SampleStore(folder)
-    skewed = (1e6 * np.exp(0.5 * rng.standard_normal(800))).astype(np.int64)
+    skewed = (1e6 * np.exp(0.5 * rng.standard_normal(2000))).astype(np.int64)
     normal = (1e6 * (1 + 0.05 * rng.standard_normal(200))).astype(np.int64)
     store.append("step", 0, np.cumsum(skewed), skewed)
     store.append("normal", 0, np.cumsum(normal), normal)
@@ -167,26 +216,36 @@ def measured(tmp_path_factory):
 
 
 def write(folder, stats, change=lambda parts: None):
-    ledger_folder = folder / "chain"
-    ledger_folder.mkdir(parents=True)
-    for number in range(3):
-        ledger.enter(ledger_folder, {"run": f"run-{number}"})
-    entries = [json.loads(line) for line in (ledger_folder / ledger.NAME).read_text().splitlines()]
-    curve = [{"seed": seed, "epoch": epoch, "test_accuracy": 95.0} for seed in range(6) for epoch in (1, 2)]
+    """A folder below one of its own, in which the ledger is."""
+    folder = folder / "run"
+    folder.mkdir(parents=True)
+    for name in ("run-0", "run-1", "run-2", folder.name):
+        ledger.enter(folder.parent, {"run": name})
+    entries = [json.loads(line) for line in (folder.parent / ledger.NAME).read_text().splitlines()]
+    curve = [
+        {"seed": seed, "epoch": epoch, "test_accuracy": 95.0, "load": dict(LOAD)}
+        for seed in range(6)
+        for epoch in (1, 2)
+    ]
+    seeds = {
+        str(seed): {"values": {"test_accuracy": 95.0}, "stopped_by": None, "wall_seconds": 1.0} for seed in range(6)
+    }
     parts = {"manifest": MANIFEST, "summary": SUMMARY, "claims": GOOD_CLAIMS, "ledger": entries, "curve": curve}
-    parts = copy.deepcopy(parts) | {"stats": json.loads(stats)}
+    parts = copy.deepcopy(parts) | {"stats": json.loads(stats), "seeds": seeds}
+    tail = next(e["value"] for e in parts["stats"]["series"]["step"]["estimates"] if e["q"] == 0.99)
+    claim("percentile", value=tail)(parts)
     change(parts)
-    (folder / "manifest.json").write_text(json.dumps(parts["manifest"]))
-    (folder / "summary.json").write_text(json.dumps(parts["summary"]))
+    for name in ("manifest", "summary", "stats", "seeds"):
+        (folder / f"{name}.json").write_text(json.dumps(parts[name]))
     (folder / "claims.json").write_text(json.dumps({"claims": parts["claims"]}))
-    for name, lines in ((ledger.NAME, parts["ledger"]), ("metrics.jsonl", parts["curve"])):
-        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "stats.json").write_text(json.dumps(parts["stats"]))
+    (folder / "journal.jsonl").write_text("")
+    for path, lines in ((folder.parent / ledger.NAME, parts["ledger"]), (folder / "metrics.jsonl", parts["curve"])):
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
 
-def test_there_are_twenty_four_rules_and_each_says_what_it_wants():
-    assert list(RULES) == [f"R{i}" for i in range(1, 13)] + [f"F{i}" for i in range(1, 13)] == list(BAD)
+def test_every_rule_says_what_it_wants():
+    assert list(RULES) == [f"R{i}" for i in range(1, 13)] + [f"F{i}" for i in range(1, 13)] + ["D1", "D2"] == list(BAD)
     assert all(summary_of(rule).endswith(".") for rule in RULES.values())
 
 
@@ -219,7 +278,7 @@ def test_findings_are_written_and_a_folder_that_is_none_is_refused(tmp_path, mea
     write_rules(folder)
     written = json.loads((folder / "rules.json").read_text())["rules"]
     assert set(written) == set(RULES) and written["R1"]["status"] == PASS
-    with pytest.raises(ResultsError, match="expected the record of a run"):
+    with pytest.raises(ResultsError, match="got no such file"):
         check(tmp_path)
 
 
@@ -227,6 +286,8 @@ def test_the_ledger_adds_up_what_tuning_cost(tmp_path):
     for number in range(3):
         ledger.enter(tmp_path, {"run": f"run-{number}"})
         (tmp_path / f"run-{number}").mkdir()
-        (tmp_path / f"run-{number}" / "metrics.jsonl").write_text('{"train_seconds": 2.5}\n{"train_seconds": null}\n')
+        (tmp_path / f"run-{number}" / "metrics.jsonl").write_text(
+            '{"seed": 0, "epoch": 1, "train_seconds": 2.5}\n{"seed": 0, "epoch": 2, "train_seconds": null}\n'
+        )
     (tmp_path / "run-1" / "summary.json").write_text("{}")
     assert ledger.tuning_cost(tmp_path) == {"runs": 3, "finished": 1, "seconds": 7.5}

@@ -75,9 +75,9 @@ def test_efficiency_and_serial_share_are_those_of_the_closed_form():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"schema": "deep500-scaling-9"}, "got schema 'deep500-scaling-9'"),
-        ({"entries": [{"ranks": 2}]}, "lacks or adds"),
-        ({"base": None}, "lacks or adds"),
+        ({"schema": "deep500-scaling-9"}, "got schema: 'deep500-scaling-9'"),
+        ({"entries": [{"ranks": 2}]}, r"got entries\[0\]: no global_batch"),
+        ({"base": None}, "got base: None; expected an object"),
         ({"bounds": [{"name": "x", "ranks": [], "seconds": []}]}, "bound 'x'"),
     ],
 )
@@ -106,10 +106,10 @@ def test_what_cannot_be_is_not_written(bad, words, tmp_path):
 
 def test_ranks_of_another_version_are_one_error(tmp_path):
     (tmp_path / RANKS).write_text('{"schema": "deep500-ranks-2"}')
-    with pytest.raises(ResultsError, match="another schema"):
+    with pytest.raises(ResultsError, match="got schema: 'deep500-ranks-2'; expected 'deep500-ranks-1'"):
         Ranks.read(tmp_path)
     (tmp_path / RANKS).write_text('{"schema": "deep500-ranks-1", "ranks": [{"rank": 0}]}')
-    with pytest.raises(ResultsError, match="lacks or adds"):
+    with pytest.raises(ResultsError, match="got no sync"):
         Ranks.read(tmp_path)
 
 

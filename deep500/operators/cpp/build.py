@@ -7,13 +7,17 @@ import json
 import os
 from pathlib import Path
 
-from deep500.errors import CompileError
+from deep500.errors import CacheError, CompileError
 from deep500.operators.base import Descriptors
 from deep500.operators.cpp.cache import building, cache_folder, enter, write_text
 from deep500.operators.cpp.commands import FLAGS, LINK, Derivation, Job, compile_library
 from deep500.operators.cpp.compilers import Compiler, cpu_model, find_compiler, find_nvcc
 from deep500.operators.cpp.spec import INCLUDE, BuildSpec, Infer
 from deep500.operators.cpp.wrapper import ABI, wrapper_source
+from deep500.reading import declare, read_json
+
+INCLUDED = declare([str])
+"""What an entry of the cache, ``<key>.json``, holds: the files that the source includes."""
 
 
 def find_library(
@@ -65,9 +69,13 @@ def _key(spec: BuildSpec, compiler: Compiler, derivation: Derivation | None) -> 
 
 
 def _cached(folder: Path, key: str, spec: BuildSpec) -> Path | None:
+    """The library, if there is one. An entry that is damaged is none: the library is built and listed anew."""
+    entry = folder / f"{key}.json"
     try:
-        listed = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+        listed = read_json(entry, INCLUDED, error=CacheError) if entry.is_file() else None
+    except CacheError:
+        listed = None
+    if listed is None:
         return None
     place = folder / _with_contents(key, [_known_place(name, spec) for name in listed])
     library = place / f"{spec.name}.so"

@@ -1,6 +1,7 @@
 """Rules as code: what may be called a result, and which ways of presenting results mislead.
 
-Each rule is a function of a results folder: pass, fail or not applicable, with a reason. ``deep500 check DIR`` runs
+Each rule is a function of a results folder: pass, fail, missing (it does not find what it needs) or not applicable,
+with a reason. ``deep500 check DIR`` runs
 them; a run writes ``rules.json`` and its report shows them first.
 """
 
@@ -12,9 +13,11 @@ from typing import Any
 
 from deep500.results.files import to_json, write_atomic
 from deep500.results.layout import check_layout
-from deep500.results.rules import twelve_rules, twelve_ways
+from deep500.results.rules import own_rules, twelve_rules, twelve_ways
 from deep500.results.rules.view import CLAIMS as CLAIMS
 from deep500.results.rules.view import FAIL as FAIL
+from deep500.results.rules.view import FLAGGED as FLAGGED
+from deep500.results.rules.view import MISSING as MISSING
 from deep500.results.rules.view import NOT_APPLICABLE as NOT_APPLICABLE
 from deep500.results.rules.view import PASS as PASS
 from deep500.results.rules.view import Finding as Finding
@@ -30,8 +33,8 @@ def _numbered(module: Any, letter: str) -> dict[str, Rule]:
     return {name.partition("_")[0].upper(): rule for name, rule in rules}
 
 
-RULES: dict[str, Rule] = {**_numbered(twelve_rules, "r"), **_numbered(twelve_ways, "f")}
-"""All rules by id, R1 to R12 and F1 to F12."""
+RULES: dict[str, Rule] = {**_numbered(twelve_rules, "r"), **_numbered(twelve_ways, "f"), **_numbered(own_rules, "d")}
+"""All rules by id, R1 to R12, F1 to F12, and our own D1 and D2."""
 
 
 def summary_of(rule: Rule) -> str:

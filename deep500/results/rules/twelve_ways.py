@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from deep500.results.ledger import broken_at
-from deep500.results.rules.view import Finding, RunView, failed, not_applicable, passed
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from deep500.results.claims import BY, breakdown, wall_of_run
+from deep500.results.ledger import broken_at, entry_of
+from deep500.results.record import configuration_hash
+from deep500.results.rules.view import CLAIMS, Finding, RunView, failed, missing, not_applicable, passed
 
 MOST_YEARS, MOST_TIMES_PEAK = 2, 4
-BREAKDOWN = 0.02
+BREAKDOWN, LISTENING = 0.02, 0.02
+"""How far the parts may be from the whole: a share of it, and seconds (of each seed) for what happens around them."""
 COVERAGE = 0.9
+STEPS, FEWEST = 0.5, 5
+"""Steps must last half of the time between their starts, where there are so many of them."""
 TUNING = 2.0
 
 
@@ -26,11 +36,17 @@ def f1_accuracy_when_scaling(run: RunView) -> Finding:
 
 def f2_test_accuracy(run: RunView) -> Finding:
     """Quality is judged on data that training did not see, and not by the best epoch on the very data that judge it."""
+    halves = run.manifest.get("data") or {}
+    train, test = ((halves.get(half) or {}).get("digest") for half in ("train", "validation"))
+    if train is not None and train == test:
+        return failed("training and validation are on the same samples", "validate on others")
     metrics = run.summary.get("metrics", [])
     quality = [m for m in metrics if "accuracy" in m["name"] or "loss" in m["name"]]
     if not quality:
         return not_applicable("no quality is claimed")
-    if not any("test" in m["name"] or "time_to_accuracy" in m["name"] for m in quality):
+    if run.is_of_recipe and halves and (train is None or ("validation" in halves and test is None)):
+        return missing("no digests of the data, which tell training from validation", "record dataset.digest()")
+    if not any("test" in m["name"] or "time_to_accuracy" in m["name"] or m["name"].startswith("top_") for m in quality):
         return failed("only training quality is reported", "add TestAccuracy()")
     best = [m["name"] for m in quality if m["name"].startswith("best_") and m.get("target") is not None]
     if best and not run.manifest.get("selection_data"):
@@ -39,22 +55,37 @@ def f2_test_accuracy(run: RunView) -> Finding:
 
 
 def f3_all_runs(run: RunView) -> Finding:
-    """Runs that tuned the recipe are in the ledger, and none is missing from its chain."""
+    """Runs that tuned the recipe are in the ledger, this one too, all of them are told, and none is missing."""
+    fix = "keep ledger.jsonl beside the runs"
     if not run.ledger:
-        return not_applicable("there is no ledger")
+        return missing("no ledger beside the run", fix) if run.is_of_recipe else not_applicable("there is no ledger")
     place = broken_at(run.ledger)
     if place is not None:
         return failed(f"the ledger's chain breaks at entry {place}", "restore the ledger: runs are missing")
-    claimed, there = run.summary.get("tuning_runs"), len(run.ledger)
-    if claimed is not None and claimed < there - 1:
-        return failed(f"{claimed} tuning runs are reported, the ledger holds {there - 1}", "report all of them")
-    return passed(f"{there} runs are in the ledger, in one chain")
+    noted = run.summary.get("ledger") or {}
+    configuration = configuration_hash(run.manifest) if "resolved" in run.manifest else ""
+    entry = entry_of(run.ledger, run.path.absolute().name, noted.get("entry"), configuration)
+    if run.is_of_recipe and entry is None:
+        return failed("the ledger has no entry of this run", "restore the ledger: runs are missing")
+    there = noted.get("entries") or (len(run.ledger) if entry is None else entry["number"] + 1)
+    told = (run.summary.get("tuning") or {}).get("runs")
+    if told is not None and told < there:
+        return failed(f"{told} runs are told, the ledger has {there}", "report all of them")
+    if run.is_finished and told is None:
+        return missing("the summary does not say how many runs it took", "report all of them")
+    claimed = [run.summary.get("tuning_runs"), *(claim.get("own_tuning_runs") for claim in run.claims("baseline"))]
+    few = [runs for runs in claimed if runs is not None and runs < there - 1]
+    if few:
+        return failed(f"{few[0]} tuning runs are reported, the ledger holds {there - 1}", "report all of them")
+    return passed(f"{there} runs up to this one are in the ledger, in one chain")
 
 
 def f4_same_generation(run: RunView) -> Finding:
     """A baseline on other hardware is of the same generation, or the comparison is normalised."""
-    claims = [c for c in run.claims("baseline") if c.get("device") and c.get("own_device")]
+    claims = run.claims("baseline")
     for claim in claims:
+        if not claim.get("device") or not claim.get("own_device"):
+            return missing("a baseline whose hardware is not said, or this run's", "say year and peak of both")
         old, own = claim["device"], claim["own_device"]
         years = abs(own["year"] - old["year"])
         peak = max(own["peak_flops"], old["peak_flops"]) / min(own["peak_flops"], old["peak_flops"])
@@ -67,15 +98,52 @@ def f4_same_generation(run: RunView) -> Finding:
 
 
 def f5_whole_steps(run: RunView) -> Finding:
-    """A breakdown adds up to the wall time, and parts that are reported alone cover most of it."""
+    """A breakdown adds up to the time that passed by the clock, and parts that are reported alone cover most of it."""
     claims = run.claims("breakdown")
     for claim in claims:
-        share = sum(claim["parts"].values()) / claim["wall"]
-        if share < COVERAGE:
+        wall = _wall(run, claim)
+        if wall is None or wall <= 0:
+            return missing("a breakdown of a time that no clock has told", "record the wall time of the whole")
+        parts, slack = sum(claim["parts"].values()), LISTENING * max(1, len(run.seeds))
+        if claim["wall"] is not None and abs(claim["wall"] - wall) > BREAKDOWN * wall + slack:
+            return failed(f"a breakdown of {claim['wall']:.4g} s; by the clock it was {wall:.4g} s", "tell the whole")
+        share = parts / wall
+        if share < COVERAGE and wall - parts > slack:
             return failed(f"parts that cover {share:.0%} of the time", "tell the whole step")
-        if abs(share - 1) > BREAKDOWN:
+        if abs(parts - wall) > BREAKDOWN * wall + (slack if run.is_of_recipe else 0.0):
             return failed(f"parts that add up to {share:.1%} of the wall time", "measure the parts within the whole")
-    return passed("parts add up to the whole") if claims else not_applicable("no breakdown is claimed")
+    share = _steps_between_starts(run)
+    if share is not None and share < STEPS:
+        fix = "tell the whole step: what happens between two of them takes longer than they do"
+        return failed(f"steps that last {share:.0%} of the time from one's start to the next one's", fix)
+    if claims:
+        return passed("parts add up to what passed by the clock")
+    if run.is_finished and breakdown(run.record, run.manifest):
+        return missing("steps and epochs were timed, and nothing says where the time went", f"keep {CLAIMS}")
+    return not_applicable("no breakdown is claimed")
+
+
+def _steps_between_starts(run: RunView) -> float | None:
+    """What part of the time from one step's start to the next one's the step lasts, usually; None without steps."""
+    parts = []
+    for series, launch in run.samples.names():
+        if series == "step" and run.is_of_recipe and run.manifest.get("ranks", 1) == 1:
+            taken = run.samples.load(series, launch)
+            between = np.diff(taken["start_ns"])
+            parts.append(taken["duration_ns"][:-1][between > 0] / between[between > 0])
+    shares = np.concatenate(parts) if parts else np.empty(0)
+    return float(np.median(shares)) if len(shares) >= FEWEST else None
+
+
+def _wall(run: RunView, claim: Mapping[str, Any]) -> float | None:
+    """The whole of a breakdown: what the run's clock recorded where it is of the run, else what it says itself."""
+    of = claim.get("of", "run" if claim.get("by") == BY else "")
+    if of == "epochs" and run.is_of_recipe:
+        recorded = breakdown(run.record, run.manifest)
+        return recorded[0]["wall"] if recorded else None
+    if of == "run" or (run.is_of_recipe and not of):
+        return wall_of_run(run.record)
+    return claim["wall"]
 
 
 def f6_input(run: RunView) -> Finding:
@@ -89,6 +157,8 @@ def f6_input(run: RunView) -> Finding:
             return failed(f"'end to end' with data from {claim.get('source')}", "read from disk with cold caches")
         if claim.get("source") == "synthetic" and not claim.get("labelled"):
             return failed("synthetic input that is not named", "label it")
+    if not data and run.is_finished:
+        return missing("the manifest does not say what data were used", "record their name and digest")
     return passed("the source of the data is reported") if data else not_applicable("no data")
 
 
@@ -101,17 +171,23 @@ def f7_operations(run: RunView) -> Finding:
         counted = claim["counted_flops"] / claim["seconds"]
         if claim["flops"] > 1.02 * counted:
             return failed(f"{claim['flops']:.4g} FLOP/s claimed, {counted:.4g} counted", "claim what is counted")
-        if claim.get("dtype") != claim.get("peak_dtype", claim.get("dtype")) or claim.get("sparse"):
+        if claim.get("bound") and not (claim.get("dtype") and claim.get("peak_dtype")):
+            return missing("a peak whose data type is not said, or that of the work", "say dtype and peak_dtype")
+        if claim.get("dtype") != (claim.get("peak_dtype") or claim.get("dtype")) or claim.get("sparse"):
             return failed(f"{claim.get('dtype')} work beside a peak of {claim.get('peak_dtype')}", "use the same peak")
     return passed("operations are counted") if claims else not_applicable("no operations per second are claimed")
 
 
 def f8_one_configuration(run: RunView) -> Finding:
-    """Speed and quality in one headline come from one configuration."""
+    """Speed and quality in one headline come from one configuration: this run's recipe and the content of its file."""
     claims = run.claims("headline")
-    hashes = {claim.get("config_sha256") for claim in claims}
+    hashes = {claim["config_sha256"] for claim in claims}
     if len(hashes) > 1:
         return failed("speed and quality of different configurations", "measure both in one")
+    if hashes and "resolved" in run.manifest and run.is_of_recipe and hashes != {configuration_hash(run.manifest)}:
+        return failed("a headline of another configuration than this run's", "measure it in this one")
+    if not claims and run.is_finished and run.series:
+        return missing("speed was measured, and no headline says of what configuration", f"keep {CLAIMS}")
     return passed("one configuration") if claims else not_applicable("no headline is claimed")
 
 
@@ -128,14 +204,20 @@ def f9_native_inputs(run: RunView) -> Finding:
 
 
 def f10_planned_length(run: RunView) -> Finding:
-    """Training is as long as the recipe planned, not until a good moment."""
-    planned = run.manifest.get("resolved", {}).get("recipe", {}).get("epochs")
+    """Training is as long as the recipe planned, or as the stopping rule among its events says; no text will do."""
+    recipe = run.manifest.get("resolved", {}).get("recipe", {})
+    planned = recipe.get("epochs")
     if planned is None or not run.curve:
         return not_applicable("no training")
+    if run.summary.get("status") != "finished":
+        return not_applicable("the run did not end as planned, and its verdict says so")
     for seed in dict.fromkeys(line["seed"] for line in run.curve):
         done = max(line["epoch"] for line in run.curve if line["seed"] == seed)
-        if done < planned and not run.manifest.get("stopping_rule") and run.summary.get("status") == "finished":
-            return failed(f"seed {seed} ended after {done} of {planned} epochs", "declare the stopping rule beforehand")
+        if done > planned:
+            return failed(f"seed {seed} was trained for {done} epochs, planned were {planned}", "plan them beforehand")
+        stopped = run.seeds.get(str(seed), {}).get("stopped_by")
+        if done < planned and not (recipe.get("events") and stopped):
+            return failed(f"seed {seed} ended after {done} of {planned} epochs", "name the rule in the recipe's events")
     return passed(f"{planned} epochs, as planned")
 
 
@@ -155,9 +237,9 @@ def f12_fair_comparison(run: RunView) -> Finding:
     """A comparison with others tells time, final accuracy and cost, and the baseline was tuned about as much."""
     claims = run.claims("baseline")
     for claim in claims:
-        missing = {"time_to_accuracy", "final_accuracy", "cost"} - set(claim.get("measures", []))
-        if missing:
-            return failed(f"compared without {', '.join(sorted(missing))}", "compare all three")
+        unsaid = {"time_to_accuracy", "final_accuracy", "cost"} - set(claim.get("measures", []))
+        if unsaid:
+            return failed(f"compared without {', '.join(sorted(unsaid))}", "compare all three")
         own, other = claim.get("own_tuning_runs"), claim.get("tuning_runs")
         if own is not None and other is not None and own > TUNING * max(other, 1):
             return failed(f"{own} tuning runs against the baseline's {other}", "tune both alike")

@@ -1,32 +1,6 @@
 """What rules look at: the files of one results folder, and the claims that are made from it.
 
-``claims.json`` holds what the run's report says (written by :mod:`deep500.report.claims`), and what a text or a table
-of its author says beyond that, so that it can be checked:
-``{"claims": [{"type": "speedup", ...}, ...]}``. Types and their fields:
-
-==============  ======================================================================================================
-``speedup``     ``value``, ``base``: {``kind``: serial-best | parallel-1 | other, ``seconds``, ``low``, ``high``}
-``aggregate``   ``kind`` of the metric: cost | rate | ratio | count | quality, ``mean``: arithmetic | harmonic | total |
-                geometric, ``note`` (why geometric)
-``centre``      ``series``, ``statistic``: mean | median, ``interval``: t | rank | bootstrap | none
-``comparison``  ``verdict``: faster | slower | equivalent | unresolved, ``p``, ``corrected`` (Holm), ``effect``: [low,
-                high] as ratios, ``margin``
-``percentile``  ``series``, ``q``, ``value``
-``parallel``    ``ranks``, ``sync``: barrier | window | none, ``summary``: max | median | pooled, ``rank_p``
-``rate``        ``flops`` per second, ``counted_flops`` and ``seconds`` behind it, ``bound`` (None: not known),
-                ``dtype``, ``peak_dtype``, ``sparse``; for the roofline ``bytes`` and ``roofs``: {``flops``,
-                ``bandwidth``}
-``scaling``     ``rows``: [{``processes``, ``seconds``, ``global_batch``, ``quality``, ``quality_low``}],
-                ``bounds``: [...], ``labels``: [strong | weak]
-``plot``        ``kind``: line | bar | violin | box | ecdf | quantile | scatter, ``x``: ordered | categorical,
-                ``from_zero``, ``level`` and ``n`` in the caption
-``breakdown``   ``parts``: {name: seconds}, ``wall``
-``input``       ``source``: disk | memory | synthetic, ``end_to_end``, ``cold``, ``labelled``
-``baseline``    ``device`` and ``own_device``: {``year``, ``peak_flops``}, ``normalised``, ``tuning_runs``,
-                ``own_tuning_runs``, ``measures``: [time_to_accuracy, final_accuracy, cost, ...]
-``headline``    ``quantity``: speed | quality, ``config_sha256``
-``workload``    ``shape``, ``native_shape``, ``flops_per_sample``, ``fixed_flops_per_sample``
-==============  ======================================================================================================
+Claims are in ``claims.json``; their types and fields are in :mod:`deep500.results.rules.claim_types`.
 """
 
 from __future__ import annotations
@@ -38,16 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from deep500.results.files import read_json, read_lines
-from deep500.results.record import MANIFEST, METRICS, SUMMARY
+from deep500.results.record import MANIFEST, METRICS, SEEDS, SUMMARY, Record
+from deep500.results.rules.claim_types import sound
+from deep500.results.samples import SampleStore
 from deep500.results.stats import STATS
 
 CLAIMS, LEDGER = "claims.json", "ledger.jsonl"
-PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
+PASS, FAIL, MISSING, NOT_APPLICABLE = "pass", "fail", "missing", "not applicable"
+FLAGGED = (FAIL, MISSING)
+"""What makes ``deep500 check`` end with 1."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule says of a run: ``pass``, ``fail`` or ``not applicable``, why, and for a failure what to do."""
+    """What a rule says of a run: ``pass``, ``fail``, ``missing`` or ``not applicable``, why, and what to do about it.
+
+    ``missing``: the rule is about this run, and does not find what it needs to judge it.
+    """
 
     status: str
     reason: str
@@ -62,6 +43,11 @@ def passed(reason: str) -> Finding:
 def failed(reason: str, fix: str) -> Finding:
     """The rule is broken."""
     return Finding(FAIL, reason, fix)
+
+
+def missing(reason: str, fix: str) -> Finding:
+    """The folder lacks what the rule needs."""
+    return Finding(MISSING, reason, fix)
 
 
 def not_applicable(reason: str) -> Finding:
@@ -99,18 +85,53 @@ class RunView:
         return read_lines(self.path / METRICS)
 
     @cached_property
-    def ledger(self) -> list[dict[str, Any]]:
-        """The runs of the recipe's family, beside the runs themselves or within this one."""
-        own = self.path / LEDGER
-        return read_lines(own if own.exists() else self.path.parent / LEDGER)
-
-    def claims(self, *types: str) -> list[dict[str, Any]]:
-        """Claims of these types."""
-        return [claim for claim in self._claims if claim.get("type") in types]
+    def seeds(self) -> dict[str, dict[str, Any]]:
+        """``seeds.json``."""
+        return self._json(SEEDS)
 
     @cached_property
-    def _claims(self) -> list[dict[str, Any]]:
+    def ledger(self) -> list[dict[str, Any]]:
+        """The runs of the recipe's family, beside the runs themselves; where there is none, within this one."""
+        beside = self.path.absolute().parent / LEDGER
+        return read_lines(beside if beside.exists() else self.path / LEDGER)
+
+    @property
+    def samples(self) -> SampleStore:
+        """The samples."""
+        return self.record.samples
+
+    @cached_property
+    def record(self) -> Record:
+        """Reads the folder."""
+        return Record(self.path)
+
+    @property
+    def is_of_recipe(self) -> bool:
+        """Whether it is the run of a recipe, and not a comparison or a folder of another program."""
+        return "recipe" in self.manifest and "seeds" in self.manifest and "comparison" not in self.manifest
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether a recipe was trained to its end."""
+        return self.is_of_recipe and self.summary.get("status") == "finished"
+
+    def claims(self, *types: str) -> list[dict[str, Any]]:
+        """Claims of these types that are sound."""
+        return [claim for claim in self.sound_claims if claim["type"] in types]
+
+    @cached_property
+    def sound_claims(self) -> list[dict[str, Any]]:
+        """All claims with a known type and known fields."""
+        return sound(self.all_claims)
+
+    @cached_property
+    def all_claims(self) -> list[Any]:
+        """As they were written, also those that rule D1 refuses."""
         return [*self._json(CLAIMS).get("claims", []), *self.more]
+
+    def has(self, name: str) -> bool:
+        """Whether a file of this name is in the folder."""
+        return (self.path / name).exists()
 
     def _json(self, name: str) -> dict[str, Any]:
         return read_json(self.path / name) if (self.path / name).exists() else {}

@@ -7,11 +7,9 @@ of another layout are told apart by their fields ``format`` and ``version``, and
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
-import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +18,34 @@ from deep500.errors import PlanError
 from deep500.networks.execution.modes import training_network
 from deep500.networks.hashing import structure_hash as structure_hash
 from deep500.networks.network import Network
+from deep500.reading import LARGEST, at_least, declare, number, parse, read_bytes, validate, word
 from deep500.transformations.recomputation.regions import outermost_first
 from deep500.transformations.recomputation.training_step import needed
 
 FORMAT = "deep500-checkpointing-plan"
 VERSION = 1
+AGAIN = "name a plan file, or plan again with plan_checkpointing"
 _FURTHER = re.compile(r":\d+(_\d+)?$")
+
+
+_HEAD = declare({"format": word(FORMAT), "version": number(VERSION, VERSION, whole=True)})
+_COUNT, _AMOUNT = number(0, LARGEST, whole=True), number(0, 1e300)
+_PLAN = declare(
+    {
+        "network": str,
+        "batch": number(1, LARGEST, whole=True),
+        "loss": str,
+        "backend": str,
+        "regions": [{"name": str, "location": str, "values": at_least(1, str)}],
+        "budget": _COUNT,
+        "predicted_peak": _COUNT,
+        "predicted_time": _AMOUNT,
+        "predicted_extra": _AMOUNT,
+        "time_unit": str,
+        "method": str,
+    }
+)
+"""What a plan file holds; :class:`CheckpointingPlan` says what it means."""
 
 
 @dataclass(frozen=True)
@@ -113,52 +133,21 @@ def load_plan(path: str | os.PathLike[str]) -> CheckpointingPlan:
     Raises:
         PlanError: it cannot be read, is no plan, or lacks something.
     """
-    try:
-        data = json.loads(Path(path).read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise PlanError(f"got {os.fspath(path)!r}, which cannot be read: {error}; expected a plan file") from error
-    return plan_from(data, os.fspath(path))
+    return plan_from(
+        parse(read_bytes(path, links=True, error=PlanError, do=AGAIN), path, error=PlanError, do=AGAIN), path
+    )
 
 
-def plan_from(data: Any, path: str) -> CheckpointingPlan:
+def plan_from(data: Any, path: str | os.PathLike[str]) -> CheckpointingPlan:
     """The plan whose :meth:`CheckpointingPlan.data` this is; ``path`` says where it comes from.
 
     Raises:
         PlanError: it is no plan, or lacks something.
     """
-    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-        raise PlanError(f"got {path!r}, which is no plan; expected what CheckpointingPlan.save wrote")
-    if data.get("version") != VERSION:
-        raise PlanError(
-            f"got {path!r}, a plan of layout {data.get('version')!r}; expected layout {VERSION}: plan again with "
-            "plan_checkpointing"
-        )
-    kinds = CheckpointingPlan.__annotations__
-    simple = {"int": int, "str": str, "float": (int, float)}
-    for name, kind in kinds.items():
-        if name not in data:
-            raise PlanError(f"got {path!r} without {name!r}; expected all of {list(kinds)}: write it again")
-        expected = simple.get(kind, list)
-        value, least = data[name], 1 if name == "batch" else 0
-        if not isinstance(value, expected) or isinstance(value, bool):  # type: ignore[arg-type]
-            raise PlanError(f"got {path!r} with {name}={value!r}; expected {kind}: write it again")
-        if isinstance(value, (int, float)) and not least <= value < math.inf:
-            raise PlanError(f"got {path!r} with {name}={value!r}; expected {least} or more: write it again")
-    regions = tuple(_region(described, path) for described in data["regions"])
-    return CheckpointingPlan(**{**{name: data[name] for name in kinds}, "regions": regions})
-
-
-def _region(described: Any, path: str) -> PlannedRegion:
-    fields = described if isinstance(described, Mapping) else {}
-    name, location, values = (fields.get(key) for key in ("name", "location", "values"))
-    if not (
-        isinstance(values, (list, tuple)) and values and all(isinstance(v, str) for v in (name, location, *values))
-    ):
-        raise PlanError(
-            f"got {path!r} with region {reprlib.repr(described)}; expected a name, a location and a list of values, "
-            "all of them text: write it again"
-        )
-    return PlannedRegion(str(name), str(location), tuple(values))
+    validate(data, _HEAD, path, error=PlanError, do=AGAIN)
+    validate(data, _PLAN, path, error=PlanError, do=AGAIN)
+    regions = tuple(PlannedRegion(r["name"], r["location"], tuple(r["values"])) for r in data["regions"])
+    return CheckpointingPlan(**{**{name: data[name] for name in CheckpointingPlan.__annotations__}, "regions": regions})
 
 
 def undominated(plans: Iterable[CheckpointingPlan]) -> list[CheckpointingPlan]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from deep500.errors import DataError, InputError
 from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
+from deep500.reading import LARGEST, NO_OTHER, declare, number, read_json, word
 from deep500.transformations.substitutions.cost import Remeasured
 from deep500.transformations.substitutions.equivalence import Equivalence
 from deep500.transformations.substitutions.graph.importing import Imported
@@ -18,6 +19,19 @@ from deep500.transformations.substitutions.search.backtracking import State
 from deep500.transformations.substitutions.search.moves import AppliedRule
 
 FORMAT = "deep500-substitutions"
+HISTORY = declare(
+    {
+        "format": word(FORMAT),
+        "network": str,
+        "specification": str,
+        "training": bool,
+        "sizes": {str: number(0, LARGEST, whole=True)},
+        "steps": [[str, [str]]],
+        "unchanged?": bool,
+        "*": NO_OTHER,
+    }
+)
+"""What the file of a history holds; :class:`History` says what it means."""
 
 
 @dataclass(frozen=True)
@@ -88,18 +102,11 @@ class History:
             ...     History.load(pathlib.Path(folder) / "history.json") == history
             True
         """
-        try:
-            fields = json.loads(Path(path).read_text(encoding="utf-8"))
-            if fields.pop("format") != FORMAT:
-                raise ValueError("another format")
-            fields["steps"] = tuple(AppliedRule(str(rule), tuple(map(str, place))) for rule, place in fields["steps"])
-            fields["sizes"] = {name: int(size) for name, size in fields["sizes"].items()}
-            return cls(**fields)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-            raise DataError(
-                f"got {path} ({problem!r}); expected a history that 'deep500 optimize --history' wrote: name that "
-                "file, or write one of an older layout anew"
-            ) from problem
+        do = "name a file that 'deep500 optimize --history' wrote, or write one of an older layout anew"
+        fields = read_json(path, HISTORY, links=True, error=DataError, do=do)
+        del fields["format"]
+        fields["steps"] = tuple(AppliedRule(rule, tuple(place)) for rule, place in fields["steps"])
+        return cls(**fields)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from scipy.optimize import brentq
 from scipy.stats import norm, t
 
 from deep500.measure import Budget, Plan, Target, measure
-from deep500.measure.quantiles import autocorrelation_time, quantile
+from deep500.measure.dependence import autocorrelation_time
+from deep500.measure.quantiles import quantile
 from deep500.measure.sampling import Judge, next_size
 from deep500.measure.steady import find_steady_state
 from tests.benchmarks.measuring.outcome import Options, Outcome, figure, ratio
@@ -91,21 +92,21 @@ def coverage(options: Options) -> Outcome:
 
 @figure(
     2,
-    "coverage on AR(1) with spikes, phi .5 .7 .9, n 300",
-    ">= nominal - 4 points; the textbook interval must fail at phi .7",
+    "coverage on AR(1) with spikes, phi .5 .7 .9, n 300 600 2000",
+    ">= nominal - 3 points, >= 90 % are given one; the textbook interval must fail at phi .7",
 )
 def dependent(options: Options) -> Outcome:
     """Both intervals on the same series; where there is too little information an interval is refused and counted."""
     rng, parts, good = np.random.default_rng(options.seed + 2), [], True
     truth = np.median(autoregressive(rng, 2_000_000, 0.0))
-    for phi in (0.5, 0.7, 0.9):
-        series = [autoregressive(rng, 300, phi) for _ in range(options.trials)]
+    for phi, n in ((0.5, 300), (0.7, 600), (0.9, 2000)):
+        series = [autoregressive(rng, n, phi) for _ in range(options.trials)]
         shares, naive = [], math.nan
         for level in (0.95, 0.99):
             estimates = [quantile(x, level=level) for x in options.each(series, f"figure 2, {phi}")]
             given = [e for e in estimates if e.low is not None]
             shares.append(float(np.mean([e.low <= truth <= e.high for e in given])))
-            good &= shares[-1] >= level - 0.04 and (phi == 0.9 or len(given) >= 0.97 * len(estimates))
+            good &= shares[-1] >= level - 0.03 and len(given) >= 0.9 * len(estimates)
             if level == 0.95:
                 refused = len(estimates) - len(given)
                 textbook = [quantile(x, level=level, independent=True) for x in series]

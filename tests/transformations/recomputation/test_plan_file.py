@@ -51,10 +51,10 @@ def test_another_layout_is_refused_in_one_line(tmp_path: Path, version: Any) -> 
     path = plan(network()).save(tmp_path / "plan.json")
     data = json.loads(path.read_text())
     path.write_text(json.dumps({**data, "version": version}))
-    with pytest.raises(PlanError, match=r"a plan of layout .*; expected layout 1: plan again with plan_checkpointing$"):
+    with pytest.raises(PlanError, match=r"got (version|no version).*; expected .*plan again with plan_checkpointing$"):
         load_plan(path)
     path.write_text(json.dumps({**data, "format": "other"}))
-    with pytest.raises(PlanError, match=r"which is no plan; expected what CheckpointingPlan\.save wrote$"):
+    with pytest.raises(PlanError, match=r"got (no format|format: 'other'); expected "):
         load_plan(path)
 
 
@@ -98,16 +98,16 @@ def test_damaged_files(tmp_path: Path, change: dict[str, Any]) -> None:
 
 def test_unreadable_files(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
-    with pytest.raises(PlanError, match="cannot be read"):
+    with pytest.raises(PlanError, match="no such file"):
         load_plan(path)
-    for text in ("{", "[" * 100_000):
+    for text, words in (("{", "no readable JSON"), ("[" * 100_000, "nested 100000 deep")):
         path.write_text(text)
-        with pytest.raises(PlanError, match="cannot be read"):
+        with pytest.raises(PlanError, match=words):
             load_plan(path)
     data = json.loads(plan(network()).save(path).read_text())
     del data["budget"]
     path.write_text(json.dumps(data))
-    with pytest.raises(PlanError, match="without 'budget'"):
+    with pytest.raises(PlanError, match="got no budget"):
         load_plan(path)
 
 

@@ -187,7 +187,7 @@ BAD = {
     "another program's": (_foreign, f"got application id 0 and 1 tables; expected {APPLICATION}"),
     "a newer version's": (_newer, "got layout 7; expected layout 1"),
     "damaged": (_damaged, "malformed"),
-    "a folder": (_folder, "unable to open"),
+    "a folder": (_folder, "no regular file"),
 }
 
 

@@ -74,7 +74,7 @@ ARGUMENTS: list[tuple[dict[str, Any], type[Deep500Error], str]] = [
     ({"sizes": {"N": 2.5}}, InputError, "got sizes {'N': 2.5}"),
     ({"backend": "pytroch"}, MissingBackend, "did you mean 'pytorch'"),
     ({"backend": "pytroch", "measure": True}, MissingBackend, "did you mean 'pytorch'"),
-    ({"rules": "nowhere.jsonl"}, DataError, "got no file nowhere.jsonl"),
+    ({"rules": "nowhere.jsonl"}, DataError, "nowhere.jsonl: got no such file"),
 ]
 
 
@@ -134,16 +134,16 @@ def altered(**changes: Any) -> str:
 
 FILES = {
     "empty": ("", "got an empty file"),
-    "no JSON": ("matmul is associative\n", "expected a pattern rule in JSON"),
-    "another format": ('{"srcOp": [{"type": 3}], "dstOp": []}\n', "expected a pattern rule in JSON"),
-    "no operator": (altered(left=["(frobnicate x)"]), "expected a pattern rule in JSON"),
+    "no JSON": ("matmul is associative\n", "write the file of pattern rules anew"),
+    "another format": ('{"srcOp": [{"type": 3}], "dstOp": []}\n', "write the file of pattern rules anew"),
+    "no operator": (altered(left=["(frobnicate x)"]), "write the file of pattern rules anew"),
     "unproved": (altered(verdict="unknown"), "got verdict 'unknown'"),
     "refuted": (altered(verdict="refuted", prover="sampling"), "got verdict 'refuted'"),
     "without a prover": (altered(prover=None), "by None; expected a proved rule"),
     "stale": (altered(specification="0" * 16), "proved under other meanings of its operators"),
     "altered": (altered(where=[]), "the line was altered"),
-    "half a line": (to_line(MERGE)[:-20], "expected a pattern rule in JSON"),
-    "bytes": ("\x00\xff\x1b[31m", "expected a pattern rule in JSON"),
+    "half a line": (to_line(MERGE)[:-20], "write the file of pattern rules anew"),
+    "bytes": ("\x00\xff\x1b[31m", "write the file of pattern rules anew"),
 }
 
 
@@ -236,7 +236,7 @@ def test_histories_of_something_else(tmp_path: Path) -> None:
 def test_damaged_histories(damage: Callable[[str], str], tmp_path: Path) -> None:
     path = tmp_path / "history.json"
     path.write_text(damage(optimized(branches()).history.to_json()))
-    with pytest.raises(DataError, match="expected a history that 'deep500 optimize --history' wrote") as caught:
+    with pytest.raises(DataError, match="name a file that 'deep500 optimize --history' wrote") as caught:
         History.load(path)
     one_sentence(caught.value)
 

@@ -50,8 +50,8 @@ def _line(**changes: object) -> str:
         ({"specification": "0" * 16}, "under other meanings"),
         ({"id": "0" * 16}, "the line was altered"),
         ({"where": ["p1 = size x1 0"]}, "the line was altered"),
-        ({"left": ["(no_operator x1)"]}, "expected a pattern rule in JSON"),
-        ({"left": None}, "expected a pattern rule in JSON"),
+        ({"left": ["(no_operator x1)"]}, "write the file of pattern rules anew"),
+        ({"left": None}, "write the file of pattern rules anew"),
         ({"verdict": "unknown"}, "only these are applied"),
         ({"prover": None}, "only these are applied"),
     ],
@@ -63,7 +63,7 @@ def test_what_is_stale_altered_foreign_or_unproved_is_refused(changes: dict[str,
 
 
 def test_files_that_hold_no_rules_are_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no file"):
+    with pytest.raises(DataError, match="no such file"):
         read(tmp_path / "none.jsonl")
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(DataError, match="empty file"):

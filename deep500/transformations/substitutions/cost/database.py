@@ -14,18 +14,23 @@ from contextlib import closing, contextmanager
 from datetime import datetime, timezone
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from deep500.errors import CacheError
 from deep500.measure.environment import describe
 from deep500.measure.fingerprint import fingerprint
 from deep500.measure.machine import hardware
 from deep500.operators.cpp.cache import cache_folder
+from deep500.reading import declare, number, validate
 from deep500.registry import BACKENDS, load_backend
 
 MEMORY = ":memory:"
 APPLICATION = 0x44354355  # "D5CU" in SQLite's header: this file is a cost database
 LAYOUT = 1
+ANEW = (
+    "delete the file (prices are measured anew), name another with database=..., or measure without one by "
+    "database=':memory:'"
+)
 WAIT = 30.0
 """Seconds to wait for another process that writes."""
 
@@ -34,6 +39,9 @@ _TABLE = """CREATE TABLE costs (
     threads INTEGER NOT NULL, unit TEXT NOT NULL, seconds REAL NOT NULL CHECK (seconds >= 0), mad REAL NOT NULL,
     repeats INTEGER NOT NULL, date TEXT NOT NULL,
     PRIMARY KEY (backend, version, machine, device, threads, unit))"""
+ROW = declare([str, number(0, 1e9), number(0, 1e9), number(0, 2**31, whole=True), str])
+"""A unit and its :class:`Row`, as a file may hold them: SQLite stores anything in any column."""
+
 _PLACE = "backend = ? AND version = ? AND machine = ? AND device = ? AND threads = ?"
 
 
@@ -116,17 +124,21 @@ class Database:
         """All prices of a place, by unit."""
         with self._open() as connection:
             rows = connection.execute(f"SELECT unit, seconds, mad, repeats, date FROM costs WHERE {_PLACE}", place)
-            return {unit: Row(*rest) for unit, *rest in rows}
+            return {unit: Row(*rest) for unit, *rest in map(self._checked, rows)}
 
     def add(self, place: Place, unit: str, row: Row) -> Row:
         """Store a price unless there is one; the one that is stored."""
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("INSERT OR IGNORE INTO costs VALUES (?,?,?,?,?,?,?,?,?,?)", (*place, unit, *row))
-            query = f"SELECT seconds, mad, repeats, date FROM costs WHERE {_PLACE} AND unit = ?"
-            (stored,) = connection.execute(query, (*place, unit))
+            query = f"SELECT unit, seconds, mad, repeats, date FROM costs WHERE {_PLACE} AND unit = ?"
+            (stored,) = map(self._checked, connection.execute(query, (*place, unit)))
             connection.execute("COMMIT")
-        return Row(*stored)
+        return Row(*stored[1:])
+
+    def _checked(self, row: tuple[Any, ...]) -> list[Any]:
+        validate(list(row), ROW, f"cost database {self.path!r}", error=CacheError, do=ANEW)
+        return list(row)
 
     # -- the file ---------------------------------------------------------------------------------------------------
     def _folder(self) -> None:
@@ -134,6 +146,8 @@ class Database:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._error(f"{type(error).__name__} ({error.strerror})", "a folder that can be written") from error
+        if Path(self.path).exists() and not Path(self.path).is_file():  # SQLite would wait for a pipe
+            raise self._error("no regular file", "a cost database")
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -151,22 +165,23 @@ class Database:
     def _check(self, connection: sqlite3.Connection) -> None:
         """Make the table in a new file; refuse files of others, and older or newer ones of ours."""
         connection.execute("BEGIN IMMEDIATE")
-        (application,), (layout,), (tables,) = (
-            connection.execute(query).fetchone()
-            for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+        (application,), (layout,) = (
+            connection.execute(query).fetchone() for query in ("PRAGMA application_id", "PRAGMA user_version")
         )
-        if (application, tables) == (0, 0):
+        tables = connection.execute("SELECT type, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+        if (application, tables) == (0, []):
             connection.execute(_TABLE)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {LAYOUT}")
         elif application != APPLICATION:
-            raise self._error(f"application id {application} and {tables} tables", f"{APPLICATION}, a cost database")
+            raise self._error(
+                f"application id {application} and {len(tables)} tables", f"{APPLICATION}, a cost database"
+            )
         elif layout != LAYOUT:
             raise self._error(f"layout {layout}", f"layout {LAYOUT}, of this version")
+        elif tables != [("table", _TABLE)]:
+            raise self._error(f"{len(tables)} tables and views", "the table of prices alone")
         connection.execute("COMMIT")
 
     def _error(self, got: str, expected: str) -> CacheError:
-        return CacheError(
-            f"cost database {self.path!r}: got {got}; expected {expected}: delete the file (prices are measured anew), "
-            "name another with database=..., or measure without one by database=':memory:'"
-        )
+        return CacheError(f"cost database {self.path!r}: got {got}; expected {expected}: {ANEW}")

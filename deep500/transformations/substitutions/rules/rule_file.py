@@ -16,10 +16,26 @@ from pathlib import Path
 from typing import Any
 
 from deep500.errors import DataError, NetworkError
+from deep500.reading import at_least, declare, parse, read_bytes, validate
 from deep500.transformations.substitutions.operators.specification import specification_hash
 from deep500.transformations.substitutions.rules.patterns import canonical
 
 SHIPPED = Path(__file__).with_name("rules.jsonl")
+_TEXTS = at_least(1, str)
+LINE = declare(
+    {
+        "id": str,
+        "left": _TEXTS,
+        "right": _TEXTS,
+        "where": [str],
+        "origin": str,
+        "verdict": str,
+        "prover": (str, None),
+        "specification": str,
+    }
+)
+"""What a line holds."""
+
 COMMAND = "python -m deep500.transformations.workshop.substitutions.library"
 
 
@@ -70,16 +86,16 @@ def from_line(line: str, where: str = "line") -> PatternRule:
     Raises:
         DataError: no rule, an altered or unproved one, or one proved under other specifications.
     """
+    do = f"write the file of pattern rules anew: {COMMAND}"
+    fields = parse(line.encode("utf-8", errors="surrogatepass"), where, error=DataError, do=do)
+    validate(fields, LINE, where, error=DataError, do=do)
+    left, right, conditions = (tuple(fields[name]) for name in ("left", "right", "where"))
+    rule = PatternRule(left, right, conditions, fields["origin"], fields["verdict"], fields["prover"])
+    identity, specification = fields["id"], fields["specification"]
     try:
-        fields = json.loads(line)
-        left, right, conditions = (tuple(map(str, fields[name])) for name in ("left", "right", "where"))
-        rule = PatternRule(left, right, conditions, fields["origin"], fields["verdict"], fields["prover"])
-        identity, specification = fields["id"], fields["specification"]
         form = canonical(rule.left, rule.right, rule.where)
-    except (json.JSONDecodeError, KeyError, TypeError, ValueError, IndexError, NetworkError) as problem:
-        raise DataError(
-            f"{where}: got {line[:60]!r} ({problem!r}); expected a pattern rule in JSON; write the file anew: {COMMAND}"
-        ) from problem
+    except (KeyError, TypeError, ValueError, IndexError, NetworkError, RecursionError) as problem:
+        raise DataError(f"{where}: got {line[:60]!r} ({problem!r}); expected a pattern rule; {do}") from problem
     if specification != specification_hash():
         raise DataError(
             f"{where}: got operator specification {specification}; expected {specification_hash()}: the rule was "
@@ -113,9 +129,8 @@ def read(path: str | Path = SHIPPED) -> list[PatternRule]:
         True
     """
     path = Path(path)
-    if not path.is_file():
-        raise DataError(f"got no file {path}; expected a file of pattern rules; write it: {COMMAND} {path}")
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    content = read_bytes(path, links=True, error=DataError, do=f"write a file of pattern rules: {COMMAND} {path}")
+    lines = content.decode("utf-8", errors="replace").splitlines()
     if not lines:
         raise DataError(f"got an empty file {path}; expected pattern rules, one a line; write it: {COMMAND} {path}")
     return [from_line(line, f"{path.name}:{number}") for number, line in enumerate(lines, 1)]

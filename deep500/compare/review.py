@@ -1,0 +1,212 @@
+"""``deep500 review PACKAGE``: does what a package says follow from what is in it, and does it come out again here?
+
+Everything that can be made again from the samples is: figures, claims, the rules' findings, the report, the checklist.
+The recipe itself runs again where ``--run`` is given, since that runs the author's code. A package is somebody's
+archive: it holds regular files only, is limited in size and number, and is unpacked by Python's ``data`` filter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from deep500.compare.package import CHECKLIST, MOST_PACKED, RECIPE, RESULTS, SYSTEM, checklist, sums, system
+from deep500.compare.runs import compare_runs
+from deep500.errors import ResultsError
+from deep500.reading import MOST_BYTES, open_regular, read_bytes
+from deep500.report.claims import BY, derive
+from deep500.report.page import render
+from deep500.results.files import read_json, regular_files, to_json
+from deep500.results.layout import check_layout
+from deep500.results.record import MANIFEST, REPORT, SUMMARY, Record
+from deep500.results.rules import CLAIMS, RULES_FILE, check
+from deep500.results.verify import SUMS, verify
+
+MOST_FILES = 100_000
+DISAGREES = 1
+WORDS = {True: "agrees", False: "DIFFERS", None: "seen here"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Whether something in a package is what it should be, and what was looked at; None: seen here, not compared."""
+
+    agrees: bool | None
+    what: str
+
+    def __str__(self) -> str:
+        return f"{WORDS[self.agrees]}: {self.what}"
+
+
+def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """Declare the options of ``review``; returns what executes it."""
+    parser.add_argument("package", type=Path, help="what 'deep500 package' wrote")
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="unpack here, and leave it there")
+    parser.add_argument("--run", action="store_true", help="run the recipe again: this runs code from the package")
+    return _review
+
+
+def _review(words: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory(prefix="deep500-review-") as folder:
+        answers = []
+        for answer in review(words.package, words.output or Path(folder), words.run):
+            sys.stdout.write(f"{answer}\n")
+            answers.append(answer)
+    judged = [answer.agrees for answer in answers if answer.agrees is not None]
+    sys.stdout.write(f"{sum(judged)} of {len(judged)} agree; what a person must judge is in {CHECKLIST}\n")
+    return 0 if all(judged) else DISAGREES
+
+
+def review(package: Path, out: Path, run: bool = False) -> Iterator[Answer]:
+    """What agrees and what does not, one after the other.
+
+    Args:
+        package: the archive.
+        out: where it is unpacked; made if absent.
+        run: run the recipe again and compare.
+
+    Raises:
+        ResultsError: it is no package, or holds what no package may.
+    """
+    place = unpack(package, out)
+    folder = _run_of(place)
+    yield _sums(place)
+    check_layout(folder)
+    problems = verify(folder)
+    yield Answer(not problems, problems[0] if problems else "the run's seal, and its figures from its samples")
+    yield from _made_again(place, folder)
+    if run:
+        yield from _run_again(place, folder, out)
+
+
+def unpack(package: Path, out: Path) -> Path:
+    """Unpack an archive into a folder; its one top folder.
+
+    Raises:
+        ResultsError: it is no archive, holds links, devices, names twice or outside of its folder, or is too large.
+    """
+    if not hasattr(tarfile, "data_filter"):
+        raise ResultsError(
+            f"got Python {sys.version.split()[0]}; expected one whose tarfile has data_filter: update it"
+        )
+    try:
+        with open_regular(package, links=True) as file, _Limited(fileobj=file, mode="rb") as stream:
+            with tarfile.open(fileobj=stream, mode="r:") as archive:
+                top = _extract(archive, package, out)
+    except (tarfile.TarError, EOFError, ValueError, zlib.error, gzip.BadGzipFile) as error:
+        raise ResultsError(
+            f"{package}: got no sound archive ({error}); expected what 'deep500 package' wrote"
+        ) from error
+    except OSError as error:
+        if isinstance(error, ResultsError):
+            raise
+        raise ResultsError(
+            f"{package}: got '{error.strerror or error}'; expected a package that can be read, and space to unpack it"
+        ) from error
+    return out / top
+
+
+class _Limited(gzip.GzipFile):
+    """Refuses to read much at once: headers of an archive say themselves how long they are."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        """As any file does."""
+        if size is None or not 0 <= size <= MOST_BYTES:
+            raise tarfile.ReadError(f"a piece of {size} bytes")
+        return super().read(size)
+
+
+def _extract(archive: tarfile.TarFile, package: Path, out: Path) -> str:
+    """Unpack member after member into a new folder, whose name is returned."""
+    names: set[str] = set()
+    top, size = "", 0
+    for member in archive:
+        size += member.size
+        first = member.name.split("/")[0]
+        new = not names and not (out / first).exists()
+        sound = (
+            member.isreg() and member.name.isprintable() and member.name not in names and first not in ("", "..", ".")
+        )
+        if not sound or not (new or first == top) or size > MOST_PACKED or len(names) >= MOST_FILES:
+            raise ResultsError(
+                f"{package}: got {member.name!a:.80}; expected regular files in one new folder, each once, "
+                f"{MOST_FILES} and {MOST_PACKED} bytes at most in all: ask for another package, or unpack elsewhere"
+            )
+        top = first
+        names.add(member.name)
+        archive.extract(member, out, set_attrs=False, filter="data")
+    if not names:
+        raise ResultsError(f"{package}: got an empty archive; expected what 'deep500 package' wrote")
+    return top
+
+
+def _run_of(place: Path) -> Path:
+    found = [path for path in sorted((place / RESULTS).glob("*")) if (path / MANIFEST).is_file()]
+    if len(found) != 1:
+        raise ResultsError(f"{place}: got {len(found)} runs in {RESULTS}; expected one: ask for another package")
+    return found[0]
+
+
+def _sums(place: Path) -> Answer:
+    files = {name: read_bytes(place / name, MOST_PACKED) for name in regular_files(place) if name != SUMS}
+    same = (place / SUMS).is_file() and read_bytes(place / SUMS) == sums(files)
+    return Answer(same, f"{SUMS} of {len(files)} files")
+
+
+def _made_again(place: Path, folder: Path) -> Iterator[Answer]:
+    """What follows from the run's files, made by this version and on this machine."""
+    manifest = read_json(folder / MANIFEST)
+    record = Record(folder)
+    findings = check(folder)
+    told = read_json(folder / RULES_FILE)["rules"] if (folder / RULES_FILE).is_file() else {}
+    other = [name for name, finding in findings.items() if told.get(name, {}).get("status") != finding.status]
+    found = f"the findings of {len(findings)} rules"
+    yield Answer(not other, f"{found}: {', '.join(other)} came out otherwise" if other else found)
+    written = read_json(folder / CLAIMS).get("claims", []) if (folder / CLAIMS).is_file() else []
+    claims = [to_json(claim) for claim in written if claim.get("by") == BY]
+    yield Answer(claims == [to_json({**claim, "by": BY}) for claim in derive(record)], "the claims of the report")
+    yield Answer(_is(folder / REPORT, render(record).encode("utf-8")), "the report, byte for byte")
+    yield Answer(_is(place / SYSTEM, system(manifest)), "the description of the system")
+    recipe = _recipe_of(place)
+    digest = None if recipe is None else hashlib.sha256(read_bytes(recipe)).hexdigest()
+    yield Answer(digest == manifest["recipe_sha256"], "no recipe file" if recipe is None else "the recipe file")
+    yield Answer(_is(place / CHECKLIST, checklist(folder, recipe is not None).encode("utf-8")), "the checklist")
+
+
+def _recipe_of(place: Path) -> Path | None:
+    return next((path for path in sorted((place / RECIPE).glob("*.py")) if path.is_file()), None)
+
+
+def _is(path: Path, content: bytes) -> bool:
+    return path.is_file() and read_bytes(path, MOST_PACKED) == content
+
+
+def _run_again(place: Path, folder: Path, out: Path) -> Iterator[Answer]:
+    """The recipe, run in a process of its own with the options that the manifest holds."""
+    recipe = _recipe_of(place)
+    if recipe is None:
+        yield Answer(False, "the recipe cannot run again: it is not in the package")
+        return
+    manifest, again = read_json(folder / MANIFEST), out / "again"
+    command = [sys.executable, "-m", "deep500", "run", str(recipe), *manifest["argv"], "--out", str(again)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    ended = sorted(path.parent for path in again.rglob(SUMMARY))
+    if not ended:
+        said = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
+        yield Answer(False, f"the recipe does not run here (exit code {done.returncode}): {said[:300]}")
+        return
+    verdicts = [read_json(path / SUMMARY)["verdict"] for path in (folder, ended[0])]
+    yield Answer(verdicts[0] == verdicts[1], f"the verdict, run again: {verdicts[1]} (package: {verdicts[0]})")
+    names = [read_json(path / MANIFEST)["recipe"] for path in (folder, ended[0])]
+    if names[0] == names[1]:
+        for series in compare_runs(folder, ended[0]).series:
+            yield Answer(None, f"times, second is this run: {series}")

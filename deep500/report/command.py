@@ -1,0 +1,68 @@
+"""``deep500 verify DIR``: everything that :mod:`deep500.results.verify` checks, and the page that people read."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from deep500.errors import ResultsError
+from deep500.report.claims import figures_of, plot_claims
+from deep500.report.page import render, view
+from deep500.results.claims import BY
+from deep500.results.record import REPORT, SUMMARY, Record
+from deep500.results.rules import CLAIMS, RunView
+from deep500.results.signing import signer_of
+from deep500.results.verify import Check, Examined, examine
+
+PROBLEM = 1
+
+
+def add_verify(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """Declare the options of ``verify``; returns what executes it."""
+    parser.add_argument("folder", type=Path, help="results folder of a finished run")
+    parser.add_argument(
+        "--signers", type=Path, metavar="FILE", help="it must be signed by one of these: lines of NAME and public key"
+    )
+    return _verify
+
+
+def examine_with_page(path: Path) -> Examined:
+    """What :func:`deep500.results.verify.examine` finds, and whether the report and its plots follow from the files.
+
+    Raises:
+        ResultsError: the folder is no results folder, or was never sealed.
+    """
+    return examine(path, (PAGE,))
+
+
+def page_problems(run: RunView) -> list[str]:
+    """A report that is not the page which follows from the run's files, and plots that are not claimed as drawn."""
+    record = Record(run.path)
+    page = (run.path / REPORT).read_text(encoding="utf-8", errors="replace")
+    problems = [] if page == render(record) else [f"{REPORT}: it is not the page that follows from the run's files"]
+    if not run.has(CLAIMS):
+        return problems
+    drawn = [{**claim, "by": BY} for claim in plot_claims(figures_of(view(record)))]
+    claimed = [c for c in run.sound_claims if c["type"] == "plot" and c.get("by") == BY]
+    wrong = [claim for claim in claimed if claim not in drawn] + [claim for claim in drawn if claim not in claimed]
+    named = f"{wrong[0].get('question', wrong[0]['kind'])!r}" if wrong else ""
+    return problems + ([f"{CLAIMS}: the plot {named} is not claimed as it is drawn"] if wrong else [])
+
+
+PAGE = Check("report from all files", page_problems, lambda run: run.has(REPORT) and run.has(SUMMARY))
+"""The check of the page."""
+
+
+def _verify(words: argparse.Namespace) -> int:
+    examined = examine_with_page(words.folder)
+    problems, signed = list(examined.problems), ""
+    if words.signers is not None:
+        try:
+            signed = f"; signed by {signer_of(words.folder, words.signers)}"
+        except ResultsError as error:
+            problems.append(str(error))
+    lines = problems or [f"{words.folder}: {examined}{signed}"]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return PROBLEM if problems else 0

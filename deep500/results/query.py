@@ -1,0 +1,122 @@
+"""``deep500 query SQL``: one SQLite base in memory over many runs, for questions that read, and that end.
+
+The question is somebody's text. SQLite asks an authorizer about everything it is about to do: only what reads tables
+and computes is allowed, so that no file is made or opened. A handler that it calls as it goes ends what takes too long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from deep500.errors import InputError
+from deep500.results.export import estimate_rows, metric_rows
+from deep500.results.files import read_json, read_lines
+from deep500.results.layout import check_layout
+from deep500.results.record import MANIFEST, METRICS, SUMMARY
+
+_TABLES = ("runs", "metrics", "curve", "estimates")
+MOST_STEPS, MOST_SECONDS = 50_000_000, 30
+"""Of SQLite's machine, a few seconds; and where single steps take long."""
+
+MOST_ROWS, MOST_TEXT = 1_000_000, 2**24
+"""Rows of an answer, and bytes of one value of it."""
+
+_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+_REFUSED = {"load_extension", "fts3_tokenizer"}
+_LARGE = {"zeroblob", "randomblob", "printf", "format"}
+"""Functions whose value may be as large as the question says: refused where Python cannot limit them (before 3.11)."""
+_EVERY = 1000
+
+
+def query(folder: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Ask a question in SQL over all finished runs below a folder.
+
+    Tables: ``runs`` (path, recipe, verdict, started, backend, division, environment), ``metrics`` (path, metric, unit,
+    seed_number, value, target, verdict, labels), ``curve`` (path, and the numbers of every epoch), ``estimates`` (path,
+    series, q, value, low, high, n_eff, ...).
+
+    Returns:
+        column names and rows.
+
+    Raises:
+        InputError: there are no runs, or the question is no SQL that reads.
+    """
+    paths = sorted(path.parent for path in folder.rglob(SUMMARY))
+    if not paths:
+        raise InputError(f"got no finished run below {folder}; expected one: run a recipe first, or name its folder")
+    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in _TABLES}
+    for path in paths:
+        _collect(path, tables)
+    with contextlib.closing(sqlite3.connect(":memory:")) as base:
+        try:
+            for name, rows in tables.items():
+                _fill(base, name, rows)
+            _only_read(base)
+            cursor = base.execute(sql)
+            answer = cursor.fetchmany(MOST_ROWS + 1)
+        except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError, OverflowError) as error:
+            why = f"ended after {MOST_STEPS} steps or {MOST_SECONDS} s" if "interrupted" in str(error) else error
+            raise InputError(
+                f"got {sql!r}, which SQLite refuses ({why}); expected a SELECT over the tables {', '.join(_TABLES)}"
+            ) from error
+    if cursor.description is None or len(answer) > MOST_ROWS:
+        rows_or_none = "no answer" if cursor.description is None else f"more than {MOST_ROWS} rows"
+        raise InputError(f"got {sql!r} with {rows_or_none}; expected a SELECT of fewer rows: add LIMIT {MOST_ROWS}")
+    return [column[0] for column in cursor.description], answer
+
+
+def _only_read(base: sqlite3.Connection) -> None:
+    """From now on the base answers questions: no other statement, and none without end."""
+    refused = _REFUSED | (set() if hasattr(base, "setlimit") else _LARGE)
+
+    def allowed(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+        known = action in _READING and not (action == sqlite3.SQLITE_FUNCTION and second in refused)
+        return sqlite3.SQLITE_OK if known else sqlite3.SQLITE_DENY
+
+    begin, steps = time.monotonic(), _counting()
+
+    def over() -> bool:
+        return next(steps) > MOST_STEPS or time.monotonic() - begin > MOST_SECONDS
+
+    base.execute("PRAGMA temp_store = MEMORY")  # or large sorts go through files
+    if hasattr(base, "setlimit"):
+        base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_TEXT)
+    base.set_authorizer(allowed)
+    base.set_progress_handler(over, _EVERY)
+
+
+def _counting() -> Iterator[int]:
+    steps = 0
+    while True:
+        steps += _EVERY
+        yield steps
+
+
+def _collect(path: Path, tables: dict[str, list[dict[str, Any]]]) -> None:
+    check_layout(path)
+    manifest, summary, at = read_json(path / MANIFEST), read_json(path / SUMMARY), {"path": str(path)}
+    # fmt: off
+    tables["runs"].append({**at, "recipe": manifest.get("recipe"), "verdict": summary.get("verdict"),
+                           "started": manifest.get("started"), "backend": manifest.get("backend"),
+                           "division": manifest.get("division"),
+                           "environment": manifest.get("environment_sha256")})
+    # fmt: on
+    tables["metrics"] += [{**at, **row} for row in metric_rows(summary)]
+    tables["curve"] += [
+        {**at, **{k: v for k, v in line.items() if not isinstance(v, (dict, list))}}
+        for line in read_lines(path / METRICS)
+    ]
+    tables["estimates"] += [{**at, **row} for row in estimate_rows(path)]
+
+
+def _fill(base: sqlite3.Connection, name: str, rows: Sequence[dict[str, Any]]) -> None:
+    columns = list(dict.fromkeys(key for row in rows for key in row)) or ["path"]
+    quoted = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
+    base.execute(f"CREATE TABLE {name} ({quoted})")
+    marks = ", ".join("?" * len(columns))
+    base.executemany(f"INSERT INTO {name} VALUES ({marks})", [[row.get(c) for c in columns] for row in rows])

@@ -1,0 +1,78 @@
+"""Whether the machine was quiet while a run trained, from what its epochs recorded; if not, its times are observations.
+
+A busy machine makes all samples slow alike, so intervals are as narrow as ever and hold for the machine with its
+neighbours, not for what was measured. Which neighbours disturb is stated in :mod:`deep500.measure.load`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deep500.measure.load import disturbances, together
+
+BUSY = "busy machine"
+"""The label of every number of a run that was disturbed."""
+
+OBSERVATION = "observation"
+
+
+def load_of_run(curve: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The load over all epochs, the processor time of other ranks on the same host counted as the run's own.
+
+    Args:
+        curve: lines of ``metrics.jsonl``.
+        manifest: says where ranks ran.
+
+    Returns:
+        see :func:`deep500.measure.load.together`; None where an epoch has none.
+    """
+    loads = [line.get("load") for line in curve]
+    if not loads or not all(isinstance(load, Mapping) for load in loads):
+        return None
+    hosts = [rank.get("host") for rank in (manifest.get("processes") or {}).get("each", [])]
+    return together(
+        {**load, "own": None if load.get("own") is None else load["own"] + _of_neighbours(line, hosts)}
+        for line, load in zip(curve, loads, strict=True)
+        if load is not None
+    )
+
+
+def _of_neighbours(line: Mapping[str, Any], hosts: Sequence[Any]) -> float:
+    """Processor seconds of the ranks that shared rank 0's host."""
+    pairs = list(zip(line.get("ranks") or (), hosts, strict=False))
+    return sum(rank.get("cpu_seconds", 0.0) for rank, host in pairs[1:] if host == hosts[0])
+
+
+def disturbed(curve: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any]) -> list[str]:
+    """What disturbed a run, in words; empty where nothing did, or where that was not recorded or too short to tell."""
+    load = load_of_run(curve, manifest)
+    return (disturbances(load) or []) if load is not None else []
+
+
+def lower_series(stats: dict[str, Any], why: Sequence[str]) -> dict[str, Any]:
+    """``stats.json`` of a run that was disturbed: every estimate an observation, and the reason beside it."""
+    if why:
+        for stat in stats["series"].values():
+            stat["disturbed"] = list(why)
+            for estimate in stat["estimates"]:
+                estimate["standing"] = OBSERVATION
+    return stats
+
+
+def lower_metrics(metrics: Sequence[dict[str, Any]], why: Sequence[str]) -> list[dict[str, Any]]:
+    """Metrics as ``summary.json`` holds them: of a run that was disturbed, those of time are observations.
+
+    How good a network is does not depend on who else computes.
+
+    Example:
+        >>> rate = {"name": "throughput", "unit": "samples/s", "standing": "result"}
+        >>> lower_metrics([rate], ["other processes took 60 % of its 2 processors"])[0]["standing"]
+        'observation'
+    """
+    return [{**m, "standing": OBSERVATION} if why and _is_of_time(m) else dict(m) for m in metrics]
+
+
+def _is_of_time(metric: Mapping[str, Any]) -> bool:
+    unit = str(metric.get("unit") or "")
+    return unit == "s" or unit.endswith("/s") or metric.get("name") in ("roof_share", "io_share", "communication_share")

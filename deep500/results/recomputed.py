@@ -1,0 +1,232 @@
+"""What of a run follows from its other files, computed again: values of seeds, summary, claims, rules.
+
+Each function compares what is written with what follows, and names in words what does not fit. What a file does not
+hold is not compared: that it is missing is for the rules to say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from deep500.metrics import (
+    Metric,
+    TestAccuracy,
+    TestLoss,
+    Throughput,
+    TimeToAccuracy,
+    TrainingAccuracy,
+    TrainingLoss,
+    TrainingTime,
+    VarianceOverSeeds,
+)
+from deep500.results.claims import BY, derive
+from deep500.results.files import to_json
+from deep500.results.quiet import BUSY, disturbed, lower_metrics
+from deep500.results.rules import RULES, RULES_FILE, RunView, check
+from deep500.results.verdict import Circumstances, MetricResult, SeedNotes, judge, overall
+from deep500.training.statistics import EpochRecord, TrainingStatistics
+
+PLAIN = (TestAccuracy, TrainingAccuracy, TestLoss, TrainingLoss)
+OF_METRICS = "deep500.metrics."
+"""Where the metrics are defined that are known here; one of a user's own with the same name is another."""
+
+TRAINED = ("train_loss", "train_accuracy")
+
+
+@dataclass
+class Declared(Metric):
+    """A metric that is not known here, by what the manifest says of it."""
+
+    name: str
+    unit: str
+    direction: Any
+    kind: Any
+
+    def measure(self, statistics: Any) -> float | None:
+        """It cannot be measured again."""
+        return None
+
+
+def metric_of(name: str) -> Metric | None:
+    """The metric of a name that is a function of the curve alone; None for any other.
+
+    Example:
+        >>> metric_of("time_to_accuracy_97.5"), metric_of("step_latency_p50")
+        (TimeToAccuracy(97.5), None)
+    """
+    plain = [made for kind in PLAIN for made in (kind(), kind(True))]
+    known = {metric.name: metric for metric in (*plain, TrainingTime(), Throughput())}
+    if name in known:
+        return known[name]
+    begin, _, rest = name.rpartition("_")
+    if begin == "time_to_accuracy":
+        try:
+            return TimeToAccuracy(float(rest))
+        except ValueError:
+            return None
+    inner = metric_of(name.removeprefix("variance_of_")) if name.startswith("variance_of_") else None
+    return None if inner is None else VarianceOverSeeds(inner)
+
+
+def statistics_of(lines: Sequence[Mapping[str, Any]]) -> TrainingStatistics:
+    """The training statistics of one seed's lines of ``metrics.jsonl``."""
+    names = {field.name for field in fields(EpochRecord)} - {"epoch", "complete"}
+    known: list[dict[str, Any]] = [{name: line.get(name) for name in names} for line in lines]
+    return TrainingStatistics(
+        [EpochRecord(line["epoch"] - 1, **facts) for line, facts in zip(lines, known, strict=True)]
+    )
+
+
+def seed_problems(run: RunView) -> list[str]:
+    """Values of seeds that do not follow from the curve."""
+    problems = []
+    metrics = {facts["name"]: metric for facts, metric in _declared(run) if not isinstance(metric, Declared)}
+    for seed, entry in run.seeds.items():
+        lines = [line for line in run.curve if str(line["seed"]) == seed]
+        if entry.get("stopped_by") and _events(run):
+            continue  # it may have been stopped within an epoch, which the curve does not hold
+        statistics = statistics_of(lines)
+        for name, metric in metrics.items():
+            got, expected = entry["values"].get(name), _plain(metric.measure(statistics))
+            if got != expected:
+                problems.append(f"seeds.json: {name} of seed {seed} is {got}; {expected} follows from metrics.jsonl")
+    return problems
+
+
+def _events(run: RunView) -> Any:
+    return run.manifest.get("resolved", {}).get("recipe", {}).get("events")
+
+
+def _declared(run: RunView) -> list[tuple[dict[str, Any], Metric]]:
+    """The metrics of the resolved recipe: what is said of each, and the metric."""
+    pairs: list[tuple[dict[str, Any], Metric]] = []
+    for facts in run.manifest.get("resolved", {}).get("metrics", []):
+        known = metric_of(facts["name"]) if str(facts.get("class", "")).startswith(OF_METRICS) else None
+        metric: Metric = Declared(*(facts.get(name) for name in ("name", "unit", "direction", "kind")))
+        pairs.append((facts, known or metric))
+    return pairs
+
+
+def summary_problems(run: RunView) -> list[str]:
+    """A summary whose values, verdicts or labels do not follow from the seeds and the recipe."""
+    summary, manifest = run.summary, run.manifest
+    if not summary or not run.seeds or "metrics" not in manifest.get("resolved", {}):
+        return []
+    labels, why = _labels(run), disturbed(run.curve, manifest)
+    problems = _differ("labels", summary.get("labels"), labels)
+    problems += _differ("seeds", summary.get("seeds"), manifest["seeds"])
+    if summary.get("status") != "finished":
+        return problems + _differ("verdict", summary.get("verdict"), "FAILED")
+    written = {metric["name"]: metric for metric in summary.get("metrics", [])}
+    results = []
+    for facts, metric in _declared(run):
+        result = _judged(run, facts, metric)
+        got = written.pop(facts["name"], None)
+        if got is None:
+            problems.append(f"summary.json: no {facts['name']}, which the recipe is judged by")
+            continue
+        own = isinstance(metric, Declared) and "combine" not in _base_of(facts)
+        names = ("values", "target", "unit", "direction") if own else tuple(result.as_dict())
+        expected = lower_metrics([_plain(result.as_dict())], why)[0]
+        problems += [
+            f"summary.json: {field} of {facts['name']} is {_short(got.get(field))}; {_short(expected[field])} follows"
+            for field in names
+            if got.get(field) != expected[field]
+        ]
+        results.append(result if not own else _as_written(result, got))
+    problems += [f"summary.json: {name} is no metric of the recipe" for name in written]
+    if not problems:
+        problems += _differ("verdict", summary.get("verdict"), overall(results))
+    return problems
+
+
+def _base_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is known of how a metric combines seeds: those of Deep500 that observe a run take the median."""
+    return ("combine",) if str(facts.get("class", "")).startswith(OF_METRICS) else ()
+
+
+def _as_written(result: MetricResult, got: Mapping[str, Any]) -> MetricResult:
+    from dataclasses import replace
+
+    return replace(result, verdict=got.get("verdict", ""), reason=got.get("reason", ""))
+
+
+def _judged(run: RunView, facts: Mapping[str, Any], metric: Metric) -> MetricResult:
+    name, seeds = facts["name"], [str(seed) for seed in run.manifest["seeds"]]
+    values = [_number(run.seeds.get(seed, {}).get("values", {}).get(name)) for seed in seeds]
+    data = run.manifest.get("data", {})
+    about = Circumstances(bool(run.manifest.get("dry_run")), any(half.get("stand_in") for half in data.values()))
+    notes = [
+        SeedNotes(**run.seeds.get(seed, {}).get("notes", {}).get(name, {}), lasted=_lasted(run, seed)) for seed in seeds
+    ]
+    return judge(metric, facts.get("target"), values, about, notes)
+
+
+def _lasted(run: RunView, seed: str) -> float | None:
+    """As :class:`deep500.recipe.session.Session` has it: seconds of training and validation of a seed."""
+    lines = [line for line in run.curve if str(line["seed"]) == seed]
+    times = [line.get(key) for line in lines for key in ("train_seconds", "test_seconds")]
+    known = [seconds for seconds in times if seconds is not None]
+    return float(sum(known)) if known else None
+
+
+def _labels(run: RunView) -> list[str]:
+    manifest = run.manifest
+    facts = (
+        (manifest.get("dry_run"), "dry run"),
+        (any(half.get("stand_in") for half in manifest.get("data", {}).values()), "stand-in data"),
+        (manifest.get("opened"), "open division"),
+        (disturbed(run.curve, manifest), BUSY),
+    )
+    return [label for applies, label in facts if applies]
+
+
+def claim_problems(run: RunView) -> list[str]:
+    """Claims of the report that do not follow from the run's files, and those that were taken out."""
+    if not run.has("claims.json") or not run.is_of_recipe or not run.has("seeds.json"):
+        return []
+    expected = _plain([{**claim, "by": BY} for claim in derive(run.record)])
+    got = [c for c in run.all_claims if isinstance(c, Mapping) and c.get("by") == BY and c.get("type") != "plot"]
+    gone = [claim for claim in expected if claim not in got]
+    new = [claim for claim in got if claim not in expected]
+    problems = [f"claims.json: no {_named(claim)}, which follows from the samples" for claim in gone]
+    return problems + [f"claims.json: {_named(claim)} does not follow from the samples" for claim in new]
+
+
+def _named(claim: Mapping[str, Any]) -> str:
+    about = claim.get("series") or claim.get("of") or claim.get("quantity") or claim.get("scheme") or ""
+    return f"{claim['type']}{f' of {about}' if about else ''}"
+
+
+def rule_problems(run: RunView) -> list[str]:
+    """Findings in ``rules.json`` that another look does not confirm; of the ledger's only where it is at hand."""
+    written = run._json(RULES_FILE).get("rules", {})
+    known = [name for name in written if name in RULES and (name != "F3" or run.ledger)]
+    fresh = check(run.path, only=known) if known else {}
+    return [
+        f"rules.json: {name} is said to be {_short(written[name].get('status'))} "
+        f"({_short(written[name].get('reason'))}); it is {fresh[name].status} ({_short(fresh[name].reason)})"
+        for name in known
+        if (written[name].get("status"), written[name].get("reason")) != (fresh[name].status, fresh[name].reason)
+    ] + [f"rules.json: {name} is no rule" for name in written if name not in RULES]
+
+
+def _differ(what: str, got: Any, expected: Any) -> list[str]:
+    return [] if got == expected else [f"summary.json: {what} is {_short(got)}; {_short(expected)} follows"]
+
+
+def _plain(value: Any) -> Any:
+    """As it is after being written and read."""
+    return json.loads(to_json({"value": value}))["value"]
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 70 else f"{text[:67]}..."

@@ -1,0 +1,49 @@
+"""D1-D2: rules of our own, about what the other twenty-four rest on: that claims can be judged, and a quiet machine."""
+
+from __future__ import annotations
+
+from deep500.measure.load import disturbances
+from deep500.results.claims import BY
+from deep500.results.quiet import OBSERVATION, load_of_run
+from deep500.results.rules.claim_types import problems_of
+from deep500.results.rules.view import CLAIMS, Finding, RunView, failed, missing, not_applicable, passed
+
+
+def d1_known_claims(run: RunView) -> Finding:
+    """Every claim is of a known type with known fields, and what the report shows is claimed."""
+    wrong = [problem for claim in run.all_claims for problem in problems_of(claim)]
+    if wrong:
+        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        return failed(f"{wrong[0]}{more}", "write it as deep500.results.rules.claim_types has it")
+    own = [claim for claim in run.sound_claims if claim.get("by") == BY]
+    if run.is_finished and run.series and not own:
+        return missing("what the report shows is not claimed", f"keep {CLAIMS} as the run wrote it")
+    if not run.all_claims and not run.is_finished:
+        return not_applicable("nothing is claimed")
+    return passed(f"{len(run.all_claims)} claims can be judged")
+
+
+def d2_quiet_machine(run: RunView) -> Finding:
+    """Times are results only if other processes, quotas, heat and swapping left the machine to the run."""
+    if not run.is_of_recipe or not run.curve:
+        return not_applicable("no training was timed")
+    load = load_of_run(run.curve, run.manifest)
+    if load is None or load["seconds"] <= 0:
+        return missing("how busy the machine was is not recorded", "record it: run the recipe with this version")
+    found = disturbances(load)
+    if found is None:
+        return not_applicable(f"{load['seconds']:.2g} s are too short to tell how busy the machine was")
+    if not found:
+        known = load["busy"] is not None
+        return passed("the machine was quiet" if known else "not measured: the kernel does not tell how busy it was")
+    said = "; ".join(found)
+    fix = "run it again on a quiet machine, see deep500 env --check; until then call its times observations"
+    called = [
+        f"{name} q{estimate['q']:g}"
+        for name, stat in run.series.items()
+        for estimate in stat["estimates"]
+        if estimate.get("standing") != OBSERVATION
+    ]
+    if called:
+        return failed(f"the machine was busy ({said}), and results are claimed: {', '.join(called[:4])}", fix)
+    return passed(f"the machine was busy ({said}), and times are called observations")

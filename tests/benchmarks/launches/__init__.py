@@ -1,0 +1,19 @@
+"""False verdicts of comparisons between runs, simulated and real: ``python -m tests.benchmarks.launches``.
+
+python -m tests.benchmarks.launches [--only simulated apart turns planted] [--trials N] [--comparisons N] [--pairs N]
+
+``simulated`` prints tables over the spread of launches, their number and the noise between runs. ``apart`` makes runs
+of one recipe one after the other and compares them two by two; ``turns`` and ``planted`` are ``deep500 run A --against
+B`` of the recipe with itself, and with itself when its step takes 3 % longer. The load of the machine stands beside
+each: they are worth most on a quiet machine and on a busy one.
+"""
+
+FIGURES = {
+    "simulated: false verdicts, 8 launches 1, 2, 5 % apart": "<= 6 % of 2000; none of fewer than seven by themselves",
+    "simulated: 1, 3, 8 launches of runs 0, 1, 3 % apart, earlier runs known": "<= 6 %",
+    "simulated: 2 % found, 8 launches 1 % apart": ">= 80 %, coverage >= 94 %",
+    "apart: false verdicts of real A/A runs of 8 launches": "<= 5 % of 30",
+    "turns: false verdicts of real A/A comparisons": "<= 5 % of 30",
+    "planted: 3 % found in turns": ">= 80 % of 20",
+    "turns: seconds of a comparison over two plain runs": "no bar",
+}

@@ -1,0 +1,94 @@
+"""Launches that scatter, in runs that scatter: how often a difference is found that is none."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.stats import mannwhitneyu
+
+from deep500.measure.comparison import UNRESOLVED, verdict
+from deep500.measure.launch_comparison import Floor, compare_launches
+from deep500.measure.launches import over_launches
+from deep500.measure.quantiles import quantile
+from deep500.measure.statistics import Interval
+
+SAMPLES, NOISE = 500, 0.02  # of each launch
+EARLIER = 6
+SPREADS, COUNTS, RUNS = (0.01, 0.02, 0.05), (1, 3, 8), (0.0, 0.01, 0.03)
+
+Launches = list[np.ndarray]
+
+
+def tables(trials: int) -> None:
+    """False verdicts, power and coverage."""
+    print(f"no effect: 'faster' or 'slower' in % of {trials}; {SAMPLES} samples of {NOISE:.0%} a launch")
+    print("launches  spread  runs apart | two medians' intervals | launches alone | floor declared | earlier runs")
+    for count in COUNTS:
+        for spread in SPREADS:
+            for run in RUNS:
+                shares = false_verdicts(count, spread, run, trials)
+                cells = "  ".join(f"{100 * share:5.1f}" for share in shares.values())
+                print(f"{count:8d}  {spread:6.0%}  {run:10.0%} | {cells}", flush=True)
+    print("2 % effect, launches 1 % apart, runs 0 % apart: found, coverage")
+    for count in (7, 8, 12, 16):
+        found, covered, before = power(count, trials)
+        print(f"{count:8d} | {100 * found:.1f} %, {100 * covered:.1f} % (two medians' intervals {100 * before:.1f} %)")
+
+
+def side(rng: np.random.Generator, count: int, spread: float, run: float, effect: float = 0.0) -> Launches:
+    """The launches of one run."""
+    levels = math.log1p(effect) + run * rng.standard_normal() + spread * rng.standard_normal(count)
+    return list(np.exp(levels[:, None] + NOISE * rng.standard_normal((count, SAMPLES))))
+
+
+def false_verdicts(count: int, spread: float, run: float, trials: int, seed: int = 0) -> dict[str, float]:
+    """Shares of pairs of runs without a difference that are called unlike, by method."""
+    rng = np.random.default_rng([seed, count, int(1000 * spread), int(1000 * run)])
+    wrong = {"before": 0, "alone": 0, "declared": 0, "earlier": 0}
+    for _ in range(trials):
+        pair = side(rng, count, spread, run), side(rng, count, spread, run)
+        wrong["before"] += of_two_intervals(*pair)
+        wrong["alone"] += said(pair, None)
+        # what is declared is how far processes lie apart: both kinds of noise
+        wrong["declared"] += said(pair, Floor(math.hypot(spread, run)))
+        wrong["earlier"] += said(pair, earlier(rng, count, spread, run))
+    return {method: number / trials for method, number in wrong.items()}
+
+
+def earlier(rng: np.random.Generator, count: int, spread: float, run: float) -> Floor:
+    """What :data:`EARLIER` runs alike tell of the spread between medians of as many launches."""
+    levels = run * rng.standard_normal(EARLIER) + np.median(spread * rng.standard_normal((EARLIER, count)), axis=1)
+    return Floor(float(np.std(levels, ddof=1)), EARLIER - 1, "between earlier runs")
+
+
+def said(pair: tuple[Launches, Launches], floor: Floor | None) -> bool:
+    """Whether there is a verdict."""
+    found = compare_launches(*pair, floor)
+    return not found.reason and verdict(found.ratio, found.p, 0.0, 0.0) != UNRESOLVED
+
+
+def power(count: int, trials: int, effect: float = 0.02, spread: float = 0.01) -> tuple[float, float, float]:
+    """How often an effect is found, how often its interval covers it, and how often two intervals found it."""
+    rng, found, covered, before = np.random.default_rng([1, count]), 0, 0, 0
+    for _ in range(trials):
+        pair = side(rng, count, spread, 0.0), side(rng, count, spread, 0.0, effect)
+        ratio = compare_launches(*pair).ratio
+        found += said(pair, None)
+        covered += ratio.low is not None and ratio.high is not None and ratio.low <= 1 + effect <= ratio.high
+        before += of_two_intervals(*pair)
+    return found / trials, covered / trials, before / trials
+
+
+def of_two_intervals(first: Launches, second: Launches) -> bool:
+    """What was done before: two medians' intervals of 97.5 %, of launches from seven on, else of all samples."""
+    sides = [over_launches(launches, level=0.975) for launches in (first, second)]
+    few = len(first) < 7
+    if few and any(estimate.differ for estimate in sides):
+        return False
+    values = [np.concatenate(s) if few else np.array([np.median(one) for one in s]) for s in (first, second)]
+    a, b = (quantile(value, level=0.975, independent=True) for value in values)
+    if a.low is None or a.high is None or b.low is None or b.high is None:
+        return False
+    ratio = Interval(b.value / a.value, b.low / a.high, b.high / a.low, a.n)
+    return verdict(ratio, float(mannwhitneyu(*values).pvalue), 0.0, 0.0) != UNRESOLVED
