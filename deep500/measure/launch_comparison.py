@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deep500.errors import InputError
-from deep500.measure.launches import over_launches
+from deep500.measure.launches import launches_needed, over_launches
 from deep500.measure.quantiles import Estimate
 from deep500.measure.statistics import Interval
 
@@ -92,7 +92,7 @@ def compare_launches(
     Args:
         first, second: samples of every launch after its warm-up, in the order in which they were taken.
         floor: how far launches of the same work lie apart; without one, fewer than seven launches show nothing.
-        medians: what is reported as the median of either side; that of :func:`over_launches` if not given.
+        medians: what is reported as the median of either side; as :func:`over_launches` reports it if not given.
         processes: how many processes the launches of either side ran in: only those average the floor.
         level: of the interval.
 
@@ -109,13 +109,13 @@ def compare_launches(
         'one launch each'
     """
     sides, fewest = (first, second), min(len(first), len(second))
-    known = [over_launches(side, 0.5, level, differ_p=math.nan).estimate for side in sides]  # not asked here
-    before, after = medians or (known[0].value, known[1].value)
+    before, after = medians or (_median(first, level), _median(second, level))
     if not min(before, after, *(float(np.median(launch)) for side in sides for launch in side)) > 0:
         ratio = Interval(after / before if before else math.nan, None, None, fewest, level)
         return LaunchComparison(ratio, None, _words(sides), "times of 0: the clock is too coarse")
     logs = [np.log([np.median(launch) for launch in side]) for side in sides]
     found = _own_evidence(logs, _words(sides), level, alone=floor is None)
+    known = [over_launches(side, 0.5, level, differ_p=math.nan).estimate for side in sides] if floor else []
     if floor is not None and all(estimate.low is not None and estimate.low > 0 for estimate in known):
         outer = floor.sd * math.sqrt(1 / processes[0] + 1 / processes[1])
         ends = _floored(math.log(after / before), known, outer, floor.freedom, level)
@@ -124,6 +124,12 @@ def compare_launches(
         why = _few(sides) if floor is None else "too few samples within the launches"
         return LaunchComparison(Interval(after / before, None, None, fewest, level), None, _words(sides), why)
     return _widest(found, after / before, fewest, level)
+
+
+def _median(side: Sequence[np.ndarray], level: float) -> float:
+    """The median that :func:`over_launches` reports."""
+    enough = len(side) >= launches_needed(level)
+    return float(np.median([np.median(launch) for launch in side] if enough else np.concatenate(list(side))))
 
 
 def _own_evidence(logs: Sequence[np.ndarray], words: str, level: float, alone: bool) -> list[Evidence]:

@@ -11,6 +11,7 @@ from scipy.stats import mannwhitneyu, ttest_ind, wilcoxon
 from deep500.errors import InputError
 from deep500.measure.comparison import signed_rank
 from deep500.measure.launch_comparison import Floor, compare_launches, paired_shift, shift_interval
+from deep500.measure.launches import over_launches
 
 PERMEABILITY = (
     np.array([1.15, 0.88, 0.90, 0.74, 1.21]),  # 12 to 26 weeks
@@ -66,7 +67,7 @@ def test_many_launches_have_nearly_the_same_ranks():
     assert many == pytest.approx(half, abs=0.05)
 
 
-def launches(rng, count, spread, effect=0.0, run=0.0, n=300, noise=0.02):
+def launches(rng, count, spread, effect=0.0, run=0.0, n=40, noise=0.02):
     """Samples of launches that scatter by ``spread`` in a run that is off by ``run``."""
     levels = math.log1p(effect) + run * rng.standard_normal() + spread * rng.standard_normal(count)
     return list(np.exp(levels[:, None] + noise * rng.standard_normal((count, n))))
@@ -75,8 +76,9 @@ def launches(rng, count, spread, effect=0.0, run=0.0, n=300, noise=0.02):
 def shares(count, spread, effect=0.0, run=0.0, trials=400, floor=None, seed=0):
     """How often a difference is found, and how often the interval covers the truth."""
     rng, found, covered = np.random.default_rng([seed, count]), 0, 0
+    n = 300 if floor else 40  # a floor is added to what samples within launches leave open: that must be known
     for _ in range(trials):
-        pair = launches(rng, count, spread, run=run), launches(rng, count, spread, effect, run)
+        pair = launches(rng, count, spread, run=run, n=n), launches(rng, count, spread, effect, run, n=n)
         one = compare_launches(*pair, floor(rng) if callable(floor) else floor)
         if one.p is not None:
             found += one.p < 0.05 and (one.ratio.low > 1 or one.ratio.high < 1)
@@ -106,7 +108,7 @@ def test_few_launches_show_nothing_by_themselves(count):
 def test_a_declared_floor_keeps_its_word(count):
     rng, given, false = np.random.default_rng(count), 0, 0
     for _ in range(400):
-        pair = [launches(rng, count, 0.02) for _ in range(2)]
+        pair = [launches(rng, count, 0.02, n=300) for _ in range(2)]
         one = compare_launches(*pair, Floor(0.02), processes=(count, count))
         given, false = given + (one.p is not None), false + (one.p is not None and one.p < 0.05)
     assert false <= 0.075 * given and given > 0.9 * 400
@@ -155,3 +157,11 @@ def test_students_t_is_scipys():
 def test_launches_that_are_all_the_same_are_compared():
     one = compare_launches([np.full(9, 1.0)] * 7, [np.full(9, 1.1)] * 7)
     assert one.p < 0.001 and one.ratio.low == one.ratio.high == pytest.approx(1.1)
+
+
+@pytest.mark.parametrize("count", [1, 5, 6, 9])
+def test_medians_are_those_that_launches_report(count):
+    rng = np.random.default_rng(count)
+    a, b = launches(rng, count, 0.05), launches(rng, count, 0.05)
+    reported = [over_launches(side).estimate.value for side in (a, b)]
+    assert compare_launches(a, b).ratio.median == pytest.approx(reported[1] / reported[0], rel=1e-12)
