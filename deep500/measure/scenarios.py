@@ -11,11 +11,15 @@ scenario            queries                                                     
 
 A query's latency counts from its *arrival*: the time that it waits behind others is part of it. A clock that goes
 backwards, or stands still where time must pass, is an InputError.
+
+How many queries are enough is LoadGen's early stopping (:func:`queries_needed`), and a run lasts a least duration.
 """
 
 from __future__ import annotations
 
+import math
 import time
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -65,24 +69,89 @@ class Served:
         """A percentile (0 < q < 1) of the latency with its interval, which widens where latencies hang together."""
         return quantile(self.latencies, q, level)
 
+    def upper_bound(self, q: float, confidence: float = 0.99) -> float | None:
+        """The latency that percentile ``q`` is at most, as LoadGen states it; None if there are too few queries.
+
+        So many of the slowest queries are left out that a system whose percentile lies higher would look as good with a
+        probability of at most ``1 - confidence``; the slowest of the others is the bound. That holds for independent
+        queries. These count as their number divided by the autocorrelation time, so the bound is LoadGen's where tau
+        is 1 and higher elsewhere.
+
+        Example:
+            >>> latencies = np.random.default_rng(2).permutation(64) + 1.0
+            >>> Served("single stream", latencies, 64, 1.0).upper_bound(0.9)
+            63.0
+        """
+        tau = max(1.0, longest_time(self.latencies, q)[1])
+        over = most_beyond(int(self.latencies.size / tau), q, confidence)
+        if over is None:
+            return None
+        return float(np.sort(self.latencies)[self.latencies.size - 1 - int(over * tau)])
+
     def __str__(self) -> str:
         head = f"{self.scenario}: {self.throughput:.4g} samples/s"
         return "; ".join([head, *(f"p{q * 100:g} {self.percentile(q)} s" for q in (0.5, 0.9, 0.99))])
 
 
-def single_stream(answer: Answer, queries: int, clock: Clock = time.perf_counter_ns) -> Served:
-    """One sample after the other.
+def queries_needed(beyond: int, q: float, confidence: float = 0.99) -> int:
+    """Fewest queries of which so many may be slower than a bound, if percentile ``q`` is to be within it.
+
+    LoadGen's early stopping (MLPerf Inference rules, appendix on early stopping): a system whose percentile lies just
+    beyond the bound would show so few slow queries with a probability of at most ``1 - confidence``.
+
+    Example:
+        >>> [queries_needed(beyond, q) for beyond, q in ((0, 0.9), (1, 0.9), (0, 0.99), (1, 0.99))]
+        [44, 64, 459, 662]
+    """
+    _positive(q=q, confidence=confidence, **{"1 - q": 1 - q, "1 - confidence": 1 - confidence})
+    if beyond < 0:
+        raise InputError(f"got beyond={beyond}; expected a number of queries, 0 or more")
+
+    def enough(queries: int) -> bool:
+        most = most_beyond(queries, q, confidence)
+        return most is not None and most >= beyond
+
+    low, high = beyond, beyond + 1
+    while not enough(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def most_beyond(queries: int, q: float, confidence: float = 0.99) -> int | None:
+    """How many of so many queries may be slower than a bound that percentile ``q`` keeps; None: there are too few.
+
+    That is the largest t with ``P(Binomial(queries, 1 - q) <= t) <= 1 - confidence``.
+
+    Example:
+        >>> [most_beyond(queries, 0.9) for queries in (43, 44, 64, 23_886)]
+        [None, 0, 1, 2280]
+    """
+    from scipy.stats import binom
+
+    most = int(binom.ppf(1 - confidence, queries, 1 - q))
+    while most >= 0 and binom.cdf(most, queries, 1 - q) > 1 - confidence:
+        most -= 1
+    return None if most < 0 else most
+
+
+def single_stream(answer: Answer, queries: int, clock: Clock = time.perf_counter_ns, *, seconds: float = 0.0) -> Served:
+    """One sample after the other, at least so many and at least so long (LoadGen asks for 600 s).
 
     Example:
         >>> single_stream(lambda samples: sum(range(1000)), queries=50).latencies.size
         50
     """
-    return _stream("single stream", answer, queries, 1, clock)
+    return _stream("single stream", answer, queries, 1, clock, seconds)
 
 
-def multi_stream(answer: Answer, queries: int, samples: int = 8, clock: Clock = time.perf_counter_ns) -> Served:
-    """One query of several samples after the other."""
-    return _stream("multi-stream", answer, queries, samples, clock)
+def multi_stream(
+    answer: Answer, queries: int, samples: int = 8, clock: Clock = time.perf_counter_ns, *, seconds: float = 0.0
+) -> Served:
+    """One query of several samples after the other, at least so many and at least so long."""
+    return _stream("multi-stream", answer, queries, samples, clock, seconds)
 
 
 def offline(answer: Answer, samples: int, batch: int, clock: Clock = time.perf_counter_ns) -> Served:
@@ -210,15 +279,23 @@ def meets(served: Served, bound: float, q: float = 0.99, level: float = 0.95) ->
     return False if beyond and beta.ppf(1 - level, beyond, worth - beyond + 1) > 1 - q else None
 
 
-def _stream(name: str, answer: Answer, queries: int, samples: int, clock: Clock) -> Served:
+def _stream(name: str, answer: Answer, queries: int, samples: int, clock: Clock, seconds: float) -> Served:
     _positive(queries=queries, samples=samples)
+    if not 0 <= seconds < math.inf:
+        raise InputError(f"got seconds={seconds}; expected a least duration, 0 or more")
     clock = _forward(clock)
-    latencies, begin, previous = np.empty(queries), clock(), clock()
-    for i in range(queries):
+    nanoseconds = array("q", bytes(8 * queries))  # allocated before: a growing list would be timed too
+    begin = previous = clock()
+    last, taken = begin + int(seconds * 1e9), 0
+    while taken < queries or previous < last:
         answer(samples)
         now = clock()
-        latencies[i], previous = (now - previous) / 1e9, now
-    return Served(name, latencies, queries * samples, (previous - begin) / 1e9)
+        if taken < queries:
+            nanoseconds[taken] = now - previous
+        else:
+            nanoseconds.append(now - previous)
+        previous, taken = now, taken + 1
+    return Served(name, np.array(nanoseconds) / 1e9, taken * samples, (previous - begin) / 1e9)
 
 
 def _forward(clock: Clock) -> Clock:

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 
 from deep500.errors import InputError
-from deep500.measure.scenarios import Served, largest_rate, meets, multi_stream, offline, server, single_stream
+from deep500.measure.scenarios import (
+    Served,
+    largest_rate,
+    meets,
+    most_beyond,
+    multi_stream,
+    offline,
+    queries_needed,
+    server,
+    single_stream,
+)
 from tests.measure.processes import PROCESSES, truth
 
 
@@ -117,3 +127,41 @@ def test_impossible_numbers_are_refused():
         server(print, 10, 0)
     with pytest.raises(InputError, match="queries=0"):
         single_stream(print, 0)
+
+
+# -- LoadGen's early stopping -----------------------------------------------------------------------------------------
+def test_fewest_queries_are_loadgens():
+    """64 and 662 are what MLPerf's rules name for a single and a multiple stream."""
+    assert queries_needed(1, 0.9) == 64 and queries_needed(1, 0.99) == 662
+
+
+@pytest.mark.parametrize("q", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("beyond", [0, 1, 2, 17, 100])
+def test_one_query_fewer_is_not_enough(q, beyond):
+    fewest = queries_needed(beyond, q)
+    assert binom.cdf(beyond, fewest, 1 - q) <= 0.01 < binom.cdf(beyond, fewest - 1, 1 - q)
+    assert most_beyond(fewest, q) == beyond and most_beyond(fewest - 1, q) == (beyond - 1 if beyond else None)
+
+
+@pytest.mark.parametrize("count", [64, 200, 1000])
+def test_the_bound_of_a_percentile_holds_in_99_percent(count):
+    rng, true = np.random.default_rng(count), -np.log(0.1)
+    bounds = [Served("single stream", rng.exponential(size=count), count, 1.0).upper_bound(0.9) for _ in range(400)]
+    given = [bound for bound in bounds if bound is not None]
+    assert len(given) > 0.5 * len(bounds) and np.mean([bound >= true for bound in given]) >= 0.98
+
+
+def test_few_queries_have_no_bound():
+    assert Served("single stream", np.random.default_rng(0).random(43), 43, 1.0).upper_bound(0.9) is None
+
+
+def test_a_stream_lasts_its_least_duration_and_has_its_fewest_queries():
+    machine = Machine(0.01)
+    lasting = single_stream(machine.answer, 10, machine.clock, seconds=2.5)
+    assert lasting.latencies.size == lasting.samples == 250 and lasting.seconds == pytest.approx(2.5)
+    assert multi_stream(machine.answer, 300, 1, machine.clock, seconds=1.0).latencies.size == 300
+    for wrong in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(InputError, match="least duration"):
+            single_stream(machine.answer, 10, machine.clock, seconds=wrong)
+    with pytest.raises(InputError, match="0 or more"):
+        queries_needed(-1, 0.9)
