@@ -110,7 +110,7 @@ def likely_cause(kept: np.ndarray, n: int, tau: float, between: float | None = N
 
     Example:
         >>> likely_cause(np.repeat([1.0, 2.0], 50) + np.random.default_rng(0).normal(0, 0.01, 100), 100, 1.0)
-        '2 speeds, the widest gap between 1.022 and 1.977'
+        '2 speeds, the widest gap between 1.02 and 1.978'
     """
     if between is not None and between * math.sqrt(n / tau) > 3 * (np.std(kept) / abs(np.mean(kept)) or math.inf):
         return f"launches differ (standard deviation of their own figures {between:.1%})"
