@@ -230,6 +230,10 @@ class Run:
         states = [launch["cut"]["state"] for launch in self.stats[series]["launches"]]
         return [state for state in states if not SteadyState(0, state).is_steady]
 
+    def disturbed(self, series: str) -> list[str]:
+        """What disturbed its measurement, in words; empty on a quiet machine, or where that is not known."""
+        return list(self.stats[series].get("disturbed", ()))
+
     def samples_each(self, series: str) -> float | None:
         """How many samples of data one time stands for; None where that is not declared."""
         declared: float | None = (self.manifest.get("series") or {}).get(series, {}).get("samples_each")
@@ -261,7 +265,7 @@ def _apart(name: str, runs: Sequence[Run], floor: Floor | None) -> LaunchCompari
     processes = [run.processes(name) if floor else 1 for run in runs]  # earlier runs are measured as wholes
     found = compare_launches(groups[0], groups[1], known, (medians[0], medians[1]), (processes[0], processes[1]))
     few = "" if known else f": repeat with --repeat {'auto' if fewest == 1 else FEWEST_FOR_RANKS}"
-    reason = _not_steady(name, runs) or (found.reason and found.reason + few)
+    reason = _observed(name, runs) or (found.reason and found.reason + few)
     if reason:
         ratio = Interval(found.ratio.median, None, None, fewest)
         return LaunchComparison(ratio, None, found.basis + unit, reason)
@@ -276,9 +280,12 @@ def _work(name: str, runs: Sequence[Run]) -> tuple[list[float], str]:
     return [float(size) for size in each if size is not None], f", per sample of {each[0]} and {each[1]} a {name}"
 
 
-def _not_steady(name: str, runs: Sequence[Run]) -> str:
-    odd = {place: run.unsteady(name) for place, run in zip(("first", "second"), runs, strict=True)}
-    words = [f"the {place} is not steady: {states[0]}" for place, states in odd.items() if states]
+def _observed(name: str, runs: Sequence[Run]) -> str:
+    """Why the times of a run are observations, which have no verdict: not steady, or a busy machine."""
+    words = []
+    for place, run in zip(("first", "second"), runs, strict=True):
+        words += [f"the {place} is not steady: {state}" for state in run.unsteady(name)[:1]]
+        words += [f"the {place} was measured on a busy machine: {what}" for what in run.disturbed(name)[:1]]
     return ", ".join(words)
 
 
@@ -342,14 +349,16 @@ def _in_turns(manifests: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _remarks_in_turns(runs: Sequence[Run], shared: Sequence[str]) -> list[str]:
-    """How many launches were not steady, which random turns spread over both sides."""
+    """How many launches were not steady, and what disturbed them, which random turns spread over both sides."""
+    busy = list(dict.fromkeys(what for run in runs for name in shared for what in run.disturbed(name)))
     odd = {name: [state for run in runs for state in run.unsteady(name)] for name in shared}
-    return [
+    unsteady = [
         f"{name}: {len(states)} of {sum(len(run.stats[name]['launches']) for run in runs)} launches were not steady "
         f"({', '.join(dict.fromkeys(states))}); turns in random order spread that over both sides"
         for name, states in odd.items()
         if states
     ]
+    return [*unsteady, *([f"the machine was busy ({'; '.join(busy)}), which makes intervals wide"] if busy else [])]
 
 
 def _taken_apart(manifests: Sequence[Mapping[str, Any]]) -> str:

@@ -70,12 +70,12 @@ class Served:
         return quantile(self.latencies, q, level)
 
     def upper_bound(self, q: float, confidence: float = 0.99) -> float | None:
-        """The latency that percentile ``q`` is at most, as LoadGen states it; None if there are too few queries.
+        """An upper bound of percentile ``q`` of the latency, as LoadGen states it; None if there are too few queries.
 
-        So many of the slowest queries are left out that a system whose percentile lies higher would look as good with a
-        probability of at most ``1 - confidence``; the slowest of the others is the bound. That holds for independent
-        queries. These count as their number divided by the autocorrelation time, so the bound is LoadGen's where tau
-        is 1 and higher elsewhere.
+        The :func:`most_beyond` slowest queries are left out, and the slowest remaining one is the bound. A system whose
+        percentile lies above it would look as good with a probability of at most ``1 - confidence``. LoadGen assumes
+        independent queries; here their number is divided by the autocorrelation time, which raises the bound where they
+        are not.
 
         Example:
             >>> latencies = np.random.default_rng(2).permutation(64) + 1.0
@@ -94,10 +94,10 @@ class Served:
 
 
 def queries_needed(beyond: int, q: float, confidence: float = 0.99) -> int:
-    """Fewest queries of which so many may be slower than a bound, if percentile ``q`` is to be within it.
+    """The smallest number of queries that shows that percentile ``q`` is within a bound, if ``beyond`` are slower.
 
     LoadGen's early stopping (MLPerf Inference rules, appendix on early stopping): a system whose percentile lies just
-    beyond the bound would show so few slow queries with a probability of at most ``1 - confidence``.
+    above the bound would have at most ``beyond`` slow queries with a probability of at most ``1 - confidence``.
 
     Example:
         >>> [queries_needed(beyond, q) for beyond, q in ((0, 0.9), (1, 0.9), (0, 0.99), (1, 0.99))]
@@ -121,7 +121,7 @@ def queries_needed(beyond: int, q: float, confidence: float = 0.99) -> int:
 
 
 def most_beyond(queries: int, q: float, confidence: float = 0.99) -> int | None:
-    """How many of so many queries may be slower than a bound that percentile ``q`` keeps; None: there are too few.
+    """The largest number of slow queries that shows that percentile ``q`` is within a bound; None: too few queries.
 
     That is the largest t with ``P(Binomial(queries, 1 - q) <= t) <= 1 - confidence``.
 
@@ -138,7 +138,7 @@ def most_beyond(queries: int, q: float, confidence: float = 0.99) -> int | None:
 
 
 def single_stream(answer: Answer, queries: int, clock: Clock = time.perf_counter_ns, *, seconds: float = 0.0) -> Served:
-    """One sample after the other, at least so many and at least so long (LoadGen asks for 600 s).
+    """One sample after the other: at least ``queries`` of them, for at least ``seconds`` (LoadGen asks for 600 s).
 
     Example:
         >>> single_stream(lambda samples: sum(range(1000)), queries=50).latencies.size
@@ -150,7 +150,7 @@ def single_stream(answer: Answer, queries: int, clock: Clock = time.perf_counter
 def multi_stream(
     answer: Answer, queries: int, samples: int = 8, clock: Clock = time.perf_counter_ns, *, seconds: float = 0.0
 ) -> Served:
-    """One query of several samples after the other, at least so many and at least so long."""
+    """The same with several samples in each query."""
     return _stream("multi-stream", answer, queries, samples, clock, seconds)
 
 

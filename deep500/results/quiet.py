@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deep500.measure.load import disturbances, together
+from deep500.measure.quantiles import OBSERVED
 
 BUSY = "busy machine"
 """The label of every number of a run that was disturbed."""
@@ -51,12 +52,14 @@ def disturbed(curve: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any]) -
 
 
 def lower_series(stats: dict[str, Any], why: Sequence[str]) -> dict[str, Any]:
-    """``stats.json`` of a run that was disturbed: every estimate an observation, and the reason beside it."""
-    if why:
-        for stat in stats["series"].values():
-            stat["disturbed"] = list(why)
-            for estimate in stat["estimates"]:
-                estimate["standing"] = OBSERVATION
+    """``stats.json`` of a run that was disturbed: every estimate an observation, without interval, with the reason."""
+    reason = f"{BUSY}: {'; '.join(why)}"
+    for stat in stats["series"].values() if why else ():
+        stat["disturbed"] = list(why)
+        for estimate in stat["estimates"]:
+            estimate.update(standing=OBSERVATION, reason=reason)
+            estimate["ci"].update(low=None, high=None, method=OBSERVED)
+            estimate["target"].update(achieved=None, reached=False, cause="")
     return stats
 
 

@@ -31,9 +31,9 @@ def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", each=64, s
         "series": declared_series(each),
         "environment": {"cpu": changes.pop("cpu", "made up"), "volatile": {"pid": seed}},
         "ranks": ranks,
-        "processes": {"scheme": None if ranks == 1 else "ModelAverage", "each": [seed]},
+        "processes": {"scheme": None if ranks == 1 else "ModelAverage", "each": [{"host": f"host{seed}"}]},
     }
-    drift = changes.pop("drift", 0.0)
+    drift, busy = changes.pop("drift", 0.0), changes.pop("busy", False)
     (folder / "manifest.json").write_text(json.dumps(manifest | changes))
     metric = {"name": "test_accuracy", "value": 97.0}
     (folder / "summary.json").write_text(json.dumps({"metrics": [metric]}))
@@ -42,6 +42,11 @@ def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", each=64, s
         slower = factor * np.exp(spread * rng.standard_normal()) * np.linspace(1, 1 + drift, n)
         times = (1e6 * slower * np.exp(0.02 * rng.standard_normal(n))).astype(np.int64)
         store.append("step", launch, np.cumsum(times), times)
+    if busy:  # of ten seconds on two processors, other processes took seventeen
+        counters = dict.fromkeys(("steal", "pressure", "throttled", "thermal_events", "swapped_pages"), 0.0)
+        load = {"seconds": 10.0, "cpus": 2, "busy": 19.0, "own": 2.0, **counters}
+        line = {"seed": 0, "epoch": 1, "load": load}
+        (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     write_stats(folder)
     seal(folder)
     return folder
@@ -269,3 +274,15 @@ def test_altered_and_unfinished_runs_are_not_compared(tmp_path):
     (second / "SHA256SUMS").unlink()
     with pytest.raises(InvalidComparison, match="finished run"):
         compare_runs(first, second)
+
+
+def test_a_run_on_a_busy_machine_has_no_verdict(tmp_path):
+    """Its neighbours may have made all of it slower."""
+    first, second = make(tmp_path / "a", launches=8), make(tmp_path / "b", 1.5, launches=8, seed=1, busy=True)
+    (estimate, *_) = json.loads((second / "stats.json").read_text())["series"]["step"]["estimates"]
+    assert estimate["standing"] == "observation" and estimate["reason"].startswith("busy machine: other processes took")
+    assert estimate["ci"]["low"] is None and estimate["target"]["reached"] is False
+    comparison = compare_runs(first, second)
+    (step,) = comparison.series
+    assert (step.verdict, comparison.exit_code) == ("unresolved", 2) and step.ratio.low is None
+    assert "the second was measured on a busy machine: other processes took" in str(comparison)

@@ -119,8 +119,10 @@ def test_the_reason_of_a_refusal_is_the_operators(message: str, reason: str) -> 
 def test_the_lists_agree_with_the_scores_of_the_page() -> None:
     text = page.PAGE.read_text()
     for score in page.stored():
-        passed = 2033 - len(ledger.failing(score.backend))
-        assert score.total("passed") == passed, f"{score.backend}: run python -m tests.conformance --update"
+        listed, passed = ledger.failing(score.backend), score.total("passed")
+        by_chance = sum(excuse(score.backend, case) is not None for case in listed)  # these stay listed when they pass
+        fewest = 2033 - len(listed)
+        assert fewest <= passed <= fewest + by_chance, f"{score.backend}: run python -m tests.conformance --update"
         assert sum(score.total(v) for v in VERDICTS) == 2033, score.backend
         assert sum(sum(cases.values()) for cases in score.ways.values()) == passed
         assert f"| {score.backend} | **{passed}**" in text, score.backend

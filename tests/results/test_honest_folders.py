@@ -10,6 +10,7 @@ import deep500 as d5
 from deep500 import metrics as m
 from deep500.recipe import run_recipe
 from deep500.report.command import examine_with_page
+from deep500.report.page import headline_line
 from deep500.results.files import read_json
 from deep500.results.quiet import lower_metrics
 from deep500.results.rules import FLAGGED, check
@@ -205,7 +206,9 @@ def test_a_machine_that_is_told(kind, base, tmp_path):
 def test_times_on_a_busy_machine_are_observations(base, tmp_path):
     path = folder_of(MACHINES, "busy and told", base, tmp_path / "copy")
     stats = read_json(path / "stats.json")["series"]
-    assert {e["standing"] for stat in stats.values() for e in stat["estimates"]} == {"observation"}
+    estimates = [estimate for stat in stats.values() for estimate in stat["estimates"]]
+    assert {e["standing"] for e in estimates} == {"observation"} and all(e["ci"]["low"] is None for e in estimates)
+    assert "observation (busy machine: other processes took" in headline_line(path)
     assert "The machine was busy: other processes took" in (path / "report.html").read_text()
     assert check(path)["D2"].status == "pass" and "called observations" in check(path)["D2"].reason
 

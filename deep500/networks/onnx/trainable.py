@@ -120,7 +120,7 @@ def choose(arrays: Arrays, choice: Choice) -> frozenset[str]:
 
 # -- readers -----------------------------------------------------------------------------------------------------------
 _Reader: TypeAlias = tuple[str, int, onnx.NodeProto]
-_PLAIN = "constant"  # of which nobody would think that it is a weight
+_PLAIN = "constant"  # surely no weight: not worth a warning
 
 
 def _readers(graph: onnx.GraphProto) -> dict[str, list[_Reader]]:
@@ -205,7 +205,7 @@ def _only_makes_waves(name: str, array: np.ndarray, readers: Mapping[str, list[_
 
 def _sinusoids(arrays: Mapping[str, np.ndarray]) -> set[str]:
     """Tables of sines and cosines: their squares add up to one, in halves, alternately, or over two tables."""
-    found = set()
+    tables = set()
     singles: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for name, array in arrays.items():
         if array.ndim >= 2 and array.size >= 16 and np.abs(array.astype(np.float64)).max() <= 1 + 1e-3:
@@ -214,13 +214,13 @@ def _sinusoids(arrays: Mapping[str, np.ndarray]) -> set[str]:
             if array.shape[-1] % 2 == 0 and (
                 _is_circle(values[..., :half], values[..., half:]) or _is_circle(values[..., ::2], values[..., 1::2])
             ):
-                found.add(name)
+                tables.add(name)
     for names in singles.values():
         for place, first in enumerate(names):
             for second in names[place + 1 :]:
                 if _is_circle(arrays[first].astype(np.float64), arrays[second].astype(np.float64)):
-                    found |= {first, second}
-    return found
+                    tables |= {first, second}
+    return tables
 
 
 def _is_circle(a: np.ndarray, b: np.ndarray) -> bool:
