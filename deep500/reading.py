@@ -335,13 +335,25 @@ def _list(inner: Kind) -> Kind:
 
 
 def at_least(length: int, kind: Any) -> Kind:
-    """A list of values of one kind, so many or more."""
+    """A list of at least ``length`` values of one kind."""
     inner, expected = _list(declare(kind)), f"a list of {length} or more"
 
     def check(value: Any) -> None:
         inner.check(value)
         if len(value) < length:
             raise _Refused(f"{len(value)} values", expected)
+
+    return Kind(expected, check)
+
+
+def that(kind: Any, holds: Callable[[Any], bool], expected: str) -> Kind:
+    """Values of a kind that also meet a condition; ``expected`` says both in words."""
+    inner = declare(kind)
+
+    def check(value: Any) -> None:
+        inner.check(value)
+        if not holds(value):
+            raise _Refused(_SHORT.repr(value), expected)
 
     return Kind(expected, check)
 
@@ -428,6 +440,20 @@ def _field(place: str, value: Any, kind: Kind) -> None:
     except _Refused as problem:
         problem.place.append(place[:60])
         raise
+
+
+def problem_of(value: Any, kind: Kind) -> str:
+    """What was got and expected where a value is not of a kind, in words; empty where it is.
+
+    Example:
+        >>> problem_of(7, number(0, 1)), problem_of(0.5, number(0, 1))
+        ('got 7; expected a number from 0 to 1', '')
+    """
+    try:
+        kind.check(value)
+    except _Refused as problem:
+        return str(problem)
+    return ""
 
 
 def validate(

@@ -220,57 +220,9 @@ ENTRY = {"hash": str, "before?": str, "number?": COUNT, "run?": (FOLDER_NAME, No
 
 # -- rules.json, claims.json ------------------------------------------------------------------------------------------
 RULES = {"rules": {str: {"status": str, "reason": str, "rule": str, "fix": str}}}
-_DEVICE = ({"year": number(1900, 2200), "peak_flops": POSITIVE}, None)
-_MAYBE = (MEASURED, None)
-_ROW = {
-    "processes": number(1, 2**31, whole=True),
-    "seconds?": (SECONDS, None),
-    "global_batch?": (COUNT, None),
-    "quality?": _MAYBE,
-    "quality_low?": _MAYBE,
-}
-_ROOFS = ({"flops": POSITIVE, "bandwidth": POSITIVE}, None)
-CLAIMS = {
-    "claims": [
-        chosen(
-            "type",
-            {
-                "speedup": {"value?": _MAYBE, "base?": ({"kind?": object, "seconds?": (SECONDS, None)}, None)},
-                "aggregate": {"kind?": object, "mean?": object, "note?": object},
-                "centre": {"series?": str, "interval?": object},
-                "comparison": {"verdict?": object, "p?": (SHARE, None), "effect?": ([MEASURED, MEASURED], None)},
-                "percentile": {"series?": str, "q": INNER, "value?": _MAYBE},
-                "parallel": {"sync?": object, "summary?": object, "rank_p?": (SHARE, None)},
-                "rate": {
-                    "flops": POSITIVE,
-                    "counted_flops?": (POSITIVE, None),
-                    "seconds?": (POSITIVE, None),
-                    "bound?": (POSITIVE, None),
-                    "bytes?": (POSITIVE, None),
-                    "roofs?": _ROOFS,
-                },
-                "scaling": {"rows?": [_ROW], "bounds?": (list, None), "labels?": [str]},
-                "plot": {"kind?": object, "n?": (COUNT, None), "level?": (SHARE, None)},
-                "breakdown": {"parts": {str: number(0, 1e12)}, "wall": number(1e-12, 1e12)},
-                "input": {"source?": object},
-                "baseline": {
-                    "device?": _DEVICE,
-                    "own_device?": _DEVICE,
-                    "tuning_runs?": (COUNT, None),
-                    "own_tuning_runs?": (COUNT, None),
-                    "measures?": [str],
-                },
-                "headline": {"config_sha256?": (str, None)},
-                "workload": {
-                    "shape?": list,
-                    "native_shape?": list,
-                    "flops_per_sample?": (POSITIVE, None),
-                    "fixed_flops_per_sample?": (POSITIVE, None),
-                },
-            },
-        )
-    ]
-}
+CLAIMS = {"claims": list}
+"""Claims are not held against their types here but by a rule, so that one that is misspelt is a finding, see
+:mod:`deep500.results.rules.claim_types`."""
 
 # -- scaling.json, ranks.json, recomputation.json ---------------------------------------------------------------------
 _TIME = number(1e-12, 1e12)

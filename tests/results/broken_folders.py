@@ -484,6 +484,7 @@ OWN = {
     "baseline without hardware": (claim(
         type="baseline", measures=["time_to_accuracy", "final_accuracy", "cost"]), "F4"),
     "breakdown of a shorter time": (claim(type="breakdown", of="run", parts={"steps": 1e-3}, wall=1e-3), "F5"),
+    "number that is none": (claim(type="speedup", value="three", base=BASE), "D1"),
     "interval upside down": (claim(
         type="comparison", verdict="faster", p=0.001, corrected=True, effect=[0.9, 0.5], margin=0.02), "D1"),
     "claim without a type": (claim(value=3.0), "D1"),

@@ -116,7 +116,7 @@ REFUSED_BY = {
     "plan of another version": {"report"},
     "epochs are no objects": READERS,
     "journal lines are no objects": READERS,
-    "claims without time": {"check", "report"},
+    "claims without time": set(),
 }
 """Which commands need what is damaged; every one of them where nothing is said."""
 
