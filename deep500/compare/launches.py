@@ -161,27 +161,27 @@ def _started(sides: Sequence[Side]) -> Iterator[list[Process]]:
             processes.append(Process(process, ours, out, errors))
         yield processes
     finally:
-        for one in processes:
-            if one.process.poll() is None:
-                one.process.terminate()
-            one.process.wait()
-            for file in (one.socket, one.out, one.errors):
+        for launched in processes:
+            if launched.process.poll() is None:
+                launched.process.terminate()
+            launched.process.wait()
+            for file in (launched.socket, launched.out, launched.errors):
                 file.close()
 
 
 def _take_turns(processes: Sequence[Process], rng: np.random.Generator) -> None:
     """Until all have ended: one epoch of each, in an order drawn anew."""
-    ready = [one for one in processes if one.ask()]
+    ready = [process for process in processes if process.ask()]
     while ready:
         drawn = [ready[place] for place in rng.permutation(len(ready))]
-        ready = [one for one in drawn if one.give()]
+        ready = [process for process in drawn if process.give()]
 
 
-def _take_result(side: Side, one: Process, say: Callable[[str], None]) -> None:
+def _take_result(side: Side, launched: Process, say: Callable[[str], None]) -> None:
     """What a launch that has ended printed."""
-    code = one.process.wait()
+    code = launched.process.wait()
     texts = []
-    for file in (one.out, one.errors):
+    for file in (launched.out, launched.errors):
         file.seek(0)
         texts.append(file.read().decode("utf-8", errors="replace"))
     out, errors = texts

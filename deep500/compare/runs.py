@@ -247,11 +247,13 @@ class Run:
 def _compare_apart(
     runs: Sequence[Run], shared: Sequence[str], margin: float, floor: Floor | None
 ) -> tuple[SeriesComparison, ...]:
-    found = {name: _apart(name, runs, floor) for name in shared}
-    corrected = holm([compared.p for compared in found.values()])
+    by_series = {name: _apart(name, runs, floor) for name in shared}
+    corrected = holm([compared.p for compared in by_series.values()])
     return tuple(
-        SeriesComparison(name, one.ratio, p, verdict(one.ratio, p, 0.0, margin), one.basis, one.reason)
-        for (name, one), p in zip(found.items(), corrected, strict=True)
+        SeriesComparison(
+            name, compared.ratio, p, verdict(compared.ratio, p, 0.0, margin), compared.basis, compared.reason
+        )
+        for (name, compared), p in zip(by_series.items(), corrected, strict=True)
     )
 
 
@@ -296,7 +298,7 @@ def _compare_turns(runs: Sequence[Run], shared: Sequence[str], margin: float) ->
         for run, size, side in zip(runs, (one, other, one), times, strict=False):
             side[name] = {number: median / size for number, median in run.by_launch(name).items()}
     compared = compare_pairs(times[0], times[1], margin, times[2] if len(times) > 2 else None)
-    return tuple(dataclasses.replace(one, basis=one.basis + units[one.series]) for one in compared)
+    return tuple(dataclasses.replace(each, basis=each.basis + units[each.series]) for each in compared)
 
 
 def compare_pairs(

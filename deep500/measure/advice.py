@@ -98,6 +98,7 @@ def _range(text: str | None) -> set[int]:
     return {cpu for low, _, high in spans for cpu in range(int(low), int(high or low) + 1)}
 
 
+# fmt: off
 CLOCKS = (
     ("governor", r"devices/system/cpu/cpu0/cpufreq/scaling_governor", r"^(\w+)", ("performance",),
      "sudo cpupower frequency-set --governor performance"),
@@ -110,7 +111,8 @@ CLOCKS = (
     ("clock source", "devices/system/clocksource/clocksource0/current_clocksource", r"^(\S+)",
      ("tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page"),
      "clocksource=tsc on the kernel's command line: reading this one is slow"),
-)  # fmt: skip
+)
+# fmt: on
 """Switches of processors: name, file below /sys, what to read of it, the values that are good, what to do."""
 
 

@@ -158,7 +158,7 @@ def over_launches(
     ]
     whole = np.concatenate(groups)
     # samples depend on each other within a launch, not between launches
-    pooled = quantile_of_worth(whole, whole.size / sum(one.n_eff for one in each), q, level)
+    pooled = quantile_of_worth(whole, whole.size / sum(estimate.n_eff for estimate in each), q, level)
     if len(known) < len(groups) or len(groups) < launches_needed(level):
         why = _against_pooling(each, p, level)
         return LaunchEstimate(without_interval(pooled, why) if why else pooled, WITHIN, len(groups), spread, p)

@@ -1,4 +1,4 @@
-"""Sign a sealed results folder, so that a new seal is told from the first: with an SSH key, by OpenSSH's own tools.
+"""Sign a sealed results folder with an SSH key, by OpenSSH's own tools: a later seal is then recognised as another.
 
 The signature is of ``SHA256SUMS`` and lies beside it (``SHA256SUMS.sig``); it says who sealed these very bytes. Anybody
 with ``ssh-keygen`` can check it without Deep500::
@@ -51,7 +51,7 @@ def signer_of(path: Path, signers: Path) -> str:
     """Who signed the seal of a folder, by a file of allowed signers.
 
     Raises:
-        ResultsError: no signature, one of nobody in that file, or one of another seal.
+        ResultsError: no signature, one by a key that the file does not list, or one of another seal.
     """
     if not signers.is_file():
         raise ResultsError(f"got no file {signers}; expected allowed signers: a line 'NAME ssh-ed25519 AAAA...' each")
@@ -67,7 +67,7 @@ def signer_of(path: Path, signers: Path) -> str:
             return name
     raise ResultsError(
         f"{path / SIGNATURE}: got a signature that is not one of {SUMS} by anybody in {signers}; expected one: the run "
-        "was sealed anew after it was signed, or somebody else signed it"
+        "was sealed anew after it was signed, or another key signed it"
     )
 
 

@@ -30,8 +30,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         honest = honest_run(place / "honest")
-        missed = [_missed(honest, place / "broken", kinds, *said) for *said, kinds in (
-            ("a reviewer's", REVIEWERS), ("our own", OWN))]  # fmt: skip
+        tables = {"a reviewer's": REVIEWERS, "our own": OWN}
+        missed = [_missed(honest, place / "broken", kinds, author) for author, kinds in tables.items()]
         alarms = _alarms(place)
         for text, look in (("", examine), (" with the page", examine_with_page)):
             begin = time.perf_counter()

@@ -278,8 +278,17 @@ def parent_file(path: Path, draw: Draw, outside: Path) -> None:
 
 
 FILES: tuple[Callable[[Path, Draw, Path], None], ...] = (
-    missing, missing, link, pipe, folder, sparse, beside, beside, parent_link, parent_file,
-)  # fmt: skip
+    missing,
+    missing,
+    link,
+    pipe,
+    folder,
+    sparse,
+    beside,
+    beside,
+    parent_link,
+    parent_file,
+)
 
 
 def mutate(path: Path, draw: Draw, outside: Path) -> str:

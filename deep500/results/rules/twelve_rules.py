@@ -270,7 +270,7 @@ def r11_bounds(run: RunView) -> Finding:
         if not claim.get("bound"):
             return failed(f"{claim['flops']:.4g} FLOP/s without a bound", "measure the roofs")
         if not claim.get("peak_dtype") or not claim.get("dtype"):
-            return missing("a bound whose data type is not said, or that of the work", "say dtype and peak_dtype")
+            return missing("the data type of the bound, or of the work", "say dtype and peak_dtype")
         if claim["flops"] > BEYOND * claim["bound"]:
             return failed(f"{claim['flops'] / claim['bound']:.0%} of the bound", "check the count of operations")
     for claim in scaling:

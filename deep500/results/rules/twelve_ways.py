@@ -17,7 +17,7 @@ BREAKDOWN, LISTENING = 0.02, 0.02
 """How far the parts may be from the whole: a share of it, and seconds (of each seed) for what happens around them."""
 COVERAGE = 0.9
 STEPS, FEWEST = 0.5, 5
-"""Steps must last half of the time between their starts, where there are so many of them."""
+"""From this number of steps on they must fill half of the time between their starts."""
 TUNING = 2.0
 
 
@@ -55,7 +55,7 @@ def f2_test_accuracy(run: RunView) -> Finding:
 
 
 def f3_all_runs(run: RunView) -> Finding:
-    """Runs that tuned the recipe are in the ledger, this one too, all of them are told, and none is missing."""
+    """All runs of the recipe are in the ledger, this one too, and the report states how many there were."""
     fix = "keep ledger.jsonl beside the runs"
     if not run.ledger:
         return missing("no ledger beside the run", fix) if run.is_of_recipe else not_applicable("there is no ledger")
@@ -68,10 +68,10 @@ def f3_all_runs(run: RunView) -> Finding:
     if run.is_of_recipe and entry is None:
         return failed("the ledger has no entry of this run", "restore the ledger: runs are missing")
     there = noted.get("entries") or (len(run.ledger) if entry is None else entry["number"] + 1)
-    told = (run.summary.get("tuning") or {}).get("runs")
-    if told is not None and told < there:
-        return failed(f"{told} runs are told, the ledger has {there}", "report all of them")
-    if run.is_finished and told is None:
+    reported = (run.summary.get("tuning") or {}).get("runs")
+    if reported is not None and reported < there:
+        return failed(f"{reported} runs are reported, the ledger has {there}", "report all of them")
+    if run.is_finished and reported is None:
         return missing("the summary does not say how many runs it took", "report all of them")
     claimed = [run.summary.get("tuning_runs"), *(claim.get("own_tuning_runs") for claim in run.claims("baseline"))]
     few = [runs for runs in claimed if runs is not None and runs < there - 1]
@@ -85,7 +85,7 @@ def f4_same_generation(run: RunView) -> Finding:
     claims = run.claims("baseline")
     for claim in claims:
         if not claim.get("device") or not claim.get("own_device"):
-            return missing("a baseline whose hardware is not said, or this run's", "say year and peak of both")
+            return missing("the hardware of the baseline, or of this run", "say year and peak of both")
         old, own = claim["device"], claim["own_device"]
         years = abs(own["year"] - old["year"])
         peak = max(own["peak_flops"], old["peak_flops"]) / min(own["peak_flops"], old["peak_flops"])
@@ -103,7 +103,7 @@ def f5_whole_steps(run: RunView) -> Finding:
     for claim in claims:
         wall = _wall(run, claim)
         if wall is None or wall <= 0:
-            return missing("a breakdown of a time that no clock has told", "record the wall time of the whole")
+            return missing("the measured wall time of a breakdown", "record the wall time of the whole")
         parts, slack = sum(claim["parts"].values()), LISTENING * max(1, len(run.seeds))
         if claim["wall"] is not None and abs(claim["wall"] - wall) > BREAKDOWN * wall + slack:
             return failed(f"a breakdown of {claim['wall']:.4g} s; by the clock it was {wall:.4g} s", "tell the whole")
@@ -172,7 +172,7 @@ def f7_operations(run: RunView) -> Finding:
         if claim["flops"] > 1.02 * counted:
             return failed(f"{claim['flops']:.4g} FLOP/s claimed, {counted:.4g} counted", "claim what is counted")
         if claim.get("bound") and not (claim.get("dtype") and claim.get("peak_dtype")):
-            return missing("a peak whose data type is not said, or that of the work", "say dtype and peak_dtype")
+            return missing("the data type of the peak, or of the work", "say dtype and peak_dtype")
         if claim.get("dtype") != (claim.get("peak_dtype") or claim.get("dtype")) or claim.get("sparse"):
             return failed(f"{claim.get('dtype')} work beside a peak of {claim.get('peak_dtype')}", "use the same peak")
     return passed("operations are counted") if claims else not_applicable("no operations per second are claimed")
@@ -237,9 +237,9 @@ def f12_fair_comparison(run: RunView) -> Finding:
     """A comparison with others tells time, final accuracy and cost, and the baseline was tuned about as much."""
     claims = run.claims("baseline")
     for claim in claims:
-        unsaid = {"time_to_accuracy", "final_accuracy", "cost"} - set(claim.get("measures", []))
-        if unsaid:
-            return failed(f"compared without {', '.join(sorted(unsaid))}", "compare all three")
+        absent = {"time_to_accuracy", "final_accuracy", "cost"} - set(claim.get("measures", []))
+        if absent:
+            return failed(f"compared without {', '.join(sorted(absent))}", "compare all three")
         own, other = claim.get("own_tuning_runs"), claim.get("tuning_runs")
         if own is not None and other is not None and own > TUNING * max(other, 1):
             return failed(f"{own} tuning runs against the baseline's {other}", "tune both alike")
