@@ -1,10 +1,10 @@
 """``--repeat auto``: one seed after the other, until the intervals over seeds are tight or the budget ends.
 
 The intervals are those of every metric with a target (of its median over seeds, or of what else it computes from
-them) and of the time of a step. They are examined after 6, 8, 11, 15, ... seeds, each number 1.3 times the one before:
+them) and of the time of a step. They are examined after 7, 10, 13, 17, ... seeds, each number 1.3 times the one before:
 stopping after any seed, at the first interval that happens to be tight, would lower the coverage of a 95 % interval
 (93 % instead of 94 %). A decision depends only on recorded values of the seeds so far, so that a run that was stopped
-and resumed decides the same.
+and resumed decides the same. Seven are the fewest with which `compare` can tell two runs apart by their launches.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from deep500.measure.launch_comparison import FEWEST_FOR_RANKS
 from deep500.measure.launches import launches_needed, over_launches
 from deep500.measure.quantiles import quantile
 from deep500.measure.sampling import next_size
@@ -54,7 +55,7 @@ class Repetition:
         }
         achieved |= self._of_steps(record, seeds)
         tight = bool(achieved) and all(width is not None and width <= self.precision for width in achieved.values())
-        over = ended or (tight and _is_look(len(seeds), launches_needed(self.level)))
+        over = ended or (tight and _is_look(len(seeds), max(launches_needed(self.level), FEWEST_FOR_RANKS)))
         return Look(len(seeds), sum(costs), achieved, over, over and tight)
 
     def summary(self, look: Look) -> dict[str, Any]:
