@@ -32,8 +32,13 @@ enter_all({
 
 @op("Div")
 def div(a: Tensor, b: Tensor) -> Tensor:
-    """Integers are divided as in C: towards zero."""
-    return torch.div(a, b) if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc")
+    """Whole numbers are divided as in C: towards zero; the least by -1 wraps around to itself, as in NumPy."""
+    if a.is_floating_point():
+        return torch.div(a, b)
+    if a.dtype not in (torch.int32, torch.int64):
+        return torch.div(a, b, rounding_mode="trunc")
+    turns = b == -1  # such a quotient traps in the processor, which would end the process
+    return torch.where(turns, -a, torch.div(a, torch.where(turns, 1, b), rounding_mode="trunc"))
 
 
 @op("Pow")

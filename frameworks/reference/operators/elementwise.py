@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from deep500.errors import InputError
 from deep500.frameworks.reference.operators.table import Random, enter_all, op
 from deep500.networks.node import Node
 from deep500.tensors import dtype_from_onnx, numpy_dtype
@@ -34,8 +35,14 @@ def div(a: Array, b: Array) -> Array:
     """Integers are divided as in C: towards zero."""
     if a.dtype.kind not in "iu":
         return a / b
+    _check_divisor(b)
     quotient, rest = np.divmod(a, b)
     return quotient + ((rest != 0) & (quotient < 0)).astype(a.dtype)
+
+
+def _check_divisor(b: Array) -> None:
+    if not b.all():
+        raise InputError("got a whole number to divide by 0; expected another divisor: check the data")
 
 
 @op("Pow")
@@ -49,6 +56,8 @@ def power(x: Array, exponent: Array) -> Array:
 @op("Mod")
 def mod(a: Array, b: Array, *, fmod: int = 0) -> Array:
     """Sign of the divisor, or of the dividend under ``fmod``."""
+    if a.dtype.kind in "iu":
+        _check_divisor(b)
     return np.fmod(a, b) if fmod else np.mod(a, b)
 
 

@@ -92,6 +92,8 @@ def mod(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
     """Sign of the divisor, or of the dividend under ``fmod``."""
     if a.dtype in (tf.float16, tf.bfloat16):
         return tf.cast(mod(tf.cast(a, tf.float32), tf.cast(b, tf.float32), fmod=fmod), a.dtype)
+    if fmod and a.dtype in (tf.int8, tf.int16):  # no kernel
+        return tf.cast(tf.truncatemod(tf.cast(a, tf.int32), tf.cast(b, tf.int32)), a.dtype)
     return tf.truncatemod(a, b) if fmod else tf.math.floormod(a, b)
 
 
