@@ -25,6 +25,7 @@ from deep500.errors import NetworkError
 from deep500.networks.network import Choice, Network
 from deep500.networks.node import OPSET, from_proto
 from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, give_ranks
+from deep500.networks.onnx.limits import check_limits
 from deep500.networks.onnx.normalise import Arrays, densify, find_scans, normalise, restore_batch_axis
 from deep500.networks.onnx.trainable import Judgement, choose, judge, warning_text
 from deep500.networks.protos import UNKNOWN, descriptor_of, tensor_proto, value_info
@@ -59,6 +60,7 @@ def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto, trainable: Cho
     # the converter adds small ones (axes that were attributes), changes and removes them.
     where, proto = _parse(model)
     _check_versions(proto, where)
+    check_limits(proto, where)
     proto.ir_version = max(proto.ir_version, 4)  # before 4, initializers had to be inputs too
     metadata = {p.key: p.value for p in proto.metadata_props}
     unranked = {*give_ranks(proto.graph), *_read_list(metadata, UNRANKED_KEY, where)}
@@ -140,8 +142,8 @@ def _check_external(proto: onnx.ModelProto, path: Path) -> None:
     for tensor in _tensors(proto):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             location = next((e.value for e in tensor.external_data if e.key == "location"), "")
-            target = (folder / location).resolve()
-            if not location or Path(location).is_absolute() or not target.is_relative_to(folder):
+            target = _resolved(folder, location)
+            if not location or Path(location).is_absolute() or target is None or not target.is_relative_to(folder):
                 raise NetworkError(
                     f"{path}: got external data at {location!r} for tensor {tensor.name!r}; expected a file inside the "
                     "model's folder: move it there"
@@ -151,6 +153,14 @@ def _check_external(proto: onnx.ModelProto, path: Path) -> None:
                     f"{path}: got no file {location!r}, which holds tensor {tensor.name!r}; expected it beside the "
                     "model: copy it there"
                 )
+
+
+def _resolved(folder: Path, location: str) -> Path | None:
+    """The file that a location means; None for links in a circle and names that no file can have."""
+    try:
+        return (folder / location).resolve()
+    except (OSError, RuntimeError, ValueError):  # links in a circle are a RuntimeError before Python 3.13
+        return None
 
 
 def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

@@ -1,0 +1,77 @@
+"""Files that ask for too much are refused before anything of them is expanded."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from deep500.errors import NetworkError
+from deep500.networks import Network
+
+VECTOR = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+OPSETS = [helper.make_opsetid("", 20), helper.make_opsetid("local", 1)]
+
+
+def model(nodes: list[onnx.NodeProto], functions: list[onnx.FunctionProto] = []) -> onnx.ModelProto:  # noqa: B006
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "graph", [VECTOR], [result])
+    return helper.make_model(graph, functions=functions, opset_imports=OPSETS, ir_version=9)
+
+
+def doubling(levels: int) -> list[onnx.FunctionProto]:
+    """``f0`` is one node; each later function calls the one before it twice."""
+    functions = []
+    for level in range(levels + 1):
+        inner, domain = (f"f{level - 1}", "local") if level else ("Relu", "")
+        nodes = [helper.make_node(inner, [a], [b], domain=domain) for a, b in (("a", "m"), ("m", "b"))]
+        functions.append(helper.make_function("local", f"f{level}", ["a"], ["b"], nodes, OPSETS))
+    return functions
+
+
+def call(name: str) -> list[onnx.NodeProto]:
+    return [helper.make_node(name, ["x"], ["y"], domain="local")]
+
+
+def test_functions_are_counted_before_they_are_written_out() -> None:
+    assert len(Network.from_onnx(model(call("f3"), doubling(3))).nodes) == 16
+    with pytest.raises(NetworkError, match=r"33554432 nodes.*expected at most 1048576"):
+        Network.from_onnx(model(call("f24"), doubling(24)))
+    with pytest.raises(NetworkError, match="e.60 nodes when"):
+        Network.from_onnx(model(call("f200"), doubling(200)))
+
+
+def test_a_function_that_calls_itself_is_refused() -> None:
+    functions = [helper.make_function("local", "f", ["a"], ["b"], [*call("f")], OPSETS)]
+    functions[0].node[0].input[0], functions[0].node[0].output[0] = "a", "b"
+    with pytest.raises(NetworkError, match="'f' that calls itself"):
+        Network.from_onnx(model(call("f"), functions))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [({}, "got no value"), ({"value_float": 1.0, "value_int": 1}, "got the values value_float, value_int")],
+)
+def test_a_constant_has_one_value(values: dict[str, float], message: str) -> None:
+    nodes = [helper.make_node("Constant", [], ["c"], **values), helper.make_node("Add", ["x", "c"], ["y"])]
+    with pytest.raises(NetworkError, match=message):
+        Network.from_onnx(model(nodes))
+
+
+def test_a_constant_inside_a_branch_is_looked_at_too() -> None:
+    branch = helper.make_graph([helper.make_node("Constant", [], ["y"])], "branch", [], [VECTOR])
+    condition = numpy_helper.from_array(np.array(True))
+    nodes = [
+        helper.make_node("Constant", [], ["go"], value=condition),
+        helper.make_node("If", ["go"], ["y"], then_branch=branch, else_branch=branch),
+    ]
+    with pytest.raises(NetworkError, match="got no value"):
+        Network.from_onnx(model(nodes))
+
+
+def test_einsum_over_many_axes_is_refused() -> None:
+    letters = "abcdefghijklmnopqrst"
+    node = helper.make_node("Einsum", ["x"] * len(letters), ["y"], equation=f"{','.join(letters)}->{letters}")
+    with pytest.raises(NetworkError, match="got 20 letters in its equation; expected at most 16"):
+        Network.from_onnx(model([node]))
