@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from deep500.errors import ResultsError, TrainingError
+from deep500.reading import validate
 from deep500.recipe.console import Console
 from deep500.recipe.options import Options, parse_options
 from deep500.recipe.plan import Plan, Source
@@ -14,6 +15,7 @@ from deep500.report.claims import write_claims
 from deep500.report.page import write_report
 from deep500.results import RecipeResult, Record
 from deep500.results.files import regular_files
+from deep500.results.formats import OF_A_RUN
 from deep500.results.layout import check_layout
 from deep500.results.record import MANIFEST, REPORT, SUMMARY
 from deep500.results.rules import write_rules
@@ -24,6 +26,7 @@ from deep500.results.verify import SUMS, seal, write_stats
 def find_run(options: Options, source: Source) -> Record:
     """The run that ``--resume`` means: its folder, or the recipe's newest unfinished one."""
     record = Record.open(Path(options.resume)) if options.resume else latest_unfinished(options.out, source.name)
+    validate(record.manifest(), OF_A_RUN[MANIFEST], record.path / MANIFEST)
     regular_files(record.path)  # a link would lead what is written out of the folder
     return record
 

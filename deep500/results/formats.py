@@ -93,7 +93,7 @@ MANIFEST = {
     "opened?": [str],
     "backend?": (str, None),
     "ranks?": number(1, 2**31, whole=True),
-    "processes?": (dict, None),
+    "processes?": ({"each?": [{"host?": (str, None)}]}, None),
     "custom_ops?": list,
     "series?": {str: SERIES},
     "environment?": (ENVIRONMENT, None),

@@ -182,7 +182,13 @@ def _folder(path: Path) -> None:
     path.mkdir()
 
 
+def _link(path: Path) -> None:
+    (path.parent / "elsewhere").touch()
+    path.symlink_to("elsewhere")
+
+
 BAD = {
+    "a link": (_link, "got a link"),
     "text": (_text, "file is not a database"),
     "another program's": (_foreign, f"got application id 0 and 1 tables; expected {APPLICATION}"),
     "a newer version's": (_newer, "got layout 7; expected layout 1"),

@@ -146,6 +146,8 @@ class Database:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._error(f"{type(error).__name__} ({error.strerror})", "a folder that can be written") from error
+        if Path(self.path).is_symlink():  # an empty file behind it would become a database
+            raise self._error("a link", "the file itself")
         if Path(self.path).exists() and not Path(self.path).is_file():  # SQLite would wait for a pipe
             raise self._error("no regular file", "a cost database")
 
