@@ -42,7 +42,7 @@ def render_template(name: str, **content: Any) -> str:
 
 def holds_over(estimate: Mapping[str, Any]) -> str:
     """What an interval in ``stats.json`` holds over, in words."""
-    return basis(estimate["launches"], estimate["ci"]["cluster"])
+    return basis(estimate["launches"], estimate["ci"].get("cluster") or "")
 
 
 def format_number(value: Any) -> str:

@@ -93,6 +93,7 @@ MANIFEST = {
     "opened?": [str],
     "backend?": (str, None),
     "ranks?": number(1, 2**31, whole=True),
+    "batches?": (COUNT, None),
     "processes?": ({"each?": [{"host?": (str, None)}]}, None),
     "custom_ops?": list,
     "series?": {str: SERIES},
@@ -129,6 +130,7 @@ SUMMARY: dict[str, Any] = {
     "seeds?": [int],
     "tuning?": ({"runs": COUNT, "finished": COUNT, "seconds": SECONDS}, None),
     "tuning_runs?": (COUNT, None),
+    "ledger?": ({"entry?": (COUNT, None), "entries?": (COUNT, None), "head?": (str, None)}, None),
     "repetition?": (
         {
             "seeds": COUNT,
