@@ -70,9 +70,14 @@ def series_figures(store: SampleStore, series: str, stat: Mapping[str, Any]) -> 
         store: the samples.
         series: which.
         stat: its entry of ``stats.json``.
+
+    Launches without a sample are left out; without any there is nothing to plot.
     """
     cuts = {launch["launch"]: launch["cut"]["index"] for launch in stat["launches"]}
-    raw = {launch: store.durations(series, launch) for launch in cuts}
+    measured = {launch: store.durations(series, launch) for launch in cuts}
+    raw = {launch: values for launch, values in measured.items() if values.size}
+    if not raw:
+        return []
     kept = {launch: values[cuts[launch] :] if cuts[launch] < values.size else values for launch, values in raw.items()}
     whole = np.concatenate(list(kept.values()))
     factor, unit = unit_for(float(np.median(whole)))
