@@ -64,7 +64,7 @@ class NativeOptimizer(Optimizer):
         """One function for everything, unless gradients are changed or watched between backward and update."""
         executor: Any = self.executor
         events = executor.events
-        if self.changes_gradients or events.before_update:
+        if self.changes_gradients or self.in_pieces or events.before_update:
             return super().step(inputs)
         executor._check_planned(inputs, self.loss)
         compiled = executor.training_step(self.loss)

@@ -17,6 +17,7 @@ Requirements of the seam, for new optimizers here and for native ones in a frame
 from __future__ import annotations
 
 import abc
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
@@ -27,6 +28,8 @@ import numpy as np
 from deep500.errors import InputError, nearest
 from deep500.events import Event, Events
 from deep500.networks.execution.executor import GraphExecutor
+from deep500.training.accumulation import AccumulationWarning, backprop_in_pieces, check_accumulation
+from deep500.training.loss_scaling import SCALE, LossScaling
 from deep500.training.optimizers.groups import Part, checked_groups, divide
 from deep500.training.optimizers.hyperparameters import Hyperparameter, declared, signature
 from deep500.training.run import Run
@@ -48,6 +51,10 @@ class Optimizer(abc.ABC):
         groups: dicts of ``"parameters"`` (names, patterns, or ``"norms_and_biases"``) and hyper-parameters of
             their own; see :mod:`deep500.training.optimizers.groups`.
         no_decay: parameters without weight decay, as ``"parameters"`` of a group: ``"norms_and_biases"``.
+        accumulate: in how many pieces a batch runs; the gradient is that of the whole, see
+            :mod:`deep500.training.accumulation`.
+        loss_scaling: of a network in float16, which gets the usual one if None; see
+            :mod:`deep500.training.loss_scaling`.
         values, hyperparameters: those that the class declares, in its order or by name.
 
     Attributes:
@@ -96,6 +103,8 @@ class Optimizer(abc.ABC):
         gradient_transform: GradientTransform | None = None,
         groups: Sequence[Mapping[str, Any]] | None = None,
         no_decay: str | Collection[str] | None = None,
+        accumulate: int = 1,
+        loss_scaling: LossScaling | None = None,
         **hyperparameters: Any,
     ) -> None:
         self.executor, self.loss = executor, loss
@@ -113,6 +122,15 @@ class Optimizer(abc.ABC):
             Optimizer.set_parameter(self, name, value)
         self.initial = self.get_parameters()
         self.check_together(self.initial)
+        self.accumulate, self.backprops = accumulate, 0
+        if difference := check_accumulation(self.network, loss, accumulate):
+            warnings.warn(difference, AccumulationWarning, stacklevel=2)
+        if (loss_scaling is not None) > (SCALE in self.network.inputs):
+            raise InputError(
+                "got loss_scaling for a network that is not in float16; expected one that mixed_precision made with "
+                "'f16': leave loss_scaling out"
+            )
+        self.loss_scaling = LossScaling() if loss_scaling is None and SCALE in self.network.inputs else loss_scaling
         self.groups = checked_groups(self, groups, no_decay)
         self._parts: tuple[int, list[Part]] | None = None
         if self.groups:
@@ -131,11 +149,14 @@ class Optimizer(abc.ABC):
             inputs: arrays or tensors by input name.
 
         Returns:
-            the network's outputs and the loss by name, as the framework's tensors (from before the update).
+            the network's outputs and the loss by name, as the framework's tensors (from before the update, which is
+            left out where loss scaling finds gradients that are not finite).
         """
         self.prepare()
-        outputs = self.executor.inference_and_backprop(inputs, self.loss)
-        events = self.executor.events
+        outputs = self.backprop(inputs)
+        events, scaling = self.executor.events, self.loss_scaling
+        if scaling is not None and not scaling.passes(self.network, self.gradient_names()):
+            return outputs
         if events.before_update:
             events.emit(events.before_update, self)
         self.update()
@@ -143,6 +164,24 @@ class Optimizer(abc.ABC):
         if events.after_update:
             events.emit(events.after_update, self)
         return outputs
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether forward and backward are more than one plain run of the executor."""
+        return self.accumulate > 1 or self.loss_scaling is not None
+
+    def backprop(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Forward and backward over one batch, in pieces if asked for; the executor holds the gradients afterwards.
+
+        Schemes with a step of their own call this, not the executor.
+        """
+        self.backprops += 1
+        if not self.in_pieces:
+            return self.executor.inference_and_backprop(inputs, self.loss)
+        names, gradients = self._names()
+        return backprop_in_pieces(
+            self.executor, inputs, self.loss, names, gradients, self.accumulate, self.loss_scaling
+        )
 
     def prepare(self) -> None:  # noqa: B027 - optional
         """Hook before the forward run; by default nothing."""

@@ -87,6 +87,6 @@ def divide(optimizer: Any, groups: Sequence[Mapping[str, Any]]) -> list[Part]:
     parts: dict[tuple[Any, ...], Part] = {(): Part({}, ())}
     for name in names:
         alike = tuple(sorted(own[name].items()))
-        values, others = parts.get(alike, Part(own[name], ()))
-        parts[alike] = Part(values, (*others, name))
+        part = parts.get(alike, Part(own[name], ()))
+        parts[alike] = Part(part.values, (*part.names, name))
     return [part for part in parts.values() if part.names]
