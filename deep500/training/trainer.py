@@ -128,6 +128,7 @@ class Trainer:
         run.epoch, run.batch = self.epoch, 0
         run.tally = self._tally(f"training, epoch {run.epoch}")
         record = EpochRecord(run.epoch)
+        skipped = self._skipped()
         self.train_sampler.set_epoch(run.epoch)
         # ranks drop different units; rank 0 draws as a single process does
         stream = [self.seed, run.epoch, *([self.optimizer.rank] if self.optimizer.rank else [])]
@@ -138,8 +139,10 @@ class Trainer:
             self._train(run, listeners, run.tally)
         except StopTraining:
             record.complete = False
+            record.skipped_steps = self._skipped(skipped)
             self._close(run, record, started)
             raise
+        record.skipped_steps = self._skipped(skipped)
         self._close(run, record, started)
         self.epoch += 1
         self._validate(run, listeners, record)
@@ -170,6 +173,10 @@ class Trainer:
         finally:
             if hasattr(batches, "close"):
                 batches.close()  # prefetching threads end here, not when the garbage is collected
+
+    def _skipped(self, before: int | None = 0) -> int | None:
+        scaling = self.optimizer.loss_scaling
+        return None if scaling is None else scaling.skipped - (before or 0)
 
     def _close(self, run: Run, record: EpochRecord, started: float) -> None:
         tally = run.tally
