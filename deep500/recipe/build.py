@@ -60,7 +60,7 @@ class Notes:
 
     @contextmanager
     def collecting(self, strict: bool) -> Iterator[None]:
-        """Collect the warnings about missing hardware and data and about batches in pieces; raise the first under ``strict``, pass on others."""
+        """Collect the warnings of :data:`COLLECTED`; raise those about hardware under ``strict``, pass on others."""
         with warnings.catch_warnings(record=True) as caught:
             for category in COLLECTED:
                 warnings.simplefilter("always", category)

@@ -48,8 +48,8 @@ def check_accumulation(network: Network, loss: str, count: Any) -> str | None:
         if node.attribute("reduction") != "mean" or weighted or "ignore_index" in node.attributes:
             raise InputError(
                 f"got accumulate={count} with the loss of {node.name!r} ({node.op_type}), which is no mean over "
-                "samples (reduction, class weights or ignore_index); expected one, as pieces count by their samples: use a "
-                "plain mean, or no accumulation"
+                "samples (reduction, class weights or ignore_index); expected one, as pieces count by their samples: "
+                "use a plain mean, or no accumulation"
             )
     fixed = [n for n, d in network.inputs.items() if d.shape and isinstance(d.shape[0], int)]
     if len(fixed) == len(network.inputs):

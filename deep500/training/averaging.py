@@ -60,15 +60,15 @@ class WeightAverage:
 
     def update(self) -> None:
         """Take in the network's present weights; nothing waits for the device."""
-        network, names = self.network, self.network.trainable()
-        weights = network.fetch_tensors(names)
-        if list(self._averages) == names:
-            old = list(self._averages.values())
-            new = network.weighted_sum([old, weights], [self.decay, 1 - self.decay])
-        else:  # the first, or parameters came and went: those that are new begin with their values
-            copies = network.weighted_sum([weights], [1.0])
-            new = [self._averages.get(name, copy) for name, copy in zip(names, copies, strict=True)]
-        self._averages = dict(zip(names, new, strict=True))
+        network, old, averages = self.network, self._averages, dict[str, Any]()
+        known = [name for name in network.trainable() if name in old]
+        fresh = [name for name in network.trainable() if name not in old]  # all at first, later those of an edit
+        if known:
+            terms = [[old[name] for name in known], network.fetch_tensors(known)]
+            averages.update(zip(known, network.weighted_sum(terms, [self.decay, 1 - self.decay]), strict=True))
+        if fresh:
+            averages.update(zip(fresh, network.weighted_sum([network.fetch_tensors(fresh)], [1.0]), strict=True))
+        self._averages = averages
         self.count += 1
 
     @contextmanager

@@ -12,6 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from deep500.errors import InputError
 from deep500.networks.execution.executor import BoundNetwork
 from deep500.tensors import total
@@ -66,7 +68,8 @@ class LossScaling:
     def passes(self, network: BoundNetwork, gradients: Sequence[str]) -> bool:
         """Whether the gradients, by name, are all finite; the scale moves accordingly."""
         # zero times a finite number is 0, else NaN; the sum stays on the device, one number is waited for
-        zero = sum(total(gradient * 0) for gradient in network.fetch_tensors(gradients))
+        with np.errstate(invalid="ignore"):
+            zero = sum(total(gradient * 0) for gradient in network.fetch_tensors(gradients))
         finite = bool(network.to_numpy(zero) == 0)
         self.note(finite)
         return finite

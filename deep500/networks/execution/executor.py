@@ -65,9 +65,10 @@ class BoundNetwork(Network):
 
         Backends override it where one call for all is faster than one per tensor.
         """
-        sums = [weights[0] * tensor for tensor in terms[0]]
-        for term, weight in zip(terms[1:], weights[1:], strict=True):
-            sums = [total + weight * tensor for total, tensor in zip(sums, term, strict=True)]
+        with np.errstate(invalid="ignore", over="ignore"):  # gradients that overflowed are found by who asks
+            sums = [weights[0] * tensor for tensor in terms[0]]
+            for term, weight in zip(terms[1:], weights[1:], strict=True):
+                sums = [total + weight * tensor for total, tensor in zip(sums, term, strict=True)]
         return sums
 
     def concatenate(self, tensors: Sequence[Any]) -> Any:

@@ -17,6 +17,7 @@ Requirements of the seam, for new optimizers here and for native ones in a frame
 from __future__ import annotations
 
 import abc
+import copy
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -130,7 +131,9 @@ class Optimizer(abc.ABC):
                 "got loss_scaling for a network that is not in float16; expected one that mixed_precision made with "
                 "'f16': leave loss_scaling out"
             )
-        self.loss_scaling = LossScaling() if loss_scaling is None and SCALE in self.network.inputs else loss_scaling
+        if loss_scaling is None and SCALE in self.network.inputs:
+            loss_scaling = LossScaling()
+        self.loss_scaling = copy.copy(loss_scaling)  # its scale moves: several runs of a recipe are given one object
         self.groups = checked_groups(self, groups, no_decay)
         self._parts: tuple[int, list[Part]] | None = None
         if self.groups:
