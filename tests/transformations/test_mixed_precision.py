@@ -116,6 +116,25 @@ def test_inference_is_low_too_and_names_and_types_stay(backend_name: str, precis
     np.testing.assert_allclose(got, want, rtol=5e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_pooling_windows_that_overlap_train(backend_name: str, precision: str) -> None:
+    """Their gradient adds up at one place; the largest values are far apart, so that 16 bits choose the same."""
+    net = Network()
+    net.add_input("x", ("N", 1, 4, 4))
+    net.add_parameter("k", np.ones((1, 1, 1, 1), np.float32))
+    net.add_node("Conv", ["x", "k"], ["c"])
+    net.add_node("MaxPool", ["c"], ["p"], kernel_shape=[3, 3], strides=[1, 1])
+    net.add_node("ReduceSum", ["p"], ["loss"], keepdims=0)
+    net.add_output("loss")
+    executor = load_backend(backend_name).from_model(mixed_precision(net, precision), "cpu")
+    x = np.random.default_rng(0).permutation(16).reshape(1, 1, 4, 4).astype("float32")
+    more = {SCALE: np.array(1, np.float32)} if precision == "f16" else {}
+    executor.inference_and_backprop({"x": x, **more}, SCALED if more else "loss")
+    (gradient,) = executor.network.fetch_tensors(["k.grad"])
+    want = sum(x[0, 0, i : i + 3, j : j + 3].max() for i in (0, 1) for j in (0, 1))
+    assert as_numpy(executor.network.to_numpy(gradient)).item() == want
+
+
 def test_the_table_holds_operators_that_are() -> None:
     assert not LOW & FLOAT32
     for name in LOW | FLOAT32:
