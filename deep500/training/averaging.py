@@ -43,8 +43,8 @@ class WeightAverage:
         >>> executor.network.feed_tensor("fc2.bias", bias + 1)
         >>> average.update()
         >>> with average.evaluation():
-        ...     (executor.network.fetch_tensors(["fc2.bias"])[0] - bias).round(3).tolist()
-        [0.1, 0.1]
+        ...     [f"{value:.3f}" for value in executor.network.fetch_tensors(["fc2.bias"])[0] - bias]
+        ['0.100', '0.100']
     """
 
     def __init__(self, executor: GraphExecutor, decay: float) -> None:

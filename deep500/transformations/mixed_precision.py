@@ -62,7 +62,7 @@ def mixed_precision(network: Network, precision: str, loss: str = "loss") -> Net
         >>> from deep500.networks.zoo import create
         >>> low = mixed_precision(create("mlp", shape=(4,), hidden=(3,), classes=2), "bf16")
         >>> [str(node) for node in low.nodes if node.op_type != "Cast"][-1]
-        'fc2.bf16 = Gemm(relu1.bf16, fc2.weight.bf16, fc2.bias.bf16) {transB=1}  # fc2'
+        'output.bf16 = Gemm(relu1.bf16, fc2.weight.bf16, fc2.bias.bf16)  # fc2'
     """
     if precision not in PRECISIONS:
         raise InputError(
