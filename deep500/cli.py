@@ -48,6 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "package": ("pack a finished run for a reviewer", "deep500.compare.package:add_command"),
     "review": ("what in a package agrees, made again from its samples?", "deep500.compare.review:add_command"),
+    "average": ("write the mean of a run's last checkpoints", "deep500.results.averaging:add_average"),
     "export": ("write a run for other tools", "deep500.results.command:add_export"),
     "query": ("ask a question in SQL over all runs below a folder", "deep500.results.command:add_query"),
     "list": ("list recipes, studies, models, data sets, backends and custom operators", "deep500.cli:add_list"),

@@ -58,7 +58,7 @@ class DistributedOptimizer(Optimizer):
         ...         self.base_optimizer.new_input()
         ...         for name in self.network.get_params():
         ...             self.base_optimizer.prepare_param(name)
-        ...         outputs = self.executor.inference_and_backprop(inputs, self.base_optimizer.loss)
+        ...         outputs = self.base_optimizer.backprop(inputs)
         ...         for param_name, grad_name in self.network.gradient(self.base_optimizer.loss):
         ...             param, grad = self.network.fetch_tensors([param_name, grad_name])
         ...             grad = self.communication.reduce_from_neighbors(grad) / 3
@@ -97,8 +97,14 @@ class DistributedOptimizer(Optimizer):
                 "parameters from the network, which this scheme changes: this one keeps them itself. Use a scheme that "
                 "exchanges gradients, such as ConsistentDecentralized, or another optimizer"
             )
+        if self.comm.size > 1 and base_optimizer.loss_scaling is not None:
+            raise InputError(
+                f"got float16 with loss scaling on {self.comm.size} ranks; expected a precision whose "
+                "overflow all ranks need not agree on: use bf16, or one rank"
+            )
         self.base_optimizer, self.rank = base_optimizer, self.comm.rank
         super().__init__(base_optimizer.executor, base_optimizer.loss)
+        self.loss_scaling, self.accumulate = base_optimizer.loss_scaling, base_optimizer.accumulate
         self.communication = TensorCommunicator(self.comm, self.network)
         self.samples = 0
         self._within_step = False
@@ -323,13 +329,20 @@ def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, An
         if self._within_step:  # super().step()
             return step(self, inputs)
         self._within_step, self.samples = True, batch_length(inputs, "label")
-        before = self.base_optimizer.steps
+        base = self.base_optimizer
+        before, backprops = base.steps, base.backprops
         try:
             outputs = step(self, inputs)
         finally:
             self._within_step = False
-        if self.counts_steps and self.base_optimizer.steps == before:
-            self.base_optimizer.steps += 1  # a step that applied the rule itself
+        if base.in_pieces and outputs and base.backprops == backprops:
+            raise InputError(
+                f"got {type(self).__name__}, whose step calls the executor, with accumulate={base.accumulate}; "
+                "expected it to call self.base_optimizer.backprop(inputs), which runs the batch in pieces: change the "
+                "scheme, or leave accumulate out"
+            )
+        if self.counts_steps and base.steps == before and not (base.loss_scaling and base.backprops > backprops):
+            base.steps += 1  # a step that applied the rule itself
         self.steps += 1
         return outputs
 

@@ -24,13 +24,18 @@ from deep500.networks.network import Network
 from deep500.operators.registry import load_plugin
 from deep500.recipe.names import describe
 from deep500.recipe.ranks import distribute, share
+from deep500.recipe.training import optimizer_keywords, shaped
 from deep500.recipe.transformations import transformed
+from deep500.training.accumulation import AccumulationWarning
 from deep500.training.data import Dataset, StandInWarning, load_dataset
 from deep500.training.data.prefetch import Prefetch
 from deep500.training.data.samplers import OrderedSampler, Sampler, ShuffleSampler
 
 LOSS = "loss"
 """Name of the value that recipes minimize."""
+
+COLLECTED = (DeviceWarning, StandInWarning, AccumulationWarning)
+"""Warnings that a run's record repeats."""
 
 DRY_BATCHES = 2
 """Batches of everything in a dry run."""
@@ -55,15 +60,15 @@ class Notes:
 
     @contextmanager
     def collecting(self, strict: bool) -> Iterator[None]:
-        """Collect the warnings about missing hardware and data; raise the former under ``strict``, pass on others."""
+        """Collect the warnings of :data:`COLLECTED`; raise those about hardware under ``strict``, pass on others."""
         with warnings.catch_warnings(record=True) as caught:
-            for category in (DeviceWarning, StandInWarning):
+            for category in COLLECTED:
                 warnings.simplefilter("always", category)
             yield
         for warning in caught:
             if issubclass(warning.category, DeviceWarning) and strict:
                 raise MissingDevice(f"--strict: {warning.message}; expected the device: choose another with --device")
-            if issubclass(warning.category, (DeviceWarning, StandInWarning)):
+            if issubclass(warning.category, COLLECTED):
                 if str(warning.message) not in self.warnings:
                     self.warnings.append(str(warning.message))
             else:
@@ -145,7 +150,7 @@ def make_network(values: Mapping[str, Any], data: Dataset, seed: int) -> Network
         add_loss(network, values["loss"], label=data.label_name)
     elif LOSS not in network.outputs:
         network.add_output(LOSS)
-    return transformed(_fit_input(network, data), values)
+    return shaped(transformed(_fit_input(network, data), values), values)
 
 
 def _model(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:
@@ -243,8 +248,7 @@ class FirstBatches:
 def make_optimizer(values: Mapping[str, Any], executor: GraphExecutor) -> Any:
     """The recipe's optimizer on an executor."""
     function: Callable[..., Any] = values["optimizer"]
-    names = ("gradient_modifier", "gradient_transform")
-    supplied = {name: values[name] for name in names if values[name] is not None}
+    supplied = optimizer_keywords(values)
     twice = next((name for name in supplied if name in values["optimizer_kwargs"]), None)
     if twice:
         raise RecipeError(f"got {twice!r} as a key and in optimizer_kwargs; expected it once; remove one of them")

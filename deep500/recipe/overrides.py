@@ -15,10 +15,10 @@ from deep500.errors import RecipeError, nearest
 from deep500.recipe.names import is_own_name
 from deep500.recipe.schema import COMPANIONS, KEYS, base_of, check_name, copy_containers
 
-FREE = ("seed", "checkpointing")
+FREE = ("seed", "checkpointing", "keep_checkpoints")
 """Keys that stay mutable unless FIXED names them: other values leave results comparable, or the same."""
 
-UNTYPED = ("checkpointing",)
+UNTYPED = ("checkpointing", "precision", "freeze", "no_decay", "ema")
 """Keys whose value may be replaced by one of another type."""
 
 

@@ -213,7 +213,7 @@ class RankRecord(Record):
 
     def add_epoch(self, seed: int, epoch: int, line: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         """Keep this rank's checkpoint."""
-        save_checkpoint(self._checkpoints(seed), epoch, state)
+        save_checkpoint(self._checkpoints(seed), epoch, state, self.keep)
 
     def forget_after(self, seed: int, epoch: int) -> None:
         """Remove this rank's later checkpoints: an asynchronous run takes another course when it is resumed."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deep500.errors import PlanError, RecipeError, nearest
+from deep500.recipe import training
 from deep500.recipe.transformations import check_transformations
 from deep500.transformations.recomputation.budgets import check_budget
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
@@ -107,6 +108,18 @@ KEYS: dict[str, Key] = {
         own=False,
         check=_checkpointing,
     ),
+    "precision": Key("'bf16' or 'f16': most operators run in 16 bits, weights stay float32", own=False,
+                     check=training.precision),
+    "accumulate": Key("in how many pieces a batch runs, one after the other", default=1, check=_positive, own=False),
+    "freeze": Key("names or patterns of parameters that are not trained", default=(), check=training.names, own=False),
+    "groups": Key("dicts of 'parameters' (names or patterns) and hyper-parameters of their own", default=(),
+                  check=training.groups, own=False),
+    "no_decay": Key("parameters without weight decay: 'norms_and_biases', names or patterns", own=False,
+                    check=training.names),
+    "ema": Key("decay of an exponential moving average of the weights, by which validations judge", own=False,
+               check=training.decay),
+    "keep_checkpoints": Key("how many of the newest epochs' checkpoints are kept", default=2, check=_positive,
+                            own=False),
     "custom_ops": Key("paths of operator plugins, from the recipe's folder", default=(), check=_paths, own=False),
     "seed": Key("of weights, order and augmentation", default=0, check=_seed, own=False),
 }

@@ -32,6 +32,7 @@ from deep500.recipe.ranks import (
 from deep500.recipe.recomputation import PLAN_FILE, facts_of, first_batch, plan_of_run, record_of_run, sentence
 from deep500.recipe.recording import EpochRecorder, communication_of, declared_series, write_rank_times
 from deep500.recipe.repetition import Look
+from deep500.recipe.training import training_facts
 from deep500.recipe.turns import turn_listeners
 from deep500.report.claims import write_claims
 from deep500.report.page import write_report
@@ -224,7 +225,9 @@ class Session:
             loss=LOSS,
             label=parts.train_sampler.dataset.label_name,
             seed=seed,
+            ema=self.plan.values["ema"],
         )
+        record.keep = self.plan.values["keep_checkpoints"]
         state = record.rewind(seed, lambda epochs: common_epoch(epochs, self.comm))
         if state is not None:
             trainer.load_state(state)
@@ -261,6 +264,7 @@ class Session:
             "device": {"asked": describe(asked), "used": str(parts.executor.device)},
             "custom_ops": self.custom_ops,
             **facts_of(self.checkpointing, self.verified),
+            **training_facts(self.plan.values, parts.optimizer),
             "warnings": self.notes.warnings,
             "series": declared_series(self.plan.values["batch_size"]),
             "batches": len(parts.train_sampler),

@@ -5,7 +5,7 @@
 ``metrics.jsonl``      one line per seed and epoch, on the disk before the next epoch begins
 ``seeds.json``         the metrics' values of every seed that is finished
 ``samples/``           times of steps, epochs and validations; ``journal.jsonl`` says which bytes count
-``checkpoints/``       ``seed-<seed>/epoch-<n>.safetensors``, the newest two per seed
+``checkpoints/``       ``seed-<seed>/epoch-<n>.safetensors``, the newest two per seed, or as many as the recipe says
 ``summary.json``       metrics with targets and verdicts; a run that has none is unfinished and can be resumed
 ``stats.json``         every figure that follows from the samples, see :mod:`deep500.results.stats`
 ``claims.json``        what the report claims, see :mod:`deep500.report.claims`
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from deep500.errors import ResultsError
-from deep500.results.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
+from deep500.results.checkpoint import KEEP, list_checkpoints, load_checkpoint, save_checkpoint
 from deep500.results.files import append_line, read_json, read_lines, to_json, write_atomic, writing
 from deep500.results.samples import SampleStore
 
@@ -43,6 +43,7 @@ class Record:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.keep = KEEP  # checkpoints of a seed
         self.samples = SampleStore(path)
 
     # -- making and finding -----------------------------------------------------------------------------------------
@@ -131,7 +132,7 @@ class Record:
         In this order a crash between the two repeats the epoch; in the other it would lose the line.
         """
         append_line(self.path / METRICS, {**line, "seed": seed, "epoch": epoch})
-        save_checkpoint(self._checkpoints(seed), epoch, state)
+        save_checkpoint(self._checkpoints(seed), epoch, state, self.keep)
 
     def rewind(self, seed: int, choose: Callable[[list[int]], int | None] | None = None) -> dict[str, Any] | None:
         """Go back to a checkpoint of the seed that can be read and forget what was recorded after it.

@@ -20,6 +20,7 @@ class EpochRecord:
         train_accuracy, test_accuracy: percent; the training one is of the batches as they were trained on.
         train_samples, test_samples: how many samples went into those.
         train_seconds, test_seconds: wall time until the device had finished, listeners included.
+        skipped_steps: updates left out because float16 gradients were not finite; None without loss scaling.
         complete: False for an epoch that was stopped before its last batch.
     """
 
@@ -32,6 +33,7 @@ class EpochRecord:
     test_accuracy: float | None = None
     test_samples: int | None = None
     test_seconds: float | None = None
+    skipped_steps: int | None = None
     complete: bool = True
 
 

@@ -7,6 +7,7 @@ when a listener asks. A loss that is not finite is therefore noticed at the end 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from deep500.errors import InputError, nearest
 from deep500.events import Event, Events, StopTraining
 from deep500.networks.execution.executor import GraphExecutor
+from deep500.training.averaging import WeightAverage
 from deep500.training.listeners import DefaultTrainerEvents
 from deep500.training.optimizers.base import Optimizer
 from deep500.training.run import Run
@@ -39,6 +41,7 @@ class Trainer:
         label: the input that holds class numbers.
         validate_first: also validate before the first epoch (``statistics.initial``).
         seed: each epoch restarts the executor's randomness (Dropout) from (seed, epoch).
+        ema: decay of a :class:`~deep500.training.averaging.WeightAverage`, by which validations judge; None: none.
 
     Attributes:
         statistics: of the epochs so far.
@@ -60,6 +63,7 @@ class Trainer:
         *,
         validate_first: bool = False,
         seed: int = 0,
+        ema: float | None = None,
     ) -> None:
         outputs = executor.network.outputs
         self.network_output = (
@@ -77,6 +81,12 @@ class Trainer:
         self.train_sampler, self.validation_sampler = train_sampler, validation_sampler
         self.executor, self.optimizer, self.loss, self.label = executor, optimizer, loss, label
         self.validate_first, self.seed = validate_first, seed
+        self.average = None if ema is None else WeightAverage(executor, ema)
+        if self.average is not None and not getattr(optimizer, "consistent", True):
+            raise InputError(
+                f"got ema={ema} with {type(optimizer).__name__}, whose ranks differ in their parameters; expected a "
+                "scheme that keeps them the same, such as ConsistentDecentralized: choose one, or leave ema out"
+            )
         self.statistics = TrainingStatistics()
         self.epoch = self.step = 0
 
@@ -118,6 +128,7 @@ class Trainer:
         run.epoch, run.batch = self.epoch, 0
         run.tally = self._tally(f"training, epoch {run.epoch}")
         record = EpochRecord(run.epoch)
+        skipped = self._skipped()
         self.train_sampler.set_epoch(run.epoch)
         # ranks drop different units; rank 0 draws as a single process does
         stream = [self.seed, run.epoch, *([self.optimizer.rank] if self.optimizer.rank else [])]
@@ -128,8 +139,10 @@ class Trainer:
             self._train(run, listeners, run.tally)
         except StopTraining:
             record.complete = False
+            record.skipped_steps = self._skipped(skipped)
             self._close(run, record, started)
             raise
+        record.skipped_steps = self._skipped(skipped)
         self._close(run, record, started)
         self.epoch += 1
         self._validate(run, listeners, record)
@@ -137,7 +150,7 @@ class Trainer:
 
     def _train(self, run: Run, listeners: Events, tally: Tally) -> None:
         """All batches of an epoch; each line that is not a hook is the work itself."""
-        batches, step, count = iter(self.train_sampler), self.optimizer.step, run.batches
+        batches, step, count, average = iter(self.train_sampler), self.optimizer.step, run.batches, self.average
         try:
             for run.batch in range(count):
                 if listeners.before_batch:
@@ -151,6 +164,8 @@ class Trainer:
                 if listeners.after_io:
                     listeners.emit(listeners.after_io, run)
                 run.outputs = outputs = step(inputs)
+                if average is not None:
+                    average.update()
                 tally.add(run.step, inputs, outputs)
                 run.step = self.step = run.step + 1
                 if listeners.after_batch:
@@ -158,6 +173,10 @@ class Trainer:
         finally:
             if hasattr(batches, "close"):
                 batches.close()  # prefetching threads end here, not when the garbage is collected
+
+    def _skipped(self, before: int | None = 0) -> int | None:
+        scaling = self.optimizer.loss_scaling
+        return None if scaling is None else scaling.skipped - (before or 0)
 
     def _close(self, run: Run, record: EpochRecord, started: float) -> None:
         tally = run.tally
@@ -179,7 +198,7 @@ class Trainer:
         started = perf_counter()
         tally = self._tally(f"validation, epoch {record.epoch}")
         wanted = [self.loss] if self.network_output is None else [self.network_output, self.loss]
-        with self.optimizer.evaluation():
+        with self.optimizer.evaluation(), nullcontext() if self.average is None else self.average.evaluation():
             for number, inputs in enumerate(self.validation_sampler):
                 if batch_length(inputs, self.label):  # a rank may have no share of a small batch
                     tally.add(number, inputs, self.executor.inference(inputs, wanted))
@@ -206,7 +225,13 @@ class Trainer:
             "hyperparameters": self.optimizer.get_parameters(), "statistics": self.statistics.to_dict(),
         }
         # fmt: on
-        return {"arrays": {**network, **optimizer}, "values": values}
+        if self.optimizer.loss_scaling is not None:
+            values["loss_scaling"] = self.optimizer.loss_scaling.state()
+        average = {} if self.average is None else self.average.state()
+        return {
+            "arrays": {**network, **optimizer, **{f"ema/{name}": array for name, array in average.items()}},
+            "values": values,
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from :meth:`state`.
@@ -220,6 +245,10 @@ class Trainer:
         for name, value in values["hyperparameters"].items():
             self.optimizer.set_parameter(name, value)
         self.optimizer.load_state_dict(_below(arrays, "optimizer/"))
+        if self.optimizer.loss_scaling is not None:
+            self.optimizer.loss_scaling.load_state(values["loss_scaling"])
+        if self.average is not None:
+            self.average.load_state(_below(arrays, "ema/"))
         self.train_sampler.resume(values["sampler"])
         self.statistics = TrainingStatistics.from_dict(values["statistics"])
         self.epoch, self.step, self.seed = values["epoch"], values["step"], values["seed"]

@@ -77,6 +77,18 @@ class JaxNetwork(BoundNetwork):
         """Overwrite a parameter; an array of JAX's is taken as it is."""
         self._executor.set_tensor(name, value, copy=False)
 
+    def leave_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """In ``executor.gradients``."""
+        self._executor.gradients.update(gradients)
+
+    def weighted_sum(self, terms: Sequence[Sequence[Any]], weights: Sequence[float]) -> list[Any]:
+        """One jitted function of all arrays."""
+        return _weighted_sum([list(term) for term in terms], list(weights))
+
+    def concatenate(self, tensors: Sequence[Any]) -> jax.Array:
+        """By ``jax.numpy.concatenate``."""
+        return jax.numpy.concatenate(list(tensors))
+
     def to_tensor(self, array: np.ndarray) -> jax.Array:
         """An array as one of JAX's on the device (a copy)."""
         return place(array, self._executor.jax_device)
@@ -258,6 +270,11 @@ class Executor(GraphExecutor):
             for key in holders:
                 del self._compiled[key]
         self.tensors[name] = place(new, self.jax_device)
+
+
+@jax.jit
+def _weighted_sum(terms: list[list[Any]], weights: list[Any]) -> list[Any]:
+    return [sum(w * tensor for w, tensor in zip(weights, column, strict=True)) for column in zip(*terms, strict=True)]
 
 
 def _devices(kind: str) -> list[Any]:

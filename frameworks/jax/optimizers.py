@@ -8,7 +8,7 @@ of a hair below zero. Hyper-parameters are arguments of the jitted function: a s
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 import jax
@@ -20,6 +20,7 @@ from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.losses import gradient_name
 from deep500.training import optimizers
 from deep500.training.optimizers import Optimizer
+from deep500.training.optimizers.groups import Part
 
 Tree: TypeAlias = dict[str, Any]
 """Arrays by parameter."""
@@ -44,7 +45,7 @@ class NativeOptimizer(Optimizer):
     def __init__(self, executor: GraphExecutor, loss: str = "loss", *values: Any, **options: Any) -> None:
         super().__init__(executor, loss, *values, **options)
         self._slots: dict[str, Tree] = {}
-        self._jitted: dict[tuple[str, ...], Callable[..., Any]] = {}
+        self._jitted: dict[Any, Callable[..., Any]] = {}
 
     def slots(self) -> dict[str, float]:
         """Names of the slots that the present hyper-parameters need, and what they begin with."""
@@ -68,9 +69,17 @@ class NativeOptimizer(Optimizer):
         if self.changes_gradients:
             changed = self.modified(names, list(params.values()), list(grads.values()))
             grads = dict(zip(names, changed, strict=True))
-        numbers = {n: v for n, v in self.get_parameters().items() if not isinstance(v, bool)}
-        step = float(self.steps + 1)
-        new, self._slots = self._function()(numbers, step, params, grads, self._ready(params))
+        parts, step = self.parts(), float(self.steps + 1)
+        numbers, ready = [], []
+        for part in parts:
+            with self.within(part):
+                numbers.append({n: v for n, v in self.get_parameters().items() if not isinstance(v, bool)})
+                ready.append(self._ready({name: params[name] for name in part.names}))
+        new, slots = self._function(parts)(numbers, step, params, grads, ready)
+        self._slots = {}
+        for of_part in slots:
+            for slot, arrays in of_part.items():
+                self._slots.setdefault(slot, {}).update(arrays)
         tensors.update(new)
 
     def _ready(self, params: Tree) -> dict[str, Tree]:
@@ -82,16 +91,28 @@ class NativeOptimizer(Optimizer):
             ready[slot] = {n: old[n] if n in old else jnp.full_like(p, start) for n, p in params.items()}
         return ready
 
-    def _function(self) -> Callable[..., Any]:
+    def _function(self, parts: Sequence[Part]) -> Callable[..., Any]:
         """The update, jitted once for each set of hyper-parameters that count."""
         # values are traced, so that a schedule compiles nothing; only whether a term is there decides the code
-        key = tuple(name for name in self.hyperparameters if self.on(name))
+        count = []
+        for part in parts:
+            with self.within(part):
+                count.append((part.names, tuple(name for name in self.hyperparameters if self.on(name))))
+        key = tuple(count)
         if key not in self._jitted:
 
-            def update(h: Mapping[str, Any], t: Any, params: Tree, grads: Tree, slots: Slots) -> tuple[Tree, Slots]:
-                if self.coupled and "weight_decay" in key:
-                    grads = _map(lambda g, w: g + h["weight_decay"] * w, grads, params)
-                return self.rule(h, t, params, grads, slots)
+            def update(h: Any, t: Any, params: Tree, grads: Tree, slots: Any) -> tuple[Tree, list[Slots]]:
+                new, kept = dict[str, Any](), []
+                for part, numbers, held, (_, on) in zip(parts, h, slots, key, strict=True):
+                    some, their = ({name: tree[name] for name in part.names} for tree in (params, grads))
+                    with self.within(part):
+                        if self.coupled and "weight_decay" in on:
+                            decay = numbers["weight_decay"]
+                            their = {name: their[name] + decay * some[name] for name in part.names}
+                        updated, after = self.rule(numbers, t, some, their, held)
+                    new.update(updated)
+                    kept.append(after)
+                return new, kept
 
             self._jitted[key] = jax.jit(update, donate_argnums=4)
         return self._jitted[key]

@@ -128,6 +128,23 @@ class TorchNetwork(BoundNetwork):
         old.data = value.detach()
         return self._executor.forget_constant(name)
 
+    def leave_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """In ``parameter.grad``."""
+        for name, gradient in gradients.items():
+            self._executor.tensors[name].grad = gradient
+
+    def weighted_sum(self, terms: Sequence[Sequence[Any]], weights: Sequence[float]) -> list[torch.Tensor]:
+        """By torch's own functions for lists of tensors."""
+        with torch.no_grad():
+            sums = list(torch._foreach_mul(list(terms[0]), weights[0]))
+            for term, weight in zip(terms[1:], weights[1:], strict=True):
+                torch._foreach_add_(sums, list(term), alpha=weight)
+        return sums
+
+    def concatenate(self, tensors: Sequence[Any]) -> torch.Tensor:
+        """By ``torch.cat``."""
+        return torch.cat(list(tensors))
+
     def to_tensor(self, array: np.ndarray) -> torch.Tensor:
         """An array as a tensor of its own on the device."""
         return from_array(np.array(array)).to(self._executor.torch_device)

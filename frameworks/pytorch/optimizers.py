@@ -43,20 +43,24 @@ class NativeOptimizer(Optimizer):
         return self._native  # type: ignore[return-value]
 
     def _rebuild(self) -> None:
-        self._parameters = [self.executor.tensor(name) for name in self.parameter_names()]  # type: ignore[attr-defined]
+        tensor = self.executor.tensor  # type: ignore[attr-defined]
+        self._parameters = [tensor(name) for name in self.parameter_names()]
         known = {} if self._native is None else self._native.state
-        old, new = ([p for p in self._parameters if (p in known) == is_old] for is_old in (True, False))
-        groups = [{"params": group} for group in (old, new) if group]  # fused kernels want all or none to have a past
+        groups = []
+        for part in self.parts():
+            tensors = [tensor(name) for name in part.names]
+            for is_old in (True, False):  # fused kernels want all or none of a group to have a past
+                if some := [p for p in tensors if (p in known) == is_old]:
+                    groups.append({"params": some, "part": part, **self.values_of(part)})
         native = self.kind(groups, **self.get_parameters(), **self.options)
-        native.state.update({p: known[p] for p in old})
+        native.state.update({p: known[p] for p in self._parameters if p in known})
         self._native, self._version = native, self.network.version
 
     def update(self) -> None:
         """Apply the gradients of the last run; a parameter that they do not reach has the gradient 0."""
         native = self.native
-        values = self.get_parameters()
         for group in native.param_groups:
-            group.update(values)
+            group.update(self.values_of(group["part"]))
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)

@@ -104,6 +104,21 @@ class TensorFlowNetwork(BoundNetwork):
         variable.assign(executor.held(name, value if isinstance(value, tf.Tensor) else from_array(value)))
         executor.forget_constant(name)
 
+    def leave_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """In the executor, in the layout of its variables."""
+        held = self._executor.held
+        self._executor._gradients.update({name: held(name, gradient) for name, gradient in gradients.items()})
+
+    def weighted_sum(self, terms: Sequence[Sequence[Any]], weights: Sequence[float]) -> list[Any]:
+        """One ``tf.function`` of all tensors."""
+        with tf.device(self._executor.tf_device):
+            summed: list[Any] = _weighted_sum([list(term) for term in terms], tf.constant(weights, tf.float64))
+        return summed
+
+    def concatenate(self, tensors: Sequence[Any]) -> Any:
+        """By ``tf.concat``."""
+        return tf.concat(list(tensors), 0)
+
     def to_tensor(self, array: np.ndarray) -> Any:
         """An array as a tensor of its own on the device."""
         with tf.device(self._executor.tf_device):
@@ -113,6 +128,14 @@ class TensorFlowNetwork(BoundNetwork):
     def to_numpy(tensor: Any) -> np.ndarray:
         """A tensor as an array; waits for the device."""
         return to_array(tensor)
+
+
+@tf.function(autograph=False)
+def _weighted_sum(terms: list[list[Any]], weights: Any) -> list[Any]:
+    return [
+        tf.add_n([tf.cast(weights[i], tensor.dtype) * tensor for i, tensor in enumerate(column)])
+        for column in zip(*terms, strict=True)
+    ]
 
 
 def _name(variable: Any) -> str:

@@ -64,13 +64,13 @@ class NativeOptimizer(Optimizer):
         """One function for everything, unless gradients are changed or watched between backward and update."""
         executor: Any = self.executor
         events = executor.events
-        if self.changes_gradients or events.before_update:
+        if self.changes_gradients or self.in_pieces or events.before_update:
             return super().step(inputs)
         executor._check_planned(inputs, self.loss)
         compiled = executor.training_step(self.loss)
         self._refresh()
         compiled.check(inputs)
-        key = ("step", id(compiled), self.shape())
+        key = ("step", id(compiled), *self._each(self.shape))
         if key not in self._functions:
             self._functions[key] = self._fused(compiled)
         if events.before_forward_backward:
@@ -90,7 +90,7 @@ class NativeOptimizer(Optimizer):
         gradients = self.network.fetch_tensors(gradient_names)
         if self.changes_gradients:
             gradients = list(self.modified(names, self.network.fetch_tensors(names), gradients))
-        key = ("update", self.shape())
+        key = ("update", *self._each(self.shape))
         if key not in self._functions:
             self._functions[key] = tf.function(self._update, autograph=False)
         with tf.device(self.executor.tf_device):  # type: ignore[attr-defined]
@@ -111,38 +111,54 @@ class NativeOptimizer(Optimizer):
     def _apply(self, gradients: Sequence[Any], values: Any) -> None:
         """Update all variables; gradients come in their layout."""
         executor: Any = self.executor
-        decays = bool(getattr(self, "weight_decay", 0.0)) and self.couples_decay
-        by_dtype: dict[Any, Numbers] = {}
-        for name, gradient in zip(self.parameter_names(), gradients, strict=True):
-            variable = executor.variables[name]
-            if variable.dtype not in by_dtype:  # numbers come as one float64 tensor: one transfer per step
+        of = dict(zip(self.parameter_names(), gradients, strict=True))
+        parts, first, count = self.parts(), 0, len(self._flat())
+        by_dtype: dict[Any, Sequence[Any]] = {}  # numbers come as one float64 tensor: one transfer per step
+        for part in parts:
+            with self.within(part):
                 names = list(self.numbers())
-                parts = tf.unstack(tf.cast(values, variable.dtype), len(names))
-                by_dtype[variable.dtype] = dict(zip(names, parts, strict=True))
-            numbers = by_dtype[variable.dtype]
-            total = gradient + numbers["weight_decay"] * variable if decays else gradient
-            self.rule(variable, total, self._slots[name], numbers)
+                decays = bool(getattr(self, "weight_decay", 0.0)) and self.couples_decay
+                for name in part.names:
+                    variable, gradient = executor.variables[name], of[name]
+                    if variable.dtype not in by_dtype:
+                        by_dtype[variable.dtype] = tf.unstack(tf.cast(values, variable.dtype), count)
+                    numbers = dict(zip(names, by_dtype[variable.dtype][first : first + len(names)], strict=True))
+                    total = gradient + numbers["weight_decay"] * variable if decays else gradient
+                    self.rule(variable, total, self._slots[name], numbers)
+            first += len(names)
 
     couples_decay = True
     """Whether weight decay is part of the gradient."""
 
     def _values(self) -> Any:
-        numbers = tuple(self.numbers().values())
+        numbers = self._flat()
         if self._sent is None or self._sent[0] != numbers:
             self._sent = numbers, tf.constant(numbers, tf.float64)
         return self._sent[1]
+
+    def _flat(self) -> tuple[float, ...]:
+        return tuple(number for part in self._each(self.numbers) for number in part.values())
+
+    def _each(self, tell: Callable[[], Any]) -> list[Any]:
+        """What a method tells under the hyper-parameters of each part."""
+        told = []
+        for part in self.parts():
+            with self.within(part):
+                told.append(tell())
+        return told
 
     def _refresh(self) -> None:
         """Make the slots that are missing; what was traced for a network that has changed is dropped."""
         executor: Any = self.executor
         self._begun = set()
-        wanted = tuple(self.slots())
+        wanted = self._each(self.slots)
         if (self.network.version, wanted) == self._version:
             return
         self._functions, self._version = {}, (self.network.version, wanted)
-        for name in self.parameter_names():
+        pairs = [(n, begin) for part, begin in zip(self.parts(), wanted, strict=True) for n in part.names]
+        for name, begin in pairs:
             slots = self._slots.setdefault(name, {})
-            for slot, first in self.slots().items():
+            for slot, first in begin.items():
                 variable = executor.variables[name]
                 # init_scope: a variable that is made while tracing would belong to the traced graph
                 if slot not in slots or slots[slot].shape != variable.shape:

@@ -93,7 +93,7 @@ class InconsistentParameterServer(DistributedOptimizer):
             for bucket in self._buckets.all:
                 self.comm.receive(bucket.flat[:-1], SERVER, _PARAMETERS)
             self.set_parameters(self.tensors(self._buckets.views()))
-        outputs = self.executor.inference_and_backprop(inputs, self.loss)
+        outputs = self.base_optimizer.backprop(inputs)
         with self.communicating():
             self._buckets.put(self.arrays(self.network.fetch_tensors(self.gradient_names())))
             self._wish(_PUSH)

@@ -43,7 +43,8 @@ class ConsistentDecentralized(DistributedOptimizer):
     ) -> None:
         super().__init__(base_optimizer, comm)
         self.bucket_bytes = checked_integer("bucket_bytes", bucket_bytes, 1)
-        self.overlap = overlap and self.comm.size > 1
+        # pieces of a batch leave gradients of their own: only their sum may travel
+        self.overlap = overlap and self.comm.size > 1 and not base_optimizer.in_pieces
         self._mean: tuple[tuple[Any, ...], GradientMean, dict[str, int]] | None = None
         self._watching = False
 

@@ -17,7 +17,7 @@ from deep500.devices import Device
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck
 from deep500.networks.execution.refusals import unfit_parameter, unknown_value, unreached_loss
 from deep500.networks.execution.slicing import check_outputs
-from deep500.networks.losses import find_loss
+from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network
 
 
@@ -53,6 +53,10 @@ class ArrayNetwork(BoundNetwork):
             raise unfit_parameter(name, new, old)
         self._parameters[name].value = new
         self.written.add(name)
+
+    def leave_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """See :meth:`BoundNetwork.leave_gradients`."""
+        self.gradients.update({gradient_name(name): value for name, value in gradients.items()})
 
     def _sync(self) -> None:
         """Nothing to do: the parameters are the live arrays."""

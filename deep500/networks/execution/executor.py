@@ -53,6 +53,28 @@ class BoundNetwork(Network):
         """Like :meth:`feed_tensor` for a tensor of the framework's own that the caller gives up: need not copy."""
         self.feed_tensor(name, value)
 
+    def leave_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """Put tensors, by parameter, in the place of the gradients of the last run; backends say where."""
+        raise UnsupportedOperator(
+            f"got gradients for {type(self).__name__}, which keeps none; expected a network that a training run left "
+            "gradients in: use an executor that trains"
+        )
+
+    def weighted_sum(self, terms: Sequence[Sequence[Any]], weights: Sequence[float]) -> list[Any]:
+        """``sum_i weights[i] * terms[i][j]`` for every j, new tensors of their dtypes; nothing waits for the device.
+
+        Backends override it where one call for all is faster than one per tensor.
+        """
+        with np.errstate(invalid="ignore", over="ignore"):  # gradients that overflowed are found by who asks
+            sums = [weights[0] * tensor for tensor in terms[0]]
+            for term, weight in zip(terms[1:], weights[1:], strict=True):
+                sums = [total + weight * tensor for total, tensor in zip(sums, term, strict=True)]
+        return sums
+
+    def concatenate(self, tensors: Sequence[Any]) -> Any:
+        """Tensors in a row along their first axis; backends override it."""
+        return np.concatenate(tensors)
+
     def get_params(self) -> list[str]:
         """Names of the trainable parameters."""
         return self.trainable()

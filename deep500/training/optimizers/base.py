@@ -17,8 +17,11 @@ Requirements of the seam, for new optimizers here and for native ones in a frame
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import copy
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import wraps
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -26,6 +29,9 @@ import numpy as np
 from deep500.errors import InputError, nearest
 from deep500.events import Event, Events
 from deep500.networks.execution.executor import GraphExecutor
+from deep500.training.accumulation import AccumulationWarning, backprop_in_pieces, check_accumulation
+from deep500.training.loss_scaling import SCALE, LossScaling
+from deep500.training.optimizers.groups import Part, checked_groups, divide
 from deep500.training.optimizers.hyperparameters import Hyperparameter, declared, signature
 from deep500.training.run import Run
 
@@ -43,6 +49,13 @@ class Optimizer(abc.ABC):
         loss: name of the scalar to minimize.
         gradient_modifier: see :data:`GradientModifier`.
         gradient_transform: see :data:`GradientTransform`.
+        groups: dicts of ``"parameters"`` (names, patterns, or ``"norms_and_biases"``) and hyper-parameters of
+            their own; see :mod:`deep500.training.optimizers.groups`.
+        no_decay: parameters without weight decay, as ``"parameters"`` of a group: ``"norms_and_biases"``.
+        accumulate: in how many pieces a batch runs; the gradient is that of the whole, see
+            :mod:`deep500.training.accumulation`.
+        loss_scaling: of a network in float16, which gets the usual one if None; see
+            :mod:`deep500.training.loss_scaling`.
         values, hyperparameters: those that the class declares, in its order or by name.
 
     Attributes:
@@ -50,7 +63,16 @@ class Optimizer(abc.ABC):
         initial: the hyper-parameters that it was made with; schedules start from them.
 
     Raises:
-        InputError: a hyper-parameter is unknown or out of range.
+        InputError: a hyper-parameter is unknown or out of range, or a group fits no parameter.
+
+    Example:
+        >>> from deep500.frameworks import reference
+        >>> from deep500.networks import add_loss, create
+        >>> from deep500.training.optimizers import AdamWOptimizer
+        >>> executor = reference.from_model(add_loss(create("mlp", shape=(4,), hidden=(3,), classes=2)))
+        >>> optimizer = AdamWOptimizer(executor, lr=0.1, no_decay="norms_and_biases")
+        >>> [(part.values, part.names) for part in optimizer.parts()]  # doctest: +NORMALIZE_WHITESPACE
+        [({}, ('fc1.weight', 'fc2.weight')), ({'weight_decay': 0.0}, ('fc1.bias', 'fc2.bias'))]
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ()
@@ -80,6 +102,10 @@ class Optimizer(abc.ABC):
         *values: Any,
         gradient_modifier: GradientModifier | None = None,
         gradient_transform: GradientTransform | None = None,
+        groups: Sequence[Mapping[str, Any]] | None = None,
+        no_decay: str | Collection[str] | None = None,
+        accumulate: int = 1,
+        loss_scaling: LossScaling | None = None,
         **hyperparameters: Any,
     ) -> None:
         self.executor, self.loss = executor, loss
@@ -97,6 +123,21 @@ class Optimizer(abc.ABC):
             Optimizer.set_parameter(self, name, value)
         self.initial = self.get_parameters()
         self.check_together(self.initial)
+        self.accumulate, self.backprops = accumulate, 0
+        if difference := check_accumulation(self.network, loss, accumulate):
+            warnings.warn(difference, AccumulationWarning, stacklevel=2)
+        if (loss_scaling is not None) > (SCALE in self.network.inputs):
+            raise InputError(
+                "got loss_scaling for a network that is not in float16; expected one that mixed_precision made with "
+                "'f16': leave loss_scaling out"
+            )
+        if loss_scaling is None and SCALE in self.network.inputs:
+            loss_scaling = LossScaling()
+        self.loss_scaling = copy.copy(loss_scaling)  # its scale moves: several runs of a recipe are given one object
+        self.groups = checked_groups(self, groups, no_decay)
+        self._parts: tuple[int, list[Part]] | None = None
+        if self.groups:
+            self.parts()  # here, so that a pattern without parameters is found before the first step
 
     @property
     def network(self) -> Any:
@@ -111,11 +152,14 @@ class Optimizer(abc.ABC):
             inputs: arrays or tensors by input name.
 
         Returns:
-            the network's outputs and the loss by name, as the framework's tensors (from before the update).
+            the network's outputs and the loss by name, as the framework's tensors (from before the update, which is
+            left out where loss scaling finds gradients that are not finite).
         """
         self.prepare()
-        outputs = self.executor.inference_and_backprop(inputs, self.loss)
-        events = self.executor.events
+        outputs = self.backprop(inputs)
+        events, scaling = self.executor.events, self.loss_scaling
+        if scaling is not None and not scaling.passes(self.network, self.gradient_names()):
+            return outputs
         if events.before_update:
             events.emit(events.before_update, self)
         self.update()
@@ -123,6 +167,24 @@ class Optimizer(abc.ABC):
         if events.after_update:
             events.emit(events.after_update, self)
         return outputs
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether forward and backward are more than one plain run of the executor."""
+        return self.accumulate > 1 or self.loss_scaling is not None
+
+    def backprop(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Forward and backward over one batch, in pieces if asked for; the executor holds the gradients afterwards.
+
+        Schemes with a step of their own call this, not the executor.
+        """
+        self.backprops += 1
+        if not self.in_pieces:
+            return self.executor.inference_and_backprop(inputs, self.loss)
+        names, gradients = self._names()
+        return backprop_in_pieces(
+            self.executor, inputs, self.loss, names, gradients, self.accumulate, self.loss_scaling
+        )
 
     def prepare(self) -> None:  # noqa: B027 - optional
         """Hook before the forward run; by default nothing."""
@@ -226,9 +288,13 @@ class Optimizer(abc.ABC):
         Raises:
             InputError: no such hyper-parameter (the nearest is named), or a value out of its range.
         """
+        setattr(self, name, self.checked(name, value))
+
+    def checked(self, name: str, value: Any) -> Any:
+        """A value for a hyper-parameter, converted; raises InputError as :meth:`set_parameter` does."""
         self._check_name(name)
         try:
-            setattr(self, name, self._declarations[name].check(value))
+            return self._declarations[name].check(value)
         except (ValueError, TypeError) as error:
             raise InputError(
                 f"{type(self).__name__}: got {name}={value!r}; expected {error}: choose another value"
@@ -237,6 +303,32 @@ class Optimizer(abc.ABC):
     def get_parameters(self) -> dict[str, Any]:
         """The hyper-parameters and their present values; JSON can hold them."""
         return {name: getattr(self, name) for name in self.hyperparameters}
+
+    def parts(self) -> list[Part]:
+        """The parameters in parts that are updated alike; one part without groups."""
+        version = self.network.version
+        if self._parts is None or self._parts[0] != version:
+            self._parts = version, divide(self, self.groups)
+        return self._parts[1]
+
+    def values_of(self, part: Part) -> dict[str, Any]:
+        """The hyper-parameters of a part as they are now."""
+        return {**self.get_parameters(), **self._own(part)}
+
+    def _own(self, part: Part) -> dict[str, Any]:
+        own = part.values
+        return own if "lr" not in own else {**own, "lr": own["lr"] * (self.lr / self.initial["lr"])}  # type: ignore[attr-defined]
+
+    @contextmanager
+    def within(self, part: Part) -> Iterator[None]:
+        """Inside, the optimizer's hyper-parameters are those of a part."""
+        own = self._own(part)
+        before = {name: getattr(self, name) for name in own}
+        self.__dict__.update(own)
+        try:
+            yield
+        finally:
+            self.__dict__.update(before)
 
     def initial_parameter(self, name: str) -> Any:
         """The value that a hyper-parameter was made with; raises InputError as :meth:`set_parameter` does."""
@@ -311,6 +403,19 @@ class ThreeStepOptimizer(Optimizer):
         self.share: frozenset[str] | None = None  # set by a scheme that has other ranks update the other parameters
         self.prepared: Callable[[], None] | None = None  # set by such a scheme: called between steps two and three
         super().__init__(executor, loss, *values, **options)
+        if self.groups:  # also where a scheme calls the steps one by one
+            self.prepare_param = self._grouped(self.prepare_param)  # type: ignore[method-assign]
+            self.update_rule = self._grouped(self.update_rule)  # type: ignore[method-assign]
+
+    def _grouped(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """A step for one parameter, its last argument's, with the hyper-parameters of that parameter's part."""
+
+        @wraps(step)
+        def grouped(*arguments: Any) -> Any:
+            with self.within(next(part for part in self.parts() if arguments[-1] in part.names)):
+                return step(*arguments)
+
+        return grouped
 
     @abc.abstractmethod
     def new_input(self) -> None:

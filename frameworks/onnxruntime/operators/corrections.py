@@ -67,6 +67,11 @@ def _partial_attention(node: Node, descriptors: Descriptors) -> bool:
     return any(node.inputs[6:]) or any(node.outputs[3:])
 
 
+def _reduces_16_bits(node: Node, descriptors: Descriptors) -> bool:
+    """The kernels are registered, but fail as not implemented when they run."""
+    return node.attribute("reduction") != "none" and _dtype(node, 0, descriptors) in ("float16", "bfloat16")
+
+
 def _sized_unpool(node: Node, descriptors: Descriptors) -> bool:
     return any(node.inputs[2:])
 
@@ -77,6 +82,7 @@ CORRECTED: dict[str, Test] = {
     "GRU": _recurrent_double, "HardSwish": _rounded_sixth, "LSTM": _recurrent_double,
     "LayerNormalization": _rounded_epsilon, "MaxUnpool": _sized_unpool, "Mod": _floored_mod,
     "PRelu": _slope_per_channel, "ReduceMax": _of_bools, "ReduceMin": _of_bools,
+    "ScatterElements": _reduces_16_bits, "ScatterND": _reduces_16_bits,
 }
 # fmt: on
 """operator -> whether a node must be replaced."""

@@ -1,0 +1,84 @@
+"""The mean of the weights of several checkpoints of a run, often better than the last ones of them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from deep500.errors import ResultsError
+from deep500.results.checkpoint import list_checkpoints, load_checkpoint
+from deep500.results.files import write_atomic
+
+PREFIX = "network/"
+
+
+def average_checkpoints(
+    checkpoints: str | Path | Sequence[str | Path], last: int | None = None
+) -> dict[str, np.ndarray]:
+    """The mean of the newest checkpoints, parameter by parameter, for ``executor.network.load_state``.
+
+    As Vaswani et al. 2017 (arXiv 1706.03762, section 6.1) averaged the last 5 or 20 checkpoints; Izmailov et al. 2018
+    (arXiv 1803.05407) say why it helps, and that statistics of batch normalization are better computed again: their
+    means are taken here. Sums are in float64; what is no floating-point number is that of the newest checkpoint.
+
+    Args:
+        checkpoints: a folder of them, such as ``results/job/<run>/checkpoints/seed-0``, or their paths, oldest first.
+        last: how many of the newest; all if None. A run keeps 2 unless its recipe says ``keep_checkpoints``.
+
+    Raises:
+        ResultsError: fewer checkpoints than asked for, a damaged one, or checkpoints of different networks.
+    """
+    folder = checkpoints if isinstance(checkpoints, (str, Path)) else None
+    paths = list_checkpoints(Path(folder)) if folder is not None else [Path(path) for path in checkpoints]  # type: ignore[union-attr]
+    wanted = len(paths) if last is None else last
+    if not 1 <= wanted <= len(paths):
+        raise ResultsError(
+            f"got {len(paths)} checkpoints{'' if folder is None else f' in {folder}'}; expected at least "
+            f"{max(wanted, 1)}: ask for fewer, or train with keep_checkpoints={max(wanted, 1)}"
+        )
+    paths = paths[-wanted:]
+    sums: dict[str, np.ndarray] = {}
+    for path in paths:
+        arrays = {n[len(PREFIX) :]: a for n, a in load_checkpoint(path)["arrays"].items() if n.startswith(PREFIX)}
+        if sums and {n: a.shape for n, a in arrays.items()} != {n: a.shape for n, a in sums.items()}:
+            raise ResultsError(
+                f"{path}: got other parameters than in {paths[0]}; expected checkpoints of one network: name those"
+            )
+        for name, array in arrays.items():
+            floating = array.dtype.kind not in "biu"
+            sums[name] = sums.get(name, 0.0) + array.astype(np.float64) if floating else array
+    newest = arrays
+    return {
+        name: array if newest[name].dtype.kind in "biu" else (array / len(paths)).astype(newest[name].dtype)
+        for name, array in sums.items()
+    }
+
+
+def add_average(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """Declare the options of ``average``; returns what executes it."""
+    parser.add_argument("folder", type=Path, help="results folder of a run")
+    parser.add_argument("--last", type=int, metavar="K", help="how many of the newest checkpoints (all that are kept)")
+    parser.add_argument("--seed", type=int, default=None, help="of which seed (the run's first)")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="safetensors file to write")
+    return _average
+
+
+def _average(words: argparse.Namespace) -> int:
+    from safetensors.numpy import save
+
+    seeds = sorted((words.folder / "checkpoints").glob("seed-*"))
+    chosen = [path for path in seeds if words.seed is None or path.name == f"seed-{words.seed}"]
+    if not chosen:
+        raise ResultsError(
+            f"{words.folder}: got no checkpoints{'' if words.seed is None else f' of seed {words.seed}'}; expected a "
+            f"results folder with some of {[path.name for path in seeds] or 'a seed'}: name another"
+        )
+    folder = chosen[0] / "rank-0" if (chosen[0] / "rank-0").is_dir() else chosen[0]
+    arrays = average_checkpoints(folder, words.last)
+    write_atomic(words.output, save({name: np.array(array, order="C") for name, array in arrays.items()}))
+    sys.stdout.write(f"{words.output}: {len(arrays)} arrays, the mean of {words.last or 'all kept'} checkpoints\n")
+    return 0

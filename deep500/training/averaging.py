@@ -1,0 +1,109 @@
+"""Exponential moving average of a network's weights, by which it is judged instead of its newest ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import InputError
+from deep500.networks.execution.executor import BoundNetwork, GraphExecutor
+
+
+class WeightAverage:
+    """``a <- decay a + (1 - decay) w`` after every update; ``a = w`` after the first.
+
+    Polyak and Juditsky 1992 average the iterates; the exponential form is that of TensorFlow's
+    ``ExponentialMovingAverage`` and of PyTorch's ``AveragedModel`` with ``get_ema_multi_avg_fn``, to which this is
+    equal. As it begins with the weights after the first update, and not with zeros, there is no bias to correct; the
+    early weights count for ``decay ** t`` after t further updates.
+
+    Trainable parameters are averaged; running statistics are not (they are averages already), and a validation uses
+    the network's present ones, as with ``AveragedModel(use_buffers=False)``.
+
+    Args:
+        executor: whose network's weights are averaged.
+        decay: in (0, 1): 0.999 remembers about 1000 updates.
+
+    Attributes:
+        count: updates taken in so far.
+
+    Raises:
+        InputError: a decay out of its range.
+
+    Example:
+        >>> from deep500.frameworks import reference
+        >>> from deep500.networks import add_loss, create
+        >>> executor = reference.from_model(add_loss(create("mlp", shape=(4,), hidden=(3,), classes=2)))
+        >>> average = WeightAverage(executor, 0.9)
+        >>> average.update()
+        >>> bias = executor.network.fetch_tensors(["fc2.bias"])[0]
+        >>> executor.network.feed_tensor("fc2.bias", bias + 1)
+        >>> average.update()
+        >>> with average.evaluation():
+        ...     [f"{value:.3f}" for value in executor.network.fetch_tensors(["fc2.bias"])[0] - bias]
+        ['0.100', '0.100']
+    """
+
+    def __init__(self, executor: GraphExecutor, decay: float) -> None:
+        if isinstance(decay, bool) or not isinstance(decay, (int, float)) or not 0 < decay < 1:
+            raise InputError(f"got ema={decay!r}; expected a number between 0 and 1, such as 0.999: choose another")
+        self.executor, self.decay, self.count = executor, float(decay), 0
+        self._averages: dict[str, Any] = {}
+
+    @property
+    def network(self) -> BoundNetwork:
+        """The executor's."""
+        return self.executor.network
+
+    def update(self) -> None:
+        """Take in the network's present weights; nothing waits for the device."""
+        network, old, averages = self.network, self._averages, dict[str, Any]()
+        known = [name for name in network.trainable() if name in old]
+        fresh = [name for name in network.trainable() if name not in old]  # all at first, later those of an edit
+        if known:
+            terms = [[old[name] for name in known], network.fetch_tensors(known)]
+            averages.update(zip(known, network.weighted_sum(terms, [self.decay, 1 - self.decay]), strict=True))
+        if fresh:
+            averages.update(zip(fresh, network.weighted_sum([network.fetch_tensors(fresh)], [1.0]), strict=True))
+        self._averages = averages
+        self.count += 1
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Inside, the network holds the averages (before the first update its own weights)."""
+        network, names = self.network, list(self._averages)
+        kept = network.weighted_sum([network.fetch_tensors(names)], [1.0]) if names else []
+        self.apply()
+        try:
+            yield
+        finally:
+            for name, tensor in zip(names, kept, strict=True):
+                network.assign_tensor(name, tensor)
+
+    def apply(self) -> None:
+        """Overwrite the network's weights with their averages, for good: to export them, say."""
+        network, names = self.network, list(self._averages)
+        copies = network.weighted_sum([list(self._averages.values())], [1.0]) if names else []
+        for name, tensor in zip(names, copies, strict=True):
+            network.assign_tensor(name, tensor)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The averages as arrays by parameter, and their ``"count"``."""
+        arrays = {f"weight/{n}": np.array(self.network.to_numpy(t)) for n, t in self._averages.items()}
+        return {"count": np.asarray(self.count, np.int64), **arrays}
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from :meth:`state`; raises InputError if it is of another network."""
+        arrays = {name.removeprefix("weight/"): array for name, array in state.items() if name.startswith("weight/")}
+        parameters = self.network.parameters
+        odd = [n for n, a in arrays.items() if n not in parameters or parameters[n].value.shape != a.shape]
+        if "count" not in state or odd:
+            raise InputError(
+                f"got averages that do not fit ({odd[:3] or 'no count'}); expected those of this network's parameters: "
+                "load what state() returned for it"
+            )
+        self.count = int(state["count"])
+        self._averages = {name: self.network.to_tensor(array) for name, array in arrays.items()}
