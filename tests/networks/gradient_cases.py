@@ -351,6 +351,12 @@ row("ScatterND", n(4, 3), i([1], [3]), n(2, 3))
 row("ScatterND", n(4, 3), i([1], [1]), n(2, 3), reduction="add")
 row("ScatterElements", n(3, 4), i([0, 2], [1, 3]), n(2, 2), axis=1)
 row("ScatterElements", n(3, 4), i([0, 0], [1, 3]), n(2, 2), axis=1, reduction="add")
+for _reduction in ("max", "min", "mul"):
+    row("ScatterND", apart(4, 3), i([1], [1], [3]), apart(3, 3) + 0.013, label=_reduction, reduction=_reduction)
+    row(
+        "ScatterElements", apart(3, 4), i([0, 0], [1, 3]), apart(2, 2) + 0.013, label=_reduction, axis=1,
+        reduction=_reduction,
+    )
 row("TopK", apart(3, 5), i(2), outputs=2, axis=1)
 row("Compress", n(3, 4), np.array([True, False, True]), axis=0)
 row("Compress", n(2, 3), np.array([False, True, True, False, True]))
