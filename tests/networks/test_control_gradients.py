@@ -123,7 +123,7 @@ def _torch_loop(trips: int, limit: float | None) -> Callable[..., Any]:
         for _ in range(trips):
             x = torch.tanh(x @ w + b) * 1.5
             rows.append(x)
-            if limit is not None and float((x * x).sum()) >= limit:
+            if limit is not None and float((x * x).sum().detach()) >= limit:
                 break
         return squares(x, *rows)
 
@@ -155,7 +155,7 @@ CASES: dict[str, tuple[Callable[[], Network], Callable[..., Any]]] = {
     "Loop, constant": (lambda: loop(4, None), _torch_loop(4, None)),
     "Loop, many": (lambda: loop(100, None), _torch_loop(100, None)),
     "Loop, computed count": (lambda: loop(2, None, unknown=True), _torch_loop(4, None)),
-    "Loop, until": (lambda: loop(50, 7.2), _torch_loop(50, 7.2)),
+    "Loop, until": (lambda: loop(50, 9.0), _torch_loop(50, 9.0)),
     "Loop, never": (lambda: loop(0, None), lambda torch, x, w, b: squares(x)),
     "Loop with If": (nested, _torch_nested),
     **{
@@ -188,7 +188,10 @@ def test_gradient_is_that_of_pytorch(name: str, backend: str) -> None:
 
 def test_training_step_on_backends_with_their_own_autograd(backend: Any) -> None:
     """The same networks, trained as they are."""
-    for name in ("If, second branch", "Loop, constant", "Loop, until", "Scan, axis 1, directions (1, 1)"):
+    names = ["If, second branch", "Loop, constant", "Scan, axis 1, directions (1, 1)"]
+    if "jax" not in backend.__name__:  # it refuses stacks whose length depends on data
+        names.append("Loop, until")
+    for name in names:
         build, run = CASES[name]
         net = build()
         executor = backend.Executor(net)

@@ -152,9 +152,8 @@ def _prepare(work: Network, losses: Sequence[str], targets: Sequence[str]) -> tu
     flow = find_flow(work, losses, targets)
     # An expansion may bring operators that have no rule either (a function's body may hold a function), and it may show
     # that no gradient flows through some: the flow is computed anew until there is nothing to expand.
-    while expand_nodes(work, _without_rule(work, flow), flow.descriptors):
+    while expand_nodes(work, missing := _without_rule(work, flow), flow.descriptors):
         flow = find_flow(work, losses, targets)
-    missing = _without_rule(work, flow)
     rules = {name: find_rule(work.node(name), flow.descriptors) for name in flow.inputs if name not in missing}
     wanted = {name: rule.outputs for name, rule in rules.items() if rule is not None and rule.outputs > 1}
     extend_outputs(work, wanted)
@@ -170,7 +169,7 @@ def _without_rule(network: Network, flow: Flow) -> list[str]:
 
 def _why_not(node: Node, flow: Flow) -> str:
     """What keeps a gradient from passing a node, for the error message."""
-    if node.op_type.startswith("Sequence") or node.op_type in ("SplitToSequence", "ConcatFromSequence"):
+    if "Sequence" in node.op_type and not node.domain:
         return "sequences need lengths and positions that are known when the network is built"
     if is_custom(node):
         return why_not(node, flow.descriptors) or "no rule"
