@@ -100,19 +100,19 @@ def scan(axis: int, directions: tuple[int, int]) -> Network:
     return finish(net, "last", "weighted")
 
 
-def nested() -> Network:
-    """In each step an If over the parity of the step's number, and the number itself as a factor."""
-    net = network({"x": X, "w": W, "b": B}, {"trips": 5, "go": True})
+def nested(trips: int) -> Network:
+    """In each step an If over the parity of the step's number, which is a factor as well."""
+    net = network({"x": X, "w": W, "b": B}, {"trips": trips, "go": True})
     odd = graph([("MatMul", "h w", "o1"), ("Sin", "o1", "o2")], [], [value("o2", 2, 3)])
     even = graph([("Mul", "h b", "o3")], [], [value("o3", 2, 3)])
     lines = [
         ("Mod", "i two", "rest"), ("Cast", "rest", "isodd", {"to": TensorProto.BOOL}),
         ("If", "isodd", "mixed", {"then_branch": odd, "else_branch": even}),
-        ("Cast", "i", "number", {"to": TensorProto.DOUBLE}), ("Mul", "mixed number", "m2"), ("Add", "m2 h", "after"),
+        ("Cast", "rest", "r2", {"to": TensorProto.DOUBLE}), ("Sub", "r2 half", "number"), ("Mul", "mixed number", "m2"), ("Add", "m2 h", "after"),
         ("Identity", "on", "more"),
     ]  # fmt: skip
     inputs = [value("i", dtype=TensorProto.INT64), value("on", dtype=TensorProto.BOOL), value("h", 2, 3)]
-    body = graph(lines, inputs, [value("more", dtype=TensorProto.BOOL), value("after", 2, 3)], two=np.array(2, np.int64))
+    body = graph(lines, inputs, [value("more", dtype=TensorProto.BOOL), value("after", 2, 3)], two=np.array(2, np.int64), half=np.array(0.5))
     net.add_node("Loop", ["trips", "go", "x"], ["last"], body=body)
     return finish(net, "last")
 
@@ -143,10 +143,13 @@ def _torch_scan(axis: int, directions: tuple[int, int]) -> Callable[..., Any]:
     return run
 
 
-def _torch_nested(torch: Any, x: Any, w: Any, b: Any) -> Any:
-    for i in range(5):
-        x = x + (torch.sin(x @ w) if i % 2 else x * b) * i
-    return squares(x)
+def _torch_nested(trips: int) -> Callable[..., Any]:
+    def run(torch: Any, x: Any, w: Any, b: Any) -> Any:
+        for i in range(trips):
+            x = x + (torch.sin(x @ w) if i % 2 else x * b) * (i % 2 - 0.5)
+        return squares(x)
+
+    return run
 
 
 CASES: dict[str, tuple[Callable[[], Network], Callable[..., Any]]] = {
@@ -157,7 +160,8 @@ CASES: dict[str, tuple[Callable[[], Network], Callable[..., Any]]] = {
     "Loop, computed count": (lambda: loop(2, None, unknown=True), _torch_loop(4, None)),
     "Loop, until": (lambda: loop(50, 9.0), _torch_loop(50, 9.0)),
     "Loop, never": (lambda: loop(0, None), lambda torch, x, w, b: squares(x)),
-    "Loop with If": (nested, _torch_nested),
+    "Loop with If": (lambda: nested(5), _torch_nested(5)),
+    "Loop with If, many": (lambda: nested(25), _torch_nested(25)),
     **{
         f"Scan, axis {a}, directions {d}": ((lambda a=a, d=d: scan(a, d)), _torch_scan(a, d))
         for a, d in [(0, (0, 0)), (1, (0, 0)), (1, (1, 0)), (0, (0, 1)), (1, (1, 1))]
@@ -201,13 +205,21 @@ def test_training_step_on_backends_with_their_own_autograd(backend: Any) -> None
             np.testing.assert_allclose(np.asarray(got), expected, rtol=EXACT, atol=EXACT, err_msg=f"{name} {parameter}")
 
 
+def test_short_loops_are_written_out_and_long_ones_run_backwards() -> None:
+    def loops(net: Network) -> int:
+        return [node.op_type for node in net.with_gradient().nodes].count("Loop")
+
+    assert [loops(CASES[f"Loop, {case}"][0]()) for case in ("constant", "many", "until", "computed count")] == [0, 2, 2, 2]
+    assert loops(nested(5)) == 0
+
+
 def test_random_bodies_and_growing_states_are_refused() -> None:
     net = network({"x": X}, {"c": True})
     body = graph([("RandomNormalLike", "x", "r"), ("Mul", "x r", "y0")], [], [value("y0", 2, 3)])
     net.add_node("If", "c", "y", name="dice", then_branch=body, else_branch=body)
     with pytest.raises(UnsupportedOperator, match=r"'dice'.*random numbers \(RandomNormalLike\)"):
         finish(net, "y").with_gradient()
-    net = network({"x": X}, {"trips": 3, "go": True})
+    net = network({"x": X}, {"trips": 30, "go": True})
     inputs = [value("i", dtype=TensorProto.INT64), value("on", dtype=TensorProto.BOOL), value("h", "n", 3)]
     lines = [("Concat", "h h", "longer", {"axis": 0}), ("Identity", "on", "more")]
     growing = graph(lines, inputs, [value("more", dtype=TensorProto.BOOL), value("longer", "m", 3)])

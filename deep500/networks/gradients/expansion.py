@@ -1,5 +1,5 @@
-"""Rewrite operators that have no rule into operators that have: ONNX's function bodies, unrolled recurrences, samples of
-a grid by gathers, sequences by the tensors that they hold."""
+"""Rewrite operators that have no rule into operators that have: ONNX's function bodies, unrolled recurrences and loops,
+samples of a grid by gathers, sequences by the tensors that they hold."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import onnx
 from onnx import helper, inliner
 
 from deep500.networks.emit import Emitter
+from deep500.networks.gradients.loops import unroll_loop
 from deep500.networks.gradients.sampling import expand_grid_sample
 from deep500.networks.gradients.sequences import lower_sequences
 from deep500.networks.gradients.unrolling import UNROLLERS
@@ -21,8 +22,8 @@ from deep500.tensors import TensorDescriptor
 
 Descriptors = Mapping[str, TensorDescriptor]
 Expansion = Callable[[Network, Node, Descriptors], "dict[str, str] | None"]
-EXPANSIONS: dict[str, Expansion] = {**UNROLLERS, "GridSample": expand_grid_sample}
-"""Operators that ONNX defines by no function body, written as others."""
+EXPANSIONS: dict[str, Expansion] = {**UNROLLERS, "GridSample": expand_grid_sample, "Loop": unroll_loop}
+"""Operators that ONNX defines by no function body, written as others where that can be."""
 
 
 def expand_nodes(network: Network, names: Sequence[str], descriptors: Descriptors) -> bool:
