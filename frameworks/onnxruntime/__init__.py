@@ -21,6 +21,7 @@ from deep500.training.optimizers import (
 # fmt: off
 __all__ = [
     "AcceleGradOptimizer", "AdaGradOptimizer", "AdamOptimizer", "AdamWOptimizer", "Executor", "GradientDescent",
-    "MomentumOptimizer", "NativeExecutor", "RMSPropOptimizer", "custom_op", "from_model", "from_native", "from_onnx", "to_model",
+    "MomentumOptimizer", "NativeExecutor", "RMSPropOptimizer", "custom_op", "from_model", "from_native", "from_onnx",
+    "to_model",
 ]
 # fmt: on

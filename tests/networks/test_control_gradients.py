@@ -27,7 +27,9 @@ def value(name: str, *shape: int | str, dtype: int = TensorProto.DOUBLE) -> onnx
 def graph(lines: list[tuple[Any, ...]], inputs: list[Any], outputs: list[Any], **arrays: np.ndarray) -> onnx.GraphProto:
     """A sub-graph from (operator, inputs, outputs, attributes) lines."""
     nodes = [helper.make_node(op, i.split(), o.split(), **(rest[0] if rest else {})) for op, i, o, *rest in lines]
-    return helper.make_graph(nodes, "body", inputs, outputs, [onnx.numpy_helper.from_array(v, n) for n, v in arrays.items()])
+    return helper.make_graph(
+        nodes, "body", inputs, outputs, [onnx.numpy_helper.from_array(v, n) for n, v in arrays.items()]
+    )
 
 
 def network(parameters: Mapping[str, np.ndarray], fixed: Mapping[str, Any] | None = None) -> Network:
@@ -89,11 +91,24 @@ def scan(axis: int, directions: tuple[int, int]) -> Network:
     """A recurrent layer over an axis of a sequence [2, 4, 3] (or [4, 2, 3]); outputs along another axis."""
     shape = (2, 4, 3) if axis == 1 else (4, 2, 3)
     net = network({"x": X, "w": W, "b": B, "seq": np.random.default_rng(2).normal(size=shape)})
-    lines = [("Add", "h part", "s0"), ("MatMul", "s0 w", "s1"), ("Add", "s1 b", "s2"), ("Tanh", "s2", "h2"), ("Mul", "h2 part", "row")]
+    lines = [
+        ("Add", "h part", "s0"),
+        ("MatMul", "s0 w", "s1"),
+        ("Add", "s1 b", "s2"),
+        ("Tanh", "s2", "h2"),
+        ("Mul", "h2 part", "row"),
+    ]
     body = graph(lines, [value("h", 2, 3), value("part", 2, 3)], [value("h2", 2, 3), value("row", 2, 3)])
     net.add_node(
-        "Scan", ["x", "seq"], ["last", "rows"], body=body, num_scan_inputs=1, scan_input_axes=[axis],
-        scan_input_directions=[directions[0]], scan_output_axes=[2], scan_output_directions=[directions[1]],
+        "Scan",
+        ["x", "seq"],
+        ["last", "rows"],
+        body=body,
+        num_scan_inputs=1,
+        scan_input_axes=[axis],
+        scan_input_directions=[directions[0]],
+        scan_output_axes=[2],
+        scan_output_directions=[directions[1]],
     )
     net.add_parameter("weights", np.random.default_rng(3).normal(size=(2, 3, 4)), trainable=False)
     net.add_node("Mul", ["rows", "weights"], ["weighted"])
@@ -106,13 +121,23 @@ def nested(trips: int) -> Network:
     odd = graph([("MatMul", "h w", "o1"), ("Sin", "o1", "o2")], [], [value("o2", 2, 3)])
     even = graph([("Mul", "h b", "o3")], [], [value("o3", 2, 3)])
     lines = [
-        ("Mod", "i two", "rest"), ("Cast", "rest", "isodd", {"to": TensorProto.BOOL}),
+        ("Mod", "i two", "rest"),
+        ("Cast", "rest", "isodd", {"to": TensorProto.BOOL}),
         ("If", "isodd", "mixed", {"then_branch": odd, "else_branch": even}),
-        ("Cast", "rest", "r2", {"to": TensorProto.DOUBLE}), ("Sub", "r2 half", "number"), ("Mul", "mixed number", "m2"), ("Add", "m2 h", "after"),
+        ("Cast", "rest", "r2", {"to": TensorProto.DOUBLE}),
+        ("Sub", "r2 half", "number"),
+        ("Mul", "mixed number", "m2"),
+        ("Add", "m2 h", "after"),
         ("Identity", "on", "more"),
-    ]  # fmt: skip
+    ]
     inputs = [value("i", dtype=TensorProto.INT64), value("on", dtype=TensorProto.BOOL), value("h", 2, 3)]
-    body = graph(lines, inputs, [value("more", dtype=TensorProto.BOOL), value("after", 2, 3)], two=np.array(2, np.int64), half=np.array(0.5))
+    body = graph(
+        lines,
+        inputs,
+        [value("more", dtype=TensorProto.BOOL), value("after", 2, 3)],
+        two=np.array(2, np.int64),
+        half=np.array(0.5),
+    )
     net.add_node("Loop", ["trips", "go", "x"], ["last"], body=body)
     return finish(net, "last")
 
@@ -209,7 +234,12 @@ def test_short_loops_are_written_out_and_long_ones_run_backwards() -> None:
     def loops(net: Network) -> int:
         return [node.op_type for node in net.with_gradient().nodes].count("Loop")
 
-    assert [loops(CASES[f"Loop, {case}"][0]()) for case in ("constant", "many", "until", "computed count")] == [0, 2, 2, 2]
+    assert [loops(CASES[f"Loop, {case}"][0]()) for case in ("constant", "many", "until", "computed count")] == [
+        0,
+        2,
+        2,
+        2,
+    ]
     assert loops(nested(5)) == 0
 
 

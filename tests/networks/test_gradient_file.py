@@ -29,7 +29,9 @@ def classifier(dtype: str = "float64", loss: bool = False) -> tuple[Network, dic
     for name, array in arrays.items():
         net.add_parameter(name, array.astype(dtype), trainable=name not in ("bn.mean", "bn.var"))
     net.add_node("Conv", ["x", "conv.weight", "conv.bias"], ["c"], pads=[1, 1, 1, 1])
-    net.add_node("BatchNormalization", ["c", "bn.weight", "bn.bias", "bn.mean", "bn.var"], ["b"], epsilon=2.0**-7, momentum=0.875)
+    net.add_node(
+        "BatchNormalization", ["c", "bn.weight", "bn.bias", "bn.mean", "bn.var"], ["b"], epsilon=2.0**-7, momentum=0.875
+    )
     net.add_node("Relu", ["b"], ["r"])
     net.add_node("ReduceMean", ["r"], ["pooled"], keepdims=0)
     if loss:

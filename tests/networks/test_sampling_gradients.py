@@ -72,8 +72,10 @@ def test_sizes_may_be_open() -> None:
     free.add_input("grid", ("N", "h", "w", 2), "float64")
     for node in net.nodes:
         free.add_node(node.op_type, node.inputs, node.outputs, **node.attributes)
-    got = load_backend("onnxruntime").Executor(free.with_gradient("loss", ["image", "grid"])).inference(
-        {"image": image, "grid": grid}, ["image.grad", "grid.grad"]
+    got = (
+        load_backend("onnxruntime")
+        .Executor(free.with_gradient("loss", ["image", "grid"]))
+        .inference({"image": image, "grid": grid}, ["image.grad", "grid.grad"])
     )
     _, *want = torch_gradients(torch, image, grid, "cubic", "border", 1)
     for value, expected in zip(got.values(), want, strict=True):

@@ -94,7 +94,9 @@ def choose_loss(
         )
     extended, name = network.copy(), network.fresh_name("loss")
     if output is not None and not network.has_value(output):
-        raise NetworkError(f"got --output {output!r}; expected a value of the model: {nearest(output, network.values())}")
+        raise NetworkError(
+            f"got --output {output!r}; expected a value of the model: {nearest(output, network.values())}"
+        )
     return add_loss(extended, loss, output, target, name), name
 
 

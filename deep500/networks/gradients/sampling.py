@@ -1,7 +1,7 @@
-"""GridSample written as gathers and weights, in any number of dimensions, so that the image and the grid have gradients.
+"""GridSample written as gathers and weights, in any number of dimensions: gradients of the image and of the grid.
 
-Coordinates, padding and interpolation are those of ONNX's specification, which are PyTorch's ``grid_sample``: linear and
-nearest samples are padded by their coordinate, the taps of a cubic one (Keys 1981, a = -0.75) one by one.
+Coordinates, padding and interpolation are those of ONNX's specification, which are PyTorch's ``grid_sample``: linear
+and nearest samples are padded by their coordinate, the taps of a cubic one (Keys 1981, a = -0.75) one by one.
 """
 
 from __future__ import annotations
@@ -92,19 +92,14 @@ class _Sampler:
         else:
             x = emit("Mul", emit("Sub", emit("Mul", moved, length), self.number(1)), self.number(0.5))
         if self.mode == "cubic":
-            return [(self.padded(index, last), share) for index, share in self.cubic(x)] if self.padding != "zeros" else [
-                self.bounded(index, share, last) for index, share in self.cubic(x)
-            ]
+            return [self.bounded(self.padded(index, last), share, last) for index, share in self.cubic(x)]
         x = self.padded(x, last)
         if self.mode == "nearest":
             return [self.bounded(emit("Round", x), self.number(1), last)]
         below = emit("Floor", x)
         part = emit("Sub", x, below)
         above = emit("Add", below, self.number(1))
-        return [
-            self.bounded(below, emit("Sub", self.number(1), part), last),
-            self.bounded(above, part, last),
-        ]
+        return [self.bounded(below, emit("Sub", self.number(1), part), last), self.bounded(above, part, last)]
 
     def cubic(self, x: str) -> list[Tap]:
         """Four taps with Keys's weights."""

@@ -18,6 +18,7 @@ from deep500.networks.node import Node
 from deep500.networks.rewrite import supersede
 from deep500.tensors import TensorDescriptor
 
+
 def lower_sequences(network: Network, descriptors: Mapping[str, TensorDescriptor]) -> bool:
     """Rewrite all that deals with sequences of known length; returns whether anything was.
 

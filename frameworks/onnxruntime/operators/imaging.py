@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from deep500.frameworks.onnxruntime.operators.table import ExpansionEmitter, expansion
-from deep500.networks.execution.resampling import AxisStep, resize_steps
 from deep500.networks.gradients.rules.context import known_value
 from deep500.networks.protos import UNKNOWN
-
-_ATTRIBUTES = (
-    "antialias", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "keep_aspect_ratio_policy",
-    "mode", "nearest_mode",
-)  # fmt: skip
+from deep500.networks.resampling import AxisStep, steps_of_node
 
 
 @expansion("Resize")
@@ -38,24 +31,7 @@ def resize(op: ExpansionEmitter) -> dict[str, str] | None:
 
 
 def _steps(op: ExpansionEmitter) -> list[AxisStep] | None:
-    """What happens to each axis, None where that depends on sizes or operands which only the run knows."""
     shape, new = (op.descriptors.get(v, UNKNOWN).shape for v in (op.node.inputs[0], op.node.outputs[0]))
     if shape is None or new is None:
         return None
-    axes = [int(a) % len(shape) for a in op.node.attribute("axes") or range(len(shape))]
-    roi, scales, sizes = ([] if not op.given(i) else known_value(op.network, op.given(i)) for i in (1, 2, 3))
-    attributes: dict[str, Any] = {name: op.node.attribute(name) for name in _ATTRIBUTES}
-    if roi is None and attributes["coordinate_transformation_mode"] == "tf_crop_and_resize":
-        return None
-    if not op.given(3):
-        if scales is None or any(not isinstance(shape[a], int) and s != 1 for a, s in zip(axes, scales, strict=True)):
-            return None
-    elif sizes is None or attributes["keep_aspect_ratio_policy"] == "stretch":  # the inferred ones are the same
-        axes = [a for a in axes if shape[a] != new[a] or not isinstance(new[a], (int, str))]
-        sizes = [new[a] for a in axes]
-        if any(not isinstance(shape[a], int) or not isinstance(new[a], int) for a in axes) or len(roi or ()):
-            return None
-    fixed = [d if isinstance(d, int) else None for d in shape]
-    bounds = [] if roi is None else [float(v) for v in roi]
-    given = {"scales": [float(s) for s in scales], "sizes": None} if not op.given(3) else {"scales": None, "sizes": sizes}
-    return list(resize_steps(fixed, bounds, axes=axes, **given, **attributes)) if axes else []
+    return steps_of_node(op.node, shape, new, lambda i: known_value(op.network, op.given(i)))

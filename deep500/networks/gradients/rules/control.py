@@ -102,8 +102,7 @@ def scan(g: GradContext) -> Gradients:
         directions = node.attribute(f"scan_{kind}_directions") or (0,) * len(inner)
         ranks = [g.rank(v) if a < 0 else 0 for v, a in zip(outer, axes, strict=True)]
         return [
-            Scanned(n, v, a + r, bool(d))
-            for n, v, a, r, d in zip(inner, outer, axes, ranks, directions, strict=True)
+            Scanned(n, v, a + r, bool(d)) for n, v, a, r, d in zip(inner, outer, axes, ranks, directions, strict=True)
         ]
 
     states = list(zip(inputs[:count], outputs[:count], strict=True))
@@ -169,7 +168,7 @@ class _Steps:
             sizes = zip(*(s or () for s in shapes), strict=False)
             grows = None not in shapes and len(shapes[0] or ()) != len(shapes[1] or ())
             if grows or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes):
-                self.g.refuse(f"state {name!r} changes its shape from {shapes[0]} to {shapes[1]}; states must keep theirs")
+                self.g.refuse(f"state {name!r} changes its shape from {shapes[0]} to {shapes[1]}; it must keep it")
 
     def _length(self) -> Value:
         if not self.r.counter:

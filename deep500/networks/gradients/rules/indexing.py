@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from deep500.networks.gradients.rules.context import GradContext, Value, inverse
 from deep500.networks.gradients.rules.registry import gradient_rule
@@ -46,7 +47,7 @@ def gather_elements(g: GradContext) -> Gradients:
 @gradient_rule("ScatterND", "ScatterElements", blocked=[1])
 def scatter(g: GradContext) -> Gradients:
     """The updates' gradient is gathered; overwritten elements of the data have none, added ones keep theirs."""
-    dy, indices, reduction = g.grad(), g.input(1), g.attribute("reduction")
+    dy, reduction = g.grad(), g.attribute("reduction")
     if reduction in ("max", "min"):
         return _scatter_extremes(g)
     if reduction == "mul":
@@ -57,7 +58,7 @@ def scatter(g: GradContext) -> Gradients:
     return [dx, None, _gather(g, dy) if g.needs(2) else None]
 
 
-def _axis(g: GradContext) -> dict[str, int]:
+def _axis(g: GradContext) -> dict[str, Any]:
     return {"axis": g.attribute("axis")} if g.node.op_type == "ScatterElements" else {}
 
 

@@ -5,7 +5,7 @@ A body runs again in the backward pass: what it computes inside is not kept, wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import onnx
 from onnx import numpy_helper
@@ -43,10 +43,7 @@ def open_body(g: GradContext, graph: onnx.GraphProto, given: Sequence[TensorDesc
         node = from_proto(proto)
         if node.is_random:
             g.refuse(f"its sub-graph draws random numbers ({node.op_type}), and would draw others when it runs again")
-        name = node.name or None
-        if name is not None and name in {n.name for n in body.nodes}:
-            name = body.fresh_name(name)
-        body.add_node(node.op_type, node.inputs, node.outputs, name, node.domain, **node.attributes)
+        body.add_node(node.op_type, node.inputs, node.outputs, domain=node.domain, **node.attributes)
     return body
 
 
@@ -67,7 +64,7 @@ def close_body(
     body: Network,
     inputs: Sequence[str],
     outputs: Sequence[str],
-    captured: Sequence[str] = (),
+    captured: Collection[str] = (),
     before: Sequence[onnx.NodeProto] = (),
 ) -> tuple[onnx.GraphProto, set[str]]:
     """What of a body the outputs need as a sub-graph, under names that the network around does not have.
@@ -102,9 +99,7 @@ def close_body(
     graph.initializer.extend(whole.initializer)
     graph.node.extend([*first[::-1], *(protos[node.name] for node in kept[::-1])])
     graph.input.extend(_declared(name, descriptors[name]) for name in inputs)
-    graph.output.extend(
-        _declared(name, descriptors[value]) for name, value in zip(named, outputs, strict=True)
-    )
+    graph.output.extend(_declared(name, descriptors[value]) for name, value in zip(named, outputs, strict=True))
     _rename(graph, _fresh_names(g, graph))
     return graph, {proto.output[0] for proto in first}
 
