@@ -15,6 +15,7 @@ from deep500.networks.execution.modes import training_network
 from deep500.networks.losses import LOSSES, add_loss, gradient_name
 from deep500.networks.network import Network
 from deep500.networks.protos import descriptor_of
+from deep500.networks.quantization import differentiable
 from deep500.registry import load_backend
 from deep500.tensors import TensorDescriptor
 
@@ -40,6 +41,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
         "--training", action="store_true",
         help="batch normalization takes the batch's statistics and Dropout drops; new running statistics are outputs",
     )  # fmt: skip
+    add("--quantization", metavar="KIND", help="straight_through: gradients of quantised values (they have none)")
     return execute
 
 
@@ -50,6 +52,7 @@ def execute(words: argparse.Namespace) -> int:
     backend: Any = load_backend("onnxruntime")
     network = Network.from_onnx(words.model, words.trainable or None)
     network, loss = choose_loss(network, words.loss, words.output, words.target)
+    network = differentiable(network, words.quantization)
     network, variables, notes = with_gradients(network, loss, words.wrt, words.training)
     model = backend.to_model(network, variables, notes)
     onnx.save(model, words.out)

@@ -30,17 +30,22 @@ from deep500.networks.gradients.rules.custom import find_rule, why_not
 from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network
 from deep500.networks.node import Node
+from deep500.networks.quantization import differentiable
 from deep500.networks.rewrite import extend_outputs
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
 
-def with_gradient(network: Network, loss: str = "loss", wrt: Iterable[str] | None = None) -> Network:
+def with_gradient(
+    network: Network, loss: str = "loss", wrt: Iterable[str] | None = None, quantization: str | None = None
+) -> Network:
     """A copy of a network whose further outputs are the gradients of a scalar.
 
     Args:
         network: stays as it is.
         loss: a floating value with one element.
         wrt: parameters, inputs or inner values; every trainable parameter that the loss depends on if None.
+        quantization: None: quantised values have no gradient; ``"straight_through"``: that of
+            :func:`deep500.networks.quantization.straight_through`.
 
     Returns:
         the copy; the gradient of ``name`` is its output ``gradient_name(name)``. What is in ``wrt`` but has no
@@ -56,6 +61,7 @@ def with_gradient(network: Network, loss: str = "loss", wrt: Iterable[str] | Non
         >>> with_gradient(net).outputs
         ['w.grad']
     """
+    network = differentiable(network, quantization)
     _check_loss(network, loss)
     targets = [name for name, _ in gradient_names(network, loss)] if wrt is None else list(dict.fromkeys(wrt))
     _check_targets(network, targets)
@@ -82,8 +88,9 @@ def pull_back(network: Network, seeds: Mapping[str, str], targets: Sequence[str]
     return backward.run(seeds, targets, named=False)
 
 
-def gradient_names(network: Network, loss: str = "loss") -> list[tuple[str, str]]:
+def gradient_names(network: Network, loss: str = "loss", quantization: str | None = None) -> list[tuple[str, str]]:
     """``[(parameter, name of its gradient)]`` for the trainable parameters that ``loss`` depends on."""
+    network = differentiable(network, quantization)
     find_loss(network, loss)
     flow = find_flow(network, [loss], network.trainable())
     return [(name, gradient_name(name)) for name in network.trainable() if name in flow.values]
