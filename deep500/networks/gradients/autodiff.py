@@ -159,7 +159,7 @@ def _prepare(work: Network, losses: Sequence[str], targets: Sequence[str]) -> tu
     flow = find_flow(work, losses, targets)
     # An expansion may bring operators that have no rule either (a function's body may hold a function), and it may show
     # that no gradient flows through some: the flow is computed anew until there is nothing to expand.
-    while expand_nodes(work, [*(missing := _without_rule(work, flow)), *_loops(work, flow)], flow.descriptors):
+    while expand_nodes(work, [*(missing := _without_rule(work, flow)), *_control_flow(work, flow)], flow.descriptors):
         flow = find_flow(work, losses, targets)
     rules = {name: find_rule(work.node(name), flow.descriptors) for name in flow.inputs if name not in missing}
     wanted = {name: rule.outputs for name, rule in rules.items() if rule is not None and rule.outputs > 1}
@@ -174,9 +174,9 @@ def _without_rule(network: Network, flow: Flow) -> list[str]:
     return [name for name in flow.inputs if find_rule(network.node(name), flow.descriptors) is None]
 
 
-def _loops(network: Network, flow: Flow) -> list[str]:
-    """Loops that a gradient passes: short ones are written out although there is a rule."""
-    return [name for name in flow.inputs if network.node(name).op_type == "Loop"]
+def _control_flow(network: Network, flow: Flow) -> list[str]:
+    """If and Loop nodes that a gradient passes: where what they do is known they are written out despite their rule."""
+    return [name for name in flow.inputs if network.node(name).op_type in ("If", "Loop")]
 
 
 def _why_not(node: Node, flow: Flow) -> str:

@@ -10,7 +10,7 @@ import onnx
 from onnx import helper, inliner
 
 from deep500.networks.emit import Emitter
-from deep500.networks.gradients.loops import unroll_loop
+from deep500.networks.gradients.loops import take_branch, unroll_loop
 from deep500.networks.gradients.sampling import expand_grid_sample
 from deep500.networks.gradients.sequences import lower_sequences
 from deep500.networks.gradients.unrolling import UNROLLERS
@@ -22,7 +22,12 @@ from deep500.tensors import TensorDescriptor
 
 Descriptors = Mapping[str, TensorDescriptor]
 Expansion = Callable[[Network, Node, Descriptors], "dict[str, str] | None"]
-EXPANSIONS: dict[str, Expansion] = {**UNROLLERS, "GridSample": expand_grid_sample, "Loop": unroll_loop}
+EXPANSIONS: dict[str, Expansion] = {
+    **UNROLLERS,
+    "GridSample": expand_grid_sample,
+    "If": take_branch,
+    "Loop": unroll_loop,
+}
 """Operators that ONNX defines by no function body, written as others where that can be."""
 
 

@@ -1,4 +1,4 @@
-"""Short loops with a number of steps that is known when the network is built, written out step by step.
+"""Control flow that is known when the network is built, written out: short loops step by step, an If as its branch.
 
 The gradient of what is written out needs no second run of the body and no stored states; longer loops run backwards as
 loops (:mod:`deep500.networks.gradients.rules.control`).
@@ -16,6 +16,7 @@ from deep500.networks.emit import Emitter
 from deep500.networks.gradients.rules.context import known_value
 from deep500.networks.network import Network
 from deep500.networks.node import Node, from_proto, rename_captures
+from deep500.networks.shapes import folded_value
 from deep500.tensors import TensorDescriptor
 
 STEPS, NODES = 16, 512
@@ -59,6 +60,22 @@ def _goes_on(graph: onnx.GraphProto) -> bool:
         value = from_proto(producers[name]).attributes.get("value")
         return value is not None and bool(np.all(value))
     return name == own or (name in arrays and bool(np.all(numpy_helper.to_array(arrays[name]))))
+
+
+def take_branch(network: Network, node: Node, descriptors: Mapping[str, TensorDescriptor]) -> dict[str, str] | None:
+    """Add the nodes of the branch that an If takes, where that is known before the run; None where it is not.
+
+    Exporters write such nodes for ranks that they do not know.
+
+    Returns:
+        for each output of the node the value that equals it.
+    """
+    condition = folded_value(network, descriptors, node.inputs[0])
+    if condition is None:
+        return None
+    emit = Emitter(network, f"{node.name}/")
+    results = _step(emit, node.attributes["then_branch" if np.all(condition) else "else_branch"], [])
+    return {output: emit("Identity", value) for output, value in zip(node.outputs, results, strict=False) if output}
 
 
 def _step(emit: Emitter, graph: onnx.GraphProto, inputs: list[str]) -> list[str]:

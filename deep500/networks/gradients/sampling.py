@@ -56,12 +56,13 @@ class _Sampler:
         emit, (x, grid) = self.emit, self.node.inputs
         shape = emit("Shape", x)
         sizes = [emit("Gather", shape, emit.constant(np.array(2 + d, np.int64))) for d in range(self.dimensions)]
-        taps = [self.taps(self.coordinate(grid, self.dimensions - 1 - d), size) for d, size in enumerate(sizes)]
+        points = emit("Reshape", grid, emit.ints(0, -1, self.dimensions))
+        taps = [self.taps(self.coordinate(points, self.dimensions - 1 - d), size) for d, size in enumerate(sizes)]
         image = emit("Reshape", x, emit.ints(0, 0, -1))
         channels = emit("Slice", shape, emit.ints(1), emit.ints(2))
         total = [self.corner(image, channels, corner, sizes) for corner in product(*taps)]
-        points = emit("Slice", emit("Shape", grid), emit.ints(1), emit.ints(-1))
-        kept = emit("Concat", emit("Slice", shape, emit.ints(0), emit.ints(2)), points, axis=0)
+        wanted = emit("Slice", emit("Shape", grid), emit.ints(1), emit.ints(-1))
+        kept = emit("Concat", emit("Slice", shape, emit.ints(0), emit.ints(2)), wanted, axis=0)
         return emit("Reshape", emit("Sum", *total), kept)
 
     def corner(self, image: str, channels: str, corner: Sequence[Tap], sizes: Sequence[str]) -> str:
@@ -76,11 +77,9 @@ class _Sampler:
         found = emit("GatherElements", image, emit("Expand", wide, repeated), axis=2)
         return emit("Mul", found, emit("Unsqueeze", weight, emit.ints(1)))
 
-    def coordinate(self, grid: str, axis: int) -> str:
-        """One coordinate of all points, [batch, points], from -1 to 1."""
-        emit = self.emit
-        one = emit("Gather", grid, emit.constant(np.array(axis, np.int64)), axis=-1)
-        return emit("Reshape", one, emit.ints(0, -1))
+    def coordinate(self, points: str, axis: int) -> str:
+        """One coordinate of all points [batch, points, dimensions], from -1 to 1."""
+        return self.emit("Gather", points, self.emit.constant(np.array(axis, np.int64)), axis=2)
 
     def taps(self, coordinate: str, size: str) -> list[Tap]:
         """Where along one axis each point reads, and with what weights."""
