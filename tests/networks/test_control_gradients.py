@@ -58,7 +58,8 @@ def squares(*values: Any) -> Any:
 
 
 def branches(condition: bool) -> Network:
-    net = network({"x": X, "w": W, "b": B}, {"c": condition})
+    net = network({"x": X, "w": W, "b": B, "decides": np.array(1.0 if condition else -1.0)}, {"zero": np.array(0.0)})
+    net.add_node("Greater", ["decides", "zero"], "c")
     then = graph([("MatMul", "x w", "t1"), ("Tanh", "t1", "t2")], [], [value("t2", 2, 3)])
     other = graph([("MatMul", "x w", "t1"), ("Add", "t1 b", "e2"), ("Sigmoid", "e2", "e3")], [], [value("e3", 2, 3)])
     net.add_node("If", "c", "y", then_branch=then, else_branch=other)
@@ -178,8 +179,8 @@ def _torch_nested(trips: int) -> Callable[..., Any]:
 
 
 CASES: dict[str, tuple[Callable[[], Network], Callable[..., Any]]] = {
-    "If, first branch": (lambda: branches(True), lambda torch, x, w, b: squares(torch.tanh(x @ w))),
-    "If, second branch": (lambda: branches(False), lambda torch, x, w, b: squares(torch.sigmoid(x @ w + b))),
+    "If, first branch": (lambda: branches(True), lambda torch, x, w, b, decides: squares(torch.tanh(x @ w))),
+    "If, second branch": (lambda: branches(False), lambda torch, x, w, b, decides: squares(torch.sigmoid(x @ w + b))),
     "Loop, constant": (lambda: loop(4, None), _torch_loop(4, None)),
     "Loop, many": (lambda: loop(100, None), _torch_loop(100, None)),
     "Loop, computed count": (lambda: loop(2, None, unknown=True), _torch_loop(4, None)),
@@ -208,6 +209,8 @@ def test_gradient_is_that_of_pytorch(name: str, backend: str) -> None:
     net = build()
     want = torch_gradients(run, net)
     gradient = net.with_gradient("loss", net.trainable())
+    if name.startswith("If"):
+        assert [node.op_type for node in gradient.nodes].count("If") == 2
     onnx.checker.check_model(gradient.to_onnx(), full_check=True)
     got = load_backend(backend).Executor(gradient).inference({})
     assert any(np.abs(v).max() > 1e-3 for v in want.values())
@@ -226,6 +229,8 @@ def test_training_step_on_backends_with_their_own_autograd(backend: Any) -> None
         executor = backend.Executor(net)
         executor.inference_and_backprop({})
         for parameter, expected in torch_gradients(run, net).items():
+            if parameter == "decides":
+                continue  # the loss does not depend on it: no gradient is left behind
             got = executor.network.fetch_tensors([f"{parameter}.grad"])[0]
             np.testing.assert_allclose(np.asarray(got), expected, rtol=EXACT, atol=EXACT, err_msg=f"{name} {parameter}")
 
@@ -243,8 +248,27 @@ def test_short_loops_are_written_out_and_long_ones_run_backwards() -> None:
     assert loops(nested(5)) == 0
 
 
+def test_a_branch_that_is_known_is_written_out() -> None:
+    """As PyTorch's exporter writes scatter_reduce: a branch for each rank of its input."""
+    torch = pytest.importorskip("torch")
+    net = network({"x": X}, {"zero": 0})
+    net.add_node("Shape", "x", "shape")
+    net.add_node("Size", "shape", "rank")
+    net.add_node("Equal", ["rank", "zero"], "scalar")
+    flat = graph([("Reshape", "x all", "f")], [], [value("f", 6)], all=np.array([-1]))
+    same = graph([("Tanh", "x", "s")], [], [value("s", 2, 3)])
+    net.add_node("If", "scalar", "y", then_branch=flat, else_branch=same)
+    gradient = finish(net, "y").with_gradient()
+    assert "If" not in {node.op_type for node in gradient.nodes}
+    x = torch.tensor(X, requires_grad=True)
+    squares(torch.tanh(x)).backward()
+    got = load_backend("reference").Executor(gradient).inference({})["x.grad"]
+    np.testing.assert_allclose(got, x.grad.numpy(), rtol=EXACT, atol=EXACT)
+
+
 def test_random_bodies_and_growing_states_are_refused() -> None:
-    net = network({"x": X}, {"c": True})
+    net = network({"x": X, "decides": np.array(1.0)}, {"zero": np.array(0.0)})
+    net.add_node("Greater", ["decides", "zero"], "c")
     body = graph([("RandomNormalLike", "x", "r"), ("Mul", "x r", "y0")], [], [value("y0", 2, 3)])
     net.add_node("If", "c", "y", name="dice", then_branch=body, else_branch=body)
     with pytest.raises(UnsupportedOperator, match=r"'dice'.*random numbers \(RandomNormalLike\)"):

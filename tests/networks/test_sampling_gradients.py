@@ -80,3 +80,25 @@ def test_sizes_may_be_open() -> None:
     _, *want = torch_gradients(torch, image, grid, "cubic", "border", 1)
     for value, expected in zip(got.values(), want, strict=True):
         np.testing.assert_allclose(value, expected, rtol=EXACT, atol=EXACT)
+
+
+@pytest.mark.parametrize("align", [0, 1])
+@pytest.mark.parametrize("sizes", [(3, 4), (2, 2, 3)])
+@pytest.mark.parametrize("name", ["reference", "onnxruntime"])
+def test_affine_grid_has_pytorchs_gradient(name: str, sizes: tuple[int, ...], align: int) -> None:
+    torch = pytest.importorskip("torch")
+    dimensions, shape = len(sizes), [2, 3, *sizes]
+    theta = np.random.default_rng(9).normal(size=(2, dimensions, dimensions + 1))
+    net = Network("transformer")
+    net.add_parameter("theta", theta)
+    net.add_parameter("size", np.array(shape), trainable=False)
+    net.add_node("AffineGrid", ["theta", "size"], ["grid"], align_corners=align)
+    net.add_node("Sin", ["grid"], ["y"])
+    net.add_node("ReduceSumSquare", ["y"], ["loss"], keepdims=0)
+    net.add_output("loss")
+    leaf = torch.tensor(theta, requires_grad=True)
+    loss = (torch.nn.functional.affine_grid(leaf, shape, bool(align)).sin() ** 2).sum()
+    loss.backward()
+    got = load_backend(name).Executor(net.with_gradient()).inference({})
+    np.testing.assert_allclose(got["loss"], loss.detach().numpy(), rtol=EXACT)
+    np.testing.assert_allclose(got["theta.grad"], leaf.grad.numpy(), rtol=EXACT, atol=EXACT)

@@ -11,7 +11,7 @@ from onnx import helper, inliner
 
 from deep500.networks.emit import Emitter
 from deep500.networks.gradients.loops import take_branch, unroll_loop
-from deep500.networks.gradients.sampling import expand_grid_sample
+from deep500.networks.gradients.sampling import expand_affine_grid, expand_grid_sample
 from deep500.networks.gradients.sequences import lower_sequences
 from deep500.networks.gradients.unrolling import UNROLLERS
 from deep500.networks.network import Network
@@ -24,11 +24,12 @@ Descriptors = Mapping[str, TensorDescriptor]
 Expansion = Callable[[Network, Node, Descriptors], "dict[str, str] | None"]
 EXPANSIONS: dict[str, Expansion] = {
     **UNROLLERS,
+    "AffineGrid": expand_affine_grid,
     "GridSample": expand_grid_sample,
     "If": take_branch,
     "Loop": unroll_loop,
 }
-"""Operators that ONNX defines by no function body, written as others where that can be."""
+"""Operators that are written as others where that can be, in place of the function body that ONNX may give them."""
 
 
 def expand_nodes(network: Network, names: Sequence[str], descriptors: Descriptors) -> bool:
@@ -42,9 +43,10 @@ def expand_nodes(network: Network, names: Sequence[str], descriptors: Descriptor
     replacements = {}
     for name in names:
         node = network.node(name)
-        successors = expand_function(network, node, descriptors)
-        if successors is None and not node.domain and node.op_type in EXPANSIONS:
-            successors = EXPANSIONS[node.op_type](network, node, descriptors)
+        written = EXPANSIONS.get(node.op_type) if not node.domain else None
+        successors = None if written is None else written(network, node, descriptors)
+        if successors is None:
+            successors = expand_function(network, node, descriptors)
         if successors is not None:
             replacements[name] = successors
     if replacements:

@@ -14,6 +14,7 @@ import numpy as np
 from deep500.networks.emit import Emitter
 from deep500.networks.network import Network
 from deep500.networks.node import Node
+from deep500.networks.shapes import folded_value
 from deep500.tensors import TensorDescriptor, dtype_to_onnx, numpy_dtype
 
 Tap = tuple[str, str]
@@ -33,6 +34,29 @@ def expand_grid_sample(
     if x.shape is None or x.dtype is None or grid.dtype != x.dtype:
         return None
     return {node.outputs[0]: _Sampler(network, node, len(x.shape) - 2, x.dtype).sample()}
+
+
+def expand_affine_grid(
+    network: Network, node: Node, descriptors: Mapping[str, TensorDescriptor]
+) -> dict[str, str] | None:
+    """Add nodes that compute what an AffineGrid does, one product with the grid of the identity; None if the size of
+    the grid is not known, whose number of dimensions ONNX's function body loses.
+
+    Returns:
+        for the node's output the value that equals it.
+    """
+    size, dtype = folded_value(network, descriptors, node.inputs[1]), descriptors[node.inputs[0]].dtype
+    if size is None or dtype is None:
+        return None
+    sizes = [int(n) for n in size[2:]]
+    lines = [np.linspace(-1, 1, n) if n > 1 else np.zeros(1) for n in sizes]
+    if not node.attribute("align_corners"):
+        lines = [line * (n - 1) / n for line, n in zip(lines, sizes, strict=True)]
+    places = np.stack(np.meshgrid(*lines, indexing="ij")[::-1], -1).reshape(-1, len(sizes))
+    emit = Emitter(network, f"{node.name}/")
+    base = emit.constant(np.concatenate([places, np.ones((len(places), 1))], 1).astype(numpy_dtype(dtype)))
+    moved = emit("MatMul", base, emit("Transpose", node.inputs[0], perm=(0, 2, 1)))
+    return {node.outputs[0]: emit("Reshape", moved, emit.ints(int(size[0]), *sizes, len(sizes)))}
 
 
 class _Sampler:
