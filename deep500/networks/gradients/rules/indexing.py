@@ -97,7 +97,8 @@ def _scatter_products(g: GradContext) -> Gradients:
     zeros = _gather(g, _scatter(g, g.zeros_like(x), g.cast(is_zero), "add"))
     alone = g("And", is_zero, g("Equal", zeros, one))
     without = _gather(g, dy * _scatter(g, x, g.where(alone, one, updates), "mul"))
-    return [dx, None, without / g.where(is_zero, one, updates)]
+    of_all = _gather(g, dy * g.output()) / g.where(is_zero, one, updates)
+    return [dx, None, g.where(alone, without, of_all)]
 
 
 @gradient_rule("Compress", blocked=[1])
