@@ -13,7 +13,7 @@ from deep500.frameworks.onnxruntime.compiler import compile_model
 from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, options, reason
 from deep500.networks.custom import is_custom
 from deep500.networks.network import Network
-from deep500.networks.onnx.dump import CONSTANTS_KEY, give_ranks
+from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, give_ranks
 from deep500.networks.protos import UNKNOWN, type_proto, value_info
 from deep500.tensors import TensorDescriptor
 
@@ -51,7 +51,7 @@ def to_model(
     descriptors, graph = network.descriptors(), model.graph
     for output in graph.output:
         output.type.CopyFrom(type_proto(descriptors.get(output.name, UNKNOWN)))
-    give_ranks(graph)
+    unranked = give_ranks(graph)
     held, trainable = {tensor.name for tensor in graph.initializer}, set(network.trainable())
     for name in variables:
         if name in held:
@@ -60,7 +60,7 @@ def to_model(
     for value in (*graph.input, *graph.output):
         value.doc_string = (notes or {}).get(value.name, "")
     constants = [tensor.name for tensor in graph.initializer if tensor.name not in trainable]
-    onnx.helper.set_model_props(model, {CONSTANTS_KEY: json.dumps(constants)})
+    onnx.helper.set_model_props(model, {CONSTANTS_KEY: json.dumps(constants), UNRANKED_KEY: json.dumps(unranked)})
     try:
         onnx.checker.check_model(model)
         ort.InferenceSession(model.SerializeToString(), options(1), providers=["CPUExecutionProvider"])

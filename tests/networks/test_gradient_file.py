@@ -11,6 +11,7 @@ import pytest
 
 from deep500 import cli
 from deep500.networks import Network
+from tests.networks.test_control_gradients import CASES, loop, torch_gradients
 
 torch = pytest.importorskip("torch")
 ort = pytest.importorskip("onnxruntime")
@@ -108,6 +109,16 @@ def test_parameters_are_inputs_with_a_default(tmp_path: Path) -> None:
 def test_only_output_with_one_element_is_the_loss(tmp_path: Path) -> None:
     session = written(classifier(loss=True)[0], tmp_path)
     assert [output.name for output in session.get_outputs()][:2] == ["pooled", "conv.weight.grad"]
+
+
+def test_gradients_through_a_loop_have_the_shapes_of_their_parameters(tmp_path: Path) -> None:
+    session = written(loop(50, 9.0), tmp_path, "--loss", "loss")
+    outputs = {output.name: output.shape for output in session.get_outputs()}
+    assert outputs["w.grad"] == [3, 3] and outputs["x.grad"] == [2, 3]
+    got = dict(zip(outputs, session.run(None, {}), strict=True))
+    want = torch_gradients(CASES["Loop, until"][1], loop(50, 9.0))
+    for name, expected in want.items():
+        np.testing.assert_allclose(got[f"{name}.grad"], expected, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
 BAD = [

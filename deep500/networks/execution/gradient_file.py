@@ -123,7 +123,7 @@ def with_gradients(
     if not names:
         raise NetworkError(
             f"got loss {loss!r}, which no trainable parameter influences; expected some: choose them with --trainable, "
-            "or name inputs with --wrt"
+            "or name inputs with --wrt; quantised values have a gradient with --quantization straight_through only"
         )
     step, updates = training_network(network) if training else (network, {})
     variables = [*parameters, *updates]

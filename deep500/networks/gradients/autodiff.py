@@ -226,6 +226,8 @@ class _Backward:
         totals = [self._total(name) or self._zeros(name) for name in targets]
         for name, total in zip(targets, totals if named else (), strict=False):
             self.emitter("Identity", total, output=gradient_name(name))
+            if name in self.flow.descriptors:  # what inference loses inside control flow
+                self.work._known[gradient_name(name)] = self.flow.descriptors[name]
             self.work.add_output(gradient_name(name))
         return totals
 
