@@ -135,7 +135,7 @@ def check_on_results(words: list[str], capfd: pytest.CaptureFixture[str]) -> Non
 
 
 def check_on_a_model(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
-    """A command that optimizes ``model.onnx``, in a folder with that file, and with the history that it replays."""
+    """A command that rewrites ``model.onnx``, in a folder with that file, and with the history that it replays."""
     branches("N").to_onnx("model.onnx")
     if "--replay" in words:
         history = words[words.index("--replay") + 1]
@@ -199,7 +199,7 @@ def test_command_works(
         check_on_results(words, capfd)
         return
     monkeypatch.chdir(tmp_path)
-    if words[:2] == ["deep500", "optimize"]:
+    if words[:2] in (["deep500", "optimize"], ["deep500", "gradient"]):
         monkeypatch.setenv("DEEP500_CACHE", request.getfixturevalue("prices"))
         check_on_a_model(words, capfd)
         return

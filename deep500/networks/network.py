@@ -362,17 +362,19 @@ class Network:
         return f"<Network {self.name!r}: {len(self._nodes)} nodes, {len(self._parameters)} parameters>"
 
     # -- gradients --------------------------------------------------------------------------------------------------
-    def with_gradient(self, loss: str = "loss", wrt: Iterable[str] | None = None) -> Network:
+    def with_gradient(
+        self, loss: str = "loss", wrt: Iterable[str] | None = None, quantization: str | None = None
+    ) -> Network:
         """A copy with the gradients of ``loss`` as outputs; see :mod:`deep500.networks.gradients.autodiff`."""
         from deep500.networks.gradients.autodiff import with_gradient
 
-        return with_gradient(self, loss, wrt)
+        return with_gradient(self, loss, wrt, quantization)
 
-    def gradient(self, loss: str = "loss") -> list[tuple[str, str]]:
+    def gradient(self, loss: str = "loss", quantization: str | None = None) -> list[tuple[str, str]]:
         """``[(parameter, name of its gradient)]`` for every trainable parameter that ``loss`` depends on."""
         from deep500.networks.gradients.autodiff import gradient_names
 
-        return gradient_names(self, loss)
+        return gradient_names(self, loss, quantization)
 
     def flops(self, batch: int = 1, loss: str | None = None) -> FlopCount:
         """Operations of one forward run, or of a training step on ``loss``; see :mod:`deep500.networks.flops`."""

@@ -116,3 +116,15 @@ def extend_outputs(network: Network, wanted: Mapping[str, int]) -> None:
         nodes[name] = replace(node, outputs=tuple(outputs))
         network._producers.update({value: name for value in outputs if value})
     network._commit(nodes)
+
+
+def extend_node(network: Network, name: str, count: int, output: str, attributes: Mapping[str, Any]) -> None:
+    """Give a node one more output, the one of index ``count``, and new values for some of its attributes.
+
+    Outputs before it that the node leaves out stay unnamed.
+    """
+    node = network.node(name)
+    outputs = (*node.outputs, *[""] * (count - len(node.outputs)), output)
+    new = replace(node, outputs=outputs, attributes={**node.attributes, **attributes})
+    network._commit({n.name: new if n is node else n for n in network.nodes})
+    network._producers[output] = name

@@ -188,13 +188,46 @@ def _fold(network: ReadableNetwork, descriptors: Descriptors, constants: Constan
         outputs = node.writes
         if node.domain or node.op_type in _DRAWS or all(v in constants for v in outputs):
             continue
-        if node.op_type == "Shape" and descriptors[node.inputs[0]].is_static:
-            shape = descriptors[node.inputs[0]].shape
-            constants[outputs[0]] = np.array(shape, np.int64)[node.attribute("start", 0) : node.attribute("end")]
-        elif node.op_type == "Size" and (size := descriptors[node.inputs[0]].size) is not None:
-            constants[outputs[0]] = np.array(size, np.int64)
-        elif all(v in constants for v in node.reads) and all(_is_small(descriptors[v]) for v in outputs):
-            constants.update(_evaluate(node, constants))
+        known = all(v in constants for v in node.reads) and all(_is_small(descriptors[v]) for v in outputs)
+        if known or node.op_type in ("Shape", "Size"):
+            constants.update(_node_value(node, descriptors, constants))
+
+
+def _node_value(node: Node, descriptors: Mapping[str, TensorDescriptor], constants: Constants) -> Constants:
+    """What a node writes: a Shape or Size from what is known of its input, if that is enough, else from constants."""
+    described = descriptors[node.inputs[0]] if node.inputs and node.inputs[0] else UNKNOWN
+    if node.op_type == "Shape" and described.is_static:
+        shape = np.array(described.shape, np.int64)
+        return {node.outputs[0]: shape[node.attribute("start", 0) : node.attribute("end")]}
+    if node.op_type == "Size" and described.size is not None:
+        return {node.outputs[0]: np.array(described.size, np.int64)}
+    return _evaluate(node, constants) if all(v in constants for v in node.reads) else {}
+
+
+def folded_value(network: ReadableNetwork, descriptors: Mapping[str, TensorDescriptor], name: str) -> np.ndarray | None:
+    """A small value that follows from fixed parameters and known shapes alone, None if it does not.
+
+    Args:
+        network: whose value it is.
+        descriptors: of its values, from :func:`infer_descriptors`.
+        name: of the value.
+    """
+    if name in network.parameters:
+        parameter = network.parameters[name]
+        return parameter.value if not parameter.trainable and parameter.value.size <= _SMALL else None
+    node = network.producer(name)
+    if node is None or node.domain or node.op_type in _DRAWS or node.graphs:
+        return None
+    constants: Constants = {}
+    if node.op_type not in ("Shape", "Size"):
+        for read in node.reads:
+            value = folded_value(network, descriptors, read)
+            if value is None:
+                return None
+            constants[read] = value
+        if not all(_is_small(descriptors[v]) for v in node.writes):
+            return None
+    return _node_value(node, descriptors, constants).get(name)
 
 
 def _is_small(descriptor: TensorDescriptor) -> bool:

@@ -24,9 +24,16 @@ from deep500.networks.execution.program import Program, from_network
 from deep500.networks.execution.refusals import unfit_parameter, unknown_parameter, unknown_value
 from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Choice, Network, Parameter
+from deep500.networks.quantization import differentiable
 
 
-def from_model(network: Network, device: Device | str | None = None, strict: bool = False, seed: int = 0) -> Executor:
+def from_model(
+    network: Network,
+    device: Device | str | None = None,
+    strict: bool = False,
+    seed: int = 0,
+    quantization: str | None = None,
+) -> Executor:
     """An executor for a network.
 
     Args:
@@ -34,6 +41,8 @@ def from_model(network: Network, device: Device | str | None = None, strict: boo
         device: the processor if None; without a GPU, a ``GPUDevice`` falls back to it with a warning.
         strict: raise MissingDevice instead of falling back.
         seed: of Dropout and its like, see :meth:`Executor.reseed`.
+        quantization: what gradients of quantised values are: none, or those of the straight-through estimator
+            (``"straight_through"``, see :mod:`deep500.networks.quantization`).
 
     Raises:
         UnsupportedOperator: naming every node that cannot be run.
@@ -44,7 +53,7 @@ def from_model(network: Network, device: Device | str | None = None, strict: boo
         >>> executor.inference({"input": np.ones((2, 4), "float32")})["output"].shape
         (2, 3)
     """
-    return Executor(network, device, strict, seed)
+    return Executor(network, device, strict, seed, quantization)
 
 
 def from_onnx(
@@ -102,10 +111,15 @@ class Executor(GraphExecutor):
     network: JaxNetwork
 
     def __init__(
-        self, network: Network, device: Device | str | None = None, strict: bool = False, seed: int = 0
+        self,
+        network: Network,
+        device: Device | str | None = None,
+        strict: bool = False,
+        seed: int = 0,
+        quantization: str | None = None,
     ) -> None:
         self._prepare(device, strict, seed)
-        self.network = JaxNetwork(network, self)
+        self.network = JaxNetwork(differentiable(network, quantization), self)
         self.refresh()
         self._compile(tuple(self.network.outputs), False)
 

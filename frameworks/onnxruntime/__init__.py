@@ -6,6 +6,7 @@ require("onnxruntime")
 
 from deep500.frameworks.onnxruntime.custom import custom_op
 from deep500.frameworks.onnxruntime.executor import Executor, from_model, from_onnx
+from deep500.frameworks.onnxruntime.files import to_model
 from deep500.frameworks.onnxruntime.native import NativeExecutor, from_native
 from deep500.training.optimizers import (
     AcceleGradOptimizer,
@@ -21,5 +22,6 @@ from deep500.training.optimizers import (
 __all__ = [
     "AcceleGradOptimizer", "AdaGradOptimizer", "AdamOptimizer", "AdamWOptimizer", "Executor", "GradientDescent",
     "MomentumOptimizer", "NativeExecutor", "RMSPropOptimizer", "custom_op", "from_model", "from_native", "from_onnx",
+    "to_model",
 ]
 # fmt: on

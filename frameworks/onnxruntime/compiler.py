@@ -60,7 +60,19 @@ def compile_session(
     providers: Sequence[Any],
     seed: int,
 ) -> ort.InferenceSession:
-    """A session that computes ``outputs``.
+    """A session that computes ``outputs``; see :func:`compile_model`."""
+    return compile_model(network, outputs, variables, settings, providers, seed)[1]
+
+
+def compile_model(
+    network: Network,
+    outputs: Sequence[str],
+    variables: Collection[str],
+    settings: ort.SessionOptions,
+    providers: Sequence[Any],
+    seed: int,
+) -> tuple[onnx.ModelProto, ort.InferenceSession]:
+    """A model that computes ``outputs`` in operators that ONNX Runtime runs, and a session of it.
 
     Args:
         network: is not changed.
@@ -79,20 +91,25 @@ def compile_session(
     if settings.execution_order == ort.ExecutionOrder.PRIORITY_BASED:
         _inline(work, origins)
     newest = limits()[0]
+
+    def opened(opset: int) -> tuple[onnx.ModelProto, ort.InferenceSession]:
+        model = _model(work, variables, opset)
+        return model, open_session(model, settings, providers)
+
     for _ in range(_ROUNDS):
         missing = _unfit(work, newest)  # known beforehand, so no session has to be tried for them
         if not missing.keys() - lost:
             error: Exception | None = None
             if not lost:
                 try:
-                    return open_session(_model(work, variables, newest), settings, providers)
+                    return opened(newest)
                 except BUILD_ERRORS as refusal:
                     error = refusal
             # Refused as a whole, with a reason that names one node at most: try every node as a model of its own.
             missing = _refused(work, newest)
             older = None if lost else _older(work, missing, newest)
             if older is not None:
-                return open_session(_model(work, variables, older), settings, providers)
+                return opened(older)
             if not missing and error is not None:  # each node is accepted, together they are not
                 raise _refusal(error) from error
             if not missing.keys() - lost:  # nothing new to replace: what is lost has no other form

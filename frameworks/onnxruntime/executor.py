@@ -23,6 +23,7 @@ from deep500.frameworks.onnxruntime.segments import Segments, make_program
 from deep500.frameworks.onnxruntime.session import options
 from deep500.networks.execution.emitted_gradient import EmittedGradientExecutor
 from deep500.networks.network import Choice, Network
+from deep500.networks.quantization import differentiable
 from deep500.transformations.recomputation.rewriting import executed_step
 
 
@@ -52,6 +53,8 @@ class Executor(EmittedGradientExecutor):
         seed: of Dropout and its like, see :meth:`reseed`.
         optimization: how far ONNX Runtime rewrites the graph itself: ``"disabled"``, ``"basic"``, ``"extended"`` or
             ``"all"``.
+        quantization: what gradients of quantised values are: none, or those of the straight-through estimator
+            (``"straight_through"``, see :mod:`deep500.networks.quantization`).
 
     Raises:
         InputError: an unknown level of optimization.
@@ -75,7 +78,9 @@ class Executor(EmittedGradientExecutor):
         threads: int | None = None,
         seed: int = 0,
         optimization: str = "all",
+        quantization: str | None = None,
     ) -> None:
+        network = differentiable(network, quantization)
         gpu = "CUDAExecutionProvider" in ort.get_available_providers()
         super().__init__(fall_back(to_device(device), 1 if gpu else 0, strict), network)
         cuda = ("CUDAExecutionProvider", {"device_id": self.device.index})

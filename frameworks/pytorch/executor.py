@@ -31,6 +31,7 @@ from deep500.networks.execution.refusals import (
 )
 from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Choice, Network, Parameter
+from deep500.networks.quantization import differentiable
 from deep500.transformations.recomputation.chain import Stage
 
 RECOMPUTE = ("checkpoint", "explicit")
@@ -43,6 +44,7 @@ def from_model(
     compile: bool = False,
     strict: bool = False,
     recompute: str = "checkpoint",
+    quantization: str | None = None,
 ) -> Executor:
     """An executor for a network.
 
@@ -54,6 +56,8 @@ def from_model(
         recompute: how a checkpointing plan is followed, if one is set: ``"checkpoint"`` by non-reentrant
             ``torch.utils.checkpoint``, ``"explicit"`` by a tape of our own, whose memory is what the plan predicts and
             which takes less time. Gradients are the same bits either way.
+        quantization: what gradients of quantised values are: none, or those of the straight-through estimator
+            (``"straight_through"``, see :mod:`deep500.networks.quantization`).
 
     Raises:
         UnsupportedOperator: naming every node that cannot be run.
@@ -65,7 +69,7 @@ def from_model(
         >>> sorted(executor.module.state_dict())[:2]
         ['fc1_bias', 'fc1_weight']
     """
-    return Executor(network, device, compile, strict, recompute)
+    return Executor(network, device, compile, strict, recompute, quantization)
 
 
 def from_onnx(
@@ -183,6 +187,7 @@ class Executor(GraphExecutor):
         compile: bool = False,
         strict: bool = False,
         recompute: str = "checkpoint",
+        quantization: str | None = None,
     ) -> None:
         if recompute not in RECOMPUTE:
             raise InputError(
@@ -190,7 +195,7 @@ class Executor(GraphExecutor):
             )
         self.recompute = recompute
         self._prepare(device, compile, strict)
-        self.network = TorchNetwork(network, self)
+        self.network = TorchNetwork(differentiable(network, quantization), self)
         self._main()
 
     def _prepare(self, device: Device | str | None, compile: bool, strict: bool) -> None:

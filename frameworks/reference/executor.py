@@ -15,6 +15,7 @@ from deep500.frameworks.reference.meter import HeldBytes, node_times
 from deep500.frameworks.reference.operators.table import Random
 from deep500.networks.execution.emitted_gradient import EmittedGradientExecutor
 from deep500.networks.network import Network
+from deep500.networks.quantization import differentiable
 from deep500.transformations.recomputation.rewriting import executed_step
 
 
@@ -26,6 +27,8 @@ class Executor(EmittedGradientExecutor):
         device: the processor; another one falls back to it with a warning.
         strict: raise MissingDevice instead of falling back.
         seed: of Dropout and its like, see :meth:`reseed`.
+        quantization: what gradients of quantised values are: none, or those of the straight-through estimator
+            (``"straight_through"``, see :mod:`deep500.networks.quantization`).
 
     Raises:
         UnsupportedOperator: naming every node that neither we nor ONNX's reference evaluator can run.
@@ -41,8 +44,14 @@ class Executor(EmittedGradientExecutor):
     backend = "reference"
 
     def __init__(
-        self, network: Network, device: Device | str | None = None, strict: bool = False, seed: int = 0
+        self,
+        network: Network,
+        device: Device | str | None = None,
+        strict: bool = False,
+        seed: int = 0,
+        quantization: str | None = None,
     ) -> None:
+        network = differentiable(network, quantization)
         super().__init__(fall_back(to_device(device), 0, strict), network)
         self.random = Random(seed)
         self._inference(tuple(network.outputs))

@@ -30,11 +30,16 @@ from deep500.networks.execution.refusals import (
 from deep500.networks.execution.slicing import sources
 from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Choice, Network, Parameter
+from deep500.networks.quantization import differentiable
 from deep500.tensors import TensorDescriptor
 
 
 def from_model(
-    network: Network, device: Device | str | None = None, jit_compile: bool = False, strict: bool = False
+    network: Network,
+    device: Device | str | None = None,
+    jit_compile: bool = False,
+    strict: bool = False,
+    quantization: str | None = None,
 ) -> Executor:
     """An executor for a network.
 
@@ -43,6 +48,8 @@ def from_model(
         device: the processor if None; without a GPU, a ``GPUDevice`` falls back to it with a warning.
         jit_compile: let XLA compile the functions (seconds per input shape).
         strict: raise MissingDevice instead of falling back.
+        quantization: what gradients of quantised values are: none, or those of the straight-through estimator
+            (``"straight_through"``, see :mod:`deep500.networks.quantization`).
 
     Raises:
         UnsupportedOperator: naming every node that cannot be run.
@@ -53,7 +60,7 @@ def from_model(
         >>> executor.variables["fc1.bias"].shape
         TensorShape([128])
     """
-    return Executor(network, device, jit_compile, strict)
+    return Executor(network, device, jit_compile, strict, quantization)
 
 
 def from_onnx(
@@ -155,10 +162,15 @@ class Executor(GraphExecutor):
     network: TensorFlowNetwork
 
     def __init__(
-        self, network: Network, device: Device | str | None = None, jit_compile: bool = False, strict: bool = False
+        self,
+        network: Network,
+        device: Device | str | None = None,
+        jit_compile: bool = False,
+        strict: bool = False,
+        quantization: str | None = None,
     ) -> None:
         self._prepare(device, jit_compile, strict)
-        self.network = TensorFlowNetwork(network, self)
+        self.network = TensorFlowNetwork(differentiable(network, quantization), self)
         self.refresh()
         self.compiled(tuple(self.network.outputs), None)
 

@@ -351,6 +351,17 @@ row("ScatterND", n(4, 3), i([1], [3]), n(2, 3))
 row("ScatterND", n(4, 3), i([1], [1]), n(2, 3), reduction="add")
 row("ScatterElements", n(3, 4), i([0, 2], [1, 3]), n(2, 2), axis=1)
 row("ScatterElements", n(3, 4), i([0, 0], [1, 3]), n(2, 2), axis=1, reduction="add")
+for _reduction in ("max", "min", "mul"):
+    row("ScatterND", apart(4, 3), i([1], [1], [3]), apart(3, 3) + 0.013, label=_reduction, reduction=_reduction)
+    row(
+        "ScatterElements",
+        apart(3, 4),
+        i([0, 0], [1, 3]),
+        apart(2, 2) + 0.013,
+        label=_reduction,
+        axis=1,
+        reduction=_reduction,
+    )
 row("TopK", apart(3, 5), i(2), outputs=2, axis=1)
 row("Compress", n(3, 4), np.array([True, False, True]), axis=0)
 row("Compress", n(2, 3), np.array([False, True, True, False, True]))
@@ -414,17 +425,51 @@ row(
     symbolic=False,
 )
 
+row(
+    "Resize",
+    n(1, 2, 6, 4),
+    np.array([0.1, -0.2, 0.8, 1.1]),
+    None,
+    i(4, 5),
+    label="crop",
+    mode="linear",
+    axes=[2, 3],
+    coordinate_transformation_mode="tf_crop_and_resize",
+    fixed=(1,),
+    symbolic=False,
+)
+row(
+    "Resize",
+    n(1, 2, 6, 4),
+    None,
+    None,
+    i(3, 3),
+    label="antialias",
+    mode="cubic",
+    axes=[2, 3],
+    antialias=1,
+    symbolic=False,
+)
+row(
+    "Resize",
+    n(1, 2, 6, 4),
+    None,
+    None,
+    i(3, 3),
+    label="policy",
+    mode="linear",
+    axes=[2, 3],
+    keep_aspect_ratio_policy="not_larger",
+    symbolic=False,
+)
+
 _STATISTICS = "PyTorch does not differentiate with respect to running statistics"
 _FILL = "PyTorch takes the fill value of padding for a constant"
-_CUBIC = "the PyTorch backend places the samples of a cubic resize to 1e-7 only"
 DIFFERENT = {
     "BatchNormalization-evaluation (4, 3)": _STATISTICS,
     "BatchNormalization-evaluation (3, 2, 4, 4)": _STATISTICS,
     "Dropout-evaluation": "backpropagation runs in training mode, where this Dropout drops",
     "Pad-1": _FILL,
     "Pad-2": _FILL,
-    "Resize-cubic half_pixel": _CUBIC,
-    "Resize-cubic asymmetric": _CUBIC,
-    "Resize-cubic pytorch_half_pixel": _CUBIC,
 }
 """Rows without an answer of PyTorch's to compare with, and why."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from deep500.errors import NetworkError, UnsupportedOperator
 from deep500.networks import Network
@@ -115,17 +115,6 @@ def test_all_nodes_without_rule_are_named() -> None:
         net.with_gradient("loss", ["x"])
 
 
-def test_sequences_are_refused_not_taken_for_zero() -> None:
-    net = Network()
-    net.add_input("x", (2, 3), "float64")
-    net.add_parameter("first", np.array(0), trainable=False)
-    net.add_node("SplitToSequence", "x", "parts", name="cut")
-    net.add_node("SequenceAt", ["parts", "first"], "part", name="pick")
-    net.add_node("ReduceSum", "part", "loss", keepdims=0)
-    with pytest.raises(UnsupportedOperator, match=r"'cut'.*'pick'"):
-        net.with_gradient("loss", ["x"])
-
-
 def test_refusals_of_rules_and_missing_rules_are_one_error() -> None:
     net = Network()
     net.add_input("x", (1, 1, 4, 4), "float64")
@@ -166,18 +155,6 @@ def test_zero_where_mathematics_says_so(op_type: str) -> None:
     net.add_node(op_type, "p", "z")
     net.add_node("ReduceSum", "z", "loss2", keepdims=0)
     assert net.gradient("loss2") == []
-
-
-def test_control_flow_is_refused() -> None:
-    net = Network()
-    net.add_input("x", (2,), "float64")
-    net.add_input("c", (), "bool")
-    out = helper.make_tensor_value_info("o", TensorProto.DOUBLE, [2])
-    branches = [helper.make_graph([helper.make_node(op, ["x"], ["o"])], op, [], [out]) for op in ("Relu", "Tanh")]
-    net.add_node("If", "c", "y", name="choice", then_branch=branches[0], else_branch=branches[1])
-    net.add_node("ReduceSum", "y", "loss", keepdims=0)
-    with pytest.raises(UnsupportedOperator, match=r"'choice'.*control flow"):
-        net.with_gradient("loss", ["x"])
 
 
 KINKS = [

@@ -101,7 +101,7 @@ class NativeNetwork(BoundNetwork):
     replace_value = add_output = remove_output = remove_parameter = remove_input = refuse_edit
     to_onnx = with_gradient = refuse_edit
 
-    def gradient(self, loss: str = "loss") -> list[tuple[str, str]]:
+    def gradient(self, loss: str = "loss", quantization: str | None = None) -> list[tuple[str, str]]:
         """Every trainable parameter and the name of its gradient."""
         find_loss(self, loss)
         return [(name, gradient_name(name)) for name in self.trainable()]

@@ -30,17 +30,22 @@ from deep500.networks.gradients.rules.custom import find_rule, why_not
 from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network
 from deep500.networks.node import Node
+from deep500.networks.quantization import differentiable
 from deep500.networks.rewrite import extend_outputs
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
 
-def with_gradient(network: Network, loss: str = "loss", wrt: Iterable[str] | None = None) -> Network:
+def with_gradient(
+    network: Network, loss: str = "loss", wrt: Iterable[str] | None = None, quantization: str | None = None
+) -> Network:
     """A copy of a network whose further outputs are the gradients of a scalar.
 
     Args:
         network: stays as it is.
         loss: a floating value with one element.
         wrt: parameters, inputs or inner values; every trainable parameter that the loss depends on if None.
+        quantization: None: quantised values have no gradient; ``"straight_through"``: that of
+            :func:`deep500.networks.quantization.straight_through`.
 
     Returns:
         the copy; the gradient of ``name`` is its output ``gradient_name(name)``. What is in ``wrt`` but has no
@@ -56,18 +61,38 @@ def with_gradient(network: Network, loss: str = "loss", wrt: Iterable[str] | Non
         >>> with_gradient(net).outputs
         ['w.grad']
     """
+    network = differentiable(network, quantization)
     _check_loss(network, loss)
     targets = [name for name, _ in gradient_names(network, loss)] if wrt is None else list(dict.fromkeys(wrt))
     _check_targets(network, targets)
-    work = network.copy()
-    flow, refused = _prepare(work, loss, targets)
-    return _Backward(work, flow, refused).run(loss, targets)
+    backward = _Backward.of(network.copy(), [loss], targets)
+    backward.run({loss: backward.seed(loss)}, targets)
+    return backward.work
 
 
-def gradient_names(network: Network, loss: str = "loss") -> list[tuple[str, str]]:
+def pull_back(network: Network, seeds: Mapping[str, str], targets: Sequence[str]) -> list[str]:
+    """Add to a network the gradient of a sum over values, each times its seed; how bodies of loops are differentiated.
+
+    Args:
+        network: is edited. All that it has without the new nodes it has afterwards too.
+        seeds: for each value the one, of the same shape, that is its gradient.
+        targets: values to differentiate with respect to.
+
+    Returns:
+        for each target the name of its gradient, zeros where nothing flows.
+
+    Raises:
+        UnsupportedOperator: as :func:`with_gradient`.
+    """
+    backward = _Backward.of(network, list(seeds), targets)
+    return backward.run(seeds, targets, named=False)
+
+
+def gradient_names(network: Network, loss: str = "loss", quantization: str | None = None) -> list[tuple[str, str]]:
     """``[(parameter, name of its gradient)]`` for the trainable parameters that ``loss`` depends on."""
+    network = differentiable(network, quantization)
     find_loss(network, loss)
-    flow = find_flow(network, loss, network.trainable())
+    flow = find_flow(network, [loss], network.trainable())
     return [(name, gradient_name(name)) for name in network.trainable() if name in flow.values]
 
 
@@ -76,15 +101,14 @@ class Flow:
     """Where gradients flow: the values between the targets and the loss, and the inputs of each node among them."""
 
     values: set[str]
-    inputs: dict[str, frozenset[int]]  # node -> indices of its inputs that need a gradient
-    captured: set[str]  # nodes whose sub-graphs capture such a value
+    inputs: dict[str, frozenset[int]]  # node -> indices of what it reads (see _reads) that needs a gradient
     descriptors: Mapping[str, TensorDescriptor]
 
 
-def find_flow(network: Network, loss: str, targets: Iterable[str]) -> Flow:
-    """The part of a network through which a gradient flows from ``loss`` to ``targets``.
+def find_flow(network: Network, losses: Iterable[str], targets: Iterable[str]) -> Flow:
+    """The part of a network through which a gradient flows from ``losses`` to ``targets``.
 
-    A value is part of it if a target reaches it going forward *and* the loss reaches it going backward. Both walks are
+    A value is part of it if a target reaches it going forward *and* a loss reaches it going backward. Both walks are
     needed: the forward one alone would differentiate towards outputs other than the loss, the backward one alone would
     run through inputs and frozen layers (and refuse operators there) although no gradient of them is wanted.
     """
@@ -94,19 +118,22 @@ def find_flow(network: Network, loss: str, targets: Iterable[str]) -> Flow:
     for node in network.nodes:
         if any(value in reached for _, value in edges[node.name]):
             reached.update(v for v in node.writes if _floating(v, descriptors))
-    needed = {loss}
+    needed = set(losses)
     for node in reversed(network.nodes):
         if needed.intersection(node.writes):
             needed.update(value for _, value in edges[node.name])
     values = reached & needed
-    inputs, captured = {}, set()
+    inputs = {}
     for node in network.nodes:  # a node counts if it lies between two such values
         indices = frozenset(i for i, value in edges[node.name] if value in values)
         if indices and values.intersection(node.writes):
             inputs[node.name] = indices
-            if max(indices) >= len(node.inputs):
-                captured.add(node.name)
-    return Flow(values, inputs, captured, descriptors)
+    return Flow(values, inputs, descriptors)
+
+
+def _reads(node: Node) -> tuple[str, ...]:
+    """What a node reads, as gradients count it: its inputs, then what its sub-graphs capture."""
+    return (*node.inputs, *node.captured)
 
 
 def _floating(value: str, descriptors: Mapping[str, TensorDescriptor]) -> bool:
@@ -121,26 +148,24 @@ def _differentiable(node: Node, descriptors: Mapping[str, TensorDescriptor]) -> 
         return []
     rule = RULES.get((node.domain, node.op_type))
     blocked = rule.blocked if rule else frozenset()
-    reads = [*enumerate(node.inputs), *enumerate(node.reads[sum(map(bool, node.inputs)) :], len(node.inputs))]
-    return [(i, v) for i, v in reads if v and i not in blocked and _floating(v, descriptors)]
+    return [(i, v) for i, v in enumerate(_reads(node)) if v and i not in blocked and _floating(v, descriptors)]
 
 
-def _prepare(work: Network, loss: str, targets: Sequence[str]) -> tuple[Flow, list[tuple[Node, str]]]:
+def _prepare(work: Network, losses: Sequence[str], targets: Sequence[str]) -> tuple[Flow, list[tuple[Node, str]]]:
     """Expand operators without a rule and give nodes the outputs that their rules read; ``work`` is edited.
 
     Returns where gradients flow after that, and the nodes that no gradient can pass, each with the reason.
     """
-    flow = find_flow(work, loss, targets)
+    flow = find_flow(work, losses, targets)
     # An expansion may bring operators that have no rule either (a function's body may hold a function), and it may show
     # that no gradient flows through some: the flow is computed anew until there is nothing to expand.
-    while expand_nodes(work, _without_rule(work, flow), flow.descriptors):
-        flow = find_flow(work, loss, targets)
-    missing = _without_rule(work, flow)
+    while expand_nodes(work, [*(missing := _without_rule(work, flow)), *_control_flow(work, flow)], flow.descriptors):
+        flow = find_flow(work, losses, targets)
     rules = {name: find_rule(work.node(name), flow.descriptors) for name in flow.inputs if name not in missing}
     wanted = {name: rule.outputs for name, rule in rules.items() if rule is not None and rule.outputs > 1}
     extend_outputs(work, wanted)
     if any(is_custom(work.node(name)) for name in wanted):  # their rules read the dtypes of all outputs
-        flow = find_flow(work, loss, targets)
+        flow = find_flow(work, losses, targets)
     return flow, [(work.node(name), _why_not(work.node(name), flow)) for name in missing]
 
 
@@ -149,10 +174,15 @@ def _without_rule(network: Network, flow: Flow) -> list[str]:
     return [name for name in flow.inputs if find_rule(network.node(name), flow.descriptors) is None]
 
 
+def _control_flow(network: Network, flow: Flow) -> list[str]:
+    """If and Loop nodes that a gradient passes: where what they do is known they are written out despite their rule."""
+    return [name for name in flow.inputs if network.node(name).op_type in ("If", "Loop")]
+
+
 def _why_not(node: Node, flow: Flow) -> str:
     """What keeps a gradient from passing a node, for the error message."""
-    if node.op_type in ("If", "Loop", "Scan") or node.name in flow.captured:
-        return "gradients do not pass control flow: unroll it"
+    if "Sequence" in node.op_type and not node.domain:
+        return "sequences need lengths and positions that are known when the network is built"
     if is_custom(node):
         return why_not(node, flow.descriptors) or "no rule"
     if node.op_type in ("LSTM", "GRU", "RNN"):
@@ -180,21 +210,28 @@ class _Backward:
         self.shapes: dict[str, str] = {}  # value -> its Shape node's output, which rules share
         self.refused = refused
 
-    def run(self, loss: str, targets: Sequence[str]) -> Network:
-        self.contributions[loss] = [self._seed(loss)]
+    @classmethod
+    def of(cls, work: Network, losses: Sequence[str], targets: Sequence[str]) -> _Backward:
+        return cls(work, *_prepare(work, losses, targets))
+
+    def run(self, seeds: Mapping[str, str], targets: Sequence[str], named: bool = True) -> list[str]:
+        """Emit the gradients; ``named`` makes them outputs under their names. Returns their values."""
+        self.contributions = {value: [seed] for value, seed in seeds.items()}
         for node in reversed(self.work.nodes):
             if node.name in self.flow.inputs:
                 self._pass(node)
         if self.refused:
             raise _refusal(self.refused)
         self.emitter.prefix = "grad/"
-        for name in targets:
-            total = self._total(name) or self._zeros(name)
+        totals = [self._total(name) or self._zeros(name) for name in targets]
+        for name, total in zip(targets, totals if named else (), strict=False):
             self.emitter("Identity", total, output=gradient_name(name))
+            if name in self.flow.descriptors:  # what inference loses inside control flow
+                self.work._known[gradient_name(name)] = self.flow.descriptors[name]
             self.work.add_output(gradient_name(name))
-        return self.work
+        return totals
 
-    def _seed(self, loss: str) -> str:
+    def seed(self, loss: str) -> str:
         described = self.flow.descriptors.get(loss, TensorDescriptor())
         dtype = numpy_dtype(described.dtype or "float32")
         if described.shape is not None:  # it has one element: _check_loss
@@ -214,15 +251,15 @@ class _Backward:
             return
         self.emitter.prefix = f"grad/{node.name}/"
         needed = self.flow.inputs[node.name]
-        context = GradContext(self.emitter, node, self.flow.descriptors, grads, needed, self.shapes)
+        context = GradContext(self.emitter, node, self.flow.descriptors, grads, needed, self.shapes, pull_back)
         try:
             results = rule.function(context)
         except UnsupportedOperator as error:
             self.refused.append((node, str(error)))
             return
-        for i, result in enumerate(results):
+        for i, (value, result) in enumerate(zip(_reads(node), results, strict=False)):
             if i in needed and result is not None:
-                self.contributions.setdefault(node.inputs[i], []).append(str(result))
+                self.contributions.setdefault(value, []).append(str(result))
 
     def _total(self, value: str) -> str | None:
         """The gradient of a value, the sum of what its readers contribute (emitted once); None if none flows."""

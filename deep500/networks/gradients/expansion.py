@@ -1,4 +1,5 @@
-"""Rewrite operators that have no rule into operators that have: ONNX's function bodies, and unrolled recurrences."""
+"""Rewrite operators that have no rule into operators that have: ONNX's function bodies, unrolled recurrences and loops,
+samples of a grid by gathers, sequences by the tensors that they hold."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ import onnx
 from onnx import helper, inliner
 
 from deep500.networks.emit import Emitter
+from deep500.networks.gradients.loops import take_branch, unroll_loop
+from deep500.networks.gradients.sampling import expand_affine_grid, expand_grid_sample
+from deep500.networks.gradients.sequences import lower_sequences
 from deep500.networks.gradients.unrolling import UNROLLERS
 from deep500.networks.network import Network
 from deep500.networks.node import OPSET, Node, decode, find_schema, rename_captures
@@ -18,6 +22,14 @@ from deep500.tensors import TensorDescriptor
 
 Descriptors = Mapping[str, TensorDescriptor]
 Expansion = Callable[[Network, Node, Descriptors], "dict[str, str] | None"]
+EXPANSIONS: dict[str, Expansion] = {
+    **UNROLLERS,
+    "AffineGrid": expand_affine_grid,
+    "GridSample": expand_grid_sample,
+    "If": take_branch,
+    "Loop": unroll_loop,
+}
+"""Operators that are written as others where that can be, in place of the function body that ONNX may give them."""
 
 
 def expand_nodes(network: Network, names: Sequence[str], descriptors: Descriptors) -> bool:
@@ -31,14 +43,17 @@ def expand_nodes(network: Network, names: Sequence[str], descriptors: Descriptor
     replacements = {}
     for name in names:
         node = network.node(name)
-        successors = expand_function(network, node, descriptors)
-        if successors is None and node.op_type in UNROLLERS and not node.domain:
-            successors = UNROLLERS[node.op_type](network, node, descriptors)
+        written = EXPANSIONS.get(node.op_type) if not node.domain else None
+        successors = None if written is None else written(network, node, descriptors)
+        if successors is None:
+            successors = expand_function(network, node, descriptors)
         if successors is not None:
             replacements[name] = successors
     if replacements:
         supersede(network, replacements)
-    return bool(replacements)
+    holds_sequences = any("Sequence" in network.node(n).op_type for n in names if n not in replacements)
+    lowered = holds_sequences and lower_sequences(network, descriptors)
+    return bool(replacements) or lowered
 
 
 def expand_function(network: Network, node: Node, descriptors: Descriptors) -> dict[str, str] | None:

@@ -13,7 +13,7 @@ import numpy as np
 from deep500.frameworks.jax.dtypes import is_float
 from deep500.frameworks.jax.operators.table import Array, ints, op, scalar
 from deep500.networks.execution.operator_table import positive
-from deep500.networks.execution.resampling import resize_steps
+from deep500.networks.resampling import resize_steps
 
 
 def _floats(value: Any) -> list[float]:

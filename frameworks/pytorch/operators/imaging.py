@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from deep500.frameworks.pytorch.operators.table import ints, op, scalar
 from deep500.networks.execution.operator_table import positive
-from deep500.networks.execution.resampling import resize_steps
+from deep500.networks.resampling import resize_steps
 
 Tensor = torch.Tensor
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from deep500.frameworks.reference.operators.table import ints, op
-from deep500.networks.node import Node
 
 Array = np.ndarray
 
@@ -231,57 +230,3 @@ def range_(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> 
         return np.arange(int(first), int(last), int(step), dtype=start.dtype)
     count = max(math.ceil((float(last) - float(first)) / float(step)), 0)
     return (float(first) + np.arange(count) * float(step)).astype(start.dtype)
-
-
-# -- resizing ---------------------------------------------------------------------------------------------------------
-ROUNDINGS: dict[str, Callable[[Array], Array]] = {
-    "round_prefer_floor": lambda c: np.ceil(c - 0.5),
-    "round_prefer_ceil": lambda c: np.floor(c + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
-}
-COORDINATES: dict[
-    str, Callable[[Array, float, int, int], Array]
-] = {  # of output index i, scale, output size and input size, all along one axis
-    "half_pixel": lambda i, scale, out, size: (i + 0.5) / scale - 0.5,
-    "pytorch_half_pixel": lambda i, scale, out, size: (i + 0.5) / scale - 0.5 if out > 1 else 0 * i,
-    "asymmetric": lambda i, scale, out, size: i / scale,
-    "align_corners": lambda i, scale, out, size: i * (size - 1) / (out - 1) if out > 1 else 0 * i,
-}
-
-
-def _plain_nearest(node: Node) -> bool:
-    return (
-        node.attribute("mode") == "nearest"
-        and node.attribute("coordinate_transformation_mode") in COORDINATES
-        and node.attribute("keep_aspect_ratio_policy") == "stretch"
-    )
-
-
-@op("Resize", when=_plain_nearest)
-def resize_nearest(
-    x: Array,
-    roi: Array | None = None,
-    scales: Array | None = None,
-    sizes: Array | None = None,
-    *,
-    axes: Sequence[int] | None = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    nearest_mode: str = "round_prefer_floor",
-    **unused: Any,
-) -> Array:
-    """The nearest element for each place of the result; other modes are the fallback's."""
-    for number, axis in enumerate(range(x.ndim) if axes is None else axes):
-        before = x.shape[axis]
-        if sizes is not None and sizes.size:
-            out = int(sizes[number])
-            scale = out / before
-        else:
-            assert scales is not None, "Resize has scales or sizes"
-            scale = float(scales[number])
-            out = int(before * scale)
-        if out != before or scale != 1:
-            place = COORDINATES[coordinate_transformation_mode](np.arange(out), scale, out, before)
-            nearest = ROUNDINGS[nearest_mode](place).astype(np.int64)
-            x = np.take(x, nearest.clip(0, before - 1), axis)
-    return x

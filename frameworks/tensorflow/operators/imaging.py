@@ -10,7 +10,7 @@ import numpy as np
 from deep500.frameworks.tensorflow.operators.table import ints, number, op, rank, scalar, static_sizes, value_of
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.execution.operator_table import positive
-from deep500.networks.execution.resampling import resize_steps
+from deep500.networks.resampling import resize_steps
 
 Tensor = Any
 

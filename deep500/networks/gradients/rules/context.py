@@ -6,17 +6,20 @@ so a symbolic batch stays symbolic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from deep500.errors import UnsupportedOperator
 from deep500.networks.emit import Emitter
+from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.tensors import Dim, TensorDescriptor, dtype_to_onnx, numpy_dtype
 
 Operand: TypeAlias = "Value | str | float | None"
+PullBack: TypeAlias = "Callable[[Network, Mapping[str, str], Sequence[str]], list[str]]"
+""":func:`deep500.networks.gradients.autodiff.pull_back`, which lies above the rules."""
 
 
 class Value:
@@ -67,6 +70,7 @@ class GradContext:
         inputs, outputs: its values (``""`` ones are None).
         grads: gradient of the loss with respect to each output, None where none flows.
         dtype: dtype in which the gradient is computed, that of the node's outputs.
+        pull_back: differentiates a network in place, for rules of operators with sub-graphs.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class GradContext:
         grads: Sequence[str | None],
         needed: frozenset[int],
         shapes: dict[str, str],
+        pull_back: PullBack,
     ) -> None:
         self.emitter = emitter
         self.node = node
@@ -97,6 +102,7 @@ class GradContext:
         self._descriptors = descriptors
         self._needed = needed
         self._shapes = shapes
+        self.pull_back = pull_back
 
     # -- looking ----------------------------------------------------------------------------------------------------
     def needs(self, index: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from deep500.networks.gradients.rules.context import GradContext, Value, inverse
 from deep500.networks.gradients.rules.registry import gradient_rule
@@ -46,15 +47,58 @@ def gather_elements(g: GradContext) -> Gradients:
 @gradient_rule("ScatterND", "ScatterElements", blocked=[1])
 def scatter(g: GradContext) -> Gradients:
     """The updates' gradient is gathered; overwritten elements of the data have none, added ones keep theirs."""
-    dy, indices, reduction = g.grad(), g.input(1), g.attribute("reduction")
-    if reduction not in ("none", "add"):
-        g.refuse(f"reduction {reduction!r} has no rule; 'none' and 'add' have")
-    axis = {"axis": g.attribute("axis")} if g.node.op_type == "ScatterElements" else {}
+    dy, reduction = g.grad(), g.attribute("reduction")
+    if reduction in ("max", "min"):
+        return _scatter_extremes(g)
+    if reduction == "mul":
+        return _scatter_products(g)
     dx = dy
     if g.needs(0) and reduction == "none":
-        dx = g(g.node.op_type, dy, indices, g.zeros_like(g.input(2)), **axis)
-    gathering = "GatherElements" if axis else "GatherND"
-    return [dx, None, g(gathering, dy, indices, **axis) if g.needs(2) else None]
+        dx = _scatter(g, dy, g.zeros_like(g.input(2)), "none")
+    return [dx, None, _gather(g, dy) if g.needs(2) else None]
+
+
+def _axis(g: GradContext) -> dict[str, Any]:
+    return {"axis": g.attribute("axis")} if g.node.op_type == "ScatterElements" else {}
+
+
+def _scatter(g: GradContext, data: Value, updates: Value, reduction: str) -> Value:
+    """What the node does, for other operands."""
+    return g(g.node.op_type, data, g.input(1), updates, reduction=reduction, **_axis(g))
+
+
+def _gather(g: GradContext, data: Value) -> Value:
+    """For each update the element of ``data`` that it meets."""
+    return g("GatherElements" if _axis(g) else "GatherND", data, g.input(1), **_axis(g))
+
+
+def _scatter_extremes(g: GradContext) -> Gradients:
+    """All that equal the extreme, data and updates, share its gradient evenly, as in PyTorch's ``scatter_reduce``."""
+    x, updates, y = g.input(0), g.input(2), g.output()
+    of_data, of_updates = g.cast(g("Equal", x, y)), g.cast(g("Equal", updates, _gather(g, y)))
+    share = g.grad() / _scatter(g, of_data, of_updates, "add")
+    return [of_data * share, None, of_updates * _gather(g, share) if g.needs(2) else None]
+
+
+def _scatter_products(g: GradContext) -> Gradients:
+    """Each factor's gradient is the product of the others: that of all divided by it, or what is left without a zero.
+
+    A zero among the updates of one element is left out of the product for its own gradient; of two, both have none.
+    """
+    x, updates, dy = g.input(0), g.input(2), g.grad()
+    zero, one = g.scalar(0), g.scalar(1)
+    dx = None
+    if g.needs(0):
+        whole = g.where(g("Equal", x, zero), one, x)
+        dx = dy * _scatter(g, whole, updates, "mul") / whole
+    if not g.needs(2):
+        return [dx]
+    is_zero = g("Equal", updates, zero)
+    zeros = _gather(g, _scatter(g, g.zeros_like(x), g.cast(is_zero), "add"))
+    alone = g("And", is_zero, g("Equal", zeros, one))
+    without = _gather(g, dy * _scatter(g, x, g.where(alone, one, updates), "mul"))
+    of_all = _gather(g, dy * g.output()) / g.where(is_zero, one, updates)
+    return [dx, None, g.where(alone, without, of_all)]
 
 
 @gradient_rule("Compress", blocked=[1])

@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from deep500.networks.node import Node
+from deep500.tensors import Shape
+
 NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
@@ -75,6 +78,48 @@ def resize_steps(
         else:
             matrix = _matrix(mode, at, n, scale, cubic_coeff_a, exclude_outside, antialias)
         yield AxisStep(axis, index, matrix, (at < 0) | (at > n - 1) if crop else None)
+
+
+_ATTRIBUTES = (
+    "antialias", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "keep_aspect_ratio_policy",
+    "mode", "nearest_mode",
+)  # fmt: skip
+
+
+def steps_of_node(
+    node: Node, shape: Shape, new: Shape, known: Callable[[int], np.ndarray | None]
+) -> list[AxisStep] | None:
+    """The steps of a Resize node before it runs; None where sizes or operands decide which only the run knows.
+
+    Args:
+        node: the Resize.
+        shape, new: what is known of the shapes of its input and its output, of the same rank.
+        known: gives the value of the node's input of an index, None if it is not known.
+    """
+    inputs = [*node.inputs, *[""] * (4 - len(node.inputs))]
+    roi, scales, sizes = (known(i) if inputs[i] else np.zeros(0) for i in (1, 2, 3))
+    attributes: dict[str, Any] = {name: node.attribute(name) for name in _ATTRIBUTES}
+    crop = attributes["coordinate_transformation_mode"] == "tf_crop_and_resize"
+    if roi is None and crop:
+        return None
+    axes = [int(a) % len(shape) for a in node.attribute("axes") or range(len(shape))]
+    if not inputs[3]:
+        pairs = [] if scales is None else list(zip(axes, scales, strict=True))
+        if scales is None or not all(isinstance(shape[a], int) or s == 1 for a, s in pairs):
+            return None
+        chosen: dict[str, Any] = {"scales": [float(s) for s in scales], "sizes": None}
+    elif not crop and attributes["keep_aspect_ratio_policy"] == "stretch":  # the inferred sizes are the wanted ones
+        axes = [a for a in axes if shape[a] is None or shape[a] != new[a]]
+        chosen = {"scales": None, "sizes": [new[a] for a in axes]}
+        if not all(isinstance(shape[a], int) and isinstance(new[a], int) for a in axes):
+            return None
+    elif sizes is None or not all(isinstance(shape[a], int) for a in axes):
+        return None
+    else:
+        chosen = {"scales": None, "sizes": [int(s) for s in sizes]}
+    numbers = [d if isinstance(d, int) else None for d in shape]
+    bounds = [float(v) for v in roi] if roi is not None and crop else []
+    return list(resize_steps(numbers, bounds, axes=axes, **chosen, **attributes)) if axes else []
 
 
 def _plan(shape: Sequence[Any], scales: Any, sizes: Any, policy: str) -> list[tuple[float, Any]]:
