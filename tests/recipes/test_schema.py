@@ -11,7 +11,7 @@ import pytest
 from deep500.devices import GPUDevice
 from deep500.errors import RecipeError
 from deep500.metrics import TestAccuracy
-from deep500.recipe.build import check_call
+from deep500.recipe.calls import check_call
 from deep500.recipe.names import describe
 from deep500.recipe.options import parse_options
 from deep500.recipe.overrides import convert
