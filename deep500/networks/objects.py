@@ -88,10 +88,10 @@ def as_network(
         MissingBackend: a converter is not installed; the message says which.
 
     Example:
-        >>> import torch
-        >>> net = as_network(torch.nn.Linear(4, 3), np.zeros((1, 4), "float32"))
-        >>> net.trainable(), str(net.inputs["input"])
-        (['weight', 'bias'], "float32['N', 4]")
+        >>> from onnx import parser
+        >>> text = "g (float[N,4] x) => (float[N,3] y) <float[4,3] w = {1,1,1,1,1,1,1,1,1,1,1,1}> { y = MatMul(x, w) }"
+        >>> as_network(parser.parse_model('<ir_version: 10, opset_import: ["": 20]>' + text)).trainable()
+        ['w']
     """
     if isinstance(model, Network):
         return model
@@ -156,8 +156,18 @@ def named_inputs(example: Any, names: list[str]) -> dict[str, np.ndarray]:
 
 
 def resized(array: np.ndarray, samples: int) -> np.ndarray:
-    """That many samples: the array's own, from the first again where there are too few."""
-    return array[np.arange(samples) % len(array)]
+    """That many samples: the array's own, from the first again where there are too few.
+
+    Numbers are then varied, and zeros replaced: equal samples would hide what a network does across a batch.
+    """
+    numbers = np.arange(samples)
+    made = array[numbers % len(array)]
+    if array.dtype.kind != "f":
+        return made
+    if not array.any():
+        return np.random.default_rng(0).standard_normal(made.shape).astype(array.dtype)
+    factors = (1 + numbers // len(array) / 8).reshape(-1, *[1] * (array.ndim - 1))
+    return (made * factors).astype(array.dtype)
 
 
 def _array(name: str, value: Any) -> np.ndarray:

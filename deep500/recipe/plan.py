@@ -145,7 +145,7 @@ class Own:
             else:
                 values[key] = self._object(key, value, made)
         source = source_of("model", values.get("model"))
-        if source is not None:
+        if source is not None and source not in self.files:
             self.files.append(source)
 
     def metrics(self, metrics: Sequence[Any]) -> Sequence[Any]:
