@@ -18,15 +18,16 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
 
 from deep500.errors import InputError, NetworkError
 from deep500.networks.objects import BATCH, Converted, named_inputs
 from deep500.networks.protos import tensor_proto
+from deep500.tensors import numpy_dtype
 
 LOSSES = {"cross_entropy": torch.nn.functional.cross_entropy, "mean_squared_error": torch.nn.functional.mse_loss}
 """Losses of recipes."""
@@ -136,9 +137,9 @@ def _flat(result: Any) -> list[Any]:
 
 
 def to_array(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor's values; bfloat16 as ml_dtypes has it."""
+    """A tensor's values."""
     if tensor.dtype is torch.bfloat16:
-        return tensor.detach().contiguous().view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+        return tensor.detach().contiguous().view(torch.int16).numpy().view(numpy_dtype("bfloat16"))
     return tensor.detach().numpy()
 
 
@@ -157,7 +158,7 @@ def _export(
     taken = {*inputs, *private.state_dict()}
     names = [name if name not in taken else f"{name}_result" for name in outputs]
     buffer = io.BytesIO()
-    with _error_of(module, "converts"), warnings.catch_warnings():
+    with _error_of(module, "converts"), warnings.catch_warnings(), _quiet_log(), _Known():
         warnings.simplefilter("ignore")  # what a trace may have got wrong is found by comparing
         torch.onnx.export(
             private,
@@ -186,8 +187,7 @@ def _export(
 @contextlib.contextmanager
 def _error_of(module: torch.nn.Module, verb: str) -> Iterator[None]:
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # the exporter prints its graph when it fails
-            yield
+        yield
     except (InputError, NetworkError):
         raise
     except Exception as error:
@@ -198,11 +198,41 @@ def _error_of(module: torch.nn.Module, verb: str) -> Iterator[None]:
         ) from error
 
 
+@contextlib.contextmanager
+def _quiet_log() -> Iterator[None]:
+    """The exporter writes its whole graph to standard output when it fails."""
+    before = torch._C._jit_is_onnx_log_enabled()
+    torch._C._jit_set_onnx_log_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._jit_set_onnx_log_enabled(before)
+
+
 def _line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "")[:300]
 
 
 # -- what the exporter lacks -------------------------------------------------------------------------------------------
+class _Known(TorchFunctionMode):
+    """Traces functions that the exporter lacks as others that it has."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in (torch.diff, torch.Tensor.diff):
+            return _diff(*args, **(kwargs or {}))
+        if function in (torch.cumsum, torch.Tensor.cumsum) and args and args[0].dtype is torch.bool:
+            args = (args[0].to(torch.int64), *args[1:])  # as PyTorch does itself, and the exporter does not say
+        return function(*args, **(kwargs or {}))
+
+
+def _diff(x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> torch.Tensor:
+    x = torch.cat([part for part in (prepend, x, append) if part is not None], dim)
+    for _ in range(n):
+        length = x.shape[dim]
+        x = x.narrow(dim, 1, length - 1) - x.narrow(dim, 0, length - 1)
+    return x
+
+
 def _write_by_hand(module: torch.nn.Module, where: str) -> None:
     """Give some parts a forward function of operators that the exporter has; parameters stay where they are."""
     for name, part in module.named_modules():

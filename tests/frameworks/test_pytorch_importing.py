@@ -231,6 +231,19 @@ class Moody(nn.Module):
         return (x * 2, x) if self.training else x * 2
 
 
+class Differences(nn.Module):
+    """A function for which the exporter has no operator, as transformers' masks use it."""
+
+    def forward(self, x):
+        return x.diff(prepend=x[:, :1]) + torch.diff(x, n=2, dim=1, append=x[:, :2]) + (x > 0).cumsum(-1)
+
+
+def test_what_the_exporter_lacks_is_traced_as_what_it_has() -> None:
+    x = real(4, 5)
+    got = reference.from_model(as_network(Differences(), x)).inference({"input": x})
+    assert_close(got["output"], Differences()(torch.from_numpy(x)), "forward")
+
+
 class Unconvertible(nn.Module):
     """An operator that the exporter does not know."""
 
@@ -294,3 +307,28 @@ def test_a_fingerprint_is_of_names_and_values() -> None:
     with torch.no_grad():
         module.bias[0] += 1
     assert fingerprint(module) != before
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", ["Bert", "GPT2", "Llama"])
+def test_models_of_transformers(name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "pad_token_id": 0}
+    sizes |= {} if name == "GPT2" else {"intermediate_size": 24}
+    drops = {"Bert": ["hidden_dropout_prob", "attention_probs_dropout_prob"]}.get(name, [])
+    drops += ["resid_pdrop", "embd_pdrop", "attn_pdrop"] if name == "GPT2" else []
+    config = getattr(transformers, f"{name}Config")(**sizes, **dict.fromkeys(drops, 0.0))
+    torch.manual_seed(0)
+    module = getattr(transformers, f"{name}ForSequenceClassification")(config)
+    arrays = {"input_ids": 1 + np.arange(24).reshape(3, 8) % 20}
+    network = as_network(module, arrays)
+    assert set(network.trainable()) == {name for name, _ in module.named_parameters()}
+    want = module.train()(torch.from_numpy(arrays["input_ids"])).logits
+    label = real(*want.shape).astype("float32")
+    ((want - torch.from_numpy(label)) ** 2).mean().backward()
+    executor = reference.from_model(add_loss(network, "mean_squared_error"))
+    assert_close(executor.inference(arrays, ["output"])["output"], want, "forward")
+    executor.inference_and_backprop({**arrays, "label": label}, "loss")
+    gradients = dict(executor.network.gradient("loss"))
+    for key, parameter in module.named_parameters():
+        assert_close(executor.network.fetch_tensors([gradients[key]])[0], parameter.grad, "gradient", key)
