@@ -15,7 +15,11 @@ _P = inspect.Parameter
 def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
     """The callable's parameters by name, None where Python cannot tell (some C functions)."""
     try:
-        return dict(inspect.signature(function).parameters)
+        declared = dict(inspect.signature(function).parameters)
+        if isinstance(function, type) and {p.kind for p in declared.values()} == {_P.VAR_POSITIONAL, _P.VAR_KEYWORD}:
+            # Keras and flax make objects by a function of their own, which hides what the class declares.
+            declared = dict(list(inspect.signature(function.__init__).parameters.items())[1:])  # type: ignore[misc]
+        return declared
     except (TypeError, ValueError):
         return None
 
@@ -60,9 +64,10 @@ def check_call(
         if keyword not in free and (not open_ended or keyword in by_name):
             raise RecipeError(f"{key}_kwargs: got {keyword!r}; expected a keyword of {name}; {nearest(keyword, free)}")
     try:
-        inspect.signature(function).bind(*(None,) * given, *args, **dict.fromkeys(also), **kwargs)
+        signature = inspect.Signature(list(declared.values()))
+        signature.bind(*(None,) * given, *args, **dict.fromkeys(also), **kwargs)
     except TypeError as error:
         raise RecipeError(
-            f"{key}: got arguments that {name}{inspect.signature(function)} does not take ({error}); "
+            f"{key}: got arguments that {name}{signature} does not take ({error}); "
             f"expected those; correct {key}_args or {key}_kwargs"
         ) from error

@@ -86,10 +86,11 @@ def _network(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:
     if isinstance(source, Network):
         return source.copy()
     is_path = isinstance(source, (str, os.PathLike)) and (str(source).endswith(".onnx") or os.sep in str(source))
-    if is_path and not is_saved_model(source):
+    is_folder = isinstance(source, (str, os.PathLike)) and is_saved_model(source)
+    if is_path and not is_folder:
         check_call("model", Network.from_onnx, 1, args, kwargs)
         return Network.from_onnx(source, *args, **kwargs)
-    if isinstance(source, str) and not is_path:
+    if isinstance(source, str) and not is_folder:
         from deep500.networks import create
 
         return create(source, None, *args, **{**_known(data, seed), **kwargs})
