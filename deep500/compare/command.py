@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
 
 from deep500.compare.frameworks import ROUNDS, compare_frameworks, silent
 from deep500.compare.models import compare_models
@@ -13,6 +16,8 @@ from deep500.compare.result import ComparisonResult
 from deep500.compare.runs import compare_runs
 from deep500.errors import InputError
 from deep500.measure.launch_comparison import Floor
+from deep500.networks.objects import is_saved_model
+from deep500.recipe.names import is_own_name, own_object
 from deep500.results.files import to_json
 from deep500.results.record import MANIFEST
 
@@ -22,8 +27,8 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add = parser.add_argument
     add(
         "subject",
-        help="a recipe (file or name that 'deep500 list' shows), an ONNX file, or a run's results folder "
-        "(then another run's after it)",
+        help="a recipe (file or name that 'deep500 list' shows), an ONNX file, a SavedModel's folder, a model of your "
+        "own (path.py:Name), or a run's results folder (then another run's after it)",
     )
     add("overrides", nargs="*", metavar="key=value", help="change a MUTABLE key of the recipe, as for 'deep500 run'")
     add("--frameworks", metavar="A,B", help="at least two backends; 'reference' judges if it is named")
@@ -41,6 +46,13 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("--batch-sizes", default="1", metavar="1,8", help="ONNX file: batch sizes to time (1)")
     add("--size", action="append", default=[], metavar="NAME=N", help="ONNX file: value of another symbolic size")
     add("--custom-op", action="append", default=[], metavar="PATH", help="ONNX file: a plugin of its custom operators")
+    add(
+        "--example",
+        action="append",
+        default=[],
+        metavar="2x3x32x32",
+        help="model of your own: shape of an input to trace it with, the batch first; 2x12:int64 for another dtype",
+    )
     add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
     add("--data", type=Path, metavar="DIR", help="the folder with data sets ($DATA_ROOT, ./data)")
     add("--download", action="store_true", help="fetch an absent data set")
@@ -74,10 +86,14 @@ def execute(words: argparse.Namespace) -> int:
     say = silent if words.quiet or words.json else _say
     if words.launch_floor is not None:
         raise InputError("got --launch-floor without two results folders; expected it with them: leave it out")
-    result = _models(words, say) if words.subject.endswith(".onnx") else _frameworks(words, say)
+    result = _models(words, say) if _is_model(words.subject) else _frameworks(words, say)
     sys.stdout.write(to_json(result.as_dict()) if words.json else f"{result}\n\nresults: {result.path}")
     sys.stdout.write("\n")
     return result.exit_code
+
+
+def _is_model(subject: str) -> bool:
+    return subject.endswith(".onnx") or is_saved_model(subject) or is_own_name("model", subject)
 
 
 def _runs(words: argparse.Namespace) -> int:
@@ -120,7 +136,7 @@ def _models(words: argparse.Namespace, say) -> ComparisonResult:  # type: ignore
     if words.overrides:
         raise InputError(f"got {words.overrides[0]!r} with an ONNX file; expected no key=value: use --size NAME=N")
     return compare_models(
-        words.subject,
+        own_object("model", words.subject) if is_own_name("model", words.subject) else words.subject,
         _list(words.frameworks),
         rounds=words.rounds,
         steps=words.steps,
@@ -131,8 +147,19 @@ def _models(words: argparse.Namespace, say) -> ComparisonResult:  # type: ignore
         custom_ops=words.custom_op,
         out=words.out,
         dry_run=words.dry_run,
+        example=tuple(_example(text) for text in words.example) or None,
         say=say,
     )
+
+
+def _example(text: str) -> np.ndarray:
+    """Random numbers of a shape such as 2x3x32x32, zeros and ones where another dtype follows a colon."""
+    shape, _, dtype = text.partition(":")
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", shape) or dtype not in ("", "float32", "float64", "int32", "int64"):
+        raise InputError(f"got --example {text!r}; expected sizes and a dtype: such as 2x3x32x32 or 2x12:int64")
+    rng, sizes = np.random.default_rng(0), [int(size) for size in shape.split("x")]
+    values = rng.integers(0, 2, sizes) if dtype.startswith("int") else rng.standard_normal(sizes)
+    return values.astype(dtype or "float32")
 
 
 def _check_numbers(words: argparse.Namespace) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +24,7 @@ from deep500.errors import ComparisonError
 from deep500.measure.environment import describe
 from deep500.networks.execution.inputs import batch_symbol, make_inputs
 from deep500.networks.network import Network
+from deep500.networks.objects import as_network
 from deep500.operators.registry import load_plugins
 from deep500.recipe.build import digest
 from deep500.registry import load_backend
@@ -31,7 +36,7 @@ TOLERANCES = {"float64": 1e-10, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e
 
 
 def compare_models(
-    model: str | Path,
+    model: Any,
     frameworks: Sequence[str],
     *,
     batch_sizes: Sequence[int] = (1,),
@@ -43,12 +48,14 @@ def compare_models(
     custom_ops: Sequence[str | Path] = (),
     out: str | Path | None = None,
     dry_run: bool = False,
+    example: Any = None,
     say: Say = silent,
 ) -> ComparisonResult:
-    """Run an ONNX file in several frameworks on made-up inputs: do the outputs agree, and which is faster?
+    """Run a model in several frameworks on made-up inputs: do the outputs agree, and which is faster?
 
     Args:
-        model: an ONNX file; its first symbolic size is the batch, if the first input begins with one.
+        model: an ONNX file, or whatever else :func:`deep500.networks.as_network` takes; its first symbolic size is the
+            batch, if the first input begins with one.
         frameworks: at least two backends; ``reference`` judges if named, else ``onnxruntime``, else the first.
         batch_sizes: to be timed; a model with a batch size of its own has only that one.
         rounds: blocks timed per framework and batch size; 0 times nothing.
@@ -59,6 +66,7 @@ def compare_models(
         custom_ops: folders (or files) of the plugins that the model's custom operators need.
         out: folder for results; None writes nothing.
         dry_run: one round of one inference: does it work?
+        example: inputs to trace a model of a framework with.
         say: called with a line of text for every stage.
 
     Raises:
@@ -69,18 +77,21 @@ def compare_models(
     """
     plugins = [str(Path(path).expanduser().resolve()) for path in custom_ops]
     load_plugins(plugins)
-    names, path = check_frameworks(frameworks), Path(model)
+    names = check_frameworks(frameworks)
     rounds, steps = (1, 1) if dry_run else (rounds, steps)
-    network = Network.from_onnx(path)
+    network = as_network(model, example)
     batches: list[int | None] = list(batch_sizes) if batch_symbol(network) is not None else [None]
     say(f"checking that {', '.join(names)} compute the same ...")
     gate = check_outputs(network, names, batches, seed, sizes)
     result = ComparisonResult(
-        path.stem, names, gate, labels=("dry run",) if dry_run else (), environment=describe(None)
+        _name_of(model, network), names, gate, labels=("dry run",) if dry_run else (), environment=describe(None)
     )
     if gate and rounds:
-        options = {"model": str(path.resolve()), "seed": seed, "sizes": dict(sizes or {}), "custom_ops": plugins}
-        with Team(names, threads or usable_cores(), "inference", options) as team:
+        options = {"seed": seed, "sizes": dict(sizes or {}), "custom_ops": plugins}
+        with (
+            _file_of(model, network) as file,
+            Team(names, threads or usable_cores(), "inference", {**options, "model": file}) as team,
+        ):
             result.facts = team.facts
             for batch in batches:
                 label = "inference" if batch is None else f"inference of {batch}"
@@ -91,6 +102,30 @@ def compare_models(
     facts = [{"path": path, "sha256": digest(Path(path))} for path in plugins]
     asked = {"batch_sizes": list(batch_sizes), "rounds": rounds, "steps": steps, "seed": seed, "custom_ops": facts}
     return write(result, out, asked)
+
+
+def _is_file(model: Any) -> bool:
+    return isinstance(model, (str, Path)) and Path(model).is_file()
+
+
+def _name_of(model: Any, network: Network) -> str:
+    if isinstance(model, (str, Path)):
+        return Path(model).stem
+    return re.sub(
+        r"\W+", "_", getattr(model, "__name__", network.name if isinstance(model, Network) else type(model).__name__)
+    )
+
+
+@contextmanager
+def _file_of(model: Any, network: Network) -> Iterator[str]:
+    """The file that workers read: the user's, or one that is written for them."""
+    if _is_file(model):
+        yield str(Path(model).resolve())
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.onnx"
+        network.to_onnx(file)
+        yield str(file)
 
 
 def check_outputs(

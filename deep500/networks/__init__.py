@@ -9,6 +9,7 @@ from deep500.networks.gradients.rules import GradContext, gradient_rule
 from deep500.networks.losses import LOSSES, add_loss, gradient_name
 from deep500.networks.network import Network, Parameter
 from deep500.networks.node import Node
+from deep500.networks.objects import as_network
 from deep500.networks.rewrite import replace_operator
 from deep500.networks.zoo import create, model_names, model_options
 
@@ -23,6 +24,7 @@ __all__ = [
     "Node",
     "Parameter",
     "add_loss",
+    "as_network",
     "create",
     "gradient_name",
     "gradient_names",

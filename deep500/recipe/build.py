@@ -1,6 +1,6 @@
 """From a resolved recipe to objects: plugins, data, network, executor, samplers, optimizer. One function per key.
 
-Keywords are checked against a callable's signature before it is called, so that a wrong one is named with the nearest.
+The network is made in :mod:`deep500.recipe.model`; keywords are checked by :mod:`deep500.recipe.calls`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import itertools
-import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,21 +17,19 @@ from typing import Any
 
 from deep500.devices import DeviceWarning
 from deep500.distributed import Communicator, Serial
-from deep500.errors import DataError, InputError, MissingDevice, RecipeError, nearest
+from deep500.errors import DataError, InputError, MissingDevice, RecipeError
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugin
+from deep500.recipe.calls import accepts, check_call
+from deep500.recipe.model import LOSS, make_native, make_network
 from deep500.recipe.names import describe
 from deep500.recipe.ranks import distribute, share
-from deep500.recipe.training import optimizer_keywords, shaped
-from deep500.recipe.transformations import transformed
+from deep500.recipe.training import optimizer_keywords
 from deep500.training.accumulation import AccumulationWarning
 from deep500.training.data import Dataset, StandInWarning, load_dataset
 from deep500.training.data.prefetch import Prefetch
 from deep500.training.data.samplers import OrderedSampler, Sampler, ShuffleSampler
-
-LOSS = "loss"
-"""Name of the value that recipes minimize."""
 
 COLLECTED = (DeviceWarning, StandInWarning, AccumulationWarning)
 """Warnings that a run's record repeats."""
@@ -136,58 +133,6 @@ def load_data(values: Mapping[str, Any], strict: bool, download: bool, root: Pat
     return pair[0], pair[1]
 
 
-def make_network(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:
-    """The recipe's network with its loss on top, after the recipe's transformations.
-
-    Raises:
-        RecipeError: unknown keywords, a callable that returns no network, or a transformation that does not fit.
-        NetworkError: the model cannot be built, read, or be given a loss.
-    """
-    network = _model(values, data, seed)
-    if not network.has_value(LOSS):
-        from deep500.networks import add_loss
-
-        add_loss(network, values["loss"], label=data.label_name)
-    elif LOSS not in network.outputs:
-        network.add_output(LOSS)
-    return shaped(transformed(_fit_input(network, data), values), values)
-
-
-def _model(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:
-    source, args, kwargs = values["model"], values["model_args"], dict(values["model_kwargs"])
-    known = {"classes": data.classes, "shape": data.shape, "seed": seed}
-    given: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
-    if isinstance(source, Network):
-        return source.copy()
-    if isinstance(source, (str, os.PathLike)) and (str(source).endswith(".onnx") or os.sep in str(source)):
-        check_call("model", Network.from_onnx, 1, args, kwargs)
-        return Network.from_onnx(source, *args, **kwargs)
-    if isinstance(source, str):
-        from deep500.networks import create
-
-        return create(source, None, *args, **{**given, **kwargs})
-    if not callable(source):
-        raise RecipeError(f"model: got {source!r}; expected a zoo name, an ONNX file, a Network or a callable")
-    offered = {name: value for name, value in given.items() if accepts(source, name) and name not in kwargs}
-    check_call("model", source, 0, args, {**offered, **kwargs})
-    made = source(*args, **offered, **kwargs)
-    made = made[0] if isinstance(made, tuple) else made
-    if not isinstance(made, Network):
-        raise RecipeError(f"model: got {type(made).__name__} from {describe(source)}; expected a deep500 Network")
-    return made
-
-
-def _fit_input(network: Network, data: Dataset) -> Network:
-    """Rename the network's only data input to the data set's name for it."""
-    free = [name for name in network.inputs if name != data.label_name]
-    if len(free) == 1 and free[0] != data.input_name and not network.has_value(data.input_name):
-        descriptor = network.inputs[free[0]]
-        network.add_input(data.input_name, descriptor.shape, descriptor.dtype or "float32")
-        network.replace_value(free[0], data.input_name)
-        network.remove_input(free[0])
-    return network
-
-
 def make_executor(values: Mapping[str, Any], network: Network) -> GraphExecutor:
     """The recipe's network in its framework."""
     function, args, kwargs = values["executor"], values["executor_args"], values["executor_kwargs"]
@@ -274,67 +219,8 @@ def make_parts(
     comm = comm or Serial()
     train_sampler = make_sampler(values, "train_sampler", train, seed, dry_run, comm)
     validation_sampler = make_sampler(values, "validation_sampler", test, seed, dry_run, comm)
-    executor = make_executor(values, make_network(values, train, seed))
+    native = make_native(values, train, seed)
+    executor = make_executor(values, make_network(values, train, seed)) if native is None else native
     executor.reseed(seed)
     optimizer = distribute(values, make_optimizer(values, executor), comm)
     return Parts(executor, optimizer, train_sampler, validation_sampler)
-
-
-# -- calls that are checked before they are made -----------------------------------------------------------------------
-_P = inspect.Parameter
-
-
-def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
-    """The callable's parameters by name, None where Python cannot tell (some C functions)."""
-    try:
-        return dict(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        return None
-
-
-def accepts(function: Callable[..., Any], name: str) -> bool:
-    """Whether a callable takes a keyword of that name, by declaration or through ``**kwargs``."""
-    declared = parameters(function)
-    if declared is None:
-        return False
-    named = declared.get(name)
-    if named is not None and named.kind in (_P.POSITIONAL_OR_KEYWORD, _P.KEYWORD_ONLY):
-        return True
-    return any(p.kind is _P.VAR_KEYWORD for p in declared.values())
-
-
-def check_call(
-    key: str,
-    function: Callable[..., Any],
-    given: int,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    *,
-    also: Sequence[str] = (),
-) -> None:
-    """Raise RecipeError unless ``function(<given arguments>, *args, **kwargs)`` fits its signature.
-
-    Args:
-        key: recipe key, for the message.
-        function: what will be called.
-        given: number of leading positional arguments that the runner supplies itself.
-        args, kwargs: the recipe's ``<key>_args`` and ``<key>_kwargs``.
-        also: keywords that the runner supplies and a recipe may not.
-    """
-    declared = parameters(function)
-    if declared is None:
-        return
-    name = getattr(function, "__qualname__", repr(function))
-    open_ended = any(p.kind is _P.VAR_KEYWORD for p in declared.values())
-    by_name = [n for n, p in declared.items() if p.kind in (_P.POSITIONAL_OR_KEYWORD, _P.KEYWORD_ONLY)]
-    free = [n for n in by_name if n not in list(declared)[:given] and n not in also]
-    for keyword in kwargs:
-        if keyword not in free and (not open_ended or keyword in by_name):
-            raise RecipeError(f"{key}_kwargs: got {keyword!r}; expected a keyword of {name}; {nearest(keyword, free)}")
-    try:
-        inspect.signature(function).bind(*(None,) * given, *args, **dict.fromkeys(also), **kwargs)
-    except TypeError as error:
-        raise RecipeError(
-            f"{key}: got arguments that {name}{inspect.signature(function)} does not take ({error}); "
-            f"expected those; correct {key}_args or {key}_kwargs"
-        ) from error

@@ -20,9 +20,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import onnx
+
 from deep500.devices import Device
 from deep500.errors import MissingBackend, RecipeError, nearest
-from deep500.registry import BACKENDS, load_backend
+from deep500.networks.objects import fingerprint
+from deep500.registry import BACKENDS, OBJECTS, load_backend
 
 PREFIX = "deep500.frameworks."
 RECIPE_MODULE = "deep500_recipe_"
@@ -144,6 +147,24 @@ def own_file(key: str, text: str, folder: Path | None = None) -> dict[str, str |
     return {"key": key, "name": text, "sha256": digest}
 
 
+def source_of(key: str, value: Any) -> dict[str, str | None] | None:
+    """What results record of an object of the user's own that a recipe imports: as :func:`own_file`, named
+    ``module:Name``.
+
+    None for what is ours or a framework's, and for what the recipe's own file holds, which is recorded anyway.
+    """
+    value = value.func if isinstance(value, functools.partial) else value
+    made_by = value if hasattr(value, "__qualname__") else type(value)
+    name = str(getattr(made_by, "__module__", ""))
+    if name.partition(".")[0] in ("builtins", "deep500", "onnx", "__main__", *OBJECTS):
+        return None
+    path = getattr(sys.modules.get(name), "__file__", None)
+    if name.startswith((RECIPE_MODULE, OWN_MODULE)) or path is None or not Path(path).is_file():
+        return None
+    digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return {"key": key, "name": f"{name}:{made_by.__qualname__}", "sha256": digest}
+
+
 def _own_module(key: str, text: str, folder: Path | None) -> tuple[ModuleType, str]:
     match = _OWN.fullmatch(text)
     assert match is not None
@@ -230,6 +251,8 @@ def describe(value: Any) -> Any:
         return {"partial": describe(value.func), "args": describe(value.args), "kwargs": describe(value.keywords)}
     if callable(value) and hasattr(value, "__qualname__"):
         return _qualified(value)
+    if isinstance(value, onnx.ModelProto):
+        return {"class": "onnx:ModelProto", "sha256": hashlib.sha256(value.SerializeToString(True)).hexdigest()}
     return _describe_object(value)
 
 
@@ -242,6 +265,9 @@ def _describe_object(value: Any) -> Any:
     kind = _qualified(type(value))
     if hasattr(value, "content_hash"):
         return {"class": kind, "content": value.content_hash()}
+    weights = fingerprint(value)
+    if weights is not None:
+        return {"class": kind, "weights": weights}
     if dataclasses.is_dataclass(value):
         return {"class": kind, **{f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}}
     fields = {n: v for n, v in getattr(value, "__dict__", {}).items() if not n.startswith("_")}

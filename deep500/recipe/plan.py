@@ -18,7 +18,16 @@ from deep500.devices import to_device
 from deep500.errors import RecipeError
 from deep500.metrics import Metric
 from deep500.recipe import overrides
-from deep500.recipe.names import backend_of, describe, is_own_name, own_file, own_object, resolve_name, retarget
+from deep500.recipe.names import (
+    backend_of,
+    describe,
+    is_own_name,
+    own_file,
+    own_object,
+    resolve_name,
+    retarget,
+    source_of,
+)
 from deep500.recipe.options import AUTO, Options
 from deep500.recipe.repetition import Repetition
 from deep500.recipe.schema import KEYS, check_values, merge, with_defaults
@@ -135,6 +144,9 @@ class Own:
                 values[key] = type(value)(self._object(key, item, made) for item in value)
             else:
                 values[key] = self._object(key, value, made)
+        source = source_of("model", values.get("model"))
+        if source is not None and source not in self.files:
+            self.files.append(source)
 
     def metrics(self, metrics: Sequence[Any]) -> Sequence[Any]:
         """METRICS with objects in the places of names."""

@@ -41,7 +41,7 @@ def run_recipe(
     Example:
         >>> run_recipe({}, {}, [])
         Traceback (most recent call last):
-        deep500.errors.RecipeError: got no 'model'; expected zoo name, ONNX file, Network, or callable that returns one; add it to FIXED or MUTABLE
+        deep500.errors.RecipeError: got no 'model'; expected zoo name, ONNX file, Network, a framework's model, or callable that returns one; add it to FIXED or MUTABLE
     """  # noqa: E501
     caller = sys._getframe(1).f_globals
     path = caller.get("__file__")

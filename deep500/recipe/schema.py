@@ -78,7 +78,11 @@ def _checkpointing(value: Any) -> str | None:
 
 # fmt: off
 KEYS: dict[str, Key] = {
-    "model": Key("zoo name, ONNX file, Network, or callable that returns one", required=True, companions=True),
+    "model": Key(
+        "zoo name, ONNX file, Network, a framework's model, or callable that returns one",
+        required=True,
+        companions=True,
+    ),
     "dataset": Key("name, or callable that returns (train, test)", required=True, companions=True),
     "executor": Key("callable(network), such as d5fw.from_model", required=True, companions=True, check=_maker),
     "optimizer": Key("callable(executor, 'loss') -> optimizer", required=True, companions=True, check=_maker),

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.devices import Device
+from deep500.errors import InputError
 from deep500.frameworks.jax.compiler import PureFunction
 from deep500.frameworks.jax.dtypes import enable_x64
 from deep500.frameworks.jax.executor import Executor, JaxNetwork
@@ -139,7 +140,7 @@ class NativeExecutor(NativeExecution, Executor):
             chosen = {name: options[name] for name in self._options}
             values = {output: self._native(tree, *[given[name] for name in inputs], **chosen)}
             if loss in outputs:
-                values[loss] = self._loss(values[output], given[label])
+                values[loss] = _scalar(self._loss(values[output], given[label]))
             return {name: values[name] for name in outputs}, {}
 
         return function
@@ -168,6 +169,15 @@ class NativeExecutor(NativeExecution, Executor):
 
 
 _WIDE = frozenset({"float64", "int64", "uint64", "complex128"})
+
+
+def _scalar(loss: Any) -> Any:
+    if jnp.ndim(loss):
+        raise InputError(
+            f"got a loss of shape {jnp.shape(loss)}; expected one number: take its mean, such as "
+            "loss=lambda output, label: my_loss(output, label).mean()"
+        )
+    return loss
 
 
 def _key_name(key: Any) -> str:

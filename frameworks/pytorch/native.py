@@ -47,7 +47,8 @@ def from_native(
         module: is moved to the device and trained in place.
         example_inputs: a tensor or array, or a tuple of them, with the batch as first dimension; run once to learn the
             output's shape (in evaluation mode).
-        loss: ``loss(output, label)`` gives a scalar; ``torch.nn.functional.cross_entropy`` if None.
+        loss: ``loss(output, label)`` gives a scalar: a function, or a module such as ``nn.CrossEntropyLoss()``, which
+            is moved to the device; ``torch.nn.functional.cross_entropy`` if None.
         input_names: names of the module's arguments, in order.
         label_name, output_name: names of the label and of the module's result; the loss is called ``"loss"``.
         device, strict: see :func:`deep500.frameworks.pytorch.from_model`.
@@ -56,7 +57,7 @@ def from_native(
         InputError: another number of names than of example inputs, or a module that does not return one tensor.
 
     Example:
-        >>> executor = from_native(torch.nn.Linear(4, 3), torch.zeros(1, 4))
+        >>> executor = from_native(torch.nn.Linear(4, 3), torch.zeros(1, 4), loss=torch.nn.CrossEntropyLoss())
         >>> out = executor.inference({"input": torch.ones(2, 4)}, outputs=["output"])
         >>> tuple(out["output"].shape), executor.network.get_params()
         ((2, 3), ['weight', 'bias'])
@@ -91,6 +92,8 @@ class NativeExecutor(NativeExecution, Executor):
         self._native, self._loss = module, loss or torch.nn.functional.cross_entropy
         self._prepare(device, False, strict)
         module.to(self.torch_device)
+        if isinstance(loss, torch.nn.Module):
+            loss.to(self.torch_device)
         self.tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         self.network = NativeModule(_sketch(self, examples, label_name, output_name, loss is None), self)
         self._adopt()

@@ -6,6 +6,7 @@ loss, so that optimizers, trainers, metrics and checkpoints work; it cannot be e
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,7 +48,8 @@ def from_native(
         model: a Keras model or layer; trained in place. It is called with ``training=True`` while it trains.
         example_inputs: a tensor or array, or a tuple of them, with the batch as first dimension; run once, in
             evaluation mode, to build the model and to learn the output's shape.
-        loss: ``loss(output, label)`` gives a scalar; the mean cross entropy of scores and class numbers if None.
+        loss: ``loss(output, label)`` gives a scalar, or an object of ``keras.losses``; the mean cross entropy of scores
+            and class numbers if None.
         input_names: names of the model's arguments, in order.
         label_name, output_name: names of the label and of the model's result; the loss is called ``"loss"``.
         device, jit_compile, strict: see :func:`deep500.frameworks.tensorflow.from_model`.
@@ -73,6 +75,14 @@ class NativeModel(NativeNetwork, TensorFlowNetwork):
     subject = "model"
 
 
+def _in_our_order(loss: Any) -> Any:
+    """Keras' own losses take the label first."""
+    keras = sys.modules.get("keras")
+    if keras is not None and isinstance(loss, keras.losses.Loss):
+        return lambda output, label: loss(label, output)
+    return loss
+
+
 def cross_entropy(output: Any, label: Any) -> Any:
     """Mean cross entropy of scores [N, classes] and class numbers [N]."""
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(label, output))
@@ -95,7 +105,7 @@ class NativeExecutor(NativeExecution, Executor):
         jit_compile: bool,
         strict: bool,
     ) -> None:
-        self.model, self._loss = model, loss or cross_entropy
+        self.model, self._loss = model, _in_our_order(loss) or cross_entropy
         self._prepare(device, jit_compile, strict)
         with tf.device(self.tf_device):
             result = model(*examples.values(), training=False)

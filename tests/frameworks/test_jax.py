@@ -197,3 +197,10 @@ def test_a_native_functions_gradient_is_jaxs() -> None:
     want = jax.grad(lambda p: (dense(p, feeds["input"]) ** 2).sum())(tree)
     assert_close(executor.network.fetch_tensors(["first/w.grad"])[0], want["first"]["w"], "gradient")
     assert np.abs(want["first"]["w"]).max() > 1e-3
+
+
+def test_a_native_loss_that_is_no_number_is_named() -> None:
+    executor = d5fw.from_native(dense, dense_tree(), np.zeros((1, 4), np.float32), loss=lambda y, t: (y - t) ** 2)
+    batch = {"input": np.zeros((2, 4), np.float32), "label": np.zeros((2, 3), np.float32)}
+    with pytest.raises(InputError, match=r"got a loss of shape \(2, 3\); expected one number: take its mean"):
+        executor.inference_and_backprop(batch, "loss")

@@ -165,3 +165,26 @@ def test_native_module_with_a_loss_of_its_own() -> None:
     inputs = {"x": np.ones((4, 3), np.float32), "y": np.ones((4, 2), np.float32)}
     first = float(d5fw.GradientDescent(executor, lr=0.1).step(inputs)["loss"])
     assert float(executor.inference(inputs)["loss"]) < first
+
+
+def test_a_loss_may_be_a_module_or_a_function() -> None:
+    x, label = np.random.default_rng(0).standard_normal((4, 6)).astype("float32"), np.array([0, 1, 2, 0])
+    weights = torch.tensor([1.0, 2.0, 0.5])
+    for loss in (
+        torch.nn.CrossEntropyLoss(weight=weights),
+        lambda y, t: torch.nn.functional.nll_loss(y.log_softmax(1), t),
+    ):
+        module = torch.nn.Linear(6, 3)
+        executor = d5fw.from_native(module, torch.zeros(1, 6), loss=loss)
+        got = executor.inference_and_backprop({"input": x, "label": label}, "loss")["loss"]
+        want = loss(module(torch.from_numpy(x)), torch.from_numpy(label))
+        assert_close(got, want, "forward")
+        gradient = executor.network.fetch_tensors(["weight.grad"])[0]
+        assert_close(gradient, torch.autograd.grad(want, module.weight)[0], "gradient")
+
+
+def test_a_loss_in_the_place_of_example_inputs_is_named() -> None:
+    with pytest.raises(
+        InputError, match=r"got CrossEntropyLoss in the place of the example inputs; .*loss=CrossEntropyLoss"
+    ):
+        d5fw.from_native(torch.nn.Linear(6, 3), torch.nn.CrossEntropyLoss())

@@ -376,3 +376,13 @@ def test_importing_it_writes_nothing(backend: Any) -> None:
     code = "import deep500.frameworks.tensorflow as b; b.from_model"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG)
     assert done.stderr == "" and done.stdout == ""
+
+
+def test_a_native_loss_may_be_one_of_keras(backend: Any) -> None:
+    import keras
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    batch = {"input": np.eye(4, dtype=np.float32), "label": np.array([0, 1, 2, 0])}
+    got = backend.from_native(model, np.zeros((1, 4), np.float32), loss=loss).inference_and_backprop(batch, "loss")
+    assert_close(got["loss"], loss(batch["label"], model(batch["input"])).numpy(), "forward")

@@ -11,7 +11,7 @@ import pytest
 from deep500.devices import GPUDevice
 from deep500.errors import RecipeError
 from deep500.metrics import TestAccuracy
-from deep500.recipe.build import check_call
+from deep500.recipe.calls import accepts, check_call
 from deep500.recipe.names import describe
 from deep500.recipe.options import parse_options
 from deep500.recipe.overrides import convert
@@ -240,3 +240,20 @@ def test_every_key_and_option_is_documented():
 def test_every_key_has_a_meaning():
     assert all(key.meaning for key in KEYS.values())
     assert merge(FIXED, MUTABLE)["model_kwargs"] is not FIXED["model_kwargs"]
+
+
+class _Meta(type):
+    def __call__(cls, *args, **kwargs):
+        return super().__call__(*args, **kwargs)
+
+
+class _Made(metaclass=_Meta):
+    def __init__(self, classes, seed=0):
+        self.classes = classes
+
+
+def test_a_class_with_a_metaclass_of_a_framework_is_asked_itself() -> None:
+    assert accepts(_Made, "seed") and not accepts(_Made, "shape")
+    check_call("model", _Made, 0, (), {"classes": 3})
+    with pytest.raises(RecipeError, match=r"model_kwargs: got 'clases'; .*classes"):
+        check_call("model", _Made, 0, (), {"clases": 3})

@@ -20,7 +20,17 @@ ANYTHING = TensorDescriptor(None, None)
 
 
 def named_examples(example_inputs: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Example inputs by name; one that is no tuple or list is the only one. Raises InputError for another number."""
+    """Example inputs by name; one that is no tuple or list is the only one.
+
+    Raises:
+        InputError: another number than of names, or a loss in their place.
+    """
+    if callable(example_inputs):
+        kind = getattr(example_inputs, "__name__", type(example_inputs).__name__)
+        raise InputError(
+            f"got {kind} in the place of the example inputs; expected arrays, the batch as first axis: write "
+            f"from_native(model, example_inputs, loss={kind})"
+        )
     examples = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     if len(examples) != len(names):
         raise InputError(

@@ -56,6 +56,8 @@ def normalise(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> No
                 kept = [node.input[0], node.input[1]] if node.input[1] else [node.input[0]]
                 del node.input[:]
                 node.input.extend(kept)
+                if len(node.output) == 2 and node.output[1] not in read:
+                    del node.output[1:]  # a mask that exporters name in training mode
     read = {value for node in graph.node for value in reads(node)} | {v.name for v in graph.output}
     for name in constants - read:
         arrays.pop(name, None)

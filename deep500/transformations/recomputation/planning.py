@@ -13,7 +13,9 @@ from deep500.errors import PlanError
 from deep500.networks.execution.capabilities import measure_stages
 from deep500.networks.execution.executor import GraphExecutor, InputCheck
 from deep500.networks.hashing import structure_hash
+from deep500.networks.losses import add_loss
 from deep500.networks.network import Network
+from deep500.networks.objects import as_network
 from deep500.operators.registry import DOMAIN
 from deep500.transformations.recomputation.budgets import budget_bytes, check_budget, check_points
 from deep500.transformations.recomputation.chain import Stage, chain_front, innermost_regions, plan_chain
@@ -27,19 +29,22 @@ Target = GraphExecutor | Network
 
 
 def plan_checkpointing(
-    target: Target,
+    target: Target | Any,
     budget: float | int = 0.5,
     inputs: Mapping[str, Any] | None = None,
     loss: str = "loss",
     batch: int | None = None,
     profile: NetworkRegions | None = None,
+    *,
+    example: Any = None,
 ) -> CheckpointingPlan:
     """Choose what a training step computes again so that it fits a budget of memory, for the least extra time.
 
     Hand the result to ``executor.set_checkpointing(plan)``, or keep it with ``plan.save(path)``.
 
     Args:
-        target: an executor, on whose backend times are then measured if there are inputs; or a network.
+        target: an executor, on whose backend times are then measured if there are inputs; a network; or any model that
+            :func:`deep500.networks.as_network` takes. A model without ``loss`` is given a cross entropy.
         budget: a share of the peak without recomputation (float in (0, 1]), or bytes (int). Counted are all values that
             nodes write, gradients of parameters included; inputs, parameters and what kernels need inside are not.
             Where a backend measures stages of its own (PyTorch), bytes are those of its allocator.
@@ -48,6 +53,7 @@ def plan_checkpointing(
         batch: number of samples, where there are no inputs.
         profile: what :func:`deep500.transformations.recomputation.measured_regions` gave for the target, to plan for
             several budgets without measuring again.
+        example: inputs to trace a model of a framework with.
 
     Raises:
         BudgetError: no plan fits; ``smallest`` and the message say which budget one fits.
@@ -68,7 +74,7 @@ def plan_checkpointing(
         deep500.errors.BudgetError: got a budget of 1000 bytes; expected at least ...
     """
     check_budget(budget)
-    subject = _Subject(target, inputs, loss, batch)
+    subject = _Subject(_planned(target, example, loss), inputs, loss, batch)
     if profile is not None:
         if not isinstance(profile, NetworkRegions):
             raise PlanError(
@@ -83,16 +89,18 @@ def plan_checkpointing(
 
 
 def checkpointing_front(
-    target: Target,
+    target: Target | Any,
     inputs: Mapping[str, Any] | None = None,
     points: int = 9,
     loss: str = "loss",
     batch: int | None = None,
+    *,
+    example: Any = None,
 ) -> list[CheckpointingPlan]:
     """Plans from the smallest peak to that without recomputation, none of which another beats in memory and in time.
 
     Args:
-        target, inputs, loss, batch: see :func:`plan_checkpointing`.
+        target, inputs, loss, batch, example: see :func:`plan_checkpointing`.
         points: how many budgets are tried, at least 2.
 
     Returns:
@@ -108,21 +116,25 @@ def checkpointing_front(
         (True, 0)
     """
     check_points(points)
-    subject = _Subject(target, inputs, loss, batch)
+    subject = _Subject(_planned(target, example, loss), inputs, loss, batch)
     chain = subject.stages()
     if chain is not None:
         return chain_front(subject.network, subject.batch, subject.counted, chain, points, subject.backend)
     return plan_front(subject.network, subject.batch, loss, points, subject.regions(), subject.backend)
 
 
+def _planned(target: Target | Any, example: Any, loss: str) -> Target:
+    """An executor or network as it is; of anything else the network, with a loss."""
+    if isinstance(target, (GraphExecutor, Network)):
+        return target
+    network = as_network(target, example)
+    return network if network.has_value(loss) else add_loss(network, loss=loss)
+
+
 class _Subject:
     """What is planned for: a network, its batch size, and where times are measured."""
 
     def __init__(self, target: Target, inputs: Mapping[str, Any] | None, loss: str, batch: int | None) -> None:
-        if not isinstance(target, (GraphExecutor, Network)):
-            raise PlanError(
-                f"got {type(target).__name__} to plan for; expected an executor or a Network: make one with from_model"
-            )
         self.executor = target if isinstance(target, GraphExecutor) and inputs is not None else None
         self.network = target if isinstance(target, Network) else target.network.copy()
         self.inputs, self.loss = inputs, loss

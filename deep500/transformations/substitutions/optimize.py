@@ -11,6 +11,7 @@ from typing import Any
 
 from deep500.errors import InputError
 from deep500.networks.network import Network
+from deep500.networks.objects import as_network
 from deep500.registry import backend_names, load_backend
 from deep500.transformations.substitutions.cost import Analytic, Cost, Measured, OutOfTime, Remeasured, remeasure
 from deep500.transformations.substitutions.equivalence import check_equivalent
@@ -36,7 +37,7 @@ Progress = Callable[[float, float, float], None]
 
 
 def optimize_network(
-    network: Network,
+    network: Network | Any,
     backend: str = "reference",
     budget: float = 30.0,
     *,
@@ -48,6 +49,7 @@ def optimize_network(
     seed: int = 0,
     sizes: Mapping[str, int] | None = None,
     progress: Progress | None = None,
+    example: Any = None,
 ) -> Optimized:
     """Rewrite a network by proved substitutions into one that a backend runs faster.
 
@@ -56,7 +58,8 @@ def optimize_network(
     returned as it was.
 
     Args:
-        network: stays as it is. Operators outside the rule language stay opaque; the rest is rewritten around them.
+        network: or any model that :func:`deep500.networks.as_network` takes; stays as it is.
+            Operators outside the rule language stay opaque; the rest is rewritten around them.
         backend: name of the backend that shall run it.
         budget: seconds of search, measuring of single operators included; 0 searches nothing. What was found by then
             is returned, see ``timed_out``.
@@ -70,9 +73,10 @@ def optimize_network(
         seed: of the inputs for timing and checking.
         sizes: numbers for symbolic sizes, for which times are taken; the result holds for all.
         progress: called with (seconds so far, best cost, first cost) now and then.
+        example: inputs to trace a model of a framework with.
 
     Raises:
-        InputError: no `Network`, a budget or seed below 0, an alpha below 1, sizes of symbols that
+        InputError: no model, a budget or seed below 0, an alpha below 1, sizes of symbols that
             the inputs do not have, inputs that cannot be made up for timing and checking.
         CacheError: a database that is none.
         DataError: a rule file that is damaged, foreign, or stale.
@@ -86,6 +90,7 @@ def optimize_network(
         >>> len(optimized.network.nodes) < len(optimized.original.nodes)
         True
     """
+    network = as_network(network, example)
     _check(network, backend, sizes or {}, seed)
     _check_search(budget, alpha)
     imported = import_network(network, training, sizes)
@@ -175,11 +180,7 @@ def retrace(imported: Imported, history: History, matcher: Matcher) -> Graph:
     return replay(imported.graph, history.steps, matcher)
 
 
-def _check(network: Any, backend: str, sizes: Mapping[str, Any], seed: Any) -> None:
-    if not isinstance(network, Network):
-        raise InputError(
-            f"got {type(network).__name__}; expected a deep500 Network: read a file with Network.from_onnx(path)"
-        )
+def _check(network: Network, backend: str, sizes: Mapping[str, Any], seed: Any) -> None:
     if backend not in backend_names():
         load_backend(backend)  # raises, with the nearest name
     symbols = {size for described in network.inputs.values() for size in described.shape or () if isinstance(size, str)}

@@ -67,8 +67,10 @@ def test_what_cannot_be_planned_for() -> None:
     net = add_loss(create("resnet", depth=8))
     with pytest.raises(PlanError, match="got no batch size"):
         d5.plan_checkpointing(net)
-    with pytest.raises(PlanError, match="got str to plan for"):
-        d5.plan_checkpointing("resnet", batch=2)  # type: ignore[arg-type]
+    with pytest.raises(NetworkError, match="resnet: got a file that does not exist"):
+        d5.plan_checkpointing("resnet", batch=2)
+    with pytest.raises(InputError, match="got int as a model"):
+        d5.plan_checkpointing(5, batch=2)
     with pytest.raises(PlanError, match="batch=3 and inputs of 2 samples"):
         d5.plan_checkpointing(net, inputs=inputs_of(net, 2), batch=3)
     with pytest.raises(PlanError, match="got no input 'label'"):

@@ -16,7 +16,15 @@ import pytest
 
 import deep500 as d5
 from deep500 import registry
-from deep500.errors import CacheError, DataError, Deep500Error, InputError, MissingBackend, UnsupportedOperator
+from deep500.errors import (
+    CacheError,
+    DataError,
+    Deep500Error,
+    InputError,
+    MissingBackend,
+    NetworkError,
+    UnsupportedOperator,
+)
 from deep500.networks import Network, create
 from deep500.networks.dtype import to_dtype
 from deep500.transformations.substitutions import History, NotEquivalent
@@ -86,10 +94,14 @@ def test_arguments_that_are_none(options: dict[str, Any], kind: type[Deep500Erro
 
 
 def test_what_is_no_network() -> None:
-    with pytest.raises(InputError, match=r"got str; expected a deep500 Network: .*from_onnx"):
-        optimized("model.onnx")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="got ModelProto"):
-        optimized(branches().to_onnx())  # type: ignore[arg-type]
+    with pytest.raises(NetworkError, match=r"model\.onnx: got a file that does not exist"):
+        optimized("model.onnx")
+    with pytest.raises(InputError, match="got int as a model; expected a Network, an ONNX file"):
+        optimized(5)
+
+
+def test_a_message_is_a_model() -> None:
+    assert optimized(branches().to_onnx()).chosen == optimized(branches()).chosen
 
 
 def test_a_backend_that_is_not_installed_can_be_priced_by_formula_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,230 @@
+"""`as_network`: whatever a user has as a model, as a `Network`: a framework's own object, an ONNX file or message.
+
+Each framework's objects are converted by ``importing.py`` in its backend's folder, which knows the framework and this
+file only. The framework is told from the object's type, so nothing is imported that is not imported already. What comes
+back is held against the object's own outputs, on another batch size than it was traced with.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from deep500.errors import InputError, NetworkError
+from deep500.networks.network import Choice, Network
+from deep500.registry import framework_of, load_backend, load_importer, loaded_frameworks
+from deep500.tensors import TensorDescriptor
+
+TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 3e-2, "bfloat16": 1e-1}
+"""How far a converted model may be from the object itself, of the largest value; a wrong trace is far beyond."""
+TRACED, CHECKED = 2, 3
+"""Batch sizes: of one, a tracer cannot tell batches from broadcast axes."""
+BATCH = "N"
+"""Symbolic size of the first axis of every input, as converters write it."""
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What a framework's ``importing.convert`` returns.
+
+    Attributes:
+        model: the batch axis of its inputs symbolic, initializers named as the framework names its parameters.
+        trainable: the initializers that train; None: to be judged like those of a file.
+        inputs: what it was traced with, by name.
+        evaluate: the object's own outputs, in evaluation, of inputs by name, in the model's order.
+    """
+
+    model: onnx.ModelProto
+    trainable: frozenset[str] | None
+    inputs: Mapping[str, np.ndarray]
+    evaluate: Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
+
+
+def is_model(value: Any) -> bool:
+    """Whether a value is a model as it stands (`as_network` takes it), not a name or a callable that makes one."""
+    if isinstance(value, (Network, onnx.ModelProto)) or is_pair(value):
+        return True
+    return not isinstance(value, type) and framework_of(value) is not None
+
+
+def is_pair(value: Any) -> bool:
+    """Whether a value is a function with its tree of parameters, as JAX programs have them."""
+    return isinstance(value, tuple) and len(value) == 2 and callable(value[0]) and isinstance(value[1], (Mapping, list))
+
+
+def as_network(
+    model: Any, example: Any = None, *, trainable: Choice | None = None, seed: int = 0, check: bool = True
+) -> Network:
+    """The `Network` of a model in whatever form a user has it.
+
+    Args:
+        model: a `Network` (returned as it is); an ONNX file or message; a ``torch.nn.Module``, transformers' models
+            among them; a ``keras.Model``; a TensorFlow function or the folder of a SavedModel; a ``flax.nnx`` module;
+            a pair of a JAX function and its tree of parameters, called ``function(parameters, *inputs)``; or a class or
+            function that returns one of these, called without arguments after the frameworks' generators are seeded.
+        example: inputs for tracing: an array, a tuple of arrays, or a dict, whose names are then passed as keywords.
+            Their first axis is the batch, of any size. Files need none.
+        trainable: the parameters that train, see :func:`deep500.networks.onnx.load.load`; None: those that the object
+            trains (``requires_grad``, ``trainable_variables``, every floating array of a JAX tree).
+        seed: of the generators before a class or function is called.
+        check: compare the network's outputs with the object's own.
+
+    Returns:
+        parameters named as the framework names them; one input is called ``input``, several are called as the
+        arguments; the batch axis is symbolic; normalization and dropout follow the executor's mode where the framework
+        has one.
+
+    Raises:
+        InputError: no such kind of model, or no example for one that must be traced.
+        NetworkError: the framework's exporter refuses the model, or the network computes something else.
+        MissingBackend: a converter is not installed; the message says which.
+
+    Example:
+        >>> from onnx import parser
+        >>> text = "g (float[N,4] x) => (float[N,3] y) <float[4,3] w = {1,1,1,1,1,1,1,1,1,1,1,1}> { y = MatMul(x, w) }"
+        >>> as_network(parser.parse_model('<ir_version: 10, opset_import: ["": 20]>' + text)).trainable()
+        ['w']
+    """
+    if isinstance(model, Network):
+        return model
+    if isinstance(model, (str, os.PathLike)) and is_saved_model(model):
+        framework: str | None = "tensorflow"
+    elif isinstance(model, (str, os.PathLike, bytes, onnx.ModelProto)):
+        return Network.from_onnx(model, trainable)
+    else:
+        framework = "jax" if is_pair(model) else None if isinstance(model, type) else framework_of(model)
+    if framework is not None:
+        return _converted(framework, model, example, trainable, check)
+    if not callable(model):
+        raise InputError(
+            f"got {type(model).__name__} as a model; expected a Network, an ONNX file, an object of PyTorch, Keras, "
+            "TensorFlow or JAX, or a callable that returns one: pass one of these"
+        )
+    with seeded(seed):
+        made = model()
+    if not is_model(made):
+        raise InputError(
+            f"got {type(made).__name__} from {getattr(model, '__qualname__', model)}(); expected a model: return one, "
+            "or a pair of a JAX function and its parameters"
+        )
+    return as_network(made, example, trainable=trainable, check=check)
+
+
+def is_saved_model(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is the folder of a TensorFlow SavedModel."""
+    return (Path(path) / "saved_model.pb").is_file()
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the generators of every framework that is imported, for as long as an object is made, then restore them."""
+    with ExitStack() as stack:
+        for framework in loaded_frameworks():
+            stack.enter_context(load_importer(framework).seeded(seed))
+        yield
+
+
+def fingerprint(model: Any) -> str | None:
+    """SHA-256 over names and values of the parameters of a framework's object; None for what is none."""
+    framework = None if isinstance(model, type) else framework_of(model)
+    return None if framework is None else load_importer(framework).fingerprint(model)
+
+
+def named_inputs(example: Any, names: list[str]) -> dict[str, np.ndarray]:
+    """Example inputs as arrays by name, two samples of each; one input is called ``input``, several as the arguments.
+
+    Raises:
+        InputError: what is no array, or has no batch axis.
+    """
+    if isinstance(example, Mapping):
+        given = dict(example)
+    else:
+        several = example if isinstance(example, tuple) else (example,)
+        if len(several) > 1 and len(names) < len(several):
+            names = [f"input_{number}" for number in range(len(several))]
+        given = {"input": several[0]} if len(several) == 1 else dict(zip(names, several, strict=False))
+    arrays = {name: _array(name, value) for name, value in given.items()}
+    return {name: resized(array, TRACED) for name, array in arrays.items()}
+
+
+def resized(array: np.ndarray, samples: int) -> np.ndarray:
+    """That many samples: the array's own, from the first again where there are too few.
+
+    Numbers are then varied, and zeros replaced: equal samples would hide what a network does across a batch.
+    """
+    numbers = np.arange(samples)
+    made = array[numbers % len(array)]
+    if array.dtype.kind != "f":
+        return made
+    if not array.any():
+        return np.random.default_rng(0).standard_normal(made.shape).astype(array.dtype)
+    factors = (1 + numbers // len(array) / 8).reshape(-1, *[1] * (array.ndim - 1))
+    return (made * factors).astype(array.dtype)
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    if array.dtype == object or array.ndim == 0 or not len(array):
+        raise InputError(
+            f"example input {name!r}: got {type(value).__name__}; expected an array with the batch as its first axis: "
+            "pass one sample or more"
+        )
+    return array
+
+
+def _converted(framework: str, model: Any, example: Any, trainable: Choice | None, check: bool) -> Network:
+    converted: Converted = load_importer(framework).convert(model, example)
+    with warnings.catch_warnings():
+        if converted.trainable is not None:
+            warnings.simplefilter("ignore")  # doubts about what trains: the object says it
+        network = Network.from_onnx(converted.model, trainable or _exactly(converted.trainable))
+    if check:
+        _check(network, framework, model, converted)
+    return network
+
+
+def _exactly(names: frozenset[str] | None) -> Choice | None:
+    return None if names is None else lambda name, _: name in names
+
+
+def _check(network: Network, framework: str, model: Any, converted: Converted) -> None:
+    """Raise NetworkError unless the network's outputs are the object's own."""
+    inputs = {name: resized(array, CHECKED) for name, array in converted.inputs.items()}
+    own = converted.evaluate(inputs)
+    executor = load_backend(framework).from_model(network.copy())
+    got = executor.inference({name: array for name, array in inputs.items() if name in network.inputs})
+    for name, want in zip(network.outputs, own, strict=True):
+        shape = tuple(BATCH if axis == 0 and size == CHECKED else size for axis, size in enumerate(want.shape))
+        network._known[name] = TensorDescriptor(str(want.dtype), shape)  # inference of shapes may have lost some
+        array = np.asarray(got[name])
+        if array.shape != want.shape:
+            apart = f"of shape {array.shape}, not {want.shape}"
+        else:
+            error = _apart(array, want)
+            if error <= TOLERANCES.get(str(want.dtype), 0.0):
+                continue
+            apart = f"up to {error:.1e} of its largest value off"
+        raise NetworkError(
+            f"{type(model).__name__}: got a converted model whose output {name!r} is {apart}, on {CHECKED} samples; "
+            "expected the model's own output: branches and loops must not depend on values or on the batch size, and "
+            "nothing may be random in evaluation; mend the model, or pass check=False if you know why"
+        )
+
+
+def _apart(got: np.ndarray, want: np.ndarray) -> float:
+    """Largest difference, of the largest value; 0 for equal infinities and for what is no number in both."""
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    if same.all():
+        return 0.0
+    apart = np.abs(np.where(same, 0.0, a - b)).max()
+    scale = np.abs(b[np.isfinite(b)]).max(initial=0.0)
+    return float(apart / max(scale, 1e-30)) if np.isfinite(apart) else float("inf")

@@ -1,0 +1,165 @@
+"""From a recipe's ``model`` to its network: a name of the zoo, a file, a `Network`, a framework's own object, or a
+callable that returns one; with the loss on top, after the recipe's transformations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import RecipeError
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.networks.network import Network
+from deep500.networks.objects import as_network, is_model, is_saved_model, seeded
+from deep500.recipe.calls import accepts, check_call, parameters
+from deep500.recipe.names import backend_of, describe
+from deep500.recipe.training import shaped
+from deep500.recipe.transformations import transformed
+from deep500.registry import framework_of, load_backend, load_importer
+from deep500.training.data import Dataset
+
+LOSS = "loss"
+"""Name of the value that recipes minimize."""
+
+CHOICES = ("trainable", "check")
+"""Of `model_kwargs`, what decides how an object becomes a network; its class or function is not given them."""
+NATIVE = "native"
+"""Of `model_kwargs`: True keeps a PyTorch module as it is."""
+
+
+def make_network(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:
+    """The recipe's network with its loss on top, after the recipe's transformations.
+
+    Raises:
+        RecipeError: unknown keywords, a callable that returns no model, or a transformation that does not fit.
+        NetworkError: the model cannot be built, read, converted or be given a loss.
+    """
+    if values["model_kwargs"].get(NATIVE) and not _of_own(values, NATIVE):
+        raise RecipeError(
+            "model_kwargs: got native=True where a network of operators is needed; expected it for training in PyTorch "
+            "alone: leave it out, and the module is converted"
+        )
+    network = _network(values, data, seed)
+    if not network.has_value(LOSS):
+        from deep500.networks import add_loss
+
+        add_loss(network, values["loss"], label=data.label_name)
+    elif LOSS not in network.outputs:
+        network.add_output(LOSS)
+    return shaped(transformed(_fit_input(network, data), values), values)
+
+
+def make_native(values: Mapping[str, Any], data: Dataset, seed: int) -> GraphExecutor | None:
+    """An executor around the recipe's PyTorch module as it is, if ``model_kwargs`` say ``native=True``; else None.
+
+    Raises:
+        RecipeError: the recipe's executor is not PyTorch's, or its model is no module.
+    """
+    if not values["model_kwargs"].get(NATIVE) or _of_own(values, NATIVE):
+        return None
+    if backend_of(values["executor"]) != "pytorch":
+        raise RecipeError(
+            f"model_kwargs: got native=True and executor {describe(values['executor'])}; expected PyTorch's: use "
+            "deep500.frameworks.pytorch.from_model, or leave native out"
+        )
+    edits = [key for key in ("freeze", "precision", "network_transformations") if values.get(key)]
+    if edits:
+        raise RecipeError(
+            f"got {edits[0]} with model_kwargs native=True; expected it with a network, whose nodes it changes: leave "
+            "one of them out, or do it in the module"
+        )
+    made, _ = _object(values, data, seed)
+    if framework_of(made) != "pytorch":
+        raise RecipeError(
+            f"model_kwargs: got native=True and a {type(made).__name__}; expected a torch.nn.Module: leave native out"
+        )
+    importer = load_importer("pytorch")
+    example = _example(values, data, seed)
+    names = list(example) if isinstance(example, dict) else [data.input_name]
+    return load_backend("pytorch").from_native(
+        importer.private_copy(made),
+        tuple(example.values()) if isinstance(example, dict) else example,
+        loss=importer.LOSSES[values["loss"]],
+        input_names=names,
+        label_name=data.label_name,
+        device=values["executor_kwargs"].get("device"),
+    )
+
+
+def _network(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:
+    source, args, kwargs = values["model"], values["model_args"], dict(values["model_kwargs"])
+    if isinstance(source, Network):
+        return source.copy()
+    is_path = isinstance(source, (str, os.PathLike)) and (str(source).endswith(".onnx") or os.sep in str(source))
+    is_folder = isinstance(source, (str, os.PathLike)) and is_saved_model(source)
+    if is_path and not is_folder:
+        check_call("model", Network.from_onnx, 1, args, kwargs)
+        return Network.from_onnx(source, *args, **kwargs)
+    if isinstance(source, str) and not is_folder:
+        from deep500.networks import create
+
+        return create(source, None, *args, **{**_known(data, seed), **kwargs})
+    made, choices = _object(values, data, seed)
+    return made if isinstance(made, Network) else as_network(made, _example(values, data, seed), **choices)
+
+
+def _object(values: Mapping[str, Any], data: Dataset, seed: int) -> tuple[Any, dict[str, Any]]:
+    """What the recipe has as a model, made if it is a class or a function, and what decides about its conversion."""
+    source, args, kwargs = values["model"], values["model_args"], dict(values["model_kwargs"])
+    choices = {name: kwargs.pop(name) for name in (*CHOICES, NATIVE) if name in kwargs and not _of_own(values, name)}
+    choices.pop(NATIVE, None)
+    if is_model(source) or isinstance(source, (str, os.PathLike)):
+        check_call("model", as_network, 2, args, {**choices, **kwargs})
+        return source, choices
+    if not callable(source):
+        raise RecipeError(
+            f"model: got {source!r}; expected a zoo name, an ONNX file, a Network, a framework's object or a callable"
+        )
+    known = _known(data, seed)
+    offered = {name: value for name, value in known.items() if accepts(source, name) and name not in kwargs}
+    check_call("model", source, 0, args, {**offered, **kwargs})
+    with seeded(seed):
+        made = source(*args, **offered, **kwargs)
+    made = made[0] if isinstance(made, tuple) and isinstance(made[0], Network) else made
+    if not is_model(made):
+        raise RecipeError(
+            f"model: got {type(made).__name__} from {describe(source)}; expected a deep500 Network or a model of "
+            "PyTorch, Keras, TensorFlow, JAX or ONNX"
+        )
+    return made, choices
+
+
+def _of_own(values: Mapping[str, Any], name: str) -> bool:
+    """Whether the recipe's class or function takes a keyword itself that would else be ours."""
+    source = values["model"]
+    if is_model(source) or not callable(source):
+        return False
+    return name in (parameters(source) or {})
+
+
+def _known(data: Dataset, seed: int) -> dict[str, Any]:
+    """What callables are offered by name."""
+    known = {"classes": data.classes, "shape": data.shape, "seed": seed}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _example(values: Mapping[str, Any], data: Dataset, seed: int) -> Any:
+    """Two samples of the data, after the recipe's preprocessing: an array, or a dict where samples have several."""
+    batch, rng = data[np.arange(2) % len(data)], np.random.default_rng(seed)
+    for transform in values["preprocessing"]:
+        batch = transform(batch, rng)
+    arrays = {name: array for name, array in batch.items() if name != data.label_name}
+    return arrays if len(arrays) != 1 else next(iter(arrays.values()))
+
+
+def _fit_input(network: Network, data: Dataset) -> Network:
+    """Rename the network's only data input to the data set's name for it."""
+    free = [name for name in network.inputs if name != data.label_name]
+    if len(free) == 1 and free[0] != data.input_name and not network.has_value(data.input_name):
+        descriptor = network.inputs[free[0]]
+        network.add_input(data.input_name, descriptor.shape, descriptor.dtype or "float32")
+        network.replace_value(free[0], data.input_name)
+        network.remove_input(free[0])
+    return network

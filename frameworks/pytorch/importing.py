@@ -1,0 +1,291 @@
+"""From a ``torch.nn.Module`` to an ONNX model: every parameter under its own name, in a form that still trains.
+
+PyTorch's legacy exporter traces a copy of the module in training mode: it needs no other package, keeps parameters and
+their names, and leaves normalization and dropout as operators, which follow the executor's mode afterwards. (The newer
+exporter folds normalization away.) What it has no operator for is written by hand first: dropout between the layers of
+a recurrent network, and normalization by a batch's own or by frozen statistics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import inspect
+import io
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
+
+from deep500.errors import InputError, NetworkError
+from deep500.networks.objects import BATCH, Converted, named_inputs
+from deep500.networks.protos import tensor_proto
+from deep500.tensors import numpy_dtype
+
+LOSSES = {"cross_entropy": torch.nn.functional.cross_entropy, "mean_squared_error": torch.nn.functional.mse_loss}
+"""Losses of recipes."""
+OPSET = 18
+"""The newest that the exporter writes well; reading converts it up."""
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed PyTorch's generators on the CPU, and restore them afterwards."""
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(seed)
+        yield
+
+
+def fingerprint(module: Any) -> str | None:
+    """SHA-256 over names and values of a module's parameters and buffers; None for another object."""
+    if not isinstance(module, torch.nn.Module):
+        return None
+    sha = hashlib.sha256()
+    for name, tensor in module.state_dict().items():
+        if isinstance(tensor, torch.Tensor):
+            sha.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+            sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()
+
+
+def convert(module: Any, example: Any) -> Converted:
+    """Trace a copy of a module; the module stays as it is.
+
+    Raises:
+        InputError: no module, or no example inputs.
+        NetworkError: the exporter refuses it.
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise InputError(
+            f"got {type(module).__name__} as a model; expected a torch.nn.Module: wrap what it computes in one"
+        )
+    if example is None:
+        raise InputError(
+            f"got {type(module).__name__} without example inputs; expected arrays to trace it with, the batch as first "
+            "axis: pass example= (an array, a tuple, or a dict of the arguments' names)"
+        )
+    private = private_copy(module).cpu()
+    names = [n for n in inspect.signature(module.forward).parameters if n not in ("args", "kwargs")]
+    inputs = named_inputs(example, names)
+    config: Any = getattr(private, "config", None)
+    if isinstance(getattr(config, "use_cache", None), bool):
+        config.use_cache = False  # transformers' models return caches else
+    called = _Call(private, list(inputs), isinstance(example, Mapping))
+    with _error_of(module, "runs"):
+        called.evaluate(inputs)
+    trained = frozenset(name for name, parameter in private.named_parameters() if parameter.requires_grad)
+    prepared = private_copy(private)
+    proto = _export(module, _Call(prepared, list(inputs), called.by_name), inputs, called.outputs)
+    return Converted(proto, trained, inputs, called.evaluate)
+
+
+def private_copy(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy that may be traced or trained; raises NetworkError for what has none."""
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise NetworkError(
+            f"{type(module).__name__}: got {type(error).__name__} from a copy of it ({_line(error)}); expected a "
+            "module that copy.deepcopy takes: tracing changes its statistics, so it is done with a copy"
+        ) from error
+
+
+class _Call:
+    """A module with tensors in a tuple as its result, whatever it returns itself."""
+
+    def __init__(self, module: torch.nn.Module, inputs: Sequence[str], by_name: bool) -> None:
+        self.module, self.inputs, self.by_name = module, inputs, by_name
+        self.outputs: list[str] = []
+        self._forward = module.forward
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        given = dict(zip(self.inputs, tensors, strict=True))
+        result = self._forward(**given) if self.by_name else self._forward(*tensors)
+        named = _tensors(result)
+        if not named:
+            raise InputError(
+                f"got a result of type {type(result).__name__}; expected tensors, or a tuple or dict of them"
+            )
+        self.outputs = list(named)
+        return tuple(named.values())
+
+    def evaluate(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """The module's own outputs in evaluation mode."""
+        self.module.eval()
+        with torch.no_grad():
+            return [to_array(tensor) for tensor in self(*_as_tensors(inputs))]
+
+
+def _tensors(result: Any) -> dict[str, torch.Tensor]:
+    """The tensors of a result by name; whatever else stands beside them is left out."""
+    if isinstance(result, torch.Tensor):
+        return {"output": result}
+    items = result.items() if isinstance(result, Mapping) else ((f"output_{n}", v) for n, v in enumerate(_flat(result)))
+    named = {str(name): value for name, value in items if isinstance(value, torch.Tensor)}
+    return {"output": next(iter(named.values()))} if len(named) == 1 else named
+
+
+def _flat(result: Any) -> list[Any]:
+    return [item for part in result for item in _flat(part)] if isinstance(result, (tuple, list)) else [result]
+
+
+def to_array(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor's values."""
+    if tensor.dtype is torch.bfloat16:
+        return tensor.detach().contiguous().view(torch.int16).numpy().view(numpy_dtype("bfloat16"))
+    return tensor.detach().numpy()
+
+
+def _as_tensors(inputs: Mapping[str, np.ndarray]) -> list[torch.Tensor]:
+    return [torch.from_numpy(np.ascontiguousarray(array)) for array in inputs.values()]
+
+
+def _export(
+    module: torch.nn.Module, called: _Call, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]
+) -> onnx.ModelProto:
+    """The ONNX model of a copy in training mode; the copy is changed."""
+    private = called.module.train()
+    state = {name: tensor.clone() for name, tensor in private.state_dict().items() if isinstance(tensor, torch.Tensor)}
+    _write_by_hand(private, type(module).__name__)
+    private.forward = types.MethodType(lambda _, *tensors: called(*tensors), private)
+    taken = {*inputs, *private.state_dict()}
+    names = [name if name not in taken else f"{name}_result" for name in outputs]
+    buffer = io.BytesIO()
+    with _error_of(module, "converts"), warnings.catch_warnings(), _quiet_log(), _Known():
+        warnings.simplefilter("ignore")  # what a trace may have got wrong is found by comparing
+        torch.onnx.export(
+            private,
+            tuple(_as_tensors(inputs)),
+            buffer,  # type: ignore[arg-type]  # the exporter takes files that are open
+            dynamo=False,
+            training=torch.onnx.TrainingMode.PRESERVE,
+            do_constant_folding=False,
+            opset_version=OPSET,
+            input_names=list(inputs),
+            output_names=names,
+            dynamic_axes={name: {0: BATCH} for name in inputs},
+        )
+    if len(called.outputs) != len(outputs):
+        raise NetworkError(
+            f"{type(module).__name__}: got {len(called.outputs)} results in training and {len(outputs)} in evaluation; "
+            "expected the same ones: switch the additional ones off (such as aux_logits=False)"
+        )
+    proto = onnx.load_from_string(buffer.getvalue())
+    for stored in proto.graph.initializer:  # tracing in training mode has moved the statistics
+        if stored.name in state:
+            stored.CopyFrom(tensor_proto(to_array(state[stored.name]), stored.name))
+    return proto
+
+
+@contextlib.contextmanager
+def _error_of(module: torch.nn.Module, verb: str) -> Iterator[None]:
+    try:
+        yield
+    except (InputError, NetworkError):
+        raise
+    except Exception as error:
+        raise NetworkError(
+            f"{type(module).__name__}: got {type(error).__name__} ({_line(error)}); expected a module that {verb} for "
+            "its example inputs: correct these or the module, or export it yourself and pass the ONNX file, or keep "
+            "the module as it is in PyTorch alone: from_native, in a recipe model_kwargs={'native': True}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _quiet_log() -> Iterator[None]:
+    """The exporter writes its whole graph to standard output when it fails."""
+    before = torch._C._jit_is_onnx_log_enabled()
+    torch._C._jit_set_onnx_log_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._jit_set_onnx_log_enabled(before)
+
+
+def _line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")[:300]
+
+
+# -- what the exporter lacks -------------------------------------------------------------------------------------------
+class _Known(TorchFunctionMode):
+    """Traces functions that the exporter lacks as others that it has."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in (torch.diff, torch.Tensor.diff):
+            return _diff(*args, **(kwargs or {}))
+        if function in (torch.cumsum, torch.Tensor.cumsum) and args and args[0].dtype is torch.bool:
+            args = (args[0].to(torch.int64), *args[1:])  # as PyTorch does itself, and the exporter does not say
+        return function(*args, **(kwargs or {}))
+
+
+def _diff(x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> torch.Tensor:
+    x = torch.cat([part for part in (prepend, x, append) if part is not None], dim)
+    for _ in range(n):
+        length = x.shape[dim]
+        x = x.narrow(dim, 1, length - 1) - x.narrow(dim, 0, length - 1)
+    return x
+
+
+def _write_by_hand(module: torch.nn.Module, where: str) -> None:
+    """Give some parts a forward function of operators that the exporter has; parameters stay where they are."""
+    for name, part in module.named_modules():
+        forward: Callable[..., Any] | None = None
+        if isinstance(part, _BatchNorm):
+            if part.running_mean is None or not part.training:
+                forward = _normalize
+            elif part.momentum is None:
+                raise NetworkError(
+                    f"{where}: got {name} with momentum=None; expected a number, which is all that ONNX has: set one"
+                )
+        elif isinstance(part, torch.nn.RNNBase) and part.num_layers > 1 and part.dropout > 0 and part.training:
+            forward = _layer_by_layer
+        if forward is not None:
+            part.forward = types.MethodType(forward, part)
+
+
+def _normalize(self: Any, x: torch.Tensor) -> torch.Tensor:
+    """Batch normalization whose statistics are frozen, or those of the batch in both modes."""
+    shape = [1, -1] + [1] * (x.dim() - 2)
+    if self.running_mean is None:
+        axes = [0, *range(2, x.dim())]
+        mean = x.mean(axes, keepdim=True)
+        variance = ((x - mean) ** 2).mean(axes, keepdim=True)
+    else:
+        mean, variance = self.running_mean.view(shape), self.running_var.view(shape)
+    y = (x - mean) / torch.sqrt(variance + self.eps)
+    return y * self.weight.view(shape) + self.bias.view(shape) if self.affine else y
+
+
+def _layer_by_layer(self: Any, x: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, Any]:
+    """A recurrent network of several layers with dropout between them: one operator per layer and dropout."""
+    functions: dict[str, Any] = {
+        "LSTM": torch.lstm,
+        "GRU": torch.gru,
+        "RNN_TANH": torch.rnn_tanh,
+        "RNN_RELU": torch.rnn_relu,
+    }
+    ways = 2 if self.bidirectional else 1
+    if state is None:
+        batch = x.size(0 if self.batch_first else 1)
+        zeros = torch.zeros(self.num_layers * ways, batch, self.hidden_size, dtype=x.dtype)
+        state = (zeros, zeros) if self.mode == "LSTM" else zeros
+    parts: list[Any] = []
+    for layer in range(self.num_layers):
+        rows = slice(layer * ways, (layer + 1) * ways)
+        first = tuple(part[rows] for part in state) if self.mode == "LSTM" else state[rows]
+        weights = [w for names in self._all_weights[rows] for w in (getattr(self, name) for name in names)]
+        x, *last = functions[self.mode](
+            x, first, weights, self.bias, 1, 0.0, False, self.bidirectional, self.batch_first
+        )
+        parts.append(last)
+        if layer + 1 < self.num_layers:
+            x = torch.nn.functional.dropout(x, self.dropout, True)
+    joined = [torch.cat(each) for each in zip(*parts, strict=True)]
+    return x, tuple(joined) if self.mode == "LSTM" else joined[0]

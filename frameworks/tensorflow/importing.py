@@ -1,0 +1,413 @@
+"""From a ``keras.Model``, a TensorFlow function or a SavedModel to an ONNX model, by tf2onnx.
+
+The traced graph's variables become inputs before it is converted, so that tf2onnx neither folds nor renames them. Keras
+normalizes by plain arithmetic; while a model is traced its BatchNormalization and Dropout layers are written as
+operators instead, which follow the executor's mode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import logging
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+from deep500.errors import InputError, MissingBackend, NetworkError
+from deep500.networks.objects import BATCH, Converted, named_inputs
+from deep500.networks.onnx.binding import bind_inputs, rename_values
+
+OPSET = 18
+"""The newest that tf2onnx writes; reading converts it up."""
+_ELSE = (
+    "export an ONNX file elsewhere and pass that, or keep the model as it is in TensorFlow alone: "
+    "deep500.frameworks.tensorflow.from_native"
+)
+LAYERS = ("Dropout", "MultiHeadAttention", "GroupedQueryAttention")
+"""Layers that draw random numbers as ONNX's Dropout does."""
+RATES = ("rate", "dropout", "recurrent_dropout", "stddev", "factor")
+"""Names of what other layers draw random numbers with, unless it is 0."""
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the generators that Keras and TensorFlow draw weights from; Python's is restored."""
+    python = random.getstate()
+    try:
+        random.seed(seed)
+        tf.random.set_seed(seed)
+        yield
+    finally:
+        random.setstate(python)
+
+
+def fingerprint(model: Any) -> str | None:
+    """SHA-256 over names and values of a model's variables; None for what has none."""
+    variables = getattr(model, "variables", None)
+    if not isinstance(variables, (list, tuple)) or not variables:
+        return None
+    sha = hashlib.sha256()
+    for variable in variables:
+        array = np.ascontiguousarray(np.asarray(variable))
+        sha.update(f"{_name(variable)}\0{array.dtype}\0{array.shape}\0".encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()
+
+
+def convert(model: Any, example: Any) -> Converted:
+    """Trace a model and convert it.
+
+    Raises:
+        InputError: no example inputs, or an object that is no model.
+        MissingBackend: tf2onnx is not installed.
+        NetworkError: the model cannot be traced or converted.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        model = tf.saved_model.load(str(model))
+    if hasattr(model, "stateless_call"):
+        return _of_keras(model, example)
+    return _of_function(model, example)
+
+
+# -- Keras -------------------------------------------------------------------------------------------------------------
+def _of_keras(model: Any, example: Any) -> Converted:
+    if sys.modules["keras"].backend.backend() != "tensorflow":
+        raise InputError(
+            f"got a Keras model on {sys.modules['keras'].backend.backend()}; expected one on TensorFlow: set "
+            "KERAS_BACKEND=tensorflow, load it there, and pass that"
+        )
+    if example is None:
+        example = _declared(model)
+    names = [str(value.name) for value in getattr(model, "inputs", None) or ()]
+    inputs = named_inputs(example, names)
+
+    def own(given: Mapping[str, np.ndarray]) -> list[Any]:
+        return _results(model(_arranged(model, example, list(given.values())), training=False))
+
+    with _error_of(type(model).__name__, "runs"):
+        own(inputs)
+    _check_random(model)
+    with _operators(model) as momenta:
+        proto = _to_onnx(
+            type(model).__name__,
+            lambda given: _results(model(_arranged(model, example, given), training=False)),
+            inputs,
+            [(variable.path, variable.value) for variable in model.variables],
+        )
+    _set_momenta(proto, momenta)
+    trained = frozenset(variable.path for variable in model.trainable_variables)
+    return Converted(proto, trained, inputs, lambda given: [np.asarray(r) for r in own(given)])
+
+
+def _declared(model: Any) -> Any:
+    """Zeros of the shapes that a model declares for its inputs."""
+    declared = getattr(model, "inputs", None)
+    if not declared or any(size is None for value in declared for size in value.shape[1:]):
+        raise InputError(
+            f"got {type(model).__name__} without example inputs; expected arrays to trace it with, the batch as first "
+            "axis: pass example="
+        )
+    rng = np.random.default_rng(0)
+    made = [rng.standard_normal((2, *value.shape[1:])) for value in declared]
+    return tuple(array.astype(str(value.dtype)) for array, value in zip(made, declared, strict=True))
+
+
+def _arranged(model: Any, example: Any, given: list[Any]) -> Any:
+    """Inputs as the model takes them: one, a list, or a dict where the example is one."""
+    if isinstance(example, Mapping):
+        return dict(zip(example, given, strict=True))
+    return given[0] if len(given) == 1 else given
+
+
+def _results(result: Any) -> list[Any]:
+    return [tensor for tensor in tf.nest.flatten(result) if tensor is not None]
+
+
+def _check_random(model: Any) -> None:
+    """Raise NetworkError for layers whose random numbers in training ONNX has no operator for."""
+    for layer in _layers(model):
+        drawn = [
+            name for name in RATES if isinstance(getattr(layer, name, None), (int, float)) and getattr(layer, name)
+        ]
+        if hasattr(layer, "seed_generator") and drawn and type(layer).__name__ not in LAYERS:
+            raise NetworkError(
+                f"{model.name}: got layer {layer.name!r} ({type(layer).__name__}) with {drawn[0]}="
+                f"{getattr(layer, drawn[0])}, which draws in training as no ONNX operator does; expected Dropout: set "
+                " it to 0 and use that beside it, or train the model as it is: "
+                "deep500.frameworks.tensorflow.from_native"
+            )
+
+
+def _layers(model: Any) -> list[Any]:
+    return list(model._flatten_layers()) if hasattr(model, "_flatten_layers") else []
+
+
+@contextlib.contextmanager
+def _operators(model: Any) -> Iterator[dict[str, float]]:
+    """While a model is traced its normalizations and dropouts are operators; gives momenta by path of a moving mean."""
+    momenta: dict[str, float] = {}
+    changed = []
+    try:
+        for layer in _layers(model):
+            forward: Callable[..., Any] | None = None
+            if type(layer).__name__ == "BatchNormalization" and layer.trainable:
+                momenta[layer.moving_mean.path] = float(layer.momentum)
+                forward = _normalization(layer)
+            elif type(layer).__name__ == "Dropout" and layer.rate > 0:
+                forward = _dropout(layer)
+            if forward is not None:
+                object.__setattr__(layer, "call", forward)
+                changed.append(layer)
+        yield momenta
+    finally:
+        for layer in changed:
+            object.__delattr__(layer, "call")
+
+
+def _normalization(layer: Any) -> Callable[..., Any]:
+    def call(inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        rank = len(inputs.shape)
+        axis = layer.axis % rank
+        order = [*(a for a in range(rank) if a != axis), axis]
+        x = tf.transpose(inputs, order) if axis != rank - 1 else inputs
+        mean, variance = tf.convert_to_tensor(layer.moving_mean), tf.convert_to_tensor(layer.moving_variance)
+        scale = tf.convert_to_tensor(layer.gamma) if layer.scale else tf.ones_like(mean)
+        offset = tf.convert_to_tensor(layer.beta) if layer.center else tf.zeros_like(mean)
+        shape = tf.shape(x)
+        flat = x if rank == 4 else tf.reshape(x, [-1, 1, 1, x.shape[-1]])
+        y = tf.raw_ops.FusedBatchNormV3(
+            x=flat, scale=scale, offset=offset, mean=mean, variance=variance, epsilon=layer.epsilon, is_training=False
+        ).y
+        y = y if rank == 4 else tf.ensure_shape(tf.reshape(y, shape), x.shape)
+        return tf.transpose(y, np.argsort(order)) if axis != rank - 1 else y
+
+    return call
+
+
+_MARK = "deep500 dropout "
+
+
+def _dropout(layer: Any) -> Callable[..., Any]:
+    def call(inputs: Any, training: Any = None) -> Any:
+        if layer.noise_shape is not None:
+            raise NetworkError(
+                f"got Dropout {layer.name!r} with noise_shape; expected none, as ONNX's Dropout: leave it out"
+            )
+        return tf.raw_ops.CheckNumerics(tensor=inputs, message=f"{_MARK}{layer.rate}")
+
+    return call
+
+
+def _as_dropout(context: Any, node: Any, name: str, args: Any) -> None:
+    """What tf2onnx makes of the mark: ONNX's Dropout; of other checks nothing."""
+    message = node.get_attr_value("message")
+    message = message.decode() if isinstance(message, bytes) else message
+    node.type, node.domain = "Identity", ""
+    for attribute in list(node.attr):
+        del node.attr[attribute]
+    if message.startswith(_MARK):
+        ratio = np.array(float(message.removeprefix(_MARK)), np.float32)
+        node.type = "Dropout"
+        context.replace_inputs(node, [node.input[0], context.make_const(f"{name}_ratio", ratio).output[0]])
+
+
+def _erfc(context: Any, node: Any, name: str, args: Any) -> None:
+    """1 - erf(x), for Keras' GELU."""
+    value, dtype = node.output[0], context.get_dtype(node.input[0])
+    one = context.make_const(f"{name}_one", np.array(1, onnx.helper.tensor_dtype_to_np_dtype(dtype)))
+    erf = context.make_node("Erf", [node.input[0]], dtypes=[dtype])
+    shape = context.get_shape(value)
+    context.remove_node(node.name)
+    context.make_node("Sub", [one.output[0], erf.output[0]], outputs=[value], dtypes=[dtype], shapes=[shape])
+
+
+_HANDLERS: dict[str, tuple[Callable[..., None], list[Any]]] = {"CheckNumerics": (_as_dropout, []), "Erfc": (_erfc, [])}
+
+
+def _set_momenta(proto: onnx.ModelProto, momenta: Mapping[str, float]) -> None:
+    for node in proto.graph.node:
+        if node.op_type == "BatchNormalization" and node.input[3] in momenta:
+            kept = [a for a in node.attribute if a.name != "momentum"]
+            del node.attribute[:]
+            node.attribute.extend([*kept, onnx.helper.make_attribute("momentum", momenta[node.input[3]])])
+
+
+# -- functions and SavedModels -----------------------------------------------------------------------------------------
+def _of_function(model: Any, example: Any) -> Converted:
+    function, where = _function(model), type(model).__name__
+    concrete = function if hasattr(function, "structured_input_signature") else None
+    if concrete is None:
+        if example is None:
+            raise InputError(
+                f"got {where} without example inputs; expected arrays to trace it with, the batch as first axis: pass "
+                "example="
+            )
+        inputs = named_inputs(example, [])
+        specs = [tf.TensorSpec((None, *a.shape[1:]), a.dtype, name=n) for n, a in inputs.items()]
+        with _error_of(where, "runs"):
+            concrete = function.get_concrete_function(*specs)
+    else:
+        inputs = _of_signature(concrete, example)
+    names = list(inputs)
+
+    def own(given: Mapping[str, np.ndarray]) -> list[Any]:
+        return _called(concrete, names, [tf.constant(array) for array in given.values()])
+
+    with _error_of(where, "runs"):
+        own(inputs)
+    variables = [(_name(variable), variable) for variable in concrete.variables]
+    proto = _to_onnx(where, lambda given: _called(concrete, names, given), inputs, variables)
+    trained = frozenset(_name(variable) for variable in concrete.trainable_variables)
+    return Converted(proto, trained, inputs, lambda given: [np.asarray(r) for r in own(given)])
+
+
+def _called(concrete: Any, names: Sequence[str], given: Sequence[Any]) -> list[Any]:
+    if concrete.structured_input_signature[1]:
+        return _results(concrete(**dict(zip(names, given, strict=True))))
+    return _results(concrete(*given))
+
+
+def _function(model: Any) -> Any:
+    """What is called: a function, the serving signature of a SavedModel, or the only one."""
+    if hasattr(model, "structured_input_signature") or hasattr(model, "get_concrete_function"):
+        return model
+    signatures = getattr(model, "signatures", None)
+    if signatures:
+        return signatures["serving_default"] if "serving_default" in signatures else next(iter(signatures.values()))
+    call = getattr(model, "__call__", None)  # noqa: B004 - the function itself, not whether there is one
+    if hasattr(call, "get_concrete_function"):
+        return call
+    if callable(model):
+        return tf.function(model, autograph=False)
+    raise InputError(
+        f"got {type(model).__name__} as a model; expected a tf.function, a SavedModel with a signature, or a callable "
+        "tf.Module: save it with signatures="
+    )
+
+
+def _of_signature(concrete: Any, example: Any) -> dict[str, np.ndarray]:
+    """Inputs for a traced function: the example, or random numbers of the shapes that it declares."""
+    positional, keywords = concrete.structured_input_signature
+    declared = {**{f"input_{n}": spec for n, spec in enumerate(tf.nest.flatten(positional))}, **keywords}
+    if example is None:
+        if any(spec.shape.rank is None or None in spec.shape.as_list()[1:] for spec in declared.values()):
+            raise InputError(
+                f"got a function of {', '.join(map(str, declared.values()))} without example inputs; expected arrays, "
+                "as some sizes are open: pass example="
+            )
+        rng = np.random.default_rng(0)
+        example = {
+            name: rng.standard_normal((2, *spec.shape.as_list()[1:])).astype(spec.dtype.as_numpy_dtype)
+            for name, spec in declared.items()
+        }
+    inputs = named_inputs(example, list(declared))
+    return dict(zip(declared, inputs.values(), strict=True)) if len(inputs) == len(declared) else inputs
+
+
+# -- tf2onnx -----------------------------------------------------------------------------------------------------------
+def _to_onnx(
+    where: str,
+    call: Callable[[list[Any]], list[Any]],
+    inputs: Mapping[str, np.ndarray],
+    variables: Sequence[tuple[str, Any]],
+) -> onnx.ModelProto:
+    """The ONNX model of ``call(inputs)``, the variables that it reads as initializers of these names."""
+    convert = _converter()
+
+    def traced(*given: Any) -> list[Any]:
+        return [tf.identity(result, name=f"result_{number}") for number, result in enumerate(call(list(given)))]
+
+    specs = [tf.TensorSpec((None, *a.shape[1:]), a.dtype, name=f"given_{n}") for n, a in enumerate(inputs.values())]
+    with _error_of(where, "converts"), _quiet():
+        concrete = tf.function(traced, autograph=False).get_concrete_function(*specs)
+        graph, values = _with_open_variables(concrete, variables)
+        given = [tensor.name for tensor in concrete.inputs[: len(inputs)]]
+        names = dict(zip(given, inputs, strict=True)) | {f"{node}:0": name for node, (name, _) in values.items()}
+        outputs = [tensor.name for tensor in concrete.outputs]
+        names |= {o: "output" if len(outputs) == 1 else f"output_{n}" for n, o in enumerate(outputs)}
+        read = [*given, *(f"{node}:0" for node in values)]
+        proto, _ = convert.from_graph_def(
+            graph, input_names=read, output_names=outputs, opset=OPSET, custom_op_handlers=_HANDLERS
+        )
+    unknown = sorted({n.op_type for n in proto.graph.node if n.domain == "" and not onnx.defs.has(n.op_type)})
+    if unknown:
+        raise NetworkError(
+            f"{where}: got TensorFlow operators that tf2onnx does not convert: {', '.join(unknown)}; expected others: "
+            f"write the model with other layers, or {_ELSE}"
+        )
+    rename_values(proto.graph, names)
+    bind_inputs(proto, dict(values.values()))
+    for value in proto.graph.input:
+        value.type.tensor_type.shape.dim[0].dim_param = BATCH
+    return proto
+
+
+def _with_open_variables(concrete: Any, variables: Sequence[tuple[str, Any]]) -> tuple[Any, dict[str, Any]]:
+    """A function's graph in which variables are placeholders, and by placeholder the variable's name and value."""
+    names = {id(variable.handle): name for name, variable in variables}
+    held = {inner.op.name: names[id(outer)] for outer, inner in concrete.graph.captures if id(outer) in names}
+    graph = convert_variables_to_constants_v2(concrete, lower_control_flow=False).graph.as_graph_def()
+    values = {}
+    for node in graph.node:
+        if node.op == "Const" and node.name in held:
+            array = tf.make_ndarray(node.attr["value"].tensor)
+            values[node.name] = (held[node.name], array)
+            dtype = node.attr["dtype"].type
+            node.op = "Placeholder"
+            node.attr.clear()
+            node.attr["dtype"].type = dtype
+            node.attr["shape"].shape.CopyFrom(tf.TensorShape(array.shape).as_proto())
+    return graph, values
+
+
+def _converter() -> Any:
+    try:
+        return importlib.import_module("tf2onnx").convert
+    except ModuleNotFoundError as error:
+        if error.name != "tf2onnx":
+            raise
+        raise MissingBackend(
+            "got a model of Keras or TensorFlow but no package 'tf2onnx'; expected it installed: pip install "
+            f"'deep500[import-tensorflow]', or {_ELSE}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _error_of(where: str, verb: str) -> Iterator[None]:
+    try:
+        yield
+    except (InputError, NetworkError, MissingBackend):
+        raise
+    except Exception as error:
+        line = next(iter(str(error).splitlines()), "")[:300]
+        raise NetworkError(
+            f"{where}: got {type(error).__name__} ({line}); expected a model that {verb} for the example inputs: "
+            f"correct these or the model, or {_ELSE}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The converter reports its progress as warnings of the logging module."""
+    loggers = [logging.getLogger(name) for name in ("tf2onnx", "tensorflow")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+def _name(variable: Any) -> str:
+    return str(getattr(variable, "path", None) or variable.name).partition(":")[0]
