@@ -7,6 +7,7 @@ selections of outputs, and with all that hold them: optimizers, ``DistributedDat
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,7 @@ def from_model(
     compile: bool = False,
     strict: bool = False,
     recompute: str = "checkpoint",
+    recognise: bool = True,
 ) -> Executor:
     """An executor for a network.
 
@@ -54,6 +56,9 @@ def from_model(
         recompute: how a checkpointing plan is followed, if one is set: ``"checkpoint"`` by non-reentrant
             ``torch.utils.checkpoint``, ``"explicit"`` by a tape of our own, whose memory is what the plan predicts and
             which takes less time. Gradients are the same bits either way.
+        recognise: run what exporters took apart (normalisations, activations, attention, dense and recurrent layers) by
+            one function each, and compute once what depends on no input; ``executor.module.recognised`` lists what was
+            found. False: node by node, as under a checkpointing plan.
 
     Raises:
         UnsupportedOperator: naming every node that cannot be run.
@@ -65,7 +70,7 @@ def from_model(
         >>> sorted(executor.module.state_dict())[:2]
         ['fc1_bias', 'fc1_weight']
     """
-    return Executor(network, device, compile, strict, recompute)
+    return Executor(network, device, compile, strict, recompute, recognise)
 
 
 def from_onnx(
@@ -96,6 +101,12 @@ class TorchNetwork(BoundNetwork):
     def __init__(self, network: Network, executor: Executor) -> None:
         super().__init__(network)
         self._executor = executor
+
+    def __str__(self) -> str:
+        """The table of the network, and what is run by one function each though the network writes it out."""
+        kinds = Counter(self._executor.module.recognised.values()) if self._executor.recognise else {}
+        line = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        return f"{super().__str__()}\nrecognised by {self._executor.backend}: {line}" if line else super().__str__()
 
     def fetch_tensors(self, names: Sequence[str]) -> list[torch.Tensor]:
         """Live tensors, detached: parameters, gradients and outputs of the last run (see the base class)."""
@@ -158,6 +169,7 @@ class Executor(GraphExecutor):
 
     backend = "pytorch"
     network: TorchNetwork
+    recognise = False
 
     def __init__(
         self,
@@ -166,12 +178,13 @@ class Executor(GraphExecutor):
         compile: bool = False,
         strict: bool = False,
         recompute: str = "checkpoint",
+        recognise: bool = True,
     ) -> None:
         if recompute not in RECOMPUTE:
             raise InputError(
                 f"got recompute={recompute!r}; expected one of {RECOMPUTE}: {nearest(recompute, RECOMPUTE)}"
             )
-        self.recompute = recompute
+        self.recompute, self.recognise = recompute, recognise
         self._prepare(device, compile, strict)
         self.network = TorchNetwork(network, self)
         self._main()
@@ -239,22 +252,23 @@ class Executor(GraphExecutor):
         return torch.nn.Parameter(new) if parameter.trainable else new
 
     def _compile(self, outputs: tuple[str, ...]) -> Compiled:
-        if outputs in self._compiled:
-            return self._compiled[outputs]
+        if outputs not in self._compiled:
+            self._compiled[outputs] = self._build(outputs, self.recognise)
+        return self._compiled[outputs]
+
+    def _build(self, outputs: tuple[str, ...], recognise: bool) -> Compiled:
         network = self.network
         main = outputs == tuple(network.outputs)
         program = from_network(network, outputs, TARGET, attribute_names(self.tensors), all_inputs=main)
-        module = compile_program(program, self.tensors, self.torch_device)
-        self._read_as_constants |= module.meta["consulted"]
+        module = compile_program(program, self.tensors, self.torch_device, recognise)
+        self._read_as_constants |= module.meta["consulted"].keys()
         read = {name for node in program.nodes for name in node.reads} | set(outputs)  # the others may be absent
         checked = {
             n: network.inputs[n] for n in program.inputs if n in read and "(" not in (network.inputs[n].dtype or "")
         }
         others = [n for n in network.inputs if n not in checked]
         call: Any = torch.compile(module, dynamic=False) if self.compile else module
-        compiled = Compiled(module, call, program.inputs, outputs, InputCheck(checked, others))
-        self._compiled[outputs] = compiled
-        return compiled
+        return Compiled(module, call, program.inputs, outputs, InputCheck(checked, others))
 
     def _training(self, outputs: tuple[str, ...], loss: str) -> Compiled:
         """What a training run calls: the compiled network, or what a checkpointing plan makes of it."""
@@ -266,8 +280,12 @@ class Executor(GraphExecutor):
 
             plan.check(self.network, plan.batch)  # it may have been edited since
             regions = [region.values for region in plan.regions]
-            self._planned[outputs] = planned(self._compile(outputs), self.network, regions, loss, self.recompute)
+            self._planned[outputs] = planned(self._whole(outputs), self.network, regions, loss, self.recompute)
         return self._planned[outputs]
+
+    def _whole(self, outputs: tuple[str, ...]) -> Compiled:
+        """Node by node: plans and stages name the values of the network, of which recognition leaves some out."""
+        return self._build(outputs, False) if self.recognise else self._compile(outputs)
 
     def _forget_training(self) -> None:
         if self.compile:
@@ -423,7 +441,7 @@ class Executor(GraphExecutor):
 
         self.refresh()
         outputs = tuple(self.network.outputs)
-        compiled = self._compile(outputs if loss in outputs else (*outputs, find_loss(self.network, loss)))
+        compiled = self._whole(outputs if loss in outputs else (*outputs, find_loss(self.network, loss)))
         compiled.check(inputs)
         tensors = [self._tensor(inputs.get(name)) for name in compiled.inputs]
         compiled.module.train()
