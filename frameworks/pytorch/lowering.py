@@ -370,6 +370,29 @@ def group_norm(lowered: LoweredNode) -> fx.Node:
     return lowered.emit(torch.group_norm, x, groups, scale, bias, epsilon, torch.backends.cudnn.enabled)
 
 
+_PLAIN = {"is_causal": 0, "softcap": 0.0, "left_window_size": -1, "right_window_size": -1}
+
+
+def attention(lowered: LoweredNode) -> fx.Node | None:
+    """``scaled_dot_product_attention`` of heads in equal number, with a mask of numbers for all keys or without one."""
+    shapes, attributes = [lowered.descriptor(i).shape for i in range(3)], lowered.attributes
+    inputs, outputs = lowered.node.inputs, [n for n in lowered.node.outputs if n in lowered.writer.read]
+    options = {**_PLAIN, "is_causal": attributes["is_causal"]}
+    fit = all(attributes.get(name, value) == value for name, value in options.items()) and len(outputs) == 1
+    if not fit or any(inputs[4:]) or "softmax_precision" in attributes or any(s is None or len(s) != 4 for s in shapes):
+        return None
+    if len({s[1] for s in shapes if s}) > 1 or lowered.descriptor(0).dtype not in ("float32", "float64"):
+        return None
+    mask = lowered.input(3)
+    if mask is not None:
+        known, keys = lowered.descriptor(3), shapes[1][-2]  # type: ignore[index]
+        whole = known.shape is not None and known.shape[-1:] == (keys,) and isinstance(keys, int)
+        if not whole or known.dtype != lowered.descriptor(0).dtype or attributes["is_causal"]:
+            return None
+    args = (*(lowered.input(i) for i in range(3)), mask, 0.0, bool(attributes["is_causal"]))
+    return lowered.emit(F.scaled_dot_product_attention, *args, scale=attributes.get("scale"))
+
+
 _INTERPOLATE = {("linear", 3): "linear", ("linear", 4): "bilinear", ("linear", 5): "trilinear", ("cubic", 4): "bicubic"}
 
 
@@ -439,6 +462,7 @@ LOWERINGS: dict[tuple[str, str], Lowering] = {
     ("", "ReduceSum"): _reduction(torch.sum),
     ("", "Expand"): expand,
     ("", "Resize"): resize,
+    ("", "Attention"): attention,
     ("", "InstanceNormalization"): instance_norm,
     ("", "GroupNormalization"): group_norm,
 }

@@ -77,6 +77,17 @@ CASES: dict[str, tuple[Of, tuple[tuple[int, ...], ...], dict[str, int]]] = {
     "hard swish": (Of(lambda m, x: x * m.w * F.relu6(x * m.w + 3) / 6, w=randn(5)), ((3, 5),), {}),
     "mish": (Of(lambda m, x: F.mish(x * m.w), w=randn(5)), ((3, 5),), {"Mish": 1}),
     "group norm": (Of(lambda m, x: m.n(x), n=nn.GroupNorm(2, 6)), ((2, 6, 4, 3),), {"GroupNormalization": 1}),
+    "group norm, groups with weights": (
+        Of(
+            lambda m, x: F.instance_norm(x.reshape(2, 2, -1), weight=m.a, bias=m.c).reshape(x.shape) * m.w + m.b,
+            a=randn(2),
+            c=randn(2),
+            w=randn(6, 1, 1),
+            b=randn(6, 1, 1),
+        ),
+        ((2, 6, 4, 3),),
+        {"GroupNormalization": 1},
+    ),
     "layer norm": (Of(written_out, w=randn(5), b=randn(5)), ((3, 4, 5),), {"LayerNormalization": 1}),
     "RMS norm": (
         Of(lambda m, x: m.w * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)), w=randn(5)),
@@ -85,7 +96,6 @@ CASES: dict[str, tuple[Of, tuple[tuple[int, ...], ...], dict[str, int]]] = {
     ),
     "dense": (Of(lambda m, x: m.p(x), p=nn.Linear(5, 3)), ((2, 4, 5),), {"Linear": 1}),
     "dense, turned": (Of(lambda m, x: x @ m.w + m.b, w=randn(5, 3), b=randn(3)), ((2, 4, 5),), {"Linear": 1}),
-    "dense, no bias": (Of(lambda m, x: m.p(x), p=nn.Linear(5, 3, bias=False)), ((2, 4, 5),), {"Linear": 1}),
     "attention": (
         Of(lambda m, x: F.scaled_dot_product_attention(m.p(x), x, x, scale=0.3), p=nn.Linear(5, 5)),
         ((2, 3, 4, 5),),

@@ -55,6 +55,7 @@ class _Folding:
     def __init__(self, program: Program, known: Callable[[str], np.ndarray | None], evaluate: Evaluate) -> None:
         self.program, self.known, self.evaluate = program, known, evaluate
         self.values: Values = dict(program.constants)
+        self.sizes: dict[str, tuple[Dim, ...]] = {}  # shapes, and parts of them, that are not known altogether
         # What a normalisation updates is no constant, though it does not train.
         self.moving = {n for node in program.nodes if node.op_type == "BatchNormalization" for n in node.inputs[3:5]}
 
@@ -81,7 +82,10 @@ class _Folding:
         if node.op_type == "Shape":
             shape = self.describe(node.inputs[0]).shape
             part = None if shape is None else shape[node.attribute("start", 0) : node.attribute("end")]
-            return None if part is None or not _static(part) else [np.array(part, np.int64)]
+            return None if part is None else self.part(node, part)
+        if node.op_type in ("Slice", "Gather") and node.inputs[0] in self.sizes:
+            chosen = self.chosen(node, self.sizes[node.inputs[0]])
+            return None if chosen is None else self.part(node, chosen)
         if node.op_type == "Size":
             size = self.describe(node.inputs[0]).size
             return None if size is None else [np.array(size, np.int64)]
@@ -94,6 +98,29 @@ class _Folding:
             return None
         found = self.evaluate(node, given) if given else None
         return found if found is not None and all(value.size <= MOST for value in found) else None
+
+    def part(self, node: Node, sizes: tuple[Dim, ...]) -> list[np.ndarray] | None:
+        """Some sizes of a shape, if they are known; else they are remembered, for those who want fewer of them."""
+        if not _static(sizes):
+            self.sizes[node.outputs[0]] = sizes
+            return None
+        place = self.value(node.inputs[1]) if node.op_type == "Gather" else None
+        return [np.array(sizes, np.int64).reshape(-1 if place is None else place.shape)]
+
+    def chosen(self, node: Node, sizes: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
+        """What a Slice or a Gather takes of a shape."""
+        known = [self.value(name) for name in node.inputs[1:]]
+        if any(value is None for value in known):
+            return None
+        numbers = [value.reshape(-1).tolist() for value in known if value is not None]
+        if node.op_type == "Gather":
+            return (
+                tuple(sizes[place] for place in numbers[0])
+                if all(-len(sizes) <= n < len(sizes) for n in numbers[0])
+                else None
+            )
+        begin, end, _, step = (*numbers, [0], [1])[:4] if len(numbers) == 2 else (*numbers, [1])[:4]
+        return sizes[slice(begin[0], end[0], step[0])] if step[0] > 0 else None
 
     @property
     def described(self) -> Mapping[str, TensorDescriptor]:

@@ -132,14 +132,11 @@ def group_norm(graph: Graph, root: Node) -> Found | None:
             shape = graph.shape(x)
             if groups is None or len(groups) != 3 or not _same_channels(shape, graph.shape(whole), groups):
                 continue
-            ones, zeros = (graph.array(name) for name in norm.inputs[1:])
-            if ones is None or zeros is None or (ones != 1).any() or zeros.any():
+            made = _channel_weights(graph, root, norm, groups[1], shape, (scale, bias))
+            if made is None:
                 continue
-            vectors = [_per_channel(graph, name, shape, root) for name in (scale, bias)]  # type: ignore[arg-type]
-            if None in vectors:
-                continue
-            extra = [node for vector in vectors if vector for node in vector[1]]
-            inputs = (x, *(vector[0] for vector in vectors if vector))
+            extra, vectors = made
+            inputs = (x, *vectors)
             options = {"num_groups": groups[1], "epsilon": norm.attribute("epsilon")}
             node = _one(root, "GroupNormalization", inputs, **options)
             return Found([*extra, node], {product.name, back.name, norm.name, there.name})
@@ -155,17 +152,35 @@ def _same_channels(shape: Any, after: Any, groups: Any) -> bool:
     return whole and groups[0] == shape[0]
 
 
-def _per_channel(graph: Graph, value: str, shape: tuple[Any, ...], root: Node) -> tuple[str, list[Node]] | None:
-    """A vector over the channels that is broadcast over places: its name, and a node where it has to be made."""
-    sizes = graph.shape(value)
+def _channel_weights(
+    graph: Graph, root: Node, norm: Node, groups: Any, shape: Any, given: tuple[str, str]
+) -> tuple[list[Node], list[str]] | None:
+    """Scale and bias of every channel, and the nodes that make them: of vectors that are broadcast over places, and of
+    the normalisation's own, one of each per group, unless these are ones and zeros."""
     wanted = (shape[1], *[1] * (len(shape) - 2))
-    if sizes is None or tuple(sizes) not in (wanted, (1, *wanted)):
+    if any(tuple(graph.shape(value) or ()) not in (wanted, (1, *wanted)) for value in given):
         return None
-    unsqueeze = graph.made_by(value, "Unsqueeze")
-    if unsqueeze is not None and graph.shape(unsqueeze.inputs[0]) == (shape[1],):
-        return unsqueeze.inputs[0], []
-    name, flat = f"{root.outputs[0]}:{value}", graph.constant(f"{root.outputs[0]}:flat", np.array([-1]))
-    return name, [Node("Reshape", (value, flat), (name,), name)]
+    ones, zeros = (graph.array(name) for name in norm.inputs[1:])
+    nodes: list[Node] = []
+
+    def emit(operator: str, *inputs: str) -> str:
+        name = f"{root.outputs[0]}:{len(nodes)}"
+        nodes.append(Node(operator, inputs, (name,), name))
+        return name
+
+    flat = graph.constant(f"{root.outputs[0]}:flat", np.array([-1]))
+    if ones is not None and zeros is not None and (ones == 1).all() and not zeros.any():
+        plain = [graph.made_by(value, "Unsqueeze") for value in given]
+        return nodes, [
+            node.inputs[0] if node and graph.shape(node.inputs[0]) == (shape[1],) else emit("Reshape", value, flat)
+            for node, value in zip(plain, given, strict=True)
+        ]
+    if any(graph.shape(name) != (groups,) for name in norm.inputs[1:]):
+        return None
+    rows = graph.constant(f"{root.outputs[0]}:rows", np.array([groups, -1]))
+    scale, bias, own, shift = (emit("Reshape", name, rows) for name in (*given, *norm.inputs[1:]))
+    total = emit("Add", emit("Mul", scale, shift), bias)
+    return nodes, [emit("Reshape", emit("Mul", scale, own), flat), emit("Reshape", total, flat)]
 
 
 def layer_norm(graph: Graph, root: Node) -> Found | None:
@@ -397,32 +412,19 @@ def linear(graph: Graph, root: Node) -> Found | None:
     """x W^T + b, or x W + b."""
     for product, bias in (root.inputs, root.inputs[::-1]) if root.op_type == "Add" else ():
         match, sizes = graph.made_by(product, "MatMul"), graph.shape(bias)
-        width = graph.shape(match.inputs[1]) if match else None
-        if match is not None and width is not None and len(width) == 2 and sizes == width[1:]:
-            return _linear(graph, root, match.inputs, (bias,), {match.name})
+        x, weight = match.inputs if match else ("", "")
+        shape, width = graph.shape(x), graph.shape(weight)
+        if match is None or shape is None or width is None or len(shape) < 2 or len(width) != 2:
+            continue
+        if sizes != width[1:] or "float" not in graph.dtype(x):
+            continue
+        turned = graph.made_by(weight, "Transpose")
+        if turned is not None and turned.attribute("perm") in (None, (1, 0)):
+            return Found([_one(root, "Linear", (x, turned.inputs[0], bias), DOMAIN)], {match.name})
+        name = f"{root.outputs[0]}:weight"
+        turn = Node("Transpose", (weight,), (name,), name, "", {"perm": (1, 0)})
+        return Found([turn, _one(root, "Linear", (x, name, bias), DOMAIN)], {match.name})
     return None
-
-
-def linear_without_bias(graph: Graph, root: Node) -> Found | None:
-    """x W^T."""
-    if root.op_type != "MatMul" or graph.made_by(root.inputs[1], "Transpose") is None:
-        return None
-    return _linear(graph, root, root.inputs, (), set())
-
-
-def _linear(
-    graph: Graph, root: Node, operands: tuple[str, ...], bias: tuple[str, ...], inner: set[str]
-) -> Found | None:
-    x, weight = operands
-    shape = graph.shape(x)
-    if shape is None or len(shape) < 2 or len(graph.shape(weight) or ()) != 2 or "float" not in graph.dtype(x):
-        return None
-    turned = graph.made_by(weight, "Transpose")
-    if turned is not None:
-        return Found([_one(root, "Linear", (x, turned.inputs[0], *bias), DOMAIN)], inner)
-    name = f"{root.outputs[0]}:weight"
-    turn = Node("Transpose", (weight,), (name,), name, "", {"perm": (1, 0)})
-    return Found([turn, _one(root, "Linear", (x, name, *bias), DOMAIN)], inner)
 
 
 PATTERNS: tuple[tuple[tuple[str, str], Pattern], ...] = (
@@ -438,6 +440,5 @@ PATTERNS: tuple[tuple[tuple[str, str], Pattern], ...] = (
     ((DOMAIN, "OrderedLSTM"), lstm),
     ((DOMAIN, "OrderedGRU"), gru),
     ((DOMAIN, "Linear"), linear),
-    ((DOMAIN, "Linear"), linear_without_bias),
 )
 """Operators and the forms in which they are found, in the order in which these are looked for."""

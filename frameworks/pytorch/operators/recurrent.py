@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from deep500.frameworks.pytorch.operators.table import op
 from deep500.networks.execution.activations import gate_activations
@@ -31,13 +32,31 @@ ACTIVATIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
 
 
 def _flat_weights(w: Tensor, r: Tensor, b: Tensor | None, order: tuple[int, ...]) -> list[Tensor]:
-    """Per direction: input weights, recurrent weights and, if any, the two biases, as torch's kernels want them."""
-    index = torch.tensor(order, device=w.device)
-    gates = [t.unflatten(1, (len(order), -1)).index_select(1, index).flatten(1, 2).unbind() for t in (w, r)]
+    """Per direction: input weights, recurrent weights and, if any, the two biases, as torch's kernels want them.
+
+    Where no gradient is wanted they are put into order once, until somebody writes to them.
+    """
+    state = [(t._version, t.data_ptr()) for t in (w, r, b) if t is not None]
+    kept = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    if kept and (found := _ordered.get(w)) is not None and found[0] == state:
+        return found[1]
+    count = len(order)
+    gates = [_reordered(w, order, count), _reordered(r, order, count)]
     if b is not None:
-        both = b.unflatten(1, (2, len(order), -1)).index_select(2, index).flatten(2, 3)
-        gates += [both.select(1, 0).unbind(), both.select(1, 1).unbind()]
-    return [part for direction in zip(*gates, strict=True) for part in direction]
+        gates += [_reordered(half, order, count) for half in b.chunk(2, 1)]
+    flat = [part for direction in zip(*gates, strict=True) for part in direction]
+    if kept:
+        _ordered[w] = (state, flat)
+    return flat
+
+
+def _reordered(t: Tensor, order: tuple[int, ...], count: int) -> tuple[Tensor, ...]:
+    """Of every direction the blocks of gates along the second axis, in another order."""
+    blocks = t.chunk(count, 1)
+    return torch.cat([blocks[i] for i in order], 1).unbind()
+
+
+_ordered = WeakTensorKeyDictionary()  # weights of the input: what they and the others were, in torch's order
 
 
 def _state(given: Tensor | None, x: Tensor, dirs: int, hidden: int, layout: int) -> Tensor:
