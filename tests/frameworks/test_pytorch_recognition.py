@@ -192,6 +192,45 @@ def test_recognised_forms_are_equal_in_float64(name: str) -> None:
             assert torch.allclose(mine, gradients[gradient[1]], rtol=1e-9, atol=1e-10), gradient
 
 
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_biases_that_an_exporter_put_together(name: str) -> None:
+    """The other exporter leaves the weights' slices and folds those of the biases, into one array that trains."""
+    _, inputs, network = case(name)
+    layers = [node for node in network.nodes if node.op_type == name]
+    values = d5fw.from_model(network).inference(inputs, [node.inputs[3] for node in layers])
+    for i, node in enumerate(layers):
+        network.add_parameter(f"biases{i}", values[node.inputs[3]].numpy())
+        network.add_edge(f"biases{i}", node.name, 3)
+    executor, plain = d5fw.from_model(network), d5fw.from_model(network, recognise=False)
+    assert Counter(executor.module.recognised.values())[f"Ordered{name}"] == 2
+    for each in (executor, plain):
+        each.inference_and_backprop(inputs)
+    for _, gradient in network.gradient():
+        mine, theirs = (e.network.fetch_tensors([gradient])[0] for e in (executor, plain))
+        assert torch.allclose(mine, theirs, rtol=1e-9, atol=1e-10), gradient
+
+
+def test_weights_in_order_are_kept_until_they_change() -> None:
+    """Inference puts the gates of weights that are one array into torch's order once, and again after a change."""
+    network = Network()
+    network.add_input("x", (3, 2, 4))
+    rng = np.random.default_rng(0)
+    for name, shape in (("w", (1, 12, 4)), ("r", (1, 12, 3)), ("b", (1, 24))):
+        network.add_parameter(name, rng.standard_normal(shape).astype(np.float32))
+    network.add_node("LSTM", ["x", "w", "r", "b"], ["y"], hidden_size=3)
+    network.add_output("y")
+    executor, x = d5fw.from_model(network), torch.randn(3, 2, 4)
+    first = executor.inference({"x": x})["y"]
+    assert torch.equal(executor.inference({"x": x})["y"], first)
+    for name in ("w", "r", "b"):
+        executor.network.feed_tensor(name, network.parameters[name].value + 0.5)
+        now = executor.inference({"x": x})["y"]
+        assert not torch.equal(now, first), name
+        first = now
+    again = d5fw.from_model(executor.network.copy()).inference({"x": x})["y"]
+    assert torch.equal(first, again)
+
+
 @pytest.mark.parametrize("name", ["group norm", "attention", "encoder layer", "dense"])
 def test_batches_of_any_size(name: str) -> None:
     """Sizes that only the run knows keep no operator from being recognised, and every size works."""

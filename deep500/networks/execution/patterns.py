@@ -339,25 +339,64 @@ def gru(graph: Graph, root: Node) -> Found | None:
 
 
 def _recurrent(graph: Graph, root: Node) -> Found | None:
-    plain = root.attributes.keys() <= {"direction", "hidden_size", "linear_before_reset", "layout"}
+    kept = {name: value for name, value in root.attributes.items() if name != "input_forget" or value}
+    plain = kept.keys() <= {"direction", "hidden_size", "linear_before_reset", "layout"}
     if not plain or len(root.inputs) < 4 or any((*root.inputs[4:5], *root.inputs[7:])):
         return None
-    inner: set[str] = set()
-    # Per direction: weights of the input, of the state, both biases; each a parameter's rows in another order.
-    parts = [_directions(graph, name, inner) for name in root.inputs[1:4]]
-    if any(part is None for part in parts):
+    order = _TORCH_ORDER[root.op_type]
+    weights, inner = _in_torch_order(graph, root.inputs[1:3], order)
+    biases, more = _in_torch_order(graph, root.inputs[3:4], order)
+    extra: list[Node] = []
+    if weights is not None and biases is None:  # an exporter put all biases together
+        extra, biases = _picked_biases(graph, root, order, len(weights))
+        more = set()
+    if weights is None or biases is None:
         return None
-    flat: list[str] = []
-    for w, r, b in zip(*parts, strict=True):
-        both = _halves(graph, b, inner)
-        names = [_unordered(graph, name, _TORCH_ORDER[root.op_type], inner) for name in (w, r, *both)]
-        if len(names) != 4 or None in names:
-            return None
-        flat += [name for name in names if name is not None]
+    flat = [name for w, b in zip(weights, biases, strict=True) for name in (*w, *b)]
     states = (*root.inputs[5:], "", "")[: 2 if root.op_type == "LSTM" else 1]
     inputs = (root.inputs[0], *states, *flat)
-    node = Node(f"Ordered{root.op_type}", inputs, root.outputs, root.name, DOMAIN, root.attributes)
-    return Found([node], inner)
+    node = Node(f"Ordered{root.op_type}", inputs, root.outputs, root.name, DOMAIN, kept)
+    return Found([*extra, node], inner | more)
+
+
+def _in_torch_order(
+    graph: Graph, values: tuple[str, ...], order: tuple[int, ...]
+) -> tuple[list[list[str]] | None, set[str]]:
+    """For each direction the parameters whose rows stand in these values (a bias is two of them), in ONNX's order of
+    gates; None if they are no such thing. And the nodes in between."""
+    inner: set[str] = set()
+    parts = [_directions(graph, value, inner) for value in values]
+    if any(part is None or len(part) != len(parts[0] or ()) for part in parts):
+        return None, inner
+    found = []
+    for direction in zip(*(part for part in parts if part), strict=True):
+        blocks = direction if len(values) == 2 else _halves(graph, direction[0], inner)
+        names = [_unordered(graph, block, order, inner) for block in blocks]
+        if len(names) != 2 or None in names:
+            return None, inner
+        found.append([name for name in names if name is not None])
+    return found, inner
+
+
+def _picked_biases(
+    graph: Graph, root: Node, order: tuple[int, ...], directions: int
+) -> tuple[list[Node], list[list[str]] | None]:
+    """Nodes that take both biases of every direction, in torch's order of gates, out of ONNX's one array."""
+    shape, count = graph.shape(root.inputs[3]), 2 * len(order)
+    if shape is None or len(shape) != 2 or shape[0] != directions or not isinstance(shape[1], int) or shape[1] % count:
+        return [], None
+    size = shape[1] // count
+    back = [order.index(gate) for gate in range(len(order))]
+    nodes, names = list[Node](), [["", ""] for _ in range(directions)]
+    for half in range(2):
+        rows = np.concatenate([np.arange(size) + (half * len(order) + gate) * size for gate in back])
+        both, index = f"{root.outputs[0]}:biases{half}", graph.constant(f"{root.outputs[0]}:rows{half}", rows)
+        nodes.append(Node("Gather", (root.inputs[3], index), (both,), both, "", {"axis": 1}))
+        for direction in range(directions):
+            one = names[direction][half] = f"{both}:{direction}"
+            place = graph.constant(f"{one}:place", np.array(direction))
+            nodes.append(Node("Gather", (both, place), (one,), one, "", {"axis": 0}))
+    return nodes, names
 
 
 def _directions(graph: Graph, value: str, inner: set[str]) -> list[str] | None:
