@@ -245,7 +245,8 @@ class Executor(GraphExecutor):
             return old  # type: ignore[return-value]
         if parameter.value.dtype.name not in DTYPES:
             return parameter.value  # type: ignore[return-value] # refused when a node wants it as a tensor
-        new = from_array(parameter.value.copy()).to(self.torch_device)
+        # A copy in memory of torch's own, which is aligned as its kernels like it.
+        new = from_array(parameter.value).to(self.torch_device, copy=True)
         if fits and new.shape == old.shape:  # type: ignore[union-attr]
             with torch.no_grad():
                 return old.copy_(new)  # type: ignore[union-attr]
@@ -303,8 +304,12 @@ class Executor(GraphExecutor):
         compiled.check(inputs)
         module, events = compiled.module, self.events
         training = module.training
-        frozen = [part for part in module.modules() if not part.training]  # parts that a user keeps in evaluation mode
-        if training:
+        simple = isinstance(module, NetworkModule) and not module._modules  # no parts: its flag is all there is
+        # Parts that a user keeps in evaluation mode stay there.
+        frozen = [] if simple else [part for part in module.modules() if not part.training]
+        if training and simple:
+            module.__dict__["training"] = False
+        elif training:
             module.eval()
         try:
             with torch.no_grad():
@@ -314,7 +319,9 @@ class Executor(GraphExecutor):
                 if events.after_forward:
                     events.emit(events.after_forward, self)
         finally:
-            if training:
+            if training and simple:
+                module.__dict__["training"] = True
+            elif training:
                 module.train()
                 for part in frozen:
                     part.training = False

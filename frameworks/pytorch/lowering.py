@@ -17,7 +17,7 @@ from torch import fx
 
 from deep500.frameworks.pytorch.dtypes import from_array
 from deep500.frameworks.pytorch.operators import normalization, windows
-from deep500.frameworks.pytorch.operators.table import wrapped
+from deep500.frameworks.pytorch.operators.movement import rows
 from deep500.networks.execution.operator_table import positive
 from deep500.networks.execution.patterns import DOMAIN
 from deep500.networks.node import Node
@@ -278,8 +278,7 @@ def gather(lowered: LoweredNode) -> fx.Node | None:
         index = lowered.tensor(np.where(places < 0, places + size, places).astype(np.int64))
         return lowered.emit(torch.index_select, lowered.input(0), axis, index)
     if axis == 0 and len(shape) == 2 and isinstance(size, int) and places is None:
-        index = lowered.emit(wrapped, lowered.input(1), size)
-        return lowered.emit(F.embedding, index, lowered.input(0))
+        return lowered.emit(rows, lowered.input(0), lowered.input(1))
     return None
 
 
@@ -293,10 +292,10 @@ def slice_(lowered: LoweredNode) -> fx.Node | None:
     steps = parts[3].tolist() if len(parts) > 3 else [1] * len(begins)  # type: ignore[union-attr]
     if any(step < 1 for step in steps):
         return None
-    value = lowered.input(0)
+    index = [slice(None)] * rank
     for begin, end, axis, step in zip(begins, ends, axes, steps, strict=True):
-        value = lowered.emit(torch.ops.aten.slice, value, positive(axis, rank), begin, min(end, sys.maxsize), step)
-    return value
+        index[positive(axis, rank)] = slice(begin, min(end, sys.maxsize), step)
+    return lowered.emit(operator.getitem, lowered.input(0), tuple(index))
 
 
 def softmax(lowered: LoweredNode) -> fx.Node:

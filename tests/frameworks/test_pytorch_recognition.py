@@ -358,3 +358,17 @@ def test_a_replaced_activation_is_seen() -> None:
     network, _ = swish()
     edited = replace_operator(network, "Sigmoid", "Tanh")
     assert d5fw.from_model(edited).module.recognised == {}
+
+
+def test_rows_that_are_counted_from_the_back() -> None:
+    """Embeddings refuse negative indices, ONNX does not; one beyond the table is an error still."""
+    network = Network()
+    network.add_input("i", (3,), "int64")
+    network.add_parameter("table", np.arange(8, dtype=np.float32).reshape(4, 2))
+    network.add_node("Gather", ["table", "i"], ["y"])
+    network.add_output("y")
+    executor = d5fw.from_model(network)
+    found = executor.inference({"i": torch.tensor([0, -1, 2])})["y"]
+    assert found.tolist() == [[0, 1], [6, 7], [4, 5]]
+    with pytest.raises(Exception, match="index"):
+        executor.inference({"i": torch.tensor([0, 4, 2])})
