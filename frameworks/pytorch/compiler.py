@@ -21,19 +21,21 @@ from torch import fx
 
 from deep500.errors import InputError, UnsupportedOperator
 from deep500.frameworks.pytorch.custom import node_function
-from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array, torch_dtype
+from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, torch_dtype
+from deep500.frameworks.pytorch.known import KnownValues, evaluate
 from deep500.frameworks.pytorch.lowering import LOWERINGS, LoweredNode
 from deep500.frameworks.pytorch.operators import OPS
 from deep500.frameworks.pytorch.operators.movement import to_device
 from deep500.networks.custom import is_custom
+from deep500.networks.execution.folding import fold
 from deep500.networks.execution.operator_table import used_outputs
 from deep500.networks.execution.program import Program, Target, constant_value, from_graph
+from deep500.networks.execution.recognition import recognised
 from deep500.networks.execution.slicing import values_read
 from deep500.networks.node import Node, captures
 
 TARGET = Target("pytorch", OPS, DTYPES)
 
-_SMALL = 256  # constants up to this many elements may be written into the code, or live on the processor
 _HOST_SOURCES = frozenset({"Shape", "Size", "ConstantOfShape", "Range", "RandomNormal", "RandomUniform"})
 _WIDE = {"uint16", "uint32", "uint64"}  # torch can store and move these, not compute with them
 _MOVES = frozenset(
@@ -71,6 +73,11 @@ class NetworkModule(fx.GraphModule):
         return self.meta["program"]
 
     @property
+    def recognised(self) -> dict[str, str]:
+        """What exporters had taken apart and one function computes here: operators by the values that they give."""
+        return dict(self.meta["recognised"])
+
+    @property
     def names(self) -> dict[str, str]:
         """The network's name of every parameter and buffer, by attribute."""
         return {attribute: name for name, attribute in self.program.attributes.items()}
@@ -83,20 +90,26 @@ class NetworkModule(fx.GraphModule):
         return code
 
     def __reduce__(self) -> Any:
-        tensors = {name: getattr(self, attribute) for name, attribute in self.program.attributes.items()}
-        return _rebuild, (self.program, tensors, self.training)
+        return _rebuild, (self.program, self._tensors(), self.training, self.meta["recognise"])
 
     def __deepcopy__(self, memo: Any) -> NetworkModule:
-        tensors = {name: getattr(self, attribute) for name, attribute in self.program.attributes.items()}
-        return _rebuild(self.program, copy.deepcopy(tensors, memo), self.training)
+        tensors = copy.deepcopy(self._tensors(), memo)
+        return _rebuild(self.program, tensors, self.training, self.meta["recognise"])
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        """Parameters by the network's names: those that the module holds, and those that stand in its code."""
+        held = {n: getattr(self, attribute, None) for n, attribute in self.program.attributes.items()}
+        return {**self.meta["consulted"], **{name: tensor for name, tensor in held.items() if tensor is not None}}
 
 
-def _rebuild(program: Program, tensors: Mapping[str, torch.Tensor], training: bool) -> NetworkModule:
-    return compile_program(program, tensors).train(training)
+def _rebuild(
+    program: Program, tensors: Mapping[str, torch.Tensor], training: bool, recognise: bool = True
+) -> NetworkModule:
+    return compile_program(program, tensors, recognise=recognise).train(training)
 
 
 def compile_program(
-    program: Program, tensors: Mapping[str, torch.Tensor], device: torch.device | None = None
+    program: Program, tensors: Mapping[str, torch.Tensor], device: torch.device | None = None, recognise: bool = True
 ) -> NetworkModule:
     """Turn a program into a module.
 
@@ -104,13 +117,21 @@ def compile_program(
         program: see :mod:`deep500.networks.execution.program`.
         tensors: parameters (``nn.Parameter``) and buffers by the network's names; the module shares them.
         device: where it will run; where the tensors are if None.
+        recognise: compute what is known when it compiles, and by one function what
+            :mod:`deep500.networks.execution.recognition` knows.
     """
     if device is None:
         device = next((t.device for t in tensors.values() if isinstance(t, torch.Tensor)), torch.device("cpu"))
-    writer = _Writer(program, tensors, device)
+    values = KnownValues(program, tensors)
+    found: dict[str, str] = {}
+    short = program
+    if recognise:
+        short, found = recognised(fold(program, values, evaluate), OPS, values, values.trains)
+    writer = _Writer(short, tensors, device, values)
     writer.write()
     module = NetworkModule(writer.root, writer.graph, "Network")
-    module.meta.update(program=program, consulted=writer.consulted, places=writer.places, sources=writer.sources)
+    module.meta.update(program=program, consulted=values.consulted, places=writer.places, sources=writer.sources)
+    module.meta.update(recognise=recognise, recognised=found)
     return module
 
 
@@ -142,14 +163,15 @@ def _free(base: str, taken: set[str]) -> str:
 class _Writer:
     """Writes the graph of one program; ``root`` collects what the module will hold."""
 
-    def __init__(self, program: Program, tensors: Mapping[str, torch.Tensor], device: torch.device) -> None:
-        self.program, self.tensors, self.device = program, tensors, device
+    def __init__(
+        self, program: Program, tensors: Mapping[str, torch.Tensor], device: torch.device, values: KnownValues
+    ) -> None:
+        self.program, self.tensors, self.device, self.values = program, tensors, device, values
         self.graph, self.root = fx.Graph(), dict[str, Any]()
         self.env: dict[str, Any] = {}
         self.host: set[str] = set()
         self.places: dict[str, str] = {}  # names in the code -> the network's node that they come from
         self.sources: dict[str, str] = {}  # names in the code -> the name of the node that they come from
-        self.consulted: set[str] = set()  # parameters whose values may stand in the code
         self.folded: dict[str, np.ndarray] = dict(program.constants)
         self.taken = {*dir(fx.GraphModule), "training", "graph", *program.attributes.values()}
         self.read = values_read(program.nodes, program.outputs)
@@ -188,8 +210,7 @@ class _Writer:
             if name in self.program.attributes and name in self.tensors:
                 self.env[name] = self.get_attr(self.program.attributes[name], self.tensors[name])
             elif name in self.folded:
-                tensor = from_array(self.folded[name]).to(self.device)
-                self.env[name] = self.get_attr(_free("constant", self.taken), tensor)
+                self.env[name] = self.held(self.folded[name])
             else:
                 raise InputError(f"got {name!r}, which nothing provides; expected a value of the program")
         return self.env[name]
@@ -203,6 +224,10 @@ class _Writer:
         self.root[attribute] = value
         return self.graph.create_node("get_attr", attribute)
 
+    def held(self, array: np.ndarray) -> fx.Node:
+        """A constant that the module holds."""
+        return self.get_attr(_free("constant", self.taken), from_array(array).to(self.device))
+
     def training(self) -> fx.Node:
         """The executor's mode, read when the code runs."""
         if "" not in self.env:
@@ -211,13 +236,7 @@ class _Writer:
 
     def constant(self, name: str) -> np.ndarray | None:
         """A value that is known now: a constant, or a parameter that is not trained and small."""
-        if name in self.folded:
-            return self.folded[name]
-        tensor = self.tensors.get(name) if name in self.program.attributes else None
-        if not isinstance(tensor, torch.Tensor) or isinstance(tensor, torch.nn.Parameter) or tensor.numel() > _SMALL:
-            return None
-        self.consulted.add(name)
-        return to_array(tensor)
+        return self.folded[name] if name in self.folded else self.values(name)
 
     def on_device(self, name: str) -> Any:
         """A value where the program runs, wherever it was computed."""

@@ -7,6 +7,7 @@ selections of outputs, and with all that hold them: optimizers, ``DistributedDat
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +46,7 @@ def from_model(
     strict: bool = False,
     recompute: str = "checkpoint",
     quantization: str | None = None,
+    recognise: bool = True,
 ) -> Executor:
     """An executor for a network.
 
@@ -58,6 +60,9 @@ def from_model(
             which takes less time. Gradients are the same bits either way.
         quantization: what gradients of quantised values are: none, or those of the straight-through estimator
             (``"straight_through"``, see :mod:`deep500.networks.quantization`).
+        recognise: run what exporters took apart (normalisations, activations, attention, dense and recurrent layers) by
+            one function each, and compute once what depends on no input; ``executor.module.recognised`` lists what was
+            found. False: node by node, as under a checkpointing plan.
 
     Raises:
         UnsupportedOperator: naming every node that cannot be run.
@@ -69,7 +74,7 @@ def from_model(
         >>> sorted(executor.module.state_dict())[:2]
         ['fc1_bias', 'fc1_weight']
     """
-    return Executor(network, device, compile, strict, recompute, quantization)
+    return Executor(network, device, compile, strict, recompute, quantization, recognise)
 
 
 def from_onnx(
@@ -100,6 +105,12 @@ class TorchNetwork(BoundNetwork):
     def __init__(self, network: Network, executor: Executor) -> None:
         super().__init__(network)
         self._executor = executor
+
+    def __str__(self) -> str:
+        """The table of the network, and what is run by one function each though the network writes it out."""
+        kinds = Counter(self._executor.module.recognised.values()) if self._executor.recognise else {}
+        line = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        return f"{super().__str__()}\nrecognised by {self._executor.backend}: {line}" if line else super().__str__()
 
     def fetch_tensors(self, names: Sequence[str]) -> list[torch.Tensor]:
         """Live tensors, detached: parameters, gradients and outputs of the last run (see the base class)."""
@@ -179,6 +190,7 @@ class Executor(GraphExecutor):
 
     backend = "pytorch"
     network: TorchNetwork
+    recognise = False
 
     def __init__(
         self,
@@ -188,12 +200,13 @@ class Executor(GraphExecutor):
         strict: bool = False,
         recompute: str = "checkpoint",
         quantization: str | None = None,
+        recognise: bool = True,
     ) -> None:
         if recompute not in RECOMPUTE:
             raise InputError(
                 f"got recompute={recompute!r}; expected one of {RECOMPUTE}: {nearest(recompute, RECOMPUTE)}"
             )
-        self.recompute = recompute
+        self.recompute, self.recognise = recompute, recognise
         self._prepare(device, compile, strict)
         self.network = TorchNetwork(differentiable(network, quantization), self)
         self._main()
@@ -254,29 +267,31 @@ class Executor(GraphExecutor):
             return old  # type: ignore[return-value]
         if parameter.value.dtype.name not in DTYPES:
             return parameter.value  # type: ignore[return-value] # refused when a node wants it as a tensor
-        new = from_array(parameter.value.copy()).to(self.torch_device)
+        # A copy in memory of torch's own, which is aligned as its kernels like it.
+        new = from_array(parameter.value).to(self.torch_device, copy=True)
         if fits and new.shape == old.shape:  # type: ignore[union-attr]
             with torch.no_grad():
                 return old.copy_(new)  # type: ignore[union-attr]
         return torch.nn.Parameter(new) if parameter.trainable else new
 
     def _compile(self, outputs: tuple[str, ...]) -> Compiled:
-        if outputs in self._compiled:
-            return self._compiled[outputs]
+        if outputs not in self._compiled:
+            self._compiled[outputs] = self._build(outputs, self.recognise)
+        return self._compiled[outputs]
+
+    def _build(self, outputs: tuple[str, ...], recognise: bool) -> Compiled:
         network = self.network
         main = outputs == tuple(network.outputs)
         program = from_network(network, outputs, TARGET, attribute_names(self.tensors), all_inputs=main)
-        module = compile_program(program, self.tensors, self.torch_device)
-        self._read_as_constants |= module.meta["consulted"]
+        module = compile_program(program, self.tensors, self.torch_device, recognise)
+        self._read_as_constants |= module.meta["consulted"].keys()
         read = {name for node in program.nodes for name in node.reads} | set(outputs)  # the others may be absent
         checked = {
             n: network.inputs[n] for n in program.inputs if n in read and "(" not in (network.inputs[n].dtype or "")
         }
         others = [n for n in network.inputs if n not in checked]
         call: Any = torch.compile(module, dynamic=False) if self.compile else module
-        compiled = Compiled(module, call, program.inputs, outputs, InputCheck(checked, others))
-        self._compiled[outputs] = compiled
-        return compiled
+        return Compiled(module, call, program.inputs, outputs, InputCheck(checked, others))
 
     def _training(self, outputs: tuple[str, ...], loss: str) -> Compiled:
         """What a training run calls: the compiled network, or what a checkpointing plan makes of it."""
@@ -288,8 +303,12 @@ class Executor(GraphExecutor):
 
             plan.check(self.network, plan.batch)  # it may have been edited since
             regions = [region.values for region in plan.regions]
-            self._planned[outputs] = planned(self._compile(outputs), self.network, regions, loss, self.recompute)
+            self._planned[outputs] = planned(self._whole(outputs), self.network, regions, loss, self.recompute)
         return self._planned[outputs]
+
+    def _whole(self, outputs: tuple[str, ...]) -> Compiled:
+        """Node by node: plans and stages name the values of the network, of which recognition leaves some out."""
+        return self._build(outputs, False) if self.recognise else self._compile(outputs)
 
     def _forget_training(self) -> None:
         if self.compile:
@@ -307,8 +326,12 @@ class Executor(GraphExecutor):
         compiled.check(inputs)
         module, events = compiled.module, self.events
         training = module.training
-        frozen = [part for part in module.modules() if not part.training]  # parts that a user keeps in evaluation mode
-        if training:
+        simple = isinstance(module, NetworkModule) and not module._modules  # no parts: its flag is all there is
+        # Parts that a user keeps in evaluation mode stay there.
+        frozen = [] if simple else [part for part in module.modules() if not part.training]
+        if training and simple:
+            module.__dict__["training"] = False
+        elif training:
             module.eval()
         try:
             with torch.no_grad():
@@ -318,7 +341,9 @@ class Executor(GraphExecutor):
                 if events.after_forward:
                     events.emit(events.after_forward, self)
         finally:
-            if training:
+            if training and simple:
+                module.__dict__["training"] = True
+            elif training:
                 module.train()
                 for part in frozen:
                     part.training = False
@@ -445,7 +470,7 @@ class Executor(GraphExecutor):
 
         self.refresh()
         outputs = tuple(self.network.outputs)
-        compiled = self._compile(outputs if loss in outputs else (*outputs, find_loss(self.network, loss)))
+        compiled = self._whole(outputs if loss in outputs else (*outputs, find_loss(self.network, loss)))
         compiled.check(inputs)
         tensors = [self._tensor(inputs.get(name)) for name in compiled.inputs]
         compiled.module.train()

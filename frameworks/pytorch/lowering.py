@@ -6,6 +6,7 @@ A lowering returns None where the general function of the table has to decide at
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ from torch import fx
 
 from deep500.frameworks.pytorch.dtypes import from_array
 from deep500.frameworks.pytorch.operators import normalization, windows
+from deep500.frameworks.pytorch.operators.movement import rows
+from deep500.networks.execution.operator_table import positive
+from deep500.networks.execution.patterns import DOMAIN
 from deep500.networks.node import Node
 from deep500.tensors import TensorDescriptor
 
@@ -39,6 +43,15 @@ class LoweredNode:
     def descriptor(self, index: int) -> TensorDescriptor:
         """What is known of an input."""
         return self.writer.program.descriptors.get(self.node.inputs[index], TensorDescriptor(None, None))
+
+    def has(self, index: int) -> bool:
+        """Whether an input is there, and holds something as far as one can know."""
+        name = self.node.inputs[index] if index < len(self.node.inputs) else ""
+        return bool(name) and self.descriptor(index).size != 0
+
+    def tensor(self, array: np.ndarray) -> fx.Node:
+        """A further constant of the module."""
+        return self.writer.held(array)
 
     def rank(self, index: int) -> int | None:
         """An input's number of dimensions, None if unknown."""
@@ -218,6 +231,207 @@ def layer_norm(lowered: LoweredNode) -> fx.Node | None:
     )
 
 
+def linear(lowered: LoweredNode) -> fx.Node:
+    """``linear``."""
+    return lowered.emit(F.linear, *(lowered.input(i) for i in range(len(lowered.node.inputs))))
+
+
+def transpose(lowered: LoweredNode) -> fx.Node | None:
+    """``permute``, or the shorter ``t`` of a matrix."""
+    perm = lowered.attributes.get("perm")
+    if perm is None:
+        return None
+    return (
+        lowered.emit(torch.t, lowered.input(0))
+        if perm == (1, 0)
+        else lowered.emit(torch.permute, lowered.input(0), perm)
+    )
+
+
+def unsqueeze(lowered: LoweredNode) -> fx.Node | None:
+    """One ``unsqueeze`` per axis."""
+    axes, rank = lowered.constant(1), lowered.rank(0)
+    if axes is None or rank is None:
+        return None
+    value = lowered.input(0)
+    for axis in sorted(positive(int(a), rank + axes.size) for a in axes.reshape(-1)):
+        value = lowered.emit(torch.unsqueeze, value, axis)
+    return value
+
+
+def squeeze(lowered: LoweredNode) -> fx.Node | None:
+    """``squeeze`` of known axes."""
+    axes = lowered.constant(1)
+    return None if axes is None else lowered.emit(torch.squeeze, lowered.input(0), tuple(axes.reshape(-1).tolist()))
+
+
+def gather(lowered: LoweredNode) -> fx.Node | None:
+    """``select`` of a known place, ``index_select`` of several, ``embedding`` for rows of a table that trains."""
+    places, shape, axis = lowered.constant(1), lowered.descriptor(0).shape, lowered.attributes["axis"]
+    if shape is None:
+        return None
+    axis, size = positive(axis, len(shape)), shape[axis]
+    if places is not None and places.ndim == 0:
+        # What is taken one by one is taken apart at once: a gradient for all instead of one as large as the whole each.
+        return lowered.emit(torch.select, lowered.input(0), axis, int(places))
+    if places is not None and places.ndim == 1 and isinstance(size, int):
+        index = lowered.tensor(np.where(places < 0, places + size, places).astype(np.int64))
+        return lowered.emit(torch.index_select, lowered.input(0), axis, index)
+    if axis == 0 and len(shape) == 2 and isinstance(size, int) and places is None:
+        return lowered.emit(rows, lowered.input(0), lowered.input(1))
+    return None
+
+
+def slice_(lowered: LoweredNode) -> fx.Node | None:
+    """Python's slices, where begin, end, axes and step are known and the step leads forward."""
+    rank, parts = lowered.rank(0), [lowered.constant(i) for i in range(1, len(lowered.node.inputs))]
+    if rank is None or any(part is None for part in parts):
+        return None
+    begins, ends = parts[0].tolist(), parts[1].tolist()  # type: ignore[union-attr]
+    axes = parts[2].tolist() if len(parts) > 2 else list(range(len(begins)))  # type: ignore[union-attr]
+    steps = parts[3].tolist() if len(parts) > 3 else [1] * len(begins)  # type: ignore[union-attr]
+    if any(step < 1 for step in steps):
+        return None
+    index = [slice(None)] * rank
+    for begin, end, axis, step in zip(begins, ends, axes, steps, strict=True):
+        index[positive(axis, rank)] = slice(begin, min(end, sys.maxsize), step)
+    return lowered.emit(operator.getitem, lowered.input(0), tuple(index))
+
+
+def softmax(lowered: LoweredNode) -> fx.Node:
+    """``softmax``."""
+    return lowered.emit(torch.softmax, lowered.input(0), lowered.attributes["axis"])
+
+
+def swish(lowered: LoweredNode) -> fx.Node | None:
+    """``silu``."""
+    return lowered.emit(F.silu, lowered.input(0)) if lowered.attributes["alpha"] == 1 else None
+
+
+def gelu(lowered: LoweredNode) -> fx.Node:
+    """``gelu``."""
+    return lowered.emit(F.gelu, lowered.input(0), approximate=lowered.attributes["approximate"])
+
+
+def hard_sigmoid(lowered: LoweredNode) -> fx.Node | None:
+    """``hardsigmoid`` for its slope, as exactly as float32 knows it."""
+    slope = lowered.attributes["alpha"] == float(np.float32(1 / 6)) and lowered.attributes["beta"] == 0.5
+    return lowered.emit(F.hardsigmoid, lowered.input(0)) if slope and lowered.descriptor(0).dtype == "float32" else None
+
+
+def divide(lowered: LoweredNode) -> fx.Node | None:
+    """``div``."""
+    floating = (lowered.descriptor(0).dtype or "").startswith("float")
+    return lowered.emit(torch.div, lowered.input(0), lowered.input(1)) if floating else None
+
+
+def power(lowered: LoweredNode) -> fx.Node | None:
+    """``pow`` with a Python number, which has a shorter gradient."""
+    exponent, floating = lowered.constant(1), (lowered.descriptor(0).dtype or "").startswith("float")
+    if exponent is None or exponent.size != 1 or exponent.ndim > (lowered.rank(0) or 0) or not floating:
+        return None
+    return lowered.emit(torch.pow, lowered.input(0), exponent.reshape(-1)[0].item())
+
+
+def _reduction(function: Callable[..., Any]) -> Lowering:
+    def lower(lowered: LoweredNode) -> fx.Node | None:
+        """The reduction over known axes."""
+        axes, floating = lowered.constant(1), (lowered.descriptor(0).dtype or "").startswith("float")
+        if axes is None or not axes.size or not floating:
+            return None
+        keep = bool(lowered.attributes["keepdims"])
+        return lowered.emit(function, lowered.input(0), tuple(axes.reshape(-1).tolist()), keep)
+
+    return lower
+
+
+def expand(lowered: LoweredNode) -> fx.Node | None:
+    """``expand`` to known sizes."""
+    sizes, shape = lowered.constant(1), lowered.descriptor(0).shape
+    if sizes is None or shape is None or len(shape) > sizes.size:
+        return None
+    aligned = (*[1] * (sizes.size - len(shape)), *shape)
+    wanted = [-1 if n == 1 and old != 1 else int(n) for n, old in zip(sizes, aligned, strict=True)]
+    return lowered.emit(torch.Tensor.expand, lowered.input(0), wanted)
+
+
+def instance_norm(lowered: LoweredNode) -> fx.Node:
+    """``instance_norm`` without the checks in Python."""
+    x, scale, bias = (lowered.input(i) for i in range(3))
+    options = (None, None, True, 0.0, lowered.attributes["epsilon"], torch.backends.cudnn.enabled)
+    return lowered.emit(torch.instance_norm, x, scale, bias, *options)
+
+
+def group_norm(lowered: LoweredNode) -> fx.Node:
+    """``group_norm`` without the checks in Python."""
+    x, scale, bias = (lowered.input(i) for i in range(3))
+    groups, epsilon = lowered.attributes["num_groups"], lowered.attributes["epsilon"]
+    return lowered.emit(torch.group_norm, x, groups, scale, bias, epsilon, torch.backends.cudnn.enabled)
+
+
+_PLAIN = {"is_causal": 0, "softcap": 0.0, "left_window_size": -1, "right_window_size": -1}
+
+
+def attention(lowered: LoweredNode) -> fx.Node | None:
+    """``scaled_dot_product_attention`` of heads in equal number, with a mask of numbers for all keys or without one."""
+    shapes, attributes = [lowered.descriptor(i).shape for i in range(3)], lowered.attributes
+    inputs, outputs = lowered.node.inputs, [n for n in lowered.node.outputs if n in lowered.writer.read]
+    options = {**_PLAIN, "is_causal": attributes["is_causal"]}
+    fit = all(attributes.get(name, value) == value for name, value in options.items()) and len(outputs) == 1
+    if not fit or any(inputs[4:]) or "softmax_precision" in attributes or any(s is None or len(s) != 4 for s in shapes):
+        return None
+    if len({s[1] for s in shapes if s}) > 1 or lowered.descriptor(0).dtype not in ("float32", "float64"):
+        return None
+    mask = lowered.input(3)
+    if mask is not None:
+        known, keys = lowered.descriptor(3), shapes[1][-2]  # type: ignore[index]
+        whole = known.shape is not None and known.shape[-1:] == (keys,) and isinstance(keys, int)
+        if not whole or known.dtype != lowered.descriptor(0).dtype or attributes["is_causal"]:
+            return None
+    args = (*(lowered.input(i) for i in range(3)), mask, 0.0, bool(attributes["is_causal"]))
+    return lowered.emit(F.scaled_dot_product_attention, *args, scale=attributes.get("scale"))
+
+
+_INTERPOLATE = {("linear", 3): "linear", ("linear", 4): "bilinear", ("linear", 5): "trilinear", ("cubic", 4): "bicubic"}
+
+
+def resize(lowered: LoweredNode) -> fx.Node | None:
+    """``interpolate`` of known places, where its coordinates are the node's."""
+    shape, attributes = lowered.descriptor(0).shape, lowered.attributes
+    scales, sizes = (lowered.constant(i) if lowered.has(i) else None for i in (2, 3))
+    given = scales if sizes is None or not sizes.size else sizes
+    plain = not attributes["antialias"] and not attributes["exclude_outside"] and "axes" not in attributes
+    plain = plain and attributes["keep_aspect_ratio_policy"] == "stretch" and not lowered.has(1)
+    if not plain or shape is None or given is None or given.size != len(shape) or not 3 <= len(shape) <= 5:
+        return None
+    before = shape[2:]
+    if (given is scales and (given[:2] != 1).any()) or (given is sizes and tuple(given[:2]) != shape[:2]):
+        return None
+    if not all(isinstance(n, int) for n in before):
+        return None
+    exact = given[2:] * np.array(before) if given is scales else given[2:]
+    after = np.floor(exact).astype(int)
+    if (after != exact).any() or not (lowered.descriptor(0).dtype or "").startswith("float"):
+        return None
+    size, x = tuple(after.tolist()), lowered.input(0)
+    mode, way = attributes["mode"], attributes["coordinate_transformation_mode"]
+    if mode == "nearest":
+        rule = way == "asymmetric" and attributes["nearest_mode"] == "floor"
+        same = rule and all(_same_places(int(n), m) for n, m in zip(before, size, strict=True))  # type: ignore[arg-type]
+        return lowered.emit(F.interpolate, x, size, None, "nearest") if same else None
+    name, corners = _INTERPOLATE.get((mode, len(shape))), way == "align_corners"
+    known = corners or way == "half_pixel" or (way == "pytorch_half_pixel" and min(size) > 1)
+    if name is None or not known or (mode == "cubic" and attributes["cubic_coeff_a"] != -0.75):
+        return None
+    return lowered.emit(F.interpolate, x, size, None, name, corners)
+
+
+def _same_places(before: int, after: int) -> bool:
+    """Whether torch, which computes them with 32 bits, takes the places that the exact quotient tells."""
+    i = np.arange(after)
+    return bool((np.floor(i.astype(np.float32) * np.float32(before / after)) == i * before // after).all())
+
+
 LOWERINGS: dict[tuple[str, str], Lowering] = {
     ("", "Conv"): conv,
     ("", "MaxPool"): max_pool,
@@ -231,5 +445,24 @@ LOWERINGS: dict[tuple[str, str], Lowering] = {
     ("", "Dropout"): dropout,
     ("", "ConstantOfShape"): constant_of_shape,
     ("", "LayerNormalization"): layer_norm,
+    (DOMAIN, "Linear"): linear,
+    ("", "Transpose"): transpose,
+    ("", "Unsqueeze"): unsqueeze,
+    ("", "Squeeze"): squeeze,
+    ("", "Gather"): gather,
+    ("", "Slice"): slice_,
+    ("", "Softmax"): softmax,
+    ("", "Swish"): swish,
+    ("", "Gelu"): gelu,
+    ("", "HardSigmoid"): hard_sigmoid,
+    ("", "Div"): divide,
+    ("", "Pow"): power,
+    ("", "ReduceMean"): _reduction(torch.mean),
+    ("", "ReduceSum"): _reduction(torch.sum),
+    ("", "Expand"): expand,
+    ("", "Resize"): resize,
+    ("", "Attention"): attention,
+    ("", "InstanceNormalization"): instance_norm,
+    ("", "GroupNormalization"): group_norm,
 }
 """Lowerings by (domain, operator); tried before the table."""

@@ -39,6 +39,11 @@ def attention(
 
     A query that may look at nothing yields 0.
     """
+    extras = (past_key, past_value, lengths, softmax_precision)
+    if len(outputs) == 1 and all(extra is None for extra in extras) and not softcap:
+        whole = left_window_size < 0 and right_window_size < 0
+        if whole and (heads := _one_piece(q, k, mask, is_causal, q_num_heads, kv_num_heads)) is not None:
+            return _fused(q, k, v, mask, bool(is_causal), scale, heads)
     flat = q.ndim == 3
     if flat:
         q = q.unflatten(2, (q_num_heads, -1)).transpose(1, 2)
@@ -59,6 +64,27 @@ def attention(
     y = weights @ v
     y = y.transpose(1, 2).flatten(2) if flat else y
     return y if len(outputs) == 1 else (y, *present, stages[qk_matmul_output_mode])[: len(outputs)]
+
+
+def _one_piece(q: Tensor, k: Tensor, mask: Tensor | None, causal: int, q_heads: int, kv_heads: int) -> int | None:
+    """The number of heads if torch's own function computes the same: heads in equal number, one kind of mask, of the
+    keys' length, and nothing to learn in it; else None."""
+    heads = q_heads if q.ndim == 3 else q.shape[1]
+    if heads != (kv_heads if q.ndim == 3 else k.shape[1]) or q.dtype.itemsize < 4:
+        return None
+    if mask is None:
+        return heads
+    plain = mask.dtype in (torch.bool, q.dtype) and not mask.requires_grad and not causal
+    return heads if plain and mask.shape[-1] == k.shape[-2] else None
+
+
+def _fused(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None, heads: int
+) -> Tensor:
+    if q.ndim == 4:
+        return F.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=scale)
+    q, k, v = (t.unflatten(2, (heads, -1)).transpose(1, 2) for t in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=scale).transpose(1, 2).flatten(2)
 
 
 def _bias(q: Tensor, k: Tensor, mask: Tensor | None, hidden: Tensor | None) -> Tensor | None:

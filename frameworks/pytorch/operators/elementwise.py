@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from deep500.frameworks.pytorch.dtypes import onnx_dtype
 from deep500.frameworks.pytorch.operators.table import enter_all, op, scalar
+from deep500.networks.execution.patterns import DOMAIN
 
 Tensor = torch.Tensor
 
@@ -189,6 +190,12 @@ def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
     zero = torch.zeros((), dtype=x.dtype, device=x.device)
     shrunk = torch.where(x > lambd, x - bias, torch.where(x < -lambd, x + bias, zero))
     return shrunk.to(x.dtype)
+
+
+@op("Linear", domain=DOMAIN)
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """A dense layer that was recognised."""
+    return F.linear(x, weight, bias)
 
 
 @op("Softmax")

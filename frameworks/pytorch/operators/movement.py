@@ -133,6 +133,19 @@ def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     return x.index_select(axis, flat).reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
 
 
+def rows(x: Tensor, indices: Tensor) -> Tensor:
+    """Rows of a table: a Gather along the first of two axes, with the gradient that embeddings have.
+
+    Indices that count from the back are rare: they are looked for when torch refuses one.
+    """
+    if x.device.type == "cpu" and not torch.compiler.is_compiling():
+        try:
+            return F.embedding(indices, x)
+        except IndexError:
+            pass
+    return F.embedding(wrapped(indices, x.shape[0]), x)
+
+
 @op("GatherElements")
 def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     return torch.gather(x, axis, wrapped(indices, x.shape[axis]).long())

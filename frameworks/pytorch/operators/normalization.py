@@ -118,6 +118,8 @@ def layer_norm(
 
 @op("RMSNormalization")
 def rms_norm(x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Tensor:
+    if scale.shape == x.shape[positive(axis, x.ndim) :] and scale.dtype == x.dtype and x.dtype.itemsize >= 4:
+        return F.rms_norm(x, scale.shape, scale, epsilon)
     axes = tuple(range(positive(axis, x.ndim), x.ndim))
     work = x if x.dtype == torch.float64 else x.float()
     return (work * (work.square().mean(axes, keepdim=True) + epsilon).rsqrt()).to(x.dtype) * scale

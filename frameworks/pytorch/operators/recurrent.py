@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from deep500.frameworks.pytorch.operators.table import op
 from deep500.networks.execution.activations import gate_activations
+from deep500.networks.execution.patterns import DOMAIN
 
 Tensor = torch.Tensor
 _IOFC_TO_IFCO = (0, 2, 3, 1)  # ONNX's order of the LSTM's gates to torch's (torch calls the cell gate g)
@@ -29,20 +31,32 @@ ACTIVATIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
 }
 
 
-def _reordered(w: Tensor, order: tuple[int, ...]) -> Tensor:
-    """Blocks of gates along the first axis in another order."""
-    blocks = w.chunk(len(order))
-    return torch.cat([blocks[i] for i in order])
-
-
 def _flat_weights(w: Tensor, r: Tensor, b: Tensor | None, order: tuple[int, ...]) -> list[Tensor]:
-    """Per direction: input weights, recurrent weights and, if any, the two biases, as torch's kernels want them."""
-    flat = []
-    for d in range(w.shape[0]):
-        flat += [_reordered(w[d], order), _reordered(r[d], order)]
-        if b is not None:
-            flat += [_reordered(half, order) for half in b[d].chunk(2)]
+    """Per direction: input weights, recurrent weights and, if any, the two biases, as torch's kernels want them.
+
+    Where no gradient is wanted they are put into order once, until somebody writes to them.
+    """
+    state = [(t._version, t.data_ptr()) for t in (w, r, b) if t is not None]
+    kept = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    if kept and (found := _ordered.get(w)) is not None and found[0] == state:
+        return found[1]
+    count = len(order)
+    gates = [_reordered(w, order, count), _reordered(r, order, count)]
+    if b is not None:
+        gates += [_reordered(half, order, count) for half in b.chunk(2, 1)]
+    flat = [part for direction in zip(*gates, strict=True) for part in direction]
+    if kept:
+        _ordered[w] = (state, flat)
     return flat
+
+
+def _reordered(t: Tensor, order: tuple[int, ...], count: int) -> tuple[Tensor, ...]:
+    """Of every direction the blocks of gates along the second axis, in another order."""
+    blocks = t.chunk(count, 1)
+    return torch.cat([blocks[i] for i in order], 1).unbind()
+
+
+_ordered = WeakTensorKeyDictionary()  # weights of the input: what they and the others were, in torch's order
 
 
 def _state(given: Tensor | None, x: Tensor, dirs: int, hidden: int, layout: int) -> Tensor:
@@ -95,6 +109,52 @@ def _bound(clip: float | None) -> Callable[[Tensor], Tensor]:
     return (lambda x: x) if clip is None else (lambda x: torch.clamp(x, -clip, clip))
 
 
+def _fused(
+    function: Any, x: Tensor, states: Any, flat: list[Tensor], biased: bool, direction: str
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """torch's own function on ``[time, batch, size]``: all outputs, and the last states."""
+    reverse = direction == "reverse"
+    both = direction == "bidirectional"
+    y, *ends = function(x.flip(0) if reverse else x, states, flat, biased, 1, 0.0, False, both, False)
+    return y.flip(0) if reverse else y, tuple(ends)
+
+
+@op("OrderedLSTM", domain=DOMAIN)
+def ordered_lstm(
+    x: Tensor,
+    h: Tensor | None,
+    c: Tensor | None,
+    *flat: Tensor,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    outputs: tuple[bool, ...] = (True, False, False),
+) -> Any:
+    """LSTM on weights in torch's order of gates, four of each direction."""
+    x, dirs = x.transpose(0, 1) if layout else x, len(flat) // 4
+    states = [_state(s, x, dirs, flat[1].shape[1], layout).contiguous() for s in (h, c)]
+    y, ends = _fused(torch._VF.lstm, x, states, list(flat), True, direction)
+    return _results(_split(y, dirs), ends, layout, outputs)
+
+
+@op("OrderedGRU", domain=DOMAIN)
+def ordered_gru(
+    x: Tensor,
+    h: Tensor | None,
+    *flat: Tensor,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    linear_before_reset: int = 1,
+    outputs: tuple[bool, ...] = (True, False),
+) -> Any:
+    """GRU likewise."""
+    x, dirs = x.transpose(0, 1) if layout else x, len(flat) // 4
+    state = _state(h, x, dirs, flat[1].shape[1], layout).contiguous()
+    y, ends = _fused(torch._VF.gru, x, state, list(flat), True, direction)
+    return _results(_split(y, dirs), ends, layout, outputs)
+
+
 @op("LSTM")
 def lstm(
     x: Tensor,
@@ -121,20 +181,9 @@ def lstm(
     states = (_state(h, x, dirs, hidden, layout), _state(c, x, dirs, hidden, layout))
     plain = activations is None or tuple(activations) == ("Sigmoid", "Tanh", "Tanh") * dirs
     if plain and lengths is None and p is None and clip is None and not input_forget:
-        flip = direction == "reverse"
         flat = _flat_weights(w, r, b, _IOFC_TO_IFCO)
-        y, hn, cn = torch._VF.lstm(
-            x.flip(0) if flip else x,
-            [s.contiguous() for s in states],
-            flat,
-            b is not None,
-            1,
-            0.0,
-            False,
-            dirs == 2,
-            False,
-        )
-        return _results(_split(y.flip(0) if flip else y, dirs), (hn, cn), layout, outputs)
+        y, ends = _fused(torch._VF.lstm, x, [s.contiguous() for s in states], flat, b is not None, direction)
+        return _results(_split(y, dirs), ends, layout, outputs)
     functions = gate_activations(
         ACTIVATIONS, activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh", "Tanh") * dirs
     )
@@ -179,12 +228,9 @@ def gru(
     state = _state(h, x, dirs, hidden, layout)
     plain = activations is None or tuple(activations) == ("Sigmoid", "Tanh") * dirs
     if plain and lengths is None and clip is None and linear_before_reset:
-        flip = direction == "reverse"
         flat = _flat_weights(w, r, b, _ZRH_TO_RZN)
-        y, hn = torch._VF.gru(
-            x.flip(0) if flip else x, state.contiguous(), flat, b is not None, 1, 0.0, False, dirs == 2, False
-        )
-        return _results(_split(y.flip(0) if flip else y, dirs), (hn,), layout, outputs)
+        y, ends = _fused(torch._VF.gru, x, state.contiguous(), flat, b is not None, direction)
+        return _results(_split(y, dirs), ends, layout, outputs)
     functions = gate_activations(
         ACTIVATIONS, activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh") * dirs
     )
