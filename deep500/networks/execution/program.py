@@ -19,6 +19,7 @@ from onnx import inliner, version_converter
 from deep500.errors import UnsupportedOperator
 from deep500.networks.custom import is_custom, missing_plugins, unregistered
 from deep500.networks.execution.operator_table import OperatorEntry
+from deep500.networks.execution.sizes import check_sizes
 from deep500.networks.execution.slicing import check_outputs, needed_nodes, values_read
 from deep500.networks.network import Network
 from deep500.networks.node import OPSET, Node, captures, decode, find_schema, rename_captures
@@ -66,6 +67,7 @@ def from_network(
     wanted = values_read(nodes, outputs)
     inputs = [name for name in network.inputs if all_inputs or name in wanted]
     used = {name: attributes[name] for name in attributes if name in wanted}
+    check_sizes(nodes, network.descriptors())
     program = Program(inputs, list(outputs), nodes, attributes=used, descriptors=dict(network.descriptors()))
     return supported(program, target)
 
