@@ -158,7 +158,13 @@ def expand(node: Node, descriptors: Descriptors) -> list[Node] | None:
         functions=[function],
         opset_imports=[*function.opset_import, onnx.helper.make_operatorsetid(function.domain, 1)],
     )
-    body = _at_newest(inliner.inline_local_functions(model))
+    try:
+        body = _at_newest(inliner.inline_local_functions(model))
+    except (RuntimeError, version_converter.ConvertError) as error:  # a body of a case that ONNX did not think of
+        raise UnsupportedOperator(
+            f"node {node.name!r} ({node.op_type}): got attributes or inputs for which ONNX's own body is not sound "
+            f"({error}); expected those that the operator describes: check the node"
+        ) from error
     names = {n: n for n in (*node.inputs, *node.outputs)}
     prefix = f"{node.name}/"
     nodes = [to_node(proto, f"{prefix}{i}") for i, proto in enumerate(body)]
