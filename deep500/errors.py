@@ -26,6 +26,12 @@ class UnsupportedOperator(Deep500Error, NotImplementedError):
     exit_code = 3
 
 
+class OutOfMemory(Deep500Error, MemoryError):
+    """A value that a network asks for is larger than memory; names the node where that is known."""
+
+    exit_code = 3
+
+
 class InputError(Deep500Error, ValueError):
     """Arrays handed to an executor or optimizer do not match by name, dtype or shape."""
 

@@ -26,7 +26,7 @@ BUILT_IN = {
     "ResultsError": OSError, "TrainingError": ArithmeticError, "ComparisonError": RuntimeError,
     "CompileError": RuntimeError, "OperatorError": RuntimeError, "EnzymeError": RuntimeError, "CacheError": OSError,
     "MissingEngine": RuntimeError, "CommunicationError": RuntimeError,
-    "PlanError": ValueError, "BudgetError": ValueError,
+    "PlanError": ValueError, "BudgetError": ValueError, "OutOfMemory": MemoryError,
 }
 # fmt: on
 EXIT_CODES = {
@@ -34,6 +34,7 @@ EXIT_CODES = {
     "DataError": 3,
     "MissingBackend": 3,
     "MissingDevice": 3,
+    "OutOfMemory": 3,
     "TrainingError": 1,
     "ComparisonError": 1,
     "OperatorError": 1,

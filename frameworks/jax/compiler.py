@@ -139,7 +139,7 @@ def _call(node: Node, env: Mapping[str, Any], context: RunContext, read: set[str
         raise DependsOnData(_where(node), _traced(node, env)) from error
     except Deep500Error:
         raise
-    except (ValueError, IndexError, TypeError, KeyError, ArithmeticError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, MemoryError) as error:
         raise unfit_operands(node, args, error) from error
     names = node.outputs if several else node.outputs[:1]
     return {name: value for name, value in zip(names, results if several else (results,), strict=False) if name}

@@ -38,6 +38,7 @@ from deep500.frameworks.onnxruntime.session import (
     strip,
 )
 from deep500.networks.execution.program import expand
+from deep500.networks.execution.sizes import GROWING, check_sizes
 from deep500.networks.execution.slicing import needed_nodes, values_read
 from deep500.networks.gradients.unrolling import UNROLLERS
 from deep500.networks.network import Network
@@ -85,6 +86,8 @@ def compile_model(
         UnsupportedOperator: naming every node that cannot be run.
     """
     work = cut(network, outputs)
+    if any(node.op_type in GROWING for node in work.nodes):
+        check_sizes(work.nodes, network.descriptors())
     _seed(work, seed)
     first, reasons = work.nodes, dict[str, str]()
     origins, lost = {node.name: node.name for node in first}, set[str]()

@@ -8,6 +8,7 @@ dtypes, and for which dtypes it has kernels ONNX Runtime says itself. What chang
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -18,6 +19,7 @@ from onnx import helper
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOperator, nearest
+from deep500.networks.execution.refusals import no_memory
 from deep500.networks.node import OPSET, Node, from_proto
 from deep500.networks.protos import domains_of, ir_version_for
 
@@ -32,6 +34,7 @@ BUILD_ERRORS = (
     errors.InvalidProtobuf,
 )
 """What ONNX Runtime raises for a model that it cannot run."""
+_MEMORY = re.compile(r"bad alloc|[Ff]ailed to allocate|out of memory|Available memory")
 _INDEX = ("out of data bounds", "out of bounds", "out of range", "indices", "index")
 
 
@@ -181,6 +184,8 @@ def reason(error: BaseException) -> str:
 def run_error(error: Exception, names: Mapping[str, Any] | Sequence[str]) -> Deep500Error:
     """What a failure during a run is to our callers."""
     text = reason(error)
+    if _MEMORY.search(text):
+        return no_memory("a node of the network", text)
     if isinstance(error, errors.NotImplemented):
         return UnsupportedOperator(
             f"got a network that backend 'onnxruntime' cannot run ({text}); expected operators and dtypes that it has: "

@@ -19,7 +19,7 @@ from deep500.devices import Device, fall_back, to_device
 from deep500.errors import InputError, UnsupportedOperator, nearest
 from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute_names, compile_program
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array
-from deep500.frameworks.pytorch.failures import failure
+from deep500.frameworks.pytorch.failures import RAISED, failure
 from deep500.frameworks.pytorch.memory import footprint, settle
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck
 from deep500.networks.execution.program import from_network
@@ -377,7 +377,7 @@ class Executor(GraphExecutor):
             events.emit(events.before_backward, self)
         try:
             compiled.backward(goal)
-        except (RuntimeError, IndexError) as error:
+        except (RuntimeError, *RAISED) as error:
             if ours := failure(error, module, "backward"):
                 raise ours from error
             raise
@@ -389,7 +389,7 @@ class Executor(GraphExecutor):
     def _run(self, compiled: Compiled, inputs: Mapping[str, Any]) -> Any:
         try:
             return compiled.call(*[self._tensor(inputs.get(name)) for name in compiled.inputs])
-        except (RuntimeError, IndexError) as error:
+        except (RuntimeError, *RAISED) as error:
             if ours := failure(error, compiled.module):
                 raise ours from error
             raise

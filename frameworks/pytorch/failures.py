@@ -12,10 +12,13 @@ import torch
 
 from deep500 import errors
 from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOperator
+from deep500.networks.execution.refusals import no_memory
 
 _GENERATED = "<eval_with_key>"  # file name that torch.fx gives to generated code
 _OURS = (_GENERATED, *(str(Path(file).resolve().parent) for file in (torch.__file__, errors.__file__, __file__)))
 _NO_KERNEL = re.compile(r"not implemented for|not supported|not currently support|Could not run '|no kernel")
+RAISED = (LookupError, ValueError, TypeError, ArithmeticError, AttributeError, AssertionError, MemoryError)
+"""What Python code of a node may raise, beside PyTorch's RuntimeError."""
 _MEMORY = re.compile(r"can't allocate memory|out of memory")
 
 
@@ -23,19 +26,23 @@ def failure(error: Exception, module: Any, doing: str = "") -> Deep500Error | No
     """An error that PyTorch raised in a network's code as one of ours.
 
     Args:
-        error: a RuntimeError (NotImplementedError is one) or IndexError, still with its traceback.
+        error: a RuntimeError (NotImplementedError is one) or one of :data:`RAISED`, still with its traceback.
         module: the :class:`~deep500.frameworks.pytorch.compiler.NetworkModule` that ran.
         doing: what went on, for errors that come from no node.
 
     Returns:
-        None for an error that is ours already, that needs no more words (memory), or that Python code outside of the
+        None for an error that is ours already, the device's own error for memory, or that Python code outside of the
         network raised, for instance a hook: let it pass.
     """
     frames = traceback.extract_tb(error.__traceback__)
     text = re.sub(r"\s+", " ", str(error)).strip()[:400]
-    if isinstance(error, Deep500Error) or _MEMORY.search(text) or not frames[-1].filename.startswith(_OURS):
+    if isinstance(error, Deep500Error) or not frames[-1].filename.startswith(_OURS):
         return None
     node = _node(error.__traceback__, module)
+    if _MEMORY.search(text) or isinstance(error, MemoryError):
+        # the device's own class is what callers of PyTorch wait for
+        ours = type(error) is RuntimeError or isinstance(error, MemoryError)
+        return no_memory(node or doing or "the network", text) if ours else None
     where = f"{node}: " if node else f"{doing}: " if doing else ""
     if isinstance(error, IndexError):  # torch's own check of indices, class labels above all
         return InputError(
@@ -46,7 +53,9 @@ def failure(error: Exception, module: Any, doing: str = "") -> Deep500Error | No
             f"{where}got something that PyTorch has no kernel for ({text}); expected another dtype or operator: use "
             "another backend"
         )
-    if type(error) is not RuntimeError:  # the device's, the compiler's
+    if node and isinstance(error, RAISED):  # Python's own, of a number that makes no sense to a function of ours
+        text = f"{type(error).__name__}: {text}"
+    elif type(error) is not RuntimeError:  # the device's, the compiler's
         return None
     return NetworkError(f"{where}got {text}; expected operands that fit: check the shapes and values of its inputs")
 

@@ -19,10 +19,18 @@ from deep500.frameworks.reference import fallback
 from deep500.frameworks.reference.operators import Random, bind, find
 from deep500.networks.custom import CustomCall, check_plugins, is_custom
 from deep500.networks.execution.refusals import unfit_operands
+from deep500.networks.execution.sizes import GROWING, check_sizes
 from deep500.networks.execution.slicing import needed_nodes, values_read
 from deep500.networks.network import Network, Parameter
 from deep500.networks.node import Node, captures, from_proto
 from deep500.tensors import TensorDescriptor
+
+_FAILURES = (
+    *(ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RuntimeError, MemoryError),
+    AssertionError,  # ONNX's own kernels
+    OSError,  # pictures that cannot be decoded
+)
+"""What NumPy raises for operands that do not fit, or whose result memory cannot hold."""
 
 
 class KernelStep(NamedTuple):
@@ -60,7 +68,9 @@ class Plan:
         self.slots = {"": 0}
         for name in (*self.inputs, *self.parameters, *(v for node in nodes for v in node.writes)):
             self.slots[name] = len(self.slots)
-        known = network.descriptors() if isinstance(network, Network) and any(map(is_custom, nodes)) else {}
+        described = any(is_custom(node) or node.op_type in GROWING for node in nodes)
+        known = network.descriptors() if isinstance(network, Network) and described else {}
+        check_sizes(nodes, known)
         self.steps = self._steps(nodes, random, known)
 
     def _steps(self, nodes: Sequence[Node], random: Random, known: Mapping[str, TensorDescriptor]) -> list[KernelStep]:
@@ -108,7 +118,7 @@ class Plan:
                     values[0] = None
         except Deep500Error:
             raise
-        except (ValueError, IndexError, TypeError, KeyError, ArithmeticError, AttributeError, RuntimeError) as error:
+        except _FAILURES as error:
             if step is None:
                 raise
             raise unfit_operands(step.node, [values[slot] for slot in step.reads], error) from error

@@ -27,6 +27,7 @@ from deep500.networks.custom import is_custom
 from deep500.networks.execution.grouping import Group, Item
 from deep500.networks.execution.operator_table import used_outputs
 from deep500.networks.execution.program import Program, Target, constant_value, from_graph
+from deep500.networks.execution.refusals import no_memory
 from deep500.networks.execution.slicing import values_read
 from deep500.networks.node import Node, captures
 from deep500.operators.failures import find_failure
@@ -369,6 +370,8 @@ def failure(error: Exception, where: str) -> Deep500Error:
         return ours
     text = re.split(r"\n *File [^\n]*", str(error))[-1]  # without the lines that trace where the graph was made
     text = re.sub(r"\s+", " ", text).strip()[:400]
+    if isinstance(error, tf.errors.ResourceExhaustedError):
+        return no_memory(where, text)
     if isinstance(error, (tf.errors.UnimplementedError, tf.errors.NotFoundError)) or "No OpKernel" in text:
         return UnsupportedOperator(
             f"{where}: got something that TensorFlow has no kernel for ({text}); "

@@ -19,6 +19,7 @@ from onnx import inliner, version_converter
 from deep500.errors import UnsupportedOperator
 from deep500.networks.custom import is_custom, missing_plugins, unregistered
 from deep500.networks.execution.operator_table import OperatorEntry
+from deep500.networks.execution.sizes import check_sizes
 from deep500.networks.execution.slicing import check_outputs, needed_nodes, values_read
 from deep500.networks.network import Network
 from deep500.networks.node import OPSET, Node, captures, decode, find_schema, rename_captures
@@ -66,6 +67,7 @@ def from_network(
     wanted = values_read(nodes, outputs)
     inputs = [name for name in network.inputs if all_inputs or name in wanted]
     used = {name: attributes[name] for name in attributes if name in wanted}
+    check_sizes(nodes, network.descriptors())
     program = Program(inputs, list(outputs), nodes, attributes=used, descriptors=dict(network.descriptors()))
     return supported(program, target)
 
@@ -156,7 +158,13 @@ def expand(node: Node, descriptors: Descriptors) -> list[Node] | None:
         functions=[function],
         opset_imports=[*function.opset_import, onnx.helper.make_operatorsetid(function.domain, 1)],
     )
-    body = _at_newest(inliner.inline_local_functions(model))
+    try:
+        body = _at_newest(inliner.inline_local_functions(model))
+    except (RuntimeError, version_converter.ConvertError) as error:  # a body of a case that ONNX did not think of
+        raise UnsupportedOperator(
+            f"node {node.name!r} ({node.op_type}): got attributes or inputs for which ONNX's own body is not sound "
+            f"({error}); expected those that the operator describes: check the node"
+        ) from error
     names = {n: n for n in (*node.inputs, *node.outputs)}
     prefix = f"{node.name}/"
     nodes = [to_node(proto, f"{prefix}{i}") for i, proto in enumerate(body)]

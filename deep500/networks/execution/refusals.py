@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from deep500.errors import Deep500Error, InputError, NetworkError, nearest
+from deep500.errors import Deep500Error, InputError, NetworkError, OutOfMemory, nearest
 from deep500.networks.node import Node
 
 
@@ -42,9 +42,19 @@ def loss_not_scalar(loss: str, got: str) -> NetworkError:
     return NetworkError(f"loss {loss!r}: got {got}; expected a floating scalar: reduce it, say by ReduceMean")
 
 
+def no_memory(where: str, text: str) -> OutOfMemory:
+    """For a framework that could not allocate a result; ``where`` is a node or what ran, ``text`` the reason."""
+    return OutOfMemory(
+        f"{where}: got a result that memory cannot hold ({text}); expected a smaller one: "
+        "check the sizes that it is given"
+    )
+
+
 def unfit_operands(node: Node, operands: Sequence[Any], error: Exception) -> Deep500Error:
     """For a node whose function failed on these operands (arrays, None where one is absent)."""
     shapes = ", ".join(f"{x.dtype}{list(x.shape)}" if hasattr(x, "shape") else "-" for x in operands)
+    if isinstance(error, MemoryError):
+        return no_memory(f"node {node.name!r} ({node.op_type})", str(error) or "no more words")
     kind = InputError if isinstance(error, IndexError) else NetworkError
     return kind(
         f"node {node.name!r} ({node.op_type}): got {shapes}; expected operands that fit: {error}. "
