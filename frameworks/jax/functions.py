@@ -23,7 +23,7 @@ from deep500.frameworks.jax.custom import finished
 from deep500.frameworks.jax.dtypes import as_argument, enable_x64, is_float
 from deep500.frameworks.jax.operators.table import DependsOnData
 from deep500.networks.custom import every_node, is_custom
-from deep500.networks.execution.executor import InputCheck
+from deep500.networks.execution.executor import input_check
 from deep500.networks.execution.grouping import planned
 from deep500.networks.execution.program import Program
 from deep500.networks.execution.refusals import loss_not_scalar, unreached_loss
@@ -66,11 +66,9 @@ class Compiled:
         self.others = [n for n in self.others if n not in self.trained]
         self.take = [taker(names) for names in (self.trained, self.others, self.state)]
         self.random = any(node.is_random or node.graphs for node in program.nodes) or executor.always_random
-        self.check = InputCheck({n: network.inputs[n] for n in program.inputs}, list(network.inputs))
-        if loss:
-            self.check = InputCheck(dict(network.inputs), list(network.inputs))
-            if not network.gradient(loss):
-                raise unreached_loss(loss)
+        self.check = input_check(network, self.outputs)
+        if loss and not network.gradient(loss):
+            raise unreached_loss(loss)
         self.items = planned(program, network, executor.checkpointing) if loss else None
         self.labels = _label_checks(program)
         self.deciding: set[str] = set()

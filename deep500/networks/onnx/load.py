@@ -26,6 +26,7 @@ from deep500.networks.network import Choice, Network
 from deep500.networks.node import OPSET, from_proto
 from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, give_ranks
 from deep500.networks.onnx.normalise import Arrays, densify, find_scans, normalise, restore_batch_axis
+from deep500.networks.onnx.scopes import reveal
 from deep500.networks.onnx.trainable import Judgement, choose, judge, warning_text
 from deep500.networks.protos import UNKNOWN, descriptor_of, tensor_proto, value_info
 from deep500.tensors import TensorDescriptor
@@ -227,6 +228,7 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
     for imported in proto.opset_import:
         if imported.domain == "ai.onnx":
             imported.domain = ""
+    reveal(proto.graph)
     versions = {o.version for o in proto.opset_import if o.domain == ""}
     batched = find_scans(proto.graph) if versions and min(versions) < 9 else set()
     if versions and versions != {OPSET}:
