@@ -24,6 +24,7 @@ from onnx import numpy_helper
 from deep500.errors import NetworkError
 from deep500.networks.network import Choice, Network
 from deep500.networks.node import OPSET, from_proto
+from deep500.networks.onnx import fused
 from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, give_ranks
 from deep500.networks.onnx.normalise import Arrays, densify, find_scans, normalise, restore_batch_axis
 from deep500.networks.onnx.scopes import reveal
@@ -220,6 +221,7 @@ def _take_arrays(graph: onnx.GraphProto) -> Arrays:
 
 def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
     """The model, checked, with local functions inlined and at our opset."""
+    fused.claim(proto)
     _guard(where, "a valid ONNX model", lambda: onnx.checker.check_model(proto))
     if proto.functions:
         from onnx import inliner
@@ -239,6 +241,7 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
         proto = _guard(where, expected, lambda: version_converter.convert_version(model, OPSET))
         if batched:
             restore_batch_axis(proto.graph, batched, model.graph)
+    fused.expand(proto.graph, where)
     return proto
 
 

@@ -50,7 +50,7 @@ def _fresh(name: str, taken: set[str]) -> str:
 def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
     """Follow the renaming wherever a name is written or read, but not into bodies that define it for themselves."""
     for described in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
-        described.name = names.get(described.name, described.name)  # type: ignore[attr-defined]
+        described.name = names.get(described.name, described.name)
     for sparse in graph.sparse_initializer:
         sparse.values.name = names.get(sparse.values.name, sparse.values.name)
     for node in graph.node:
