@@ -261,6 +261,8 @@ def _replace(work: Network, missing: Mapping[str, str], origins: dict[str, str])
         rank.update(dict.fromkeys(new, rank[name]))  # they run where it would have run
     supersede(work, done)
     work._commit({node.name: node for node in sorted(work.nodes, key=lambda node: rank[node.name])})
+    # Values keep their meaning with their names, so the next inference need only find out what is new.
+    work._known = {n: d for n, d in descriptors.items() if n in work._producers and d != UNKNOWN}
     return lost
 
 
