@@ -23,6 +23,7 @@ import onnx
 import onnxruntime as ort
 
 from deep500.errors import UnsupportedOperator
+from deep500.frameworks.onnxruntime.division import guard_division
 from deep500.frameworks.onnxruntime.operators import EXPANSIONS, is_wrong, widen
 from deep500.frameworks.onnxruntime.session import (
     BUILD_ERRORS,
@@ -177,6 +178,7 @@ def _model(work: Network, variables: Collection[str], opset: int) -> onnx.ModelP
     graph = graph_proto(work, {}, lambda name, parameter: name not in variables)
     del graph.output[:]
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in work.outputs)  # ONNX Runtime infers the types
+    guard_division(graph, opset)
     return model_at(strip(graph, opset), opset)
 
 
@@ -261,8 +263,6 @@ def _replace(work: Network, missing: Mapping[str, str], origins: dict[str, str])
         rank.update(dict.fromkeys(new, rank[name]))  # they run where it would have run
     supersede(work, done)
     work._commit({node.name: node for node in sorted(work.nodes, key=lambda node: rank[node.name])})
-    # Values keep their meaning with their names, so the next inference need only find out what is new.
-    work._known = {n: d for n, d in descriptors.items() if n in work._producers and d != UNKNOWN}
     return lost
 
 
