@@ -23,7 +23,6 @@ import onnx
 import onnxruntime as ort
 
 from deep500.errors import UnsupportedOperator
-from deep500.frameworks.onnxruntime.division import guard_division
 from deep500.frameworks.onnxruntime.operators import EXPANSIONS, is_wrong, widen
 from deep500.frameworks.onnxruntime.session import (
     BUILD_ERRORS,
@@ -178,7 +177,6 @@ def _model(work: Network, variables: Collection[str], opset: int) -> onnx.ModelP
     graph = graph_proto(work, {}, lambda name, parameter: name not in variables)
     del graph.output[:]
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in work.outputs)  # ONNX Runtime infers the types
-    guard_division(graph, opset)
     return model_at(strip(graph, opset), opset)
 
 
