@@ -57,10 +57,10 @@ def check_dtype(name: str, dtype: str | None) -> None:
             raise NetworkError(f"input {name!r}: {error}") from error
 
 
-def as_parameter(name: str, value: Any, trainable: bool) -> np.ndarray:
-    """A copy of a value as an array that ONNX can hold, strings as objects; only floating ones can be trained."""
+def as_parameter(name: str, value: Any, trainable: bool, copy: bool = True) -> np.ndarray:
+    """A value, by default a copy, as an array that ONNX can hold, strings as objects; only floating ones can train."""
     try:
-        array = np.array(value)
+        array = np.array(value, copy=copy or None)
     except ValueError as error:
         raise NetworkError(f"parameter {name!r}: got {error}; expected an array: make its rows equally long") from error
     if array.dtype.kind in "US":

@@ -152,10 +152,13 @@ class Network:
         self.inputs[name] = TensorDescriptor(dtype, as_shape(name, shape))
         self._touch()
 
-    def add_parameter(self, name: str, value: Any, trainable: bool = True, doubt: str = "") -> None:
-        """Add an array under a name. Give it its final dtype: nothing is converted."""
+    def add_parameter(self, name: str, value: Any, trainable: bool = True, doubt: str = "", copy: bool = True) -> None:
+        """Add an array under a name. Give it its final dtype: nothing is converted.
+
+        With ``copy=False`` an array is taken as it is: the caller gives it up.
+        """
         self._check_new_value(name, outermost=True)
-        self._parameters[name] = Parameter(as_parameter(name, value, trainable), trainable, doubt)
+        self._parameters[name] = Parameter(as_parameter(name, value, trainable, copy), trainable, doubt)
         self._touch()
 
     def set_parameter(self, name: str, value: Any, trainable: bool | None = None) -> None:

@@ -21,9 +21,10 @@ from deep500.errors import InputError
 from deep500.frameworks.jax.compiler import statistics_of
 from deep500.frameworks.jax.custom import finished
 from deep500.frameworks.jax.dtypes import as_argument, enable_x64, is_float
+from deep500.frameworks.jax.operators import OPS
 from deep500.frameworks.jax.operators.table import DependsOnData
 from deep500.networks.custom import every_node, is_custom
-from deep500.networks.execution.executor import InputCheck
+from deep500.networks.execution.executor import input_check
 from deep500.networks.execution.grouping import planned
 from deep500.networks.execution.program import Program
 from deep500.networks.execution.refusals import loss_not_scalar, unreached_loss
@@ -59,6 +60,7 @@ class Compiled:
             for n in program.attributes
             if n not in trainable and n not in self.state and self._is_constant(n, executor)
         }
+        _refuse_unknowable(program, {n for n in program.attributes if n not in self.constants})
         self.trained = trainable if training else []
         zeros = [n for n in network.trainable() if n not in trainable] if training else []
         self.unreached = {n: jnp.zeros_like(executor.tensors[n]) for n in zeros}  # their gradients
@@ -66,11 +68,9 @@ class Compiled:
         self.others = [n for n in self.others if n not in self.trained]
         self.take = [taker(names) for names in (self.trained, self.others, self.state)]
         self.random = any(node.is_random or node.graphs for node in program.nodes) or executor.always_random
-        self.check = InputCheck({n: network.inputs[n] for n in program.inputs}, list(network.inputs))
-        if loss:
-            self.check = InputCheck(dict(network.inputs), list(network.inputs))
-            if not network.gradient(loss):
-                raise unreached_loss(loss)
+        self.check = input_check(network, self.outputs)
+        if loss and not network.gradient(loss):
+            raise unreached_loss(loss)
         self.items = planned(program, network, executor.checkpointing) if loss else None
         self.labels = _label_checks(program)
         self.deciding: set[str] = set()
@@ -171,6 +171,25 @@ def taker(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]
 
 def _elements(value: Any) -> int:
     return int(np.size(value)) if hasattr(value, "shape") else DECIDING + 1
+
+
+def _refuse_unknowable(program: Program, changing: set[str]) -> None:
+    """Raise DependsOnData for nodes that must know at trace time what follows from parameters that change.
+
+    No call could run them: inputs can become constants of a function, for each of their values one; parameters change
+    in every step.
+    """
+    known_of_any = {"Shape", "Size", "SequenceLength", "OptionalHasElement", "EyeLike"}  # they read no element
+    tainted = set(changing)
+    for node in program.nodes:
+        if node.domain == "" and node.op_type in known_of_any:
+            continue
+        if not tainted.isdisjoint(node.reads):
+            tainted.update(node.writes)
+        entry = OPS.get((node.domain, node.op_type))
+        static = [node.inputs[i] for i in entry.static if i < len(node.inputs)] if entry is not None else []
+        if wanted := [name for name in static if name in tainted]:
+            raise DependsOnData(f"{node.name!r} ({node.op_type})", wanted)
 
 
 def _label_checks(program: Program) -> dict[str, tuple[Any, ...]]:

@@ -21,7 +21,7 @@ from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.pytorch.failures import RAISED, failure
 from deep500.frameworks.pytorch.memory import footprint, settle
-from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck
+from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck, input_check
 from deep500.networks.execution.program import from_network
 from deep500.networks.execution.refusals import (
     loss_not_scalar,
@@ -285,13 +285,8 @@ class Executor(GraphExecutor):
         program = from_network(network, outputs, TARGET, attribute_names(self.tensors), all_inputs=main)
         module = compile_program(program, self.tensors, self.torch_device, recognise)
         self._read_as_constants |= module.meta["consulted"].keys()
-        read = {name for node in program.nodes for name in node.reads} | set(outputs)  # the others may be absent
-        checked = {
-            n: network.inputs[n] for n in program.inputs if n in read and "(" not in (network.inputs[n].dtype or "")
-        }
-        others = [n for n in network.inputs if n not in checked]
         call: Any = torch.compile(module, dynamic=False) if self.compile else module
-        return Compiled(module, call, program.inputs, outputs, InputCheck(checked, others))
+        return Compiled(module, call, program.inputs, outputs, input_check(network, outputs))
 
     def _training(self, outputs: tuple[str, ...], loss: str) -> Compiled:
         """What a training run calls: the compiled network, or what a checkpointing plan makes of it."""

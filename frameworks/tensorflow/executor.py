@@ -17,7 +17,7 @@ from deep500.frameworks.tensorflow.layout import kernels
 from deep500.frameworks.tensorflow.memory import step_memory
 from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck
+from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck, input_check
 from deep500.networks.execution.grouping import planned
 from deep500.networks.execution.program import Program, from_network
 from deep500.networks.execution.refusals import (
@@ -224,8 +224,7 @@ class Executor(GraphExecutor):
             return self._compiled[key]
         network = self.network
         program = from_network(network, outputs, TARGET, {n: n for n in self.variables})
-        checked = {n: network.inputs[n] for n in program.inputs if "(" not in (network.inputs[n].dtype or "")}
-        check = InputCheck(checked, [n for n in network.inputs if n not in checked])
+        check = input_check(network, outputs)
         function: Callable[..., Any]
         gradients: list[str] = []
         if loss is None:

@@ -138,6 +138,26 @@ def test_inference_gives_what_it_is_asked_for(executor: Any) -> None:
         executor.inference(feeds, ["outptu"])
 
 
+def test_what_nothing_reads_may_be_absent(backend: ModuleType) -> None:
+    """Unread, or read by nodes on which no output depends; the same in both modes."""
+    net, feeds = small(), batch()
+    net.add_input("unread", ("N", 3))
+    net.add_input("dead", ("N", 3), "float64")
+    net.add_parameter("dead.weight", np.ones((3, 2)))
+    net.add_node("MatMul", ["dead", "dead.weight"], "nobody")
+    output, want = backend.from_model(small()).inference(feeds)["output"], torch_answer(small(), feeds)
+    for more in ({}, {"unread": np.ones((9, 9)), "dead": np.ones(2, np.int32)}):  # nobody looks at them
+        executor = backend.from_model(net)
+        assert_close(executor.inference({**feeds, **more})["output"], output)
+        assert_close(executor.inference_and_backprop({**feeds, **more})["loss"], want["loss"])
+        assert_close(fetch(executor, "fc.weight.grad")[0], want["fc.weight.grad"], "gradient")
+    for run in (executor.inference, executor.inference_and_backprop):
+        with pytest.raises(InputError, match="got no input 'x'"):
+            run({"label": feeds["label"]})
+    with pytest.raises(InputError, match="got no input 'dead'"):
+        executor.inference({}, ["nobody"])
+
+
 def test_inputs_may_be_views_and_are_not_changed(executor: Any) -> None:
     feeds = batch()
     turned = {

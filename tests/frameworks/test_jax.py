@@ -204,3 +204,30 @@ def test_a_native_loss_that_is_no_number_is_named() -> None:
     batch = {"input": np.zeros((2, 4), np.float32), "label": np.zeros((2, 3), np.float32)}
     with pytest.raises(InputError, match=r"got a loss of shape \(2, 3\); expected one number: take its mean"):
         executor.inference_and_backprop(batch, "loss")
+
+
+def test_what_must_be_known_of_weights_is_refused_when_the_model_is_built() -> None:
+    """No run could compute it: XLA wants the number of what is not zero, and weights change in every step."""
+    net = Network()
+    net.add_input("x", ("N", 3))
+    net.add_parameter("w", np.ones((3, 2), np.float32))
+    net.add_node("MatMul", ["x", "w"], ["h"])
+    net.add_node("Relu", ["h"], ["r"])
+    net.add_node("NonZero", ["r"], ["where"], name="find")
+    net.add_output("where")
+    with pytest.raises(UnsupportedOperator, match=r"node 'find' \(NonZero\): got 'r', which depends on data"):
+        d5fw.from_model(net)
+    net.set_parameter("w", np.ones((3, 2), np.float32), trainable=False)  # then inputs decide, one function for each
+    got = d5fw.from_model(net).inference({"x": np.array([[0, 0, 0], [1, 0, 0]], np.float32)})
+    assert_close(got["where"], np.array([[1, 1], [0, 1]]))
+
+
+def test_shapes_of_weights_are_known_when_the_model_is_built() -> None:
+    net = Network()
+    net.add_input("x", (6,))
+    net.add_parameter("w", np.ones((3, 2), np.float32))
+    net.add_node("Neg", ["w"], ["m"])
+    net.add_node("Shape", ["m"], ["shape"])
+    net.add_node("Reshape", ["x", "shape"], ["y"])
+    net.add_output("y")
+    assert d5fw.from_model(net).inference({"x": np.ones(6, np.float32)})["y"].shape == (3, 2)

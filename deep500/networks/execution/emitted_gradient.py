@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from deep500.devices import Device
-from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck
+from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck, input_check
 from deep500.networks.execution.refusals import unfit_parameter, unknown_value, unreached_loss
-from deep500.networks.execution.slicing import check_outputs
+from deep500.networks.execution.slicing import check_outputs, sources
 from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network
 
@@ -165,7 +165,7 @@ class EmittedGradientExecutor(GraphExecutor):
         if outputs not in self._inferences:
             check_outputs(self.network, outputs)
             program = self._inference_program(outputs)
-            self._inferences[outputs] = program, self._check(program.inputs)
+            self._inferences[outputs] = program, input_check(self.network, outputs)
         return self._inferences[outputs]
 
     def _training(self, loss: str) -> TrainingStep:
@@ -177,15 +177,13 @@ class EmittedGradientExecutor(GraphExecutor):
             if not gradients:
                 raise unreached_loss(loss)
             returned = list(dict.fromkeys([*self.network.outputs, loss]))
+            behind = sources(self.network.nodes, returned)
+            updates = {parameter: value for parameter, value in updates.items() if parameter in behind}
             wanted = list(dict.fromkeys([*returned, *gradients, *updates.values()]))
             program = self._training_program(step, wanted, list(updates))
-            check = self._check(list(self.network.inputs))
+            check = input_check(self.network, returned)
             self._trainings[loss] = TrainingStep(program, program.run, check, returned, gradients, updates)
         return self._trainings[loss]
 
     def _forget_training(self) -> None:
         self._trainings.clear()
-
-    def _check(self, names: Sequence[str]) -> InputCheck:
-        inputs = self.network.inputs
-        return InputCheck({name: inputs[name] for name in names}, also_known=list(inputs))

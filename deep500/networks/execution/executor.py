@@ -8,7 +8,9 @@ Requirements of the seam, for those who write a backend:
   says, always.)
 * Results are the framework's own tensors on the device, keyed by the network's names. Nothing waits for the device.
 * Inputs may be NumPy arrays or the framework's tensors. They are checked by name, dtype and shape at every call.
-* An output needs only the inputs that it depends on; to miss one of those, or to give an unknown one, is an InputError.
+* A run needs only the inputs on which what it computes depends: the outputs that it returns, and in training the loss.
+  To miss one of those, or to give an unknown one, is an InputError. Any other may be absent, and is not checked
+  (:func:`input_check`).
 * Editing ``executor.network`` recompiles before the next run: compare ``network.version``.
 * Gradients are those of one run, under ``gradient_name(parameter)``; they never accumulate.
 * What cannot run is *one* UnsupportedOperator naming every offending node, raised while the executor is built.
@@ -25,6 +27,7 @@ import numpy as np
 from deep500.devices import Device, to_device
 from deep500.errors import InputError, PlanError, UnsupportedOperator, nearest
 from deep500.events import SILENT, Events
+from deep500.networks.execution.slicing import sources
 from deep500.networks.gradients.gradient_nodes import replace_gradient_nodes
 from deep500.networks.network import Network
 from deep500.tensors import TensorDescriptor, numpy_dtype
@@ -177,7 +180,9 @@ class GraphExecutor(abc.ABC):
 
     @abc.abstractmethod
     def inference_and_backprop(self, inputs: Mapping[str, Any], loss: str = "loss") -> dict[str, Any]:
-        """Run forward in training mode, then backward from ``loss``, a scalar; all inputs are needed.
+        """Run forward in training mode, then backward from ``loss``, a scalar.
+
+        Inputs on which neither the loss nor an output of the network depends may be absent.
 
         Returns the network's outputs and the loss; gradients are fetched by name from ``network.fetch_tensors``.
         """
@@ -301,6 +306,20 @@ class InputCheck:
                     f"input {name!r}: got size {size} for {want!r}; expected {symbols[want]}, as before it: "
                     "give all inputs the same one"
                 )
+
+
+def input_check(network: Network, values: Sequence[str]) -> InputCheck:
+    """The check of a run that computes these values: inputs on which none of them depends may be absent.
+
+    Example:
+        >>> net = Network(); net.add_input("x", ("N", 3)); net.add_input("unread", ("N",))
+        >>> net.add_node("Relu", ["x"], ["y"])
+        >>> sorted(input_check(net, ["y"]).expected)
+        ['x']
+    """
+    behind = sources(network.nodes, values)
+    needed = {name: described for name, described in network.inputs.items() if name in behind}
+    return InputCheck(needed, [name for name in network.inputs if name not in needed])
 
 
 def _array_dtype(dtype: str | None) -> str | None:

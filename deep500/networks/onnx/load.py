@@ -24,9 +24,12 @@ from onnx import numpy_helper
 from deep500.errors import NetworkError
 from deep500.networks.network import Choice, Network
 from deep500.networks.node import OPSET, from_proto
+from deep500.networks.onnx import fused
 from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, give_ranks
 from deep500.networks.onnx.limits import check_limits
 from deep500.networks.onnx.normalise import Arrays, densify, find_scans, normalise, restore_batch_axis
+from deep500.networks.onnx.outside import map_initializers
+from deep500.networks.onnx.scopes import reveal
 from deep500.networks.onnx.trainable import Judgement, choose, judge, warning_text
 from deep500.networks.protos import UNKNOWN, descriptor_of, tensor_proto, value_info
 from deep500.tensors import TensorDescriptor
@@ -58,19 +61,20 @@ def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto, trainable: Cho
     """
     # Arrays are taken out twice: before the conversion, so that large ones take no part in it, and after it, because
     # the converter adds small ones (axes that were attributes), changes and removes them.
-    where, proto = _parse(model)
+    where, proto, mapped = _parse(model)
     _check_versions(proto, where)
     check_limits(proto, where)
     proto.ir_version = max(proto.ir_version, 4)  # before 4, initializers had to be inputs too
     metadata = {p.key: p.value for p in proto.metadata_props}
     unranked = {*give_ranks(proto.graph), *_read_list(metadata, UNRANKED_KEY, where)}
     declared = {v.name: descriptor_of(v.type) for v in (*proto.graph.value_info, *proto.graph.output)}
-    original = _guard(where, "tensors that agree with their dimensions", lambda: _take_arrays(proto.graph))
+    original = _guard(where, "tensors that agree with their dimensions", lambda: _take_arrays(proto.graph, mapped))
     proto = _at_newest_opset(proto, where)
-    small = _guard(where, "sound tensors", lambda: _take_arrays(proto.graph))
+    small = _guard(where, "sound tensors", lambda: _take_arrays(proto.graph, {}))
     kept = {n: small.get(n, a) for n, a in original.items() if n in small or a.size > _SMALL}
     arrays = kept | small
     constants = set(small) - set(original)  # what the converter adds is no weight
+    del original, small, kept  # the last hold on the weights is ``arrays``, which building lets go one by one
     if CONSTANTS_KEY in metadata:
         constants.update(_read_list(metadata, CONSTANTS_KEY, where))
         judged = Judgement(frozenset(n for n, a in arrays.items() if n not in constants and _is_floating(a)), {})
@@ -109,8 +113,8 @@ def _is_floating(array: np.ndarray) -> bool:
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
-def _parse(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[str, onnx.ModelProto]:
-    """The model with all its data, and how errors call it: its path, or "model"."""
+def _parse(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[str, onnx.ModelProto, Arrays]:
+    """How errors call the model (its path, or "model"), the model with its data, and large arrays from other files."""
     expected = "a complete ONNX model"
     if isinstance(model, (onnx.ModelProto, bytes)):
         where = "model"
@@ -124,16 +128,17 @@ def _parse(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[str
             raise NetworkError(
                 f"model: got tensor {outside!r} with its data in another file; expected all data inside: pass the path"
             )
-        return where, proto
+        return where, proto, {}
     path = Path(model)
     if not path.is_file():
         what = "a directory" if path.is_dir() else "a file that does not exist"
         raise NetworkError(f"{path}: got {what}; expected an ONNX file: check the path")
     proto = _guard(str(path), expected, lambda: onnx.load(path, load_external_data=False))
     _check_external(proto, path)
-    folder = str(path.parent)
-    _guard(str(path), "complete external data", lambda: onnx.load_external_data_for_model(proto, folder))
-    return str(path), proto
+    folder, expected = path.parent, "complete external data"
+    mapped = _guard(str(path), expected, lambda: map_initializers(proto.graph, folder, _SMALL))
+    _guard(str(path), expected, lambda: onnx.load_external_data_for_model(proto, str(folder)))
+    return str(path), proto, mapped
 
 
 def _check_external(proto: onnx.ModelProto, path: Path) -> None:
@@ -210,9 +215,11 @@ def _check_versions(proto: onnx.ModelProto, where: str) -> None:
             )
 
 
-def _take_arrays(graph: onnx.GraphProto) -> Arrays:
+def _take_arrays(graph: onnx.GraphProto, mapped: Arrays) -> Arrays:
     """Arrays of all initializers; in the graph the large ones become inputs, none stays sparse or twice."""
-    arrays = {t.name: np.asarray(numpy_helper.to_array(t)) for t in graph.initializer}
+    arrays = {
+        t.name: mapped[t.name] if t.name in mapped else np.asarray(numpy_helper.to_array(t)) for t in graph.initializer
+    }
     arrays |= {s.values.name: densify(s) for s in graph.sparse_initializer}
     inputs = [v for v in graph.input if v.name not in arrays]
     for field in (graph.input, graph.initializer, graph.sparse_initializer):
@@ -229,6 +236,7 @@ def _take_arrays(graph: onnx.GraphProto) -> Arrays:
 
 def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
     """The model, checked, with local functions inlined and at our opset."""
+    fused.claim(proto)
     _guard(where, "a valid ONNX model", lambda: onnx.checker.check_model(proto))
     if proto.functions:
         from onnx import inliner
@@ -237,6 +245,7 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
     for imported in proto.opset_import:
         if imported.domain == "ai.onnx":
             imported.domain = ""
+    reveal(proto.graph)
     versions = {o.version for o in proto.opset_import if o.domain == ""}
     batched = find_scans(proto.graph) if versions and min(versions) < 9 else set()
     if versions and versions != {OPSET}:
@@ -247,6 +256,7 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
         proto = _guard(where, expected, lambda: version_converter.convert_version(model, OPSET))
         if batched:
             restore_batch_axis(proto.graph, batched, model.graph)
+    fused.expand(proto.graph, where)
     return proto
 
 
@@ -258,8 +268,13 @@ def _build(graph: onnx.GraphProto, arrays: Arrays, judged: Judgement, unranked: 
             described = descriptor_of(value.type)
             shape = None if value.name in unranked else described.shape
             network.add_input(value.name, shape, described.dtype)  # type: ignore[arg-type]
-    for name, array in arrays.items():
-        network.add_parameter(name, array, name in judged.trainable, judged.doubtful.get(name, ""))
+    held: set[int] = set()
+    while arrays:  # each is let go once it is copied, so that two of all are never held
+        name = next(iter(arrays))
+        array = arrays.pop(name)
+        private = array.flags.writeable and id(array) not in held  # mapped, see outside.py, and not shared by Identity
+        held |= {id(array)} if private else set()
+        network.add_parameter(name, array, name in judged.trainable, judged.doubtful.get(name, ""), copy=not private)
     reserved = {node.name for node in graph.node}  # a made-up name must not be one that a later node has
     taken: set[str] = set()
     for node in graph.node:

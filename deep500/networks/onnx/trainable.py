@@ -168,14 +168,13 @@ def _doubt(
         if NAMED.search(name):
             return ""
         return _PLAIN if GENERATED.search(name) else "a single number whose name does not say that it is a weight"
-    values = array.astype(np.float64)
-    if not np.isfinite(values).all() or np.abs(values).max() >= HUGE:
+    if not _largest(array) < HUGE:
         return "a mask: it holds infinite or huge values"
     if name in sinusoids:
         return "a table of sines and cosines"
     if _only_makes_waves(name, array, readers, fixed):
         return "frequencies: only sines and cosines are made of it"
-    if _is_multiplied_table(name, values, fixed, readers):
+    if _is_multiplied_table(name, array, fixed, readers):
         return "a computed table: weights are applied to it, and its values repeat"
     return ""
 
@@ -208,32 +207,44 @@ def _sinusoids(arrays: Mapping[str, np.ndarray]) -> set[str]:
     tables = set()
     singles: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for name, array in arrays.items():
-        if array.ndim >= 2 and array.size >= 16 and np.abs(array.astype(np.float64)).max() <= 1 + 1e-3:
+        if array.ndim >= 2 and array.size >= 16 and _largest(array) <= 1 + 1e-3:
             singles[array.shape].append(name)
-            values, half = array.astype(np.float64), array.shape[-1] // 2
+            half = array.shape[-1] // 2
             if array.shape[-1] % 2 == 0 and (
-                _is_circle(values[..., :half], values[..., half:]) or _is_circle(values[..., ::2], values[..., 1::2])
+                _is_circle(array[..., :half], array[..., half:]) or _is_circle(array[..., ::2], array[..., 1::2])
             ):
                 tables.add(name)
     for names in singles.values():
         for place, first in enumerate(names):
             for second in names[place + 1 :]:
-                if _is_circle(arrays[first].astype(np.float64), arrays[second].astype(np.float64)):
+                if _is_circle(arrays[first], arrays[second]):
                     tables |= {first, second}
     return tables
 
 
 def _is_circle(a: np.ndarray, b: np.ndarray) -> bool:
-    return bool(a.size and np.allclose(a * a + b * b, 1, atol=5e-3))  # float16 tables are that exact
+    if not a.size:
+        return False
+    rows = a.reshape(-1, a.shape[-1])[:1], b.reshape(-1, b.shape[-1])[:1]  # of most arrays the first row says no
+    for pair in (rows, (a, b)):
+        x, y = (values.astype(np.float64) for values in pair)
+        if not np.allclose(x * x + y * y, 1, atol=5e-3):  # float16 tables are that exact
+            return False
+    return True
 
 
-def _is_multiplied_table(name: str, values: np.ndarray, fixed: set[str], readers: Mapping[str, list[_Reader]]) -> bool:
+def _largest(array: np.ndarray) -> float:
+    """The largest absolute value; NaN where there is one. Makes no copy: weights may be gigabytes."""
+    return float(np.maximum(array.max(), -array.min()))
+
+
+def _is_multiplied_table(name: str, array: np.ndarray, fixed: set[str], readers: Mapping[str, list[_Reader]]) -> bool:
     """Whether weights are applied to the array, as to an input, and it repeats values, as coordinates of a grid do."""
     seen, todo = {name}, [name]
     while todo:
         for kind, index, node in readers.get(todo.pop(), []):
             if kind in PRODUCTS and index == 0 and len(node.input) > 1 and node.input[1] in fixed:
-                return values.size >= 16 and 1 < np.unique(values).size <= FEW * values.size
+                return array.size >= 16 and 1 < np.unique(array.astype(np.float64)).size <= FEW * array.size
             if kind in ("Cast", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze") and index == 0:
                 more = [value for value in node.output if value not in seen]
                 seen.update(more)

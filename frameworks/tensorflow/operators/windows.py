@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from deep500.frameworks.tensorflow.operators.dilated import dilated_conv, dilated_transpose
 from deep500.frameworks.tensorflow.operators.table import ints, number, op, sizes, static_sizes
 from deep500.frameworks.tensorflow.runtime import tf
 
@@ -31,6 +32,11 @@ class Window(NamedTuple):
     def reach(self) -> tuple[int, ...]:
         """How many elements a window spans."""
         return tuple(d * (k - 1) + 1 for d, k in zip(self.dilations, self.kernel, strict=True))
+
+    @property
+    def is_dilated(self) -> bool:
+        """Whether there is anything between its taps."""
+        return any(d > 1 and k > 1 for d, k in zip(self.dilations, self.kernel, strict=True))
 
 
 def make_window(
@@ -82,19 +88,6 @@ def kernel_first(w: Tensor) -> Tensor:
     return tf.transpose(w, [rank - 1, rank - 2, *range(rank - 2)])
 
 
-def spread_out(w: Tensor, dilations: Sequence[int]) -> Tensor:
-    """A kernel [*size, inputs, outputs], zeros written between its taps where it is dilated: dilated kernels have no
-    gradient on the processor."""
-    rank = len(dilations)
-    for axis, (d, n) in enumerate(zip(dilations, w.shape.as_list(), strict=False)):
-        if d > 1 and n > 1:
-            spread = np.zeros(((n - 1) * d + 1, n))
-            spread[np.arange(n) * d, np.arange(n)] = 1
-            w = tf.tensordot(tf.constant(spread, w.dtype), w, [[1], [axis]])
-            w = tf.transpose(w, [*range(1, axis + 1), 0, *range(axis + 1, rank + 2)])
-    return w
-
-
 def _padding(window: Window) -> Any:
     """TensorFlow's word for the padding, or a list of pairs."""
     if not any(window.begin) and not any(window.end):
@@ -128,14 +121,29 @@ def conv(
     if flat:  # an image of height 1
         window = Window(*((n, *values) for n, values in zip((1, 1, 1, 0, 0, 0), window, strict=True)))  # type: ignore[arg-type]
         x, w = tf.expand_dims(x, 1), tf.expand_dims(w, 0)
-    kernel = spread_out(w, window.dilations)
-    padding = _padding(window)
-    if isinstance(padding, list) and (len(window.kernel) == 3 or group > 1):
-        x, padding = padded(x, window.begin, window.end), "VALID"
-    y = _conv(x, kernel, window.strides, padding, group)
+    if window.is_dilated:
+        y = _dilated(x, w, window, group)
+    else:
+        padding = _padding(window)
+        if isinstance(padding, list) and (len(window.kernel) == 3 or group > 1):
+            x, padding = padded(x, window.begin, window.end), "VALID"
+        y = _conv(x, w, window.strides, padding, group)
     y = tf.squeeze(y, 1) if flat else y
     y = y if b is None else tf.nn.bias_add(y, b)
     return tf.cast(y, half) if half else y
+
+
+def _dilated(x: Tensor, kernel: Tensor, window: Window, group: int) -> Tensor:
+    """A dilated convolution; one of each channel by itself is space-to-batch: 0.3 of the time of taps one by one."""
+    channels, outputs = static_sizes(x, -1)[0], static_sizes(kernel, -1)[0]
+    if group > 1 and group == channels and window.strides == (1, 1):
+        kernel = tf.reshape(kernel, [*window.kernel, group, outputs // group])
+        x = padded(x, window.begin, window.end)
+        return tf.nn.depthwise_conv2d(x, kernel, (1, 1, 1, 1), "VALID", dilations=window.dilations)
+    parts = zip(tf.split(x, group, -1), tf.split(kernel, group, -1), strict=True)
+    return tf.concat(
+        [dilated_conv(p, k, window.strides, window.begin, window.end, window.dilations) for p, k in parts], -1
+    )
 
 
 def _conv(x: Tensor, kernel: Tensor, strides: Any, padding: Any, group: int) -> Tensor:
@@ -192,7 +200,12 @@ def conv_transpose(
 
 def _full_transpose(x: Tensor, w: Tensor, stride: Any, dilation: Any, full: list[Any]) -> Tensor:
     rank = len(stride)
-    kernel = spread_out(kernel_last(w), dilation)  # [*size, outputs, inputs], as the gradient wants it
+    kernel = kernel_last(w)  # [*size, outputs, inputs], as the gradient wants it
+    if any(d > 1 and k > 1 for d, k in zip(dilation, kernel.shape.as_list(), strict=False)):
+        if rank == 1:
+            y = _full_transpose(tf.expand_dims(x, 1), tf.expand_dims(w, 2), (1, *stride), (1, *dilation), [1, *full])
+            return tf.squeeze(y, 1)
+        return dilated_transpose(x, kernel, stride, dilation, full, (0,) * rank)
     shape = [sizes(x)[0], *full, kernel.shape[-2]]
     if rank == 1:
         kernel, shape = tf.expand_dims(kernel, 0), [shape[0], 1, *shape[1:]]
