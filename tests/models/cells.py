@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import logging
+import resource
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from deep500.errors import Deep500Error
 from deep500.measure.statistics import median_interval, paired_ratio
@@ -31,6 +34,8 @@ BUDGET = 2.0
 """Seconds of CPU that the rounds of one ratio may take, as long as there are enough for an interval."""
 ROUNDS, FEWEST, PATIENCE = 30, 6, 60.0
 LENGTH = 160
+MEMORY = 8 << 30
+"""Bytes that one process may hold."""
 
 
 def reason_of(error: BaseException) -> str:
@@ -174,16 +179,20 @@ def main() -> None:
     part, name, backend, folder = sys.argv[1:5]
     logging.disable(logging.WARNING)  # of the exporters and collections, about themselves
     warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     architecture = ARCHITECTURES[name]
     if part != "accuracy":
         import torch
 
         torch.set_num_threads(1)
     exported = export(architecture, Path(folder))
-    cells: dict[str, Cell] = {}
-    if part == "accuracy":
+    if part == "export":
+        nodes = len(onnx.load(exported.path, load_external_data=False).graph.node)
+        weights = sum(a.size for a in exported.parameters.values())
+        cells: dict[str, Any] = {"version": metadata.version(architecture.collection), "nodes": nodes, "weights": weights}
+    elif part == "accuracy":
         cells = accuracy(exported, backend)
-    elif part == "speed":
+    else:
         cells = speed(exported, backend, original(architecture, exported.inputs))
     print(json.dumps(cells))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import itertools
 import json
 from collections import defaultdict
@@ -44,7 +45,10 @@ class Exported:
 def export(architecture: Architecture, folder: Path) -> Exported:
     """Export an architecture and run the original, or take what an earlier call left in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    path, data = folder / f"{architecture.name}.onnx", folder / f"{architecture.name}.npz"
+    version = importlib.metadata.version(architecture.collection)
+    written = architecture.exporter + "-as-traced" * (not architecture.optimize)
+    stem = f"{architecture.name}-{version}-{written}"
+    path, data = folder / f"{stem}.onnx", folder / f"{stem}.npz"
     if not (path.is_file() and data.is_file()):
         inputs = make_inputs(architecture)
         model: Any = original(architecture, inputs)

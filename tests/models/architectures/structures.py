@@ -195,7 +195,7 @@ STRUCTURES = (
     Architecture("diffusion_unet", "diffusers", "diffusion UNet, group norm, cross attention", _unet, _unet_inputs, "dynamo"),
     Architecture("autoencoder", "diffusers", "latent code of images", _autoencoder, noise(images=(2, 3, 32, 32)), "dynamo"),
     Architecture("gat", "torch_geometric", "graph network, attention along edges", _graph("gat"), _graph_inputs, "dynamo"),
-    Architecture("graphsage", "torch_geometric", "graph network, largest message", _graph("sage"), _graph_inputs),
+    Architecture("graphsage", "torch_geometric", "graph network, largest message", _graph("sage"), _graph_inputs, "dynamo"),
     Architecture("lstm_tagger", "torch", "bidirectional LSTM, GRU", _tagger, lambda rng: {"words": rng.integers(0, 200, (4, 20))}),
     Architecture("dlrm", "torch", "recommender, embeddings", _recommender, _recommender_inputs),
     Architecture("dcgan", "torch", "generator, transposed convolutions", _generator, noise(code=(8, 32, 1, 1))),

@@ -108,12 +108,12 @@ VISION = (
                  images(64), "dynamo"),
     Architecture("swin", "timm", "attention in shifted windows",
                  _timm("swin_tiny_patch4_window7_224", img_size=56, depths=(2, 2), num_heads=(2, 4), embed_dim=32),
-                 images(56, 2), "dynamo"),
+                 images(56, 2), "dynamo", False),
     Architecture("eva02", "timm", "rotary attention, SwiGLU", _timm("eva02_tiny_patch14_224", img_size=56, depth=2),
                  images(56), "dynamo", False),
     Architecture("vit", "timm", "attention on patches", _timm("vit_tiny_patch16_224", img_size=64, depth=3), images(64)),
     Architecture("mixer", "timm", "dense layers across patches", _mixer, images(96)),
     Architecture("levit", "timm", "attention and convolutions, attention biases", _timm("levit_128s", img_size=64),
-                 images(64), "dynamo"),
+                 images(64), "dynamo", False),
 )
 # fmt: on
