@@ -1,6 +1,6 @@
-"""Architectures of public collections in every backend: ``python -m tests.models [--only REGEX] [--part accuracy|speed]``.
+"""Architectures of public collections in every backend: ``python -m tests.models [--only REGEX] [--part PART]``.
 
-Every model is exported once; then each backend gets a process of its own per model, with a limit on time and memory, for
+Every model is exported once; then each backend gets a process of its own per model, with limits on time and memory, for
 its errors (``--part accuracy``) and one for its times (``--part speed``, one after the other: give them a core that
 nothing else uses, as with ``taskset``). What comes is recorded in ``results.json``, and ``docs/models.md`` is written
 from that. Exit code: 0 all cells of what was asked for are numbers, 1 some are reasons, 3 a collection is missing.
@@ -39,27 +39,37 @@ ONE_THREAD = {
     "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "HF_HUB_OFFLINE": "1", "KERAS_BACKEND": "tensorflow",
 }  # fmt: skip
+QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+"""What errors are measured with needs no fast code: XLA compiles in a third of the time."""
+
+
+def fill(names: tuple[str, ...], cell: dict[str, Any]) -> dict[str, Any]:
+    """The same cell under all names."""
+    return {name: dict(cell) for name in names}
 
 
 def run(part: str, model: str, backend: str, folder: Path, limit: float = LIMIT) -> dict[str, Any]:
     """The cells of one process; where it dies, runs too long or prints nothing, that is the reason in each."""
     command = [sys.executable, "-m", "tests.models.cells", part, model, backend, str(folder)]
     names = record.PARTS.get(part, ("file",))
+    flags = ONE_THREAD | ({"XLA_FLAGS": f"{ONE_THREAD['XLA_FLAGS']} {QUICK}"} if part == "accuracy" else {})
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **ONE_THREAD}, timeout=limit, check=False
+            command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **flags}, timeout=limit, check=False
         )
     except subprocess.TimeoutExpired:
-        return dict.fromkeys(names, {"reason": f"took longer than {limit:.0f} s"})
+        return fill(names, {"reason": f"took longer than {limit:.0f} s"})
     if done.returncode:
         last = next(iter(reversed(done.stderr.strip().splitlines())), "nothing on stderr")
-        return dict.fromkeys(names, {"reason": f"process ended with {done.returncode}: {last}"[:160]})
+        return fill(names, {"reason": f"process ended with {done.returncode}: {last}"[:160]})
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def conditions(part: str) -> str:
     """When, where and on what a part was measured."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False
+    )
     return (
         f"{datetime.date.today()}, commit {commit.stdout.strip() or 'unknown'}, Python {platform.python_version()}, "
         f"{environment.describe()['cpu']}"
@@ -71,11 +81,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", default="", help="regular expression on the models' names")
     parser.add_argument("--backend", action="append", choices=backend_names(), help="may be repeated; all if left out")
-    parser.add_argument("--part", action="append", choices=tuple(record.PARTS), help="may be repeated; both if left out")
+    parser.add_argument(
+        "--part", action="append", choices=tuple(record.PARTS), help="may be repeated; both if left out"
+    )
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "deep500-models",
                         help="where exported files are kept between runs")  # fmt: skip
     parser.add_argument("--jobs", type=int, default=1, help="processes at once for accuracy")
     parser.add_argument("--note", default="", help="what to say beside the date of what is measured now")
+    parser.add_argument("--missing", action="store_true", help="only what has no cells yet")
     parser.add_argument("--page", action="store_true", help="only write the page again")
     options = parser.parse_args()
     results = record.read()
@@ -101,13 +114,19 @@ def measure(results: dict[str, Any], part: str, models: list[str], backends: lis
     jobs = options.jobs if part == "accuracy" else 1
     good, start = True, time.monotonic()
     with ThreadPoolExecutor(jobs) as pool:
-        for model, facts in zip(models, pool.map(lambda m: run("export", m, "-", options.folder), models), strict=True):
-            if "file" in facts and "reason" in facts["file"]:
+        unknown = [model for model in models if model not in results["files"]]
+        for model, facts in zip(
+            unknown, pool.map(lambda m: run("export", m, "-", options.folder), unknown), strict=True
+        ):
+            if "file" in facts:
                 print(f"{model}: {facts['file']['reason']}")
                 good = False
             else:
                 results["files"][model] = facts
-        pairs = [(model, backend) for model in models for backend in backends]
+        pairs = [(model, backend) for backend in backends for model in models]
+        if options.missing:
+            known = results["cells"]
+            pairs = [(m, b) for m, b in pairs if record.PARTS[part][0] not in known.get(m, {}).get(b, {})]
         for (model, backend), cells in zip(
             pairs, pool.map(lambda pair: run(part, *pair, options.folder), pairs), strict=True
         ):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import itertools
-import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -98,6 +97,7 @@ def match(mine: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> M
     found: Match = {}
     for name, array in theirs.items():
         candidates = [name] if array.size == 1 and name in mine else by_value.get(_digest(array), [])
+        candidates = [c for c in candidates if c == name or c not in theirs]  # layers may be copies of each other
         pairs = [(candidate, order_of_axes(array, mine[candidate])) for candidate in candidates]
         found[name] = [(candidate, order) for candidate, order in pairs if order is not None]
     return found
@@ -115,8 +115,3 @@ def order_of_axes(source: np.ndarray, target: np.ndarray) -> tuple[int, ...] | N
 def _digest(array: np.ndarray) -> str:
     """Equal for arrays that hold the same numbers in whatever order."""
     return hashlib.sha256(np.sort(array, axis=None).tobytes()).hexdigest()
-
-
-def dump(cells: Mapping[str, Any]) -> str:
-    """Cells as one line."""
-    return json.dumps(cells)

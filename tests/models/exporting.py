@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -37,10 +36,11 @@ def build(architecture: Architecture) -> Any:
         keras.utils.set_random_seed(SEED)
         model = architecture.build()
         rng = np.random.default_rng(SEED)
-        weights = [w + 0.1 * rng.standard_normal(w.shape) if w.size > 1 and w.min() == w.max() else w
-                   for w in model.get_weights()]  # fmt: skip
-        model.set_weights([np.abs(w) if v.name.endswith("variance") else w
-                           for v, w in zip(model.weights, weights, strict=True)])  # fmt: skip
+        for variable in model.weights:  # as for PyTorch, see prepare
+            value = np.asarray(variable)
+            if value.size > 1 and value.min() == value.max():
+                noise = 0.1 * rng.standard_normal(value.shape)
+                variable.assign(value + (np.abs(noise) if variable.name.endswith("variance") else noise))
         return model
     return architecture.build()
 
@@ -92,6 +92,9 @@ def _write_torch(architecture: Architecture, model: Any, inputs: Inputs, path: P
         options |= {"dynamo": True, "external_data": False, "optimize": architecture.optimize}
     else:  # batch normalization stays in the file, for training
         options |= {"dynamo": False, "training": torch.onnx.TrainingMode.PRESERVE, "do_constant_folding": False}
+        if architecture.symbolic:
+            inputs = {name: np.concatenate([v, v[:1]]) for name, v in inputs.items()}
+            options |= {"dynamic_axes": {name: {0: "N"} for name in [*inputs, "output"]}, "output_names": ["output"]}
     example = tuple(torch.from_numpy(v.copy()) for v in inputs.values())
     torch.onnx.export(module, example, path, **options)
 

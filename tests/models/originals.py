@@ -1,7 +1,7 @@
 """The model that a file was exported from, as its own framework runs it: answers, gradients and steps to compare with.
 
-The loss is the same for the original and for the network that was read from its file: every floating output, times fixed
-random weights, squared; the means of these, added up. (Without weights, normalised outputs would make it a constant.)
+The loss is the same for the original and for the network that was read from its file: every floating output, times
+fixed random weights, squared; the means of these, added up. (Without weights, normalised outputs would make it a constant.)
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def add_weighted_loss(network: Network, weights: Mapping[int, np.ndarray], loss:
     """Append the loss to a float32 network as ONNX nodes, in place."""
     terms = []
     for i, array in weights.items():
-        weight, product, square, term = (network.fresh_name(f"loss_{i}_{part}") for part in ("w", "wy", "square", "mean"))
+        weight, product, square, term = (
+            network.fresh_name(f"loss_{i}_{part}") for part in ("w", "wy", "square", "mean")
+        )
         network.add_parameter(weight, array.astype(np.float32), trainable=False)
         network.add_node("Mul", [network.outputs[i], weight], [product])
         network.add_node("Mul", [product, product], [square])
@@ -225,7 +227,7 @@ class KerasOriginal:
             optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
             return loss
 
-        return lambda: run().numpy()
+        return lambda: run().numpy()  # noqa: PLW0108 - waits for the device
 
 
 class SklearnOriginal:

@@ -85,7 +85,9 @@ def page(results: dict[str, Any]) -> str:
     for name, (title, text) in WHAT.items():
         parts.append(f"## {title}\n\n{text}\n\n{_table(results, name, reasons)}")
     parts.append(_others(results))
-    listed = [f"{number}. {reason.replace('|', '/').replace('<', '&lt;')}" for reason, number in reasons.numbers.items()]
+    listed = [
+        f"{number}. {reason.replace('|', '/').replace('<', '&lt;')}" for reason, number in reasons.numbers.items()
+    ]
     parts.append("## Reasons\n\n" + ("\n".join(listed) or "Every cell was measured."))
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
@@ -114,7 +116,9 @@ def _summary(results: dict[str, Any]) -> str:
             else:
                 row.append(f"{len(values)}; {np.exp(np.mean(np.log(values))):.2f}")
         rows.append(row)
-    text = f"Of {len(ARCHITECTURES)} models: how many were measured; median and largest error; geometric mean of ratios."
+    text = (
+        f"Of {len(ARCHITECTURES)} models: how many were measured; median and largest error; geometric mean of ratios."
+    )
     return f"## Summary\n\n{text}\n\n{_rows(['backend', 'forward', 'gradient', 'step', 'inference'], rows)}"
 
 
@@ -125,7 +129,7 @@ def _models(results: dict[str, Any]) -> str:
         exporter = architecture.exporter + ("" if architecture.optimize else ", not optimized")
         rows.append([
             f"`{model}`", architecture.what, f"{architecture.collection} {facts.get('version', '')}".strip(), exporter,
-            f"{facts.get('nodes', '')}", f"{facts.get('weights', 0):,}",
+            f"{facts.get('nodes', 'not exported')}", f"{facts.get('weights', 0):,}",
         ])  # fmt: skip
     text = (
         "*legacy* and *dynamo* are PyTorch's two exporters (dynamo with its optimization unless it says *not "
@@ -149,8 +153,12 @@ def _others(results: dict[str, Any]) -> str:
         for backend in backend_names():
             found = cell(results, model, backend, "gradient")
             if found.get("more"):
-                more = f" and {found['more'] - len(found['others'])} more" if found["more"] > len(found["others"]) else ""
+                more = (
+                    f" and {found['more'] - len(found['others'])} more" if found["more"] > len(found["others"]) else ""
+                )
                 lines.append(f"- `{model}`: {', '.join(f'`{n}`' for n in found['others'])}{more}")
                 break
-    text = "Arrays that are read as parameters and that the original does not train (tables that exporters left in files):"
+    text = (
+        "Arrays that are read as parameters and that the original does not train (tables that exporters left in files):"
+    )
     return "## Parameters too many\n\n" + (text + "\n\n" + "\n".join(lines) if lines else "None.")

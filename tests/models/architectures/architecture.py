@@ -27,6 +27,8 @@ class Architecture:
         exporter: "legacy" or "dynamo" (both ``torch.onnx.export``), "keras", "sklearn".
         optimize: ``dynamo`` only: let the exporter optimize the file, which is its default.
         ragged: outputs have a first axis whose size depends on their values.
+        symbolic: ``legacy`` only: the first axis has no fixed size in the file, which is traced with another size than
+            that of the inputs.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Architecture:
     exporter: str = "legacy"
     optimize: bool = True
     ragged: bool = False
+    symbolic: bool = False
 
 
 def images(size: int, count: int = 4, channels: int = 3, name: str = "images") -> Make:
@@ -118,5 +121,7 @@ def suppress(boxes: Any, scores: Any, threshold: float) -> Any:
 
 def offline() -> None:
     """No collection may ask a server for anything."""
-    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="3")
+    os.environ.update(
+        HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="3"
+    )
     import_torchvision()

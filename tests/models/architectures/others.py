@@ -24,7 +24,9 @@ def _dense() -> Any:
     words = keras.Input((16,), dtype="int32", name="words")
     states = layers.LSTM(16, return_sequences=True)(layers.Embedding(100, 12)(words))
     seen = layers.MultiHeadAttention(2, 8)(states, states)
-    return keras.Model(words, layers.Dense(5)(layers.GlobalAveragePooling1D()(layers.LayerNormalization()(states + seen))))
+    return keras.Model(
+        words, layers.Dense(5)(layers.GlobalAveragePooling1D()(layers.LayerNormalization()(states + seen)))
+    )
 
 
 def _table(rows: int = 200) -> tuple[np.ndarray, np.ndarray]:
@@ -51,11 +53,13 @@ def _words(rng: np.random.Generator) -> Inputs:
     return {"words": rng.integers(0, 100, (4, 16)).astype(np.int32)}
 
 
-# fmt: off
 OTHERS = (
-    Architecture("keras_mobilenet_v2", "keras", "convolutions, channels last", _mobile, noise(images=(4, 64, 64, 3)), "keras"),
+    Architecture(
+        "keras_mobilenet_v2", "keras", "convolutions, channels last", _mobile, noise(images=(4, 64, 64, 3)), "keras"
+    ),
     Architecture("keras_lstm", "keras", "embedding, LSTM, attention", _dense, _words, "keras"),
-    Architecture("sklearn_mlp", "scikit-learn", "scaler and perceptron", _perceptron, noise(features=(32, 8)), "sklearn"),
+    Architecture(
+        "sklearn_mlp", "scikit-learn", "scaler and perceptron", _perceptron, noise(features=(32, 8)), "sklearn"
+    ),
     Architecture("sklearn_forest", "scikit-learn", "random forest", _forest, noise(features=(32, 8)), "sklearn"),
 )
-# fmt: on

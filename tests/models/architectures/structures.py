@@ -180,7 +180,9 @@ def _warp() -> Any:
             super().__init__()
             self.look = nn.Sequential(nn.Conv2d(3, 8, 5, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten())
             self.where = nn.Linear(128, 6)
-            self.read = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+            self.read = nn.Sequential(
+                nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)
+            )
 
         def forward(self, images: Any) -> Any:
             still = torch.tensor([[1.0, 0, 0], [0, 1, 0]], dtype=images.dtype)
@@ -192,13 +194,30 @@ def _warp() -> Any:
 
 
 STRUCTURES = (
-    Architecture("diffusion_unet", "diffusers", "diffusion UNet, group norm, cross attention", _unet, _unet_inputs, "dynamo"),
-    Architecture("autoencoder", "diffusers", "latent code of images", _autoencoder, noise(images=(2, 3, 32, 32)), "dynamo"),
-    Architecture("gat", "torch_geometric", "graph network, attention along edges", _graph("gat"), _graph_inputs, "dynamo"),
-    Architecture("graphsage", "torch_geometric", "graph network, largest message", _graph("sage"), _graph_inputs, "dynamo"),
-    Architecture("lstm_tagger", "torch", "bidirectional LSTM, GRU", _tagger, lambda rng: {"words": rng.integers(0, 200, (4, 20))}),
+    Architecture(
+        "diffusion_unet", "diffusers", "diffusion UNet, group norm, cross attention", _unet, _unet_inputs, "dynamo"
+    ),
+    Architecture(
+        "autoencoder", "diffusers", "latent code of images", _autoencoder, noise(images=(2, 3, 32, 32)), "dynamo"
+    ),
+    Architecture(
+        "gat", "torch_geometric", "graph network, attention along edges", _graph("gat"), _graph_inputs, "dynamo"
+    ),
+    Architecture(
+        "graphsage", "torch_geometric", "graph network, largest message", _graph("sage"), _graph_inputs, "dynamo"
+    ),
+    Architecture(
+        "lstm_tagger", "torch", "bidirectional LSTM, GRU", _tagger, lambda rng: {"words": rng.integers(0, 200, (4, 20))}
+    ),
     Architecture("dlrm", "torch", "recommender, embeddings", _recommender, _recommender_inputs),
     Architecture("dcgan", "torch", "generator, transposed convolutions", _generator, noise(code=(8, 32, 1, 1))),
     Architecture("siren", "torch", "coordinates to colours, sines", _waves, noise(places=(64, 2))),
-    Architecture("spatial_transformer", "torch", "images sampled at computed places", _warp, noise(images=(4, 3, 32, 32)), "dynamo"),
+    Architecture(
+        "spatial_transformer",
+        "torch",
+        "images sampled at computed places",
+        _warp,
+        noise(images=(4, 3, 32, 32)),
+        "dynamo",
+    ),
 )

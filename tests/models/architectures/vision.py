@@ -8,7 +8,9 @@ from typing import Any
 from tests.models.architectures.architecture import Architecture, images, import_torchvision
 
 
-def _torchvision(name: str, group: str = "", **options: Any) -> Callable[[], Any]:
+def from_torchvision(name: str, group: str = "", **options: Any) -> Callable[[], Any]:
+    """A builder of one of torchvision's models, with random weights."""
+
     def build() -> Any:
         import_torchvision()
         from torchvision import models
@@ -31,7 +33,7 @@ def _timm(name: str, **options: Any) -> Callable[[], Any]:
 def _deeplab() -> Any:
     from torch import nn
 
-    model = _torchvision(
+    model = from_torchvision(
         "deeplabv3_mobilenet_v3_large", "segmentation", weights_backbone=None, num_classes=5, aux_loss=False
     )()
 
@@ -90,30 +92,70 @@ def _densenet() -> Any:
     return DenseNet(growth_rate=12, block_config=(3, 4, 4), num_init_features=16, num_classes=10)
 
 
-# fmt: off
 VISION = (
-    Architecture("resnet18", "torchvision", "convolutions, batch norm", _torchvision("resnet18"), images(64)),
-    Architecture("mobilenet_v3_small", "torchvision", "squeeze and excitation, hard swish",
-                 _torchvision("mobilenet_v3_small", dropout=0.0), images(96)),
-    Architecture("efficientnet_b0", "torchvision", "depthwise convolutions, SiLU",
-                 _torchvision("efficientnet_b0", dropout=0.0, stochastic_depth_prob=0.0), images(64)),
-    Architecture("shufflenet_v2_x0_5", "torchvision", "channel shuffles",
-                 _torchvision("shufflenet_v2_x0_5"), images(96)),
-    Architecture("densenet", "torchvision", "concatenations",
-                 _densenet, images(64)),
+    Architecture("resnet18", "torchvision", "convolutions, batch norm", from_torchvision("resnet18"), images(64)),
+    Architecture(
+        "mobilenet_v3_small",
+        "torchvision",
+        "squeeze and excitation, hard swish",
+        from_torchvision("mobilenet_v3_small", dropout=0.0),
+        images(96),
+    ),
+    Architecture(
+        "efficientnet_b0",
+        "torchvision",
+        "depthwise convolutions, SiLU",
+        from_torchvision("efficientnet_b0", dropout=0.0, stochastic_depth_prob=0.0),
+        images(64),
+    ),
+    Architecture(
+        "shufflenet_v2_x0_5", "torchvision", "channel shuffles", from_torchvision("shufflenet_v2_x0_5"), images(96)
+    ),
+    Architecture("densenet", "torchvision", "concatenations", _densenet, images(64)),
     Architecture("deeplabv3", "torchvision", "segmentation, dilated convolutions, resizing", _deeplab, images(96, 2)),
-    Architecture("ssdlite", "torchvision", "detection with non-maximum suppression", _detector, images(320, 2), ragged=True),
-    Architecture("mobilenetv4", "timm", "inverted bottlenecks", _timm("mobilenetv4_conv_small"), images(64), "dynamo", False),
-    Architecture("convnext_atto", "timm", "7 x 7 depthwise, layer norm", _timm("convnext_atto", depths=(1, 1, 2, 1)),
-                 images(64), "dynamo"),
-    Architecture("swin", "timm", "attention in shifted windows",
-                 _timm("swin_tiny_patch4_window7_224", img_size=56, depths=(2, 2), num_heads=(2, 4), embed_dim=32),
-                 images(56, 2), "dynamo", False),
-    Architecture("eva02", "timm", "rotary attention, SwiGLU", _timm("eva02_tiny_patch14_224", img_size=56, depth=2),
-                 images(56), "dynamo", False),
-    Architecture("vit", "timm", "attention on patches", _timm("vit_tiny_patch16_224", img_size=64, depth=3), images(64)),
+    Architecture(
+        "ssdlite", "torchvision", "detection with non-maximum suppression", _detector, images(320, 2), ragged=True
+    ),
+    Architecture(
+        "mobilenetv4", "timm", "inverted bottlenecks", _timm("mobilenetv4_conv_small"), images(64), "dynamo", False
+    ),
+    Architecture(
+        "convnext_atto",
+        "timm",
+        "7 x 7 depthwise, layer norm",
+        _timm("convnext_atto", depths=(1, 1, 2, 1)),
+        images(64),
+        "dynamo",
+    ),
+    Architecture(
+        "swin",
+        "timm",
+        "attention in shifted windows",
+        _timm("swin_tiny_patch4_window7_224", img_size=56, depths=(2, 2), num_heads=(2, 4), embed_dim=32),
+        images(56, 2),
+        "dynamo",
+        False,
+    ),
+    Architecture(
+        "eva02",
+        "timm",
+        "rotary attention, SwiGLU",
+        _timm("eva02_tiny_patch14_224", img_size=56, depth=2),
+        images(56),
+        "dynamo",
+        False,
+    ),
+    Architecture(
+        "vit", "timm", "attention on patches", _timm("vit_tiny_patch16_224", img_size=64, depth=3), images(64)
+    ),
     Architecture("mixer", "timm", "dense layers across patches", _mixer, images(96)),
-    Architecture("levit", "timm", "attention and convolutions, attention biases", _timm("levit_128s", img_size=64),
-                 images(64), "dynamo", False),
+    Architecture(
+        "levit",
+        "timm",
+        "attention and convolutions, attention biases",
+        _timm("levit_128s", img_size=64),
+        images(64),
+        "dynamo",
+        False,
+    ),
 )
-# fmt: on
