@@ -27,6 +27,7 @@ from deep500.measure import environment
 from deep500.registry import backend_names, is_installed
 from tests.models import results as record
 from tests.models.architectures import ARCHITECTURES
+from tests.models.cells import shorten
 from tests.models.page import PAGE, page
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +62,7 @@ def run(part: str, model: str, backend: str, folder: Path, limit: float = LIMIT)
         return fill(names, {"reason": f"took longer than {limit:.0f} s"})
     if done.returncode:
         last = next(iter(reversed(done.stderr.strip().splitlines())), "nothing on stderr")
-        return fill(names, {"reason": f"process ended with {done.returncode}: {last}"[:160]})
+        return fill(names, {"reason": shorten(f"process ended with {done.returncode}: {last}")})
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 

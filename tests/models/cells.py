@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import resource
 import sys
 import time
@@ -42,7 +43,13 @@ def reason_of(error: BaseException) -> str:
     """The first line of an error, with its type where it is not one of Deep500's own."""
     line = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
     kind = "" if isinstance(error, (Deep500Error, NotComparable, AssertionError)) else f"{type(error).__name__}: "
-    return f"{kind}{line}"[:LENGTH]
+    return shorten(f"{kind}{line}")
+
+
+def shorten(line: str) -> str:
+    """A line as the page shows it: folders, which differ from machine to machine, and what is beyond a length left out."""
+    line = re.sub(r"(/[^\s/:]+)+/(?=[^\s/]+\.onnx)", "", line)
+    return line if len(line) <= LENGTH else line[:LENGTH].rpartition(" ")[0] + " ..."
 
 
 def attempt(measure: Callable[[], Cell]) -> Cell:

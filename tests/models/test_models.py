@@ -99,6 +99,11 @@ def test_a_process_that_ends_without_cells_is_a_reason(model: str, limit: float,
     assert all(reason in found[name]["reason"] for name in results.PARTS["accuracy"])
 
 
+def test_a_reason_names_no_folder_and_ends_at_a_word() -> None:
+    assert cells.shorten("/home/me/cache/m.onnx: node 'a' (b): got c") == "m.onnx: node 'a' (b): got c"
+    assert cells.shorten("word " * 100).endswith("word ...") and len(cells.shorten("word " * 100)) <= cells.LENGTH + 4
+
+
 def test_parameters_are_found_by_value_however_they_are_turned() -> None:
     rng = np.random.default_rng(0)
     kernel, bias, scale = rng.standard_normal((2, 3, 4, 5)), rng.standard_normal(7), np.ones(1)
