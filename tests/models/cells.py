@@ -47,7 +47,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def shorten(line: str) -> str:
-    """A line as the page shows it: folders, which differ from machine to machine, and what is beyond a length left out."""
+    """A line as the page shows it: without folders, which differ from machine to machine, and not too long."""
     line = re.sub(r"(/[^\s/:]+)+/(?=[^\s/]+\.onnx)", "", line)
     return line if len(line) <= LENGTH else line[:LENGTH].rpartition(" ")[0] + " ..."
 

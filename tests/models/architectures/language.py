@@ -161,7 +161,7 @@ LANGUAGE = (
         (*TEXT, "decoder_input_ids"),
         False,
         vocab_size=WORDS,
-        relative_attention_max_distance=100,  # the default puts distances on the edges of buckets, where rounding decides
+        relative_attention_max_distance=100,  # 128: distances on the edges of buckets, where rounding decides
         d_model=64,
         d_kv=16,
         d_ff=128,
