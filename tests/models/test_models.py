@@ -63,7 +63,9 @@ def test_wrong_gradients_and_answers_show(exported: Exported) -> None:
     gradients = {name: g * (1 + 1e-5) for name, g in exported.gradients.items()}
     other = dataclasses.replace(exported, gradients=gradients, outputs=[2 * y for y in exported.outputs])
     found = cells.accuracy(other, "pytorch")
-    assert found["gradient"]["value"] == pytest.approx(1e-5, rel=0.1) and found["forward"]["value"] == pytest.approx(0.5)
+    assert found["gradient"]["value"] == pytest.approx(1e-5, rel=0.1) and found["forward"]["value"] == pytest.approx(
+        0.5
+    )
 
 
 @pytest.mark.parametrize("name", ["siren", "dlrm"])
