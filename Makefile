@@ -4,6 +4,7 @@
 #   make test    install everything the tests need, then run the whole suite
 #   make test-long    the same with the tests that only repeat, or take minutes: every night
 #   make conformance    judge every backend by ONNX's own suite; writes docs/conformance.md
+#   make models    other people's models in every backend, in an environment of its own; writes docs/models.md
 #   make lint    style, types and import rules        make docs   build docs/_build/html        make clean
 # Choose another interpreter with: make test PYTHON=python3.12
 
@@ -25,8 +26,9 @@ JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 PYTEST_ARGS ?=
 CONFORMANCE_ARGS ?=
+MODELS_ARGS ?=
 
-.PHONY: help demo check test test-long conformance lint docs clean
+.PHONY: help demo check test test-long conformance models lint docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -48,6 +50,12 @@ conformance: export OMP_NUM_THREADS := 1
 conformance: export OPENBLAS_NUM_THREADS := 1
 conformance: $(VENV)/.test-installed
 	$(BIN)/python -m tests.conformance $(CONFORMANCE_ARGS)
+
+# The collections ask for other builds of torch: what they need is listed, and pip may add nothing to it.
+models:
+	@$(MAKE) --no-print-directory VENV=.venv-models .venv-models/.test-installed
+	.venv-models/bin/python -m pip --disable-pip-version-check install --quiet --no-deps -r tests/models/requirements.txt
+	.venv-models/bin/python -m tests.models $(MODELS_ARGS)
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .

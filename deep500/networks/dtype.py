@@ -35,6 +35,8 @@ def to_dtype(network: Network, dtype: str, source: str = "float32") -> Network:
             copy.inputs[name] = TensorDescriptor(dtype, described.shape)
     for name, node in copy._nodes.items():
         changed = {key: _convert(key, value, dtype, source) for key, value in node.attributes.items()}
+        if node.op_type == "ConstantOfShape" and not changed and source == "float32":
+            changed = {"value": np.zeros(1, np.dtype(dtype))}  # what is absent means zeros in float32
         copy._nodes[name] = replace(node, attributes=changed)
     copy._known = {n: replace(d, dtype=dtype) if d.dtype == source else d for n, d in copy._known.items()}
     copy._touch()

@@ -24,8 +24,10 @@ import deep500.frameworks.pytorch as d5fw
 from deep500.measure.statistics import median_interval, paired_ratio
 from deep500.networks import create
 from tests.benchmarks.turns import Times, Work, measure
+from tests.models.architectures.architecture import Architecture, images, import_torchvision
+from tests.models.architectures.vision import from_torchvision
 from tests.models.compare import BAR, relative_difference, runtime_answer
-from tests.models.sources import SOURCES, export, import_torchvision
+from tests.models.exported import export
 
 FIGURES = {"from an ONNX file to something that runs, CPU time over onnx2torch": "below 1, by the upper bound"}
 
@@ -39,7 +41,8 @@ def files(folder: Path) -> list[Path]:
     """ResNet-50 of torchvision as PyTorch exports it, and ours, of an opset that onnx2torch reads."""
     ours = folder / "resnet50-of-our-zoo.onnx"
     create("resnet50").to_onnx(ours, opset=OPSET)
-    return [export(next(s for s in SOURCES if s.name == "resnet50")).path, ours]
+    theirs = Architecture("resnet50", "torchvision", "", from_torchvision("resnet50"), images(160, 2), symbolic=True)
+    return [export(theirs, folder).path, ours]
 
 
 def contenders(path: Path) -> dict[str, Work]:

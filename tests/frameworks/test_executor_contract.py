@@ -158,6 +158,15 @@ def test_what_nothing_reads_may_be_absent(backend: ModuleType) -> None:
         executor.inference({}, ["nobody"])
 
 
+def test_parts_of_a_split_have_their_size_when_the_last_are_unread(backend: ModuleType) -> None:
+    net = Network()
+    net.add_input("x", (7, 2))
+    net.add_node("Split", "x", ["a", "b", "c"], num_outputs=3)
+    net.add_output("a")
+    x = np.arange(14, dtype=np.float32).reshape(7, 2)
+    assert_close(as_numpy(backend.from_model(net).inference({"x": x})["a"]), x[:3])
+
+
 def test_inputs_may_be_views_and_are_not_changed(executor: Any) -> None:
     feeds = batch()
     turned = {

@@ -1,123 +1,142 @@
-"""Real architectures in every backend: ``python -m tests.models [--backend NAME ...] [--only REGEX] [--gradients]``.
+"""Architectures of public collections in every backend: ``python -m tests.models [--only REGEX] [--part PART]``.
 
-At least ten architectures of torchvision, timm and transformers, with random weights, are exported to ONNX, loaded, and
-run in every backend that is installed; the answers must be ONNX Runtime's to 1e-4 of the largest value, and its own
-those of the module that was exported (where the backend is ONNX Runtime, only that says something). With
-``--gradients``, gradients in float64 are compared with the reference backend's emitted ones instead. What is not
-installed is skipped with the reason. Exit code: 0 all agree, 1 some do not, 3 nothing could be compared.
+Every model is exported once; then each backend gets a process of its own per model, with limits on time and memory, for
+its errors (``--part accuracy``) and one for its times (``--part speed``, one after the other: give them a core that
+nothing else uses, as with ``taskset``). What comes is recorded in ``results.json``, and ``docs/models.md`` is written
+from that. Exit code: 0 all cells of what was asked for are numbers, 1 some are reasons, 3 a collection is missing.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
+import datetime
+import importlib.util
+import json
+import os
+import platform
 import re
+import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-import torch
-
+from deep500.measure import environment
 from deep500.registry import backend_names, is_installed
-from tests.models.compare import (
-    BAR,
-    GRADIENT_BAR,
-    Row,
-    compare,
-    compare_gradients,
-    gradients,
-    load,
-    relative_difference,
-    runtime_answer,
-    training_copy,
-)
-from tests.models.sources import HOW_TO_INSTALL, SOURCES, Export, Source, export
+from tests.models import results as record
+from tests.models.architectures import ARCHITECTURES
+from tests.models.cells import shorten
+from tests.models.page import PAGE, page
 
-TRAINED = (
-    "resnet18",
-    "mobilenet_v3_small",
-    "squeezenet1_1",
-    "shufflenet_v2_x0_5",
-    "vit_tiny_patch16_224",
-    "bert",
-    "gpt2",
-    "llama",
-)
-"""Small enough to be differentiated by the reference backend."""
+ROOT = Path(__file__).parents[2]
+LIMIT = 240.0
+"""Seconds that one process may take."""
+MODULES = {"scikit-learn": "sklearn"}
+"""Packages that are imported under another name."""
+ONE_THREAD = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+    "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "HF_HUB_OFFLINE": "1", "KERAS_BACKEND": "tensorflow",
+}  # fmt: skip
+QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+"""What errors are measured with needs no fast code: XLA compiles in a third of the time."""
 
 
-def exports(sources: list[Source], folder: Path | None, keep_modes: bool) -> Iterator[Export]:
-    """The files one by one; a model whose packages are missing is said and left out."""
-    for source in sources:
-        try:
-            yield export(source, folder, keep_modes and not source.dynamo)
-        except ModuleNotFoundError as error:
-            print(f"{source.name:22} skipped: no package {error.name!r} ({source.collection}): {HOW_TO_INSTALL}")
+def fill(names: tuple[str, ...], cell: dict[str, Any]) -> dict[str, Any]:
+    """The same cell under all names."""
+    return {name: dict(cell) for name in names}
 
 
-def show(row: Row) -> None:
-    """One line of the table."""
-    numbers = [f"{v:9.1e}" if v is not None else f"{'-':>9}" for v in (row.difference,)]
-    numbers += [f"{v:8.2f}" if v is not None else f"{'-':>8}" for v in (row.build_seconds, row.run_seconds)]
-    reason = f"  {row.reason[:400]}" if row.reason else ""
-    print(f"{row.model:22} {row.nodes:5} {row.backend:12} {' '.join(numbers)}  {row.verdict}{reason}", flush=True)
+def run(part: str, model: str, backend: str, folder: Path, limit: float = LIMIT) -> dict[str, Any]:
+    """The cells of one process; where it dies, runs too long or prints nothing, that is the reason in each."""
+    command = [sys.executable, "-m", "tests.models.cells", part, model, backend, str(folder)]
+    names = record.PARTS.get(part, ("file",))
+    flags = ONE_THREAD | ({"XLA_FLAGS": f"{ONE_THREAD['XLA_FLAGS']} {QUICK}"} if part == "accuracy" else {})
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **flags}, timeout=limit, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return fill(names, {"reason": f"took longer than {limit:.0f} s"})
+    if done.returncode:
+        last = next(iter(reversed(done.stderr.strip().splitlines())), "nothing on stderr")
+        return fill(names, {"reason": shorten(f"process ended with {done.returncode}: {last}")})
+    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def rows(options: argparse.Namespace, backends: list[str]) -> Iterator[Row]:
-    """Everything that is asked for."""
-    wanted = [s for s in SOURCES if re.search(options.only, s.name)]
-    if options.gradients:
-        wanted = [s for s in wanted if s.name in TRAINED]
-    for exported in exports(wanted, options.folder, options.gradients):
-        if options.gradients:
-            emitted = gradients(training_copy(exported.path), "reference", exported.inputs)
-            yield from (compare_gradients(exported.name, exported.path, exported.inputs, emitted, b) for b in backends)
-        else:
-            want = runtime_answer(exported.path, exported.inputs)
-            yield judge_exporter(exported, want)
-            yield from (compare(exported.name, exported.path, exported.inputs, want, b) for b in backends)
-        load.cache_clear()
-
-
-def judge_exporter(exported: Export, want: list[np.ndarray]) -> Row:
-    """How far ONNX Runtime is from the module that the file came from: what no backend can be blamed for."""
-    difference = max(relative_difference(w, g) for w, g in zip(want, exported.expected, strict=True))
-    return Row(exported.name, 0, "(exporter)", "agrees" if difference <= BAR else "WRONG", difference)
+def conditions(part: str) -> str:
+    """When, where and on what a part was measured."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    return (
+        f"{datetime.date.today()}, commit {commit.stdout.strip() or 'unknown'}, Python {platform.python_version()}, "
+        f"{environment.describe()['cpu']}"
+    )
 
 
 def main() -> int:
-    """Parse, run, print."""
+    """Parse, run, record, write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--backend", action="append", choices=backend_names(), help="may be repeated; all if left out")
     parser.add_argument("--only", default="", help="regular expression on the models' names")
-    parser.add_argument("--gradients", action="store_true", help="gradients in float64 instead of outputs")
-    parser.add_argument("--folder", type=Path, help="where the exported files are kept")
+    parser.add_argument("--backend", action="append", choices=backend_names(), help="may be repeated; all if left out")
+    parser.add_argument(
+        "--part", action="append", choices=tuple(record.PARTS), help="may be repeated; both if left out"
+    )
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "deep500-models",
+                        help="where exported files are kept between runs")  # fmt: skip
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once for accuracy")
+    parser.add_argument("--note", default="", help="what to say beside the date of what is measured now")
+    parser.add_argument("--missing", action="store_true", help="only what has no cells yet")
+    parser.add_argument("--page", action="store_true", help="only write the page again")
     options = parser.parse_args()
-    logging.disable(logging.WARNING)  # of the exporters and collections, about themselves
-    torch.set_num_threads(1)
-    if not is_installed("onnxruntime"):
-        print("got no package 'onnxruntime'; expected the one whose answers count: pip install onnxruntime")
-        return 3
-    backends = []
-    for name in options.backend or backend_names():
-        if not is_installed(name):
-            print(f"backend {name} skipped: not installed")
-        elif not (options.gradients and name == "reference"):
-            backends.append(name)
-    print(f"{'model':22} nodes {'backend':12} {'diff':>9} {'build s':>8} {'run s':>8}")
-    done = []
-    for row in rows(options, backends):
-        show(row)
-        done.append(row)
-    bar = f"{GRADIENT_BAR:g} of the norm" if options.gradients else f"{BAR:g} of the largest value"
-    for backend in backends:
-        verdicts = Counter(row.verdict for row in done if row.backend == backend)
-        print(f"{backend}: {verdicts['agrees']} of {verdicts.total()} agree to {bar}; {dict(verdicts)}")
-    if not done:
-        return 3
-    return 0 if all(row.good for row in done) else 1
+    results = record.read()
+    good = True
+    if not options.page:
+        models = [name for name in ARCHITECTURES if re.search(options.only, name)]
+        missing = {ARCHITECTURES[name].collection for name in models}
+        missing = {c for c in missing if importlib.util.find_spec(MODULES.get(c, c)) is None}
+        if missing:
+            print(f"got no packages {sorted(missing)}; expected them all: make models")
+            return 3
+        backends = [b for b in options.backend or backend_names() if is_installed(b)]
+        for part in options.part or record.PARTS:
+            good &= measure(results, part, models, backends, options)
+    PAGE.write_text(page(results), encoding="utf-8")
+    print(PAGE)
+    return 0 if good else 1
+
+
+def measure(results: dict[str, Any], part: str, models: list[str], backends: list[str], options: Any) -> bool:
+    """One part of the table; every process is recorded as it ends. Whether all cells are numbers."""
+    results["conditions"][part] = conditions(part) + (f", {options.note}" if options.note else "")
+    jobs = options.jobs if part == "accuracy" else 1
+    good, start = True, time.monotonic()
+    with ThreadPoolExecutor(jobs) as pool:
+        unknown = [model for model in models if model not in results["files"]]
+        for model, facts in zip(
+            unknown, pool.map(lambda m: run("export", m, "-", options.folder), unknown), strict=True
+        ):
+            if "file" in facts:
+                print(f"{model}: {facts['file']['reason']}")
+                good = False
+            else:
+                results["files"][model] = facts
+        pairs = [(model, backend) for backend in backends for model in models]
+        if options.missing:
+            known = results["cells"]
+            pairs = [(m, b) for m, b in pairs if record.PARTS[part][0] not in known.get(m, {}).get(b, {})]
+        for (model, backend), cells in zip(
+            pairs, pool.map(lambda pair: run(part, *pair, options.folder), pairs), strict=True
+        ):
+            results["cells"].setdefault(model, {}).setdefault(backend, {}).update(cells)
+            shown = "  ".join(f"{n} {c.get('value', c.get('reason'))}" for n, c in cells.items())
+            print(f"{time.monotonic() - start:6.0f} s  {model:20} {backend:12} {shown}", flush=True)
+            good &= all("value" in c for c in cells.values())
+            record.write(results)
+    return good
 
 
 if __name__ == "__main__":

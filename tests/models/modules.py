@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+import numpy as np
 import torch
 from torch import nn
 
-from tests.models.sources import Example
+from tests.models.architectures.architecture import Architecture, Inputs, noise
 
 
 def convolutions() -> nn.Module:
@@ -69,17 +68,17 @@ class Recurrent(nn.Module):
         return self.head(self.gru(self.lstm(self.words(x))[0])[0][:, -1])
 
 
-def noise(*shape: int) -> Example:
-    return lambda generator: (torch.randn(2, *shape, generator=generator),)
+def words(rng: np.random.Generator) -> Inputs:
+    """Two texts of seven words."""
+    return {"words": rng.integers(0, 50, (2, 7))}
 
 
-def words(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
-    return (torch.randint(0, 50, (2, 7), generator=generator),)
-
-
-MODULES: dict[str, tuple[Callable[[], nn.Module], Example]] = {
-    "convolutions": (convolutions, noise(3, 17, 19)),
-    "views": (Squeeze, noise(3, 8, 6)),
-    "encoder": (encoder, noise(5, 16)),
-    "recurrent": (Recurrent, words),
+MODULES = {
+    row.name: row
+    for row in (
+        Architecture("convolutions", "torch", "layers", convolutions, noise(images=(2, 3, 17, 19)), symbolic=True),
+        Architecture("views", "torch", "views", Squeeze, noise(images=(2, 3, 8, 6)), symbolic=True),
+        Architecture("encoder", "torch", "encoder", encoder, noise(sequence=(2, 5, 16)), symbolic=True),
+        Architecture("recurrent", "torch", "recurrent", Recurrent, words, symbolic=True),
+    )
 }

@@ -306,6 +306,14 @@ def test_the_float64_copy_computes_the_same(name: str) -> None:
     assert d5nt.to_dtype(double, "float32", source="float64").content_hash() == network.content_hash()
 
 
+def test_the_float64_copy_has_zeros_in_float64_where_their_dtype_is_left_out() -> None:
+    network = Network()
+    network.add_input("size", (1,), "int64")
+    network.add_node("ConstantOfShape", "size", "zeros")
+    network.add_output("zeros")
+    assert d5nt.to_dtype(network, "float64").descriptors()["zeros"].dtype == "float64"
+
+
 def test_the_float64_copy_keeps_what_an_operator_wants_in_float32() -> None:
     network = Network()
     network.add_input("x", (1, 1, 4))

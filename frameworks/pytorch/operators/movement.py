@@ -79,7 +79,7 @@ def concat(*xs: Tensor, axis: int) -> Tensor:
 @op("Split", static=(1,), many=True)
 def split(x: Tensor, sizes: Any = None, *, axis: int = 0, num_outputs: Any = None, outputs: tuple[bool, ...]) -> Any:
     """Equal parts where no sizes are given; then the last may be smaller."""
-    parts = ints(sizes) or -(-x.shape[axis] // len(outputs))
+    parts = ints(sizes) or -(-x.shape[axis] // (num_outputs or len(outputs)))  # outputs ends with the last that is read
     return torch.split(x, parts, axis)
 
 
