@@ -26,7 +26,7 @@ def to_dtype(network: Network, dtype: str, source: str = "float32") -> Network:
         'float64'
     """
     copy = network.copy()
-    fixed = {name for node in copy.nodes for name in _fixed_inputs(node, dtype)}
+    fixed = {name for node in copy.nodes for name in fixed_inputs(node, dtype)}
     for name, parameter in copy._parameters.items():
         if str(parameter.value.dtype) == source and name not in fixed:
             copy._parameters[name] = replace(parameter, value=parameter.value.astype(np.dtype(dtype)))
@@ -43,7 +43,7 @@ def to_dtype(network: Network, dtype: str, source: str = "float32") -> Network:
     return copy
 
 
-def _fixed_inputs(node: Node, dtype: str) -> list[str]:
+def fixed_inputs(node: Node, dtype: str) -> list[str]:
     """Inputs whose schema does not allow ``dtype``."""
     schema = find_schema(node.op_type, node.domain)
     if schema is None:

@@ -16,6 +16,7 @@ from deep500.errors import NetworkError
 from deep500.networks import Network, create
 from deep500.networks.node import OPSET
 from deep500.networks.onnx.load import DoubtfulParametersWarning
+from deep500.networks.onnx.opsets import WRITTEN
 from deep500.registry import load_backend
 from deep500.tensors import TensorDescriptor
 from tests.networks.test_graph import with_if
@@ -386,7 +387,7 @@ def test_every_domain_is_imported() -> None:
     network.add_node("Foo", "y", "z", domain="mine")
     imports = {o.domain: o.version for o in network.to_onnx().opset_import}
     assert imports.pop("ai.onnx.ml") > 1
-    assert imports == {"": OPSET, "mine": 1}
+    assert imports == {"": WRITTEN, "mine": 1}
 
 
 # -- lower opsets -----------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,12 @@ from onnx import version_converter
 
 from deep500.errors import NetworkError
 from deep500.networks.node import OPSET
+from deep500.networks.onnx.opsets import LOWEST, WRITTEN, lowest_opset, strip_defaults
 from deep500.networks.protos import graph_proto, ir_version_for, model_proto
 
 if TYPE_CHECKING:
     from deep500.networks.network import Network
+    from deep500.tensors import TensorDescriptor
 
 CONSTANTS_KEY = "deep500.constants"
 """Key of the model's metadata that lists the parameters that are not trainable."""
@@ -31,7 +34,9 @@ def dump(network: Network, path: str | os.PathLike[str] | None = None, opset: in
     Args:
         network: is not changed. A bound network must have been synchronised (``Network.to_onnx`` does it).
         path: is replaced in one step, so that a failure leaves the old file.
-        opset: version of ONNX's operators, the newest by default; a lower one is reached with ONNX's converter.
+        opset: version of ONNX's operators; by default the lowest from :data:`~deep500.networks.onnx.opsets.WRITTEN` on
+            at which every node means the same, so that runtimes older than the installed ``onnx`` read the file. One
+            that some node does not allow is reached with ONNX's converter. The IR version is the lowest with it.
 
     Raises:
         NetworkError: an operator cannot be converted, the model exceeds protobuf's 2 GiB, the path cannot be written.
@@ -41,8 +46,7 @@ def dump(network: Network, path: str | os.PathLike[str] | None = None, opset: in
         graph = graph_proto(network, descriptors)
         unranked = give_ranks(graph)
         model = model_proto(graph)
-        if opset is not None and opset != OPSET:
-            model = _convert_down(model, opset)
+        model = at_opset(model, descriptors, opset)
         trainable = set(network.trainable())
         constants = [t.name for t in model.graph.initializer if t.name not in trainable]
         onnx.helper.set_model_props(model, {CONSTANTS_KEY: json.dumps(constants), UNRANKED_KEY: json.dumps(unranked)})
@@ -59,7 +63,7 @@ def dump(network: Network, path: str | os.PathLike[str] | None = None, opset: in
             "protobuf's limit: make it smaller"
         ) from error
     if path is not None:
-        _write(model.SerializeToString(), Path(path))
+        write_bytes(model.SerializeToString(), Path(path))
     return model
 
 
@@ -74,17 +78,49 @@ def give_ranks(graph: onnx.GraphProto) -> list[str]:
     return unranked
 
 
-def _convert_down(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    if not 1 <= opset <= OPSET:
+def at_opset(
+    model: onnx.ModelProto, descriptors: Mapping[str, TensorDescriptor], opset: int | None = None
+) -> onnx.ModelProto:
+    """A model of the newest opset at a lower one: relabelled where nodes allow it, else converted.
+
+    Args:
+        model: is changed where it need not be converted.
+        descriptors: of its values.
+        opset: the lowest possible if None, see :mod:`~deep500.networks.onnx.opsets`.
+
+    Raises:
+        NetworkError: an opset that is none, or that some operator cannot be converted to.
+    """
+    if opset is not None and not 1 <= opset <= OPSET:
         raise NetworkError(
             f"got opset {opset}; expected 1 to {OPSET}, what the installed onnx knows: choose one of these"
         )
+    floor = WRITTEN if opset is None else opset
+    lowest = _relabelled(model, descriptors, floor, OPSET)
+    while opset is not None and lowest > opset:
+        # The converter refuses what did not change where it was not told so: it only does the steps that change nodes.
+        model = _convert_down(model, max(opset, lowest - 1) if lowest > LOWEST else opset, opset)
+        reached = next(imported.version for imported in model.opset_import if imported.domain == "")
+        lowest = _relabelled(model, descriptors, floor, reached) if reached > opset else reached
+    return model
+
+
+def _relabelled(model: onnx.ModelProto, descriptors: Mapping[str, TensorDescriptor], floor: int, at: int) -> int:
+    """Put the lowest possible opset on a model."""
+    lowest = lowest_opset(model.graph, descriptors, floor, at)
+    strip_defaults(model.graph, lowest)
+    next(imported for imported in model.opset_import if imported.domain == "").version = lowest
+    model.ir_version = ir_version_for(model.opset_import)
+    return lowest
+
+
+def _convert_down(model: onnx.ModelProto, opset: int, wanted: int) -> onnx.ModelProto:
     try:
         lower = version_converter.convert_version(model, opset)
     except Exception as error:
         reason = first_line(error).rpartition("failed: ")[2]
         raise NetworkError(
-            f"got opset {opset}, to which {_inconvertible(model, opset)} cannot be converted ({reason}); "
+            f"got opset {wanted}, to which {_inconvertible(model, opset)} cannot be converted ({reason}); "
             "expected one that every operator of the network has: choose a higher opset or replace the operator"
         ) from error
     lower.ir_version = ir_version_for(lower.opset_import)
@@ -115,7 +151,7 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def _write(data: bytes, path: Path) -> None:
+def write_bytes(data: bytes, path: Path) -> None:
     """Replace a file in one step; the old one stays if anything goes wrong."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -12,7 +12,9 @@ from typing import Any
 from deep500.errors import InputError
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugins
+from deep500.transformations.substitutions.delivery import Source, deliver
 from deep500.transformations.substitutions.optimize import optimize_network, replay_history
+from deep500.transformations.substitutions.report import save_page
 from deep500.transformations.substitutions.result import History
 
 
@@ -30,8 +32,12 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("--seed", type=int, default=0, metavar="S", help="of the inputs for timing and checking (0)")
     add("--rules", type=Path, metavar="FILE", help="a rule file (the one that comes with Deep500)")
     add("--database", type=Path, metavar="FILE", help="measured times (the user's cache)")
+    add("--fresh-prices", action="store_true", help="measure operators anew, whatever is known of them")
     add("--history", type=Path, metavar="FILE", help="write what was done, for --replay")
+    add("--report", type=Path, metavar="FILE", help="write a page: times, rules, both graphs side by side")
     add("--replay", type=Path, metavar="FILE", help="do what a history says instead of searching")
+    add("--opset", type=int, metavar="N", help="version of ONNX's operators in the result (the model's, if it allows)")
+    add("--ir-version", type=int, metavar="N", help="version of the file format (the model's, if that goes)")
     add("--custom-op", action="append", default=[], metavar="PATH", help="a plugin of the model's custom operators")
     add("--quiet", action="store_true", help="no progress bar")
     return execute
@@ -42,13 +48,22 @@ def execute(words: argparse.Namespace) -> int:
     load_plugins([str(Path(plugin).expanduser().resolve()) for plugin in words.custom_op])
     if words.replay is not None and words.history is not None:
         raise InputError("got --replay and --history; expected one of them: what is replayed has its history already")
-    for path in filter(None, (words.out, words.history)):
+    if words.replay is not None and words.report is not None:
+        raise InputError("got --replay and --report; expected one of them: a replay measures nothing to report")
+    for path in filter(None, (words.out, words.history, words.report)):
         if path.is_dir() or not path.parent.is_dir():
             raise InputError(f"got {path}; expected the name of a file in a folder that exists: make the folder first")
     network = Network.from_onnx(words.model)
+    source = Source.read(words.model)
+
+    def write(result: Network, history: History) -> None:
+        versions = {"opset": words.opset, "ir_version": words.ir_version}
+        deliver(result, history, source, words.out, **versions, rules=words.rules)
+
     if words.replay is not None:
-        result = replay_history(network, History.load(words.replay), words.rules)
-        result.to_onnx(words.out)
+        history = History.load(words.replay)
+        result = replay_history(network, history, words.rules)
+        write(result, history)
         sys.stdout.write(f"{len(network.nodes)} -> {len(result.nodes)} operators, as {words.replay} says\n")
         return 0
     with _Bar(words.budget, words.quiet) as bar:
@@ -64,8 +79,11 @@ def execute(words: argparse.Namespace) -> int:
             seed=words.seed,
             sizes=_sizes(words.size),
             progress=bar.update,
+            fresh_prices=words.fresh_prices,
         )
-    optimized.network.to_onnx(words.out)
+    write(optimized.network, optimized.history)
+    if words.report is not None:
+        save_page(optimized, words.report, words.rules)
     if words.history is not None:
         optimized.history.save(words.history)
     sys.stdout.write(f"{optimized}\n{words.out}\n")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from deep500.errors import InputError
+from deep500.errors import InputError, MissingBackend, NetworkError, UnsupportedOperator
+from deep500.measure.comparison import FASTER
 from deep500.networks.network import Network
 from deep500.networks.objects import as_network
 from deep500.registry import backend_names, load_backend
 from deep500.transformations.substitutions.cost import Analytic, Cost, Measured, OutOfTime, Remeasured, remeasure
 from deep500.transformations.substitutions.equivalence import check_equivalent
-from deep500.transformations.substitutions.graph.importing import Imported, import_network
+from deep500.transformations.substitutions.graph.importing import Imported, import_network, named
 from deep500.transformations.substitutions.graph.store import Graph
 from deep500.transformations.substitutions.graph.writing import export_network
 from deep500.transformations.substitutions.result import History, Optimized
@@ -24,16 +27,21 @@ from deep500.transformations.substitutions.rules.rule_file import SHIPPED, read
 from deep500.transformations.substitutions.search.backtracking import Backtracking, SearchResult, State
 from deep500.transformations.substitutions.search.moves import replay
 
-NOISE = 1.02
-"""A candidate whose time may be more than this many times the original's is not taken."""
 CANDIDATES = 3
 """States, by predicted cost, that are measured from end to end."""
 GROWTH = 1
 """Rules that add more operators than this to what they replace are not tried in that direction."""
 FORMULA = 0.3
 """Share of the budget for the search by formula, before operators are measured."""
+SEARCH = 0.6
+"""Share of the budget for the search, where candidates are timed afterwards."""
+WRITING = 0.3
+"""Share of the budget that must be left for another candidate to be written."""
+TIMING = 0.7
+"""Share of what is left then, for timing; the check has the rest."""
 ORIGINAL = "original"
 Progress = Callable[[float, float, float], None]
+_T = TypeVar("_T")
 
 
 def optimize_network(
@@ -50,6 +58,7 @@ def optimize_network(
     sizes: Mapping[str, int] | None = None,
     progress: Progress | None = None,
     example: Any = None,
+    fresh_prices: bool = False,
 ) -> Optimized:
     """Rewrite a network by proved substitutions into one that a backend runs faster.
 
@@ -61,8 +70,8 @@ def optimize_network(
         network: or any model that :func:`deep500.networks.as_network` takes; stays as it is.
             Operators outside the rule language stay opaque; the rest is rewritten around them.
         backend: name of the backend that shall run it.
-        budget: seconds of search, measuring of single operators included; 0 searches nothing. What was found by then
-            is returned, see ``timed_out``.
+        budget: seconds for everything but the check of the candidate that is taken, which must not be cut short; 0
+            searches nothing. What was found by then is returned, see ``timed_out``.
         training: the network will be trained: parameters stay as they are, with their names, and nothing is computed
             from them beforehand; normalization and dropout are left alone. Otherwise the result is for inference.
         alpha: the search looks again at states that cost up to this many times the best.
@@ -74,6 +83,7 @@ def optimize_network(
         sizes: numbers for symbolic sizes, for which times are taken; the result holds for all.
         progress: called with (seconds so far, best cost, first cost) now and then.
         example: inputs to trace a model of a framework with.
+        fresh_prices: measure operators anew and store these times instead of the known ones.
 
     Raises:
         InputError: no model, a budget or seed below 0, an alpha below 1, sizes of symbols that
@@ -93,14 +103,20 @@ def optimize_network(
     network = as_network(network, example)
     _check(network, backend, sizes or {}, seed)
     _check_search(budget, alpha)
-    imported = import_network(network, training, sizes)
-    matcher = Matcher(read(rules or SHIPPED), GROWTH)
     if budget == 0:
         return Optimized.unchanged(network, backend, "the budget is 0: nothing was searched", training)
+    if measure:
+        load_backend(backend)
+        importlib.import_module("scipy.stats")  # what is loaded once per process is nobody's search
+    matcher = Matcher(read(rules or SHIPPED), GROWTH)
     started = time.perf_counter()
-    result = _search(imported, matcher, backend, budget, alpha, database, measure, seed, progress)
+    imported = import_network(network, training, sizes)
+    share = SEARCH if measure else 1.0
+    searching = max(share * budget - (time.perf_counter() - started), 0.0)
+    result = _search(imported, matcher, backend, searching, alpha, database, measure, seed, progress, fresh_prices)
     seconds = time.perf_counter() - started
-    return _choose(imported, matcher, result, backend, seconds, measure, seed, sizes or {})
+    clock = started, started + budget
+    return _choose(imported, matcher, result, backend, seconds, measure, seed, sizes or {}, clock)
 
 
 def _search(
@@ -113,6 +129,7 @@ def _search(
     measure: bool,
     seed: int,
     progress: Progress | None,
+    fresh: bool,
 ) -> SearchResult:
     """Search by formula, and then, where times may be measured, from what was found and from the start by these.
 
@@ -129,7 +146,7 @@ def _search(
     if not measure:
         return searched(by_formula, budget)
     quick = searched(by_formula, FORMULA * budget)
-    cost = Measured(backend, database, seed=seed)
+    cost = Measured(backend, database, seed=seed, fresh=fresh)
     cost.until = begin + budget
     try:
         result = searched(cost, max(cost.until - time.perf_counter(), 0.0), quick.best[:1])
@@ -183,7 +200,9 @@ def retrace(imported: Imported, history: History, matcher: Matcher) -> Graph:
 def _check(network: Network, backend: str, sizes: Mapping[str, Any], seed: Any) -> None:
     if backend not in backend_names():
         load_backend(backend)  # raises, with the nearest name
-    symbols = {size for described in network.inputs.values() for size in described.shape or () if isinstance(size, str)}
+    symbols = {
+        size for described in named(network).inputs.values() for size in described.shape or () if isinstance(size, str)
+    }
     whole = all(isinstance(size, int) and size > 0 for size in sizes.values())
     if not (whole and sizes.keys() <= symbols):
         raise InputError(
@@ -210,9 +229,10 @@ def _choose(
     measure: bool,
     seed: int,
     sizes: Mapping[str, int],
+    clock: tuple[float, float],
 ) -> Optimized:
     """Write and check the candidates, time them, and take the fastest; or leave the network as it was."""
-    network = imported.network
+    network, (begin, until) = imported.network, clock
     searched: dict[str, Any] = {
         "seconds": seconds,
         "before": result.first.cost,
@@ -222,55 +242,84 @@ def _choose(
     better = [state for state in result.best if measure or state.cost <= result.first.cost]
     candidates = {f"candidate {n}": state for n, state in enumerate(better, 1)}
     if not any(state.graph.outputs != result.first.graph.outputs for state in candidates.values()):
+        if result.timed_out:
+            return Optimized.unchanged(network, backend, "nothing faster was found", imported.training, **searched)
         candidates = {"candidate 1": result.first}  # written back, biases and all, it may be faster even so
-    networks = {name: _written(imported, state, matcher) for name, state in candidates.items()}
-    timed = _timed(imported, networks, backend, seed, sizes) if measure else None
-    name = _fastest(timed, candidates) if timed else _cheapest(candidates, result.first)
-    if name is None:
-        return Optimized.unchanged(
-            network, backend, "nothing faster was found", imported.training, measured=timed, **searched
-        )
-    state = candidates[name]
-    history = History.of(imported, state)
-    check = check_equivalent(imported, lambda again: retrace(again, history, matcher), networks[name], seed, sizes)
-    return Optimized(
-        network,
-        networks[name],
-        backend,
-        history,
-        after=state.cost,
-        measured=timed,
-        chosen=name,
-        equivalence=check,
-        **searched,
-    )
+    failed: dict[str, str] = {}
+    written: dict[str, tuple[Imported, Graph, Network]] = {}
+    for name, state in candidates.items():
+        if written and time.perf_counter() > until - WRITING * (until - begin):
+            break  # what was not written is not timed: the cheapest came first
+        made = _try(failed, name, partial(_written, imported, state, matcher))
+        written.update({name: made} if made else {})
+    networks = {name: made[2] for name, made in written.items()}
+    left = max(until - time.perf_counter(), 0.0)
+    timed = _timed(imported, networks, backend, seed, sizes, failed, TIMING * left) if measure and networks else None
+    for name in _faster(timed, networks) if measure else _cheaper({n: candidates[n] for n in written}, result.first):
+        again, graph, new = written[name]
+        check = _try(failed, name, partial(check_equivalent, again, graph, new, seed, sizes))
+        if check is not None:
+            return Optimized(
+                network,
+                new,
+                backend,
+                History.of(imported, candidates[name]),
+                after=candidates[name].cost,
+                measured=timed,
+                chosen=name,
+                equivalence=check,
+                reason=_said(failed),
+                **searched,
+            )
+    reason = "; ".join(filter(None, ("nothing faster was found", _said(failed))))
+    return Optimized.unchanged(network, backend, reason, imported.training, measured=timed, **searched)
 
 
-def _written(imported: Imported, state: State, matcher: Matcher) -> Network:
-    """The network of a state, made from the history alone, so that replaying it gives the same bytes."""
-    history = History.of(imported, state)
+def _try(failed: dict[str, str], name: str, action: Callable[[], _T]) -> _T | None:
+    """Do something for a candidate; what goes wrong is noted, and ends this candidate only."""
+    try:
+        return action()
+    except (NetworkError, UnsupportedOperator, MissingBackend, MemoryError) as error:
+        failed[name] = f"{type(error).__name__}: {error}"
+        return None
+
+
+def _said(failed: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} failed: {text}" for name, text in failed.items())
+
+
+def _written(imported: Imported, state: State, matcher: Matcher) -> tuple[Imported, Graph, Network]:
+    """A state's graph and network over a store of their own, from the history alone: a replay gives the same bytes."""
     again = import_network(imported.network, imported.training, imported.sizes)
-    return export_network(again, retrace(again, history, matcher))
+    graph = retrace(again, History.of(imported, state), matcher)
+    return again, graph, export_network(again, graph)
 
 
 def _timed(
-    imported: Imported, networks: dict[str, Network], backend: str, seed: int, sizes: Mapping[str, int]
-) -> Remeasured:
-    every = {ORIGINAL: imported.network, **networks}
-    return remeasure(every, backend, sizes={**imported.sizes, **sizes}, seed=seed)
+    imported: Imported,
+    networks: dict[str, Network],
+    backend: str,
+    seed: int,
+    sizes: Mapping[str, int],
+    failed: dict[str, str],
+    limit: float,
+) -> Remeasured | None:
+    """Candidates timed beside the original; those that the backend does not run are left out."""
+    every, numbers = {ORIGINAL: imported.network, **networks}, {**imported.sizes, **sizes}
+    compare = partial(remeasure, every, backend, sizes=numbers, seed=seed, limit=limit, failed=failed)
+    timed = _try(failed, ORIGINAL, compare)  # it may not run there either: nothing is faster than that, and it stays
+    return timed if timed is not None and timed.comparisons else None
 
 
-def _fastest(timed: Remeasured, candidates: Mapping[str, State]) -> str | None:
-    """The candidate with the smallest ratio below 1 whose interval excludes being slower by more than noise."""
-    for name in timed.ranking:
-        if name == ORIGINAL:
-            return None
-        high = timed[name].ratio.high
-        if name in candidates and high is not None and high <= NOISE:
-            return name
-    return None
+def _faster(timed: Remeasured | None, candidates: Mapping[str, Network]) -> list[str]:
+    """Candidates that are faster beyond noise, the fastest first: their interval ends below 1."""
+    found = []
+    for name in timed.ranking if timed else ():
+        if name in candidates and timed is not None:
+            verdict, high = timed[name].verdict, timed[name].ratio.high
+            found += [name] if verdict == FASTER and high is not None and high < 1 else []
+    return found
 
 
-def _cheapest(candidates: Mapping[str, State], first: State) -> str | None:
-    name, state = next(iter(candidates.items()))
-    return name if state.cost < first.cost else None
+def _cheaper(candidates: Mapping[str, State], first: State) -> list[str]:
+    return [name for name, state in candidates.items() if state.cost < first.cost]

@@ -191,7 +191,7 @@ class Optimized:
         elif self.chosen is not None:
             lines.append(f"measured: {self.measured[self.chosen]}")
         if self.equivalence is not None:
-            lines.append(f"checked: outputs within {self.equivalence.outputs:.2g} in float64")
+            lines.append(f"checked: {self.equivalence}")
         if self.chosen is None:
             lines.append(f"the network stays as it was: {self.reason}")
         return "\n".join(lines)

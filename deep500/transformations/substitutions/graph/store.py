@@ -58,6 +58,7 @@ class Store:
     Attributes:
         nodes: in the order in which they were made.
         arrays: the constant leaves' values, by node.
+        exact: the same in float64, of leaves that were computed and rounded.
         digests: of every node: how it is made from leaves, which count as they come: the same in another store, and in
             one of another dtype.
 
@@ -72,6 +73,7 @@ class Store:
     def __init__(self) -> None:
         self.nodes: list[StoreNode] = []
         self.arrays: dict[int, np.ndarray[Any, Any]] = {}
+        self.exact: dict[int, np.ndarray[Any, Any]] = {}
         self.digests: list[str] = []
         self._known: dict[Any, int] = {}
         self._ordinals: dict[Any, int] = {}
@@ -82,12 +84,20 @@ class Store:
         """An input of the network, or a parameter that must stay one."""
         return self._leaf(INPUT, (("name", name),), shape, dtype, False)
 
-    def constant(self, array: np.ndarray[Any, Any]) -> Value:
-        """A constant, by value: equal arrays are one."""
-        content = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:32]
+    def constant(self, array: np.ndarray[Any, Any], exact: np.ndarray[Any, Any] | None = None) -> Value:
+        """A constant, by value: equal arrays are one.
+
+        Args:
+            array: in the network's precision.
+            exact: what was rounded to it, in float64. Constants that agree after rounding only are two: they are not
+                equal in another precision, in which what was done here must hold too.
+        """
+        content = hashlib.sha256(_content(array if exact is None else exact)).hexdigest()[:32]
         self._constants += 1
         value = self._leaf(CONSTANT, (("content", content),), array.shape, str(array.dtype), True)
         self.arrays.setdefault(value.node, array)
+        if exact is not None:
+            self.exact.setdefault(value.node, exact)
         return value
 
     def opaque(
@@ -192,6 +202,17 @@ class Store:
                     seen.add(read.node)
                     todo.append(read.node)
         return False
+
+
+def _content(array: np.ndarray[Any, Any]) -> bytes:
+    """Bytes that are equal where values are: of float64 those of float32 wherever that holds the same numbers."""
+    if array.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            narrow = array.astype(np.float32)
+        array = narrow if np.array_equal(narrow, array, equal_nan=True) else array
+    elif array.dtype == np.float16:
+        array = array.astype(np.float32)
+    return np.ascontiguousarray(array).tobytes()
 
 
 class CycleError(ShapeMismatch):

@@ -10,7 +10,7 @@ from onnx import NodeProto, helper, numpy_helper
 
 from deep500.networks.network import Network
 from deep500.networks.node import Node
-from deep500.transformations.substitutions.graph.importing import Imported
+from deep500.transformations.substitutions.graph.importing import Imported, named
 from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Graph, Store, Value
 from deep500.transformations.substitutions.graph.units import Unit, Units, ordered
 from deep500.transformations.substitutions.operators.arithmetic import Real
@@ -19,8 +19,8 @@ from deep500.transformations.substitutions.operators.specification import operat
 Array = np.ndarray[Any, Any]
 
 
-def constant_array(store: Store, value: Value) -> Array:
-    """What a constant value is, computed in float64 and rounded once to its dtype.
+def constant_array(store: Store, value: Value, wide: bool = False) -> Array:
+    """What a constant value is, computed in float64 and rounded once to its dtype; with ``wide`` not at all.
 
     Example:
         >>> store = Store()
@@ -29,16 +29,17 @@ def constant_array(store: Store, value: Value) -> Array:
         [[2.0, 2.0], [2.0, 2.0]]
     """
     if value.node in store.arrays:
-        return store.arrays[value.node]
+        array = store.arrays[value.node]
+        return store.exact.get(value.node, array.astype(np.float64)) if wide and array.dtype.kind == "f" else array
     known: dict[Value, Array] = {}
     for number in store.reachable([value]):
         node = store.nodes[number]
         if number in store.arrays:
-            known[Value(number)] = np.asarray(store.arrays[number], np.float64)[None]
+            known[Value(number)] = np.asarray(store.exact.get(number, store.arrays[number]), np.float64)[None]
             continue
         results = operator(node.op).evaluate(Real(), [known[read] for read in node.inputs], dict(node.parameters))
         known.update({Value(number, output): result for output, result in enumerate(results)})
-    return np.ascontiguousarray(known[value][0].astype(store.dtype(value)))
+    return np.ascontiguousarray(known[value][0].astype("float64" if wide else store.dtype(value)))
 
 
 class Writer:
@@ -51,6 +52,7 @@ class Writer:
         opaque: digest -> ONNX node.
         dynamic: numbers that stand for symbolic sizes: reshapes keep them open.
         training: whether normalization would follow the executor's mode, and so must not be written.
+        wide: whether computed constants stay in float64.
     """
 
     def __init__(
@@ -61,10 +63,14 @@ class Writer:
         opaque: dict[str, Node] | None = None,
         dynamic: Sequence[int] = (),
         training: bool = False,
+        wide: bool = False,
     ) -> None:
+        self.wide = wide
         self.network, self.graph, self.store = network, graph, graph.store
         self.names, self.opaque = dict(names), opaque or {}
         self.dynamic, self.training = tuple(dynamic), training
+        self.symbols: dict[int, tuple[str, int]] = {}  # number of a symbolic size -> an input that has it, and its axis
+        self.made_by: dict[str, Node] = {}  # nodes of the source by their first output: their names stay
         self._taken = {*self.names.values(), *network.values()}
         self._count = 0
 
@@ -81,7 +87,7 @@ class Writer:
         """A value's name; a constant is computed and becomes a parameter."""
         if self.store.node(value).constant and not self.network.has_value(self.names.get(value, "")):
             self.names.setdefault(value, self.fresh("folded"))
-            array = constant_array(self.store, value)
+            array = constant_array(self.store, value, self.wide)
             self.network.add_parameter(self.names[value], array, trainable=array.dtype.kind == "f")
         if value not in self.names:
             self.names[value] = self.fresh(self.store.node(value).op)
@@ -109,7 +115,9 @@ class Writer:
             self._taken.add(proto.output[0])
             self.network.add_parameter(proto.output[0], numpy_helper.to_array(attributes["value"]), trainable=False)
             return
-        self.network.add_node(proto.op_type, list(proto.input), list(proto.output), **attributes)
+        before = self.made_by.get(proto.output[0])
+        name = before.name if before is not None and before.op_type == proto.op_type else None
+        self.network.add_node(proto.op_type, list(proto.input), list(proto.output), name, **attributes)
 
     def _write_opaque(self, unit: Unit) -> None:
         node = self.opaque[dict(unit.settings)["digest"]]
@@ -155,7 +163,7 @@ class Writer:
         after = len(self.store.shape(whole)) - 1 - axis
         if not self.store.node(vector).constant or after == 0:
             return self._plain(unit, inputs, outputs)
-        spread = self.array(constant_array(self.store, vector).reshape(-1, *[1] * after))
+        spread = self.array(constant_array(self.store, vector, self.wide).reshape(-1, *[1] * after))
         return [helper.make_node("Add" if unit.kind == "bias" else "Mul", [inputs[0], spread], outputs)]
 
     def _concat(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
@@ -169,10 +177,30 @@ class Writer:
     def _reshape(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
         shape = list(dict(unit.settings)["shape"])
         open_axes = [axis for axis, size in enumerate(shape) if any(size % number == 0 for number in self.dynamic)]
-        if len(open_axes) == 1:
-            shape[open_axes[0]] = -1
+        alone = [axis for axis in open_axes if shape[axis] not in self.symbols]
+        if open_axes and len(alone) < 2:
+            free = (alone or open_axes)[0]
+            shape[free] = -1
+            open_axes.remove(free)
+        if open_axes and all(shape[axis] in self.symbols for axis in open_axes):
+            return self._reshape_by_inputs(inputs[0], outputs[0], shape)
         target = self.array(np.array(shape, np.int64))
         return [helper.make_node("Reshape", [inputs[0], target], outputs)]
+
+    def _reshape_by_inputs(self, whole: str, made: str, shape: list[int]) -> list[NodeProto]:
+        """Sizes that more than one symbol has are read from the inputs' shapes when the network runs."""
+        nodes, parts = [], []
+        for size in shape:
+            if size in self.symbols:
+                name, axis = self.symbols[size]
+                part = self.fresh("size")
+                nodes.append(helper.make_node("Shape", [name], [part], start=axis, end=axis + 1))
+            else:
+                part = self.array(np.array([size], np.int64))
+            parts.append(part)
+        target = self.fresh("shape")
+        nodes.append(helper.make_node("Concat", parts, [target], axis=0))
+        return [*nodes, helper.make_node("Reshape", [whole, target], [made])]
 
 
 _WRITERS: dict[str, Any] = {
@@ -187,10 +215,11 @@ _WRITERS: dict[str, Any] = {
 }
 
 
-def export_network(imported: Imported, graph: Graph) -> Network:
+def export_network(imported: Imported, graph: Graph, wide: bool = False) -> Network:
     """The network that a graph is, with the inputs and outputs of the one that was imported.
 
-    Parameters keep their names and whether they are trained; what is computed from them beforehand is named anew.
+    Parameters keep their names and whether they are trained; what is computed from them beforehand is named anew, and
+    stays in float64 with ``wide``, for the network's twin in float64.
 
     Example:
         >>> from deep500.networks import create
@@ -211,14 +240,22 @@ def export_network(imported: Imported, graph: Graph) -> Network:
             names[value] = name
     _add_parameters(imported, graph, network)
     dynamic = tuple(imported.sizes.values())
-    writer = Writer(network, graph, names, imported.opaque, dynamic, imported.training)
-    writer._taken |= set(source.values())
+    writer = Writer(network, graph, names, imported.opaque, dynamic, imported.training, wide)
+    writer._taken |= {*source.values(), *(node.name for node in source.nodes)}
+    for name, described in named(source).inputs.items():
+        for axis, size in enumerate(described.shape or ()):
+            if size in imported.sizes:
+                writer.symbols.setdefault(imported.sizes[size], (name, axis))
+    writer.made_by = {node.outputs[0]: node for node in source.nodes if node.outputs}
     for unit in ordered(list(Units(graph)), graph.outputs):
         writer.write(unit)
     for value, name in outputs:
         if not network.has_value(name):
             network.add_node("Identity", [writer.name(value)], [name])
         network.add_output(name)
+    # What a file declared of values behind operators that ONNX does not know stays known.
+    network._known = {name: known for name, known in source._known.items() if network.producer(name)}
+    network._touch()
     return network
 
 

@@ -61,7 +61,8 @@ def cuts_symbol(node: Any, fixed: Sequence[int]) -> bool:
     if node.op == "split":
         return any(node.shapes[0][node.parameter("axis")] % number == 0 for number in fixed)
     if node.op == "reshape":
-        return sum(any(size % number == 0 for number in fixed) for size in node.shapes[0]) > 1
+        shared = [size for size in node.shapes[0] if any(size % number == 0 for number in fixed)]
+        return sum(size not in fixed for size in shared) > 1  # a symbol by itself is read from an input's shape
     return False
 
 

@@ -1,0 +1,137 @@
+"""The lowest opset at which the nodes of a network mean what they mean in memory, without touching one of them.
+
+Networks in memory are at the newest opset, which few runtimes read. But most operators did not change between opsets,
+or learned new types only, so their nodes are valid, and the same, under an older label: a file gets the lowest one that
+all of its nodes allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+from onnx import defs, helper
+
+from deep500.networks.node import OPSET, decode
+from deep500.tensors import TensorDescriptor
+
+WRITTEN = 21
+"""Opset of files where nothing newer is needed; it goes with IR version 10, which runtimes since 2024 read."""
+LOWEST = 13
+"""Below this opset labels are never changed: too many operators meant something else by the same signature."""
+_MEANING = frozenset(
+    {"Attention", "CenterCropPad", "DFT", "GridSample", "Pad", "Resize", "ScatterElements", "ScatterND", "Upsample"}
+)
+"""Operators that some version between `LOWEST` and now gave another meaning, or other words, by the same signature."""
+
+
+def lowest_opset(
+    graph: onnx.GraphProto, described: Mapping[str, TensorDescriptor] | None, floor: int = WRITTEN, at: int = OPSET
+) -> int:
+    """The lowest opset, ``floor`` or more, under whose label the nodes of a graph are valid and mean the same.
+
+    Args:
+        graph: at the opset ``at``.
+        described: of its values; what a value of unknown type needs is taken to be the newest version. None where types
+            do not matter, as newer versions take all that older ones took.
+        floor: not below `LOWEST`.
+        at: the opset that the graph is at.
+
+    Example:
+        >>> from deep500.networks import create
+        >>> lowest_opset(create("mlp").to_onnx().graph, create("mlp").descriptors(), 13)
+        13
+    """
+    floor = min(max(floor, LOWEST), at)
+    return max((_needed(node, described, floor, at) for node in _nodes(graph)), default=floor)
+
+
+def strip_defaults(graph: onnx.GraphProto, opset: int) -> None:
+    """Leave out attributes that an operator does not have at an opset and that say what holds without them."""
+    for node in _nodes(graph):
+        schema = _schema(node, opset)
+        kept = [a for a in node.attribute if schema is None or a.name in schema.attributes]
+        if len(kept) < len(node.attribute):
+            del node.attribute[:]
+            node.attribute.extend(kept)
+
+
+def _nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    found = []
+    for node in graph.node:
+        found.append(node)
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                found.extend(_nodes(inner))
+    return found
+
+
+def _schema(node: onnx.NodeProto, opset: int) -> defs.OpSchema | None:
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    try:
+        return defs.get_schema(node.op_type, opset)
+    except defs.SchemaError:
+        return None
+
+
+def _needed(node: onnx.NodeProto, described: Mapping[str, TensorDescriptor] | None, floor: int, at: int) -> int:
+    schema = _schema(node, at)
+    if schema is None:
+        return floor
+    version = schema.since_version
+    while version > floor:
+        older = _schema(node, version - 1)
+        if older is None or node.op_type in _MEANING or not _allows(older, schema, node, described):
+            break
+        version = older.since_version
+    return max(version, floor)
+
+
+def _allows(
+    older: defs.OpSchema, newest: defs.OpSchema, node: onnx.NodeProto, described: Mapping[str, TensorDescriptor] | None
+) -> bool:
+    """Whether an older version takes a node as it is."""
+    given = {a.name for a in node.attribute if not _says_default(a, newest)}
+    if not given <= older.attributes.keys() & newest.attributes.keys():
+        return False
+    for name in older.attributes.keys() - given:  # a default that changed meanwhile would change the node
+        if name not in newest.attributes or _default(older, name) != _default(newest, name):
+            return False
+    for schema in (older, newest):
+        reads, writes = len(node.input), len(node.output)
+        if not (schema.min_input <= reads <= schema.max_input and schema.min_output <= writes <= schema.max_output):
+            return False
+    return _same_values(node.input, older.inputs, newest.inputs, described) and _same_values(
+        node.output, older.outputs, newest.outputs, described
+    )
+
+
+def _same_values(
+    names: object, older: object, newest: object, described: Mapping[str, TensorDescriptor] | None
+) -> bool:
+    for position, name in enumerate(names):  # type: ignore[arg-type, var-annotated]
+        if not name:
+            continue
+        before, now = (formal[min(position, len(formal) - 1)] for formal in (older, newest))  # type: ignore[index, arg-type]
+        if described is None or before.types == now.types:
+            continue
+        dtype = described[name].dtype if name in described else None
+        if dtype is None or f"tensor({_WORDS.get(dtype, dtype)})" not in before.types:
+            return False
+    return True
+
+
+_WORDS = {"float32": "float", "float64": "double"}
+
+
+def _says_default(attribute: onnx.AttributeProto, schema: defs.OpSchema) -> bool:
+    if attribute.name not in schema.attributes or schema.attributes[attribute.name].required:
+        return False
+    default = _default(schema, attribute.name)
+    return default is not None and default == decode(helper.get_attribute_value(attribute))
+
+
+def _default(schema: defs.OpSchema, name: str) -> object:
+    value = schema.attributes[name].default_value
+    return decode(helper.get_attribute_value(value)) if value.type else None
