@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from deep500.compare.package import CHECKLIST, MOST_PACKED, RECIPE, RESULTS, SYSTEM, checklist, sums, system
 from deep500.compare.runs import compare_runs
@@ -99,7 +100,7 @@ def unpack(package: Path, out: Path) -> Path:
             f"got Python {sys.version.split()[0]}; expected one whose tarfile has data_filter: update it"
         )
     try:
-        with open_regular(package, links=True) as file, _Limited(fileobj=file, mode="rb") as stream:
+        with open_regular(package, links=True) as file, _Limited(fileobj=_Dense(file), mode="rb") as stream:
             with tarfile.open(fileobj=stream, mode="r:") as archive:
                 top = _extract(archive, package, out)
     except (tarfile.TarError, EOFError, ValueError, zlib.error, gzip.BadGzipFile) as error:
@@ -113,6 +114,26 @@ def unpack(package: Path, out: Path) -> Path:
             f"{package}: got '{error.strerror or error}'; expected a package that can be read, and space to unpack it"
         ) from error
     return out / top
+
+
+class _Dense:
+    """A file for gzip, which skips zeros after its data one by one: those of a hole would take it hours."""
+
+    MOST = 4096
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._zeros = file, 0
+
+    def read(self, size: int) -> bytes:
+        """As any file does."""
+        data: bytes = self._file.read(size)
+        self._zeros = self._zeros + 1 if data == b"\0" else 0
+        if self._zeros > self.MOST:
+            raise tarfile.ReadError("zeros after its end")
+        return data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 class _Limited(gzip.GzipFile):

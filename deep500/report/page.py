@@ -176,7 +176,10 @@ def sentence(stat: Mapping[str, Any]) -> str:
 
 
 def _steady_state(cut: Mapping[str, Any]) -> SteadyState:
-    return SteadyState(cut["index"], cut["state"], cut["trend_p"], cut["trend"], cut["change_p"], tuple(cut["changes"]))
+    trend_p, change_p = cut.get("trend_p"), cut.get("change_p")
+    return SteadyState(
+        cut["index"], cut["state"], trend_p, cut.get("trend") or 0.0, change_p, tuple(cut.get("changes", ()))
+    )
 
 
 def _holds(median: Mapping[str, Any], kruskal_p: float | None) -> str:

@@ -155,12 +155,20 @@ SEEDS = {
     str: {
         "values": {str: (float, None)},
         "stopped_by?": (str, None),
+        "wall_seconds?": (SECONDS, None),
         "notes?": {str: {"reason?": str, "details?": dict, "*": NO_OTHER}},
     }
 }
 
 # -- stats.json -------------------------------------------------------------------------------------------------------
-CUT = {"index": COUNT, "state": str, "trend_p?": (SHARE, None), "trend?": (MEASURED, None)}
+CUT = {
+    "index": COUNT,
+    "state": str,
+    "trend_p?": (SHARE, None),
+    "trend?": (MEASURED, None),
+    "change_p?": (SHARE, None),
+    "changes?": [COUNT],
+}
 ESTIMATE = {
     "q": INNER,
     "value": SECONDS,

@@ -241,6 +241,11 @@ class Trainer:
                 make a new trainer.
         """
         arrays, values = state["arrays"], state["values"]
+        absent = sorted({"hyperparameters", "sampler", "statistics", "epoch", "step", "seed"} - values.keys())
+        if absent:
+            raise InputError(
+                f"got a state without {', '.join(absent)}; expected one of Trainer.state(): load another checkpoint"
+            )
         self.executor.network.load_state(_below(arrays, "network/"))
         for name, value in values["hyperparameters"].items():
             self.optimizer.set_parameter(name, value)
