@@ -208,8 +208,8 @@ def _takes(function: object, name: str) -> bool:
         ("Floor", "zero"),
         ("StringConcat", "discrete"),
         ("ImageDecoder", "discrete"),
-        ("Loop", "forward-only"),
-        ("If", "forward-only"),
+        ("Loop", "rule"),
+        ("If", "rule"),
         ("DFT", "forward-only"),
     ],
 )

@@ -27,7 +27,9 @@ TINY = {
     "transformer": {"width": 8, "vocabulary": 9, "layers": 2, "shape": (8,)},
     "nested_resnet": {"width": 2, "counts": (2, 2, 2), "shape": (3, 8, 8)},
 }
-FEW = Settings("pytorch", (0.9, 0.7), (0.8,), (), rounds=2, passes=1, options={"recompute": "explicit"})
+FEW = Settings(
+    "pytorch", (0.9, 0.7), (0.8,), (), rounds=2, passes=1, options={"recompute": "explicit", "recognise": False}
+)
 
 
 def tiny(name: str) -> Any:
