@@ -7,6 +7,7 @@ A built-in is named by its name. What a user wrote is named ``path.py:Name`` or 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -15,7 +16,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -218,13 +219,41 @@ def load_file(path: Path, name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # pickle, inspect and dataclasses look their module up there
     try:
-        spec.loader.exec_module(module)
+        with _neighbours(path.absolute().parent):
+            spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
         if isinstance(error, ModuleNotFoundError):
             raise_missing(error)
         raise
     return module
+
+
+_FOLDERS: set[Path] = set()
+"""Of the files that were loaded."""
+
+
+@contextlib.contextmanager
+def _neighbours(folder: Path) -> Iterator[None]:
+    """Let a file import those beside it, as ``python file.py`` does: first of all now, last of all later on.
+
+    Files of the same name beside a file that was loaded before are forgotten: they are others.
+    """
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if "." in name or not isinstance(file, str) or not (folder / f"{name}.py").is_file():
+            continue
+        if Path(file).parent in _FOLDERS - {folder} and Path(file).stem == name:
+            del sys.modules[name]
+    _FOLDERS.add(folder)
+    place = str(folder)
+    sys.path.insert(0, place)
+    try:
+        yield
+    finally:
+        sys.path.remove(place)
+        if place not in sys.path:
+            sys.path.append(place)
 
 
 def raise_missing(error: ModuleNotFoundError) -> None:

@@ -16,7 +16,7 @@ import deep500 as d5
 from deep500 import cli
 from deep500.errors import RecipeError
 from deep500.recipe.loader import load_recipe
-from deep500.recipe.names import own_object, resolve_name
+from deep500.recipe.names import load_file, own_object, resolve_name
 from deep500.recipe.options import parse_options
 from deep500.recipe.plan import Plan, make_plan
 
@@ -216,3 +216,17 @@ def test_help_executes_nothing(folder):
 
 def test_image_folders_are_still_built_in(folder):
     assert plan_of(folder / "job.py", "dataset=imagefolder:photos").values["dataset"] == "imagefolder:photos"
+
+
+def test_a_file_imports_those_beside_it_as_under_python_itself(tmp_path: Path) -> None:
+    for folder, value in (("a", 1), ("b", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "beside_the_recipe.py").write_text(f"VALUE = {value}\n")
+        (tmp_path / folder / "mine.py").write_text(
+            "from beside_the_recipe import VALUE\n\n\ndef later():\n    import beside_the_recipe\n\n"
+            "    return beside_the_recipe.VALUE\n"
+        )
+    first = load_file(tmp_path / "a" / "mine.py", "loaded_a")
+    assert (first.VALUE, first.later()) == (1, 1)
+    second = load_file(tmp_path / "b" / "mine.py", "loaded_b")
+    assert (second.VALUE, second.later()) == (2, 2), "not the file of the same name in the other folder"
