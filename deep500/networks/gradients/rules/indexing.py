@@ -22,7 +22,8 @@ def gather(g: GradContext) -> Gradients:
     front = g.transpose(dy, [*own, *(a for a in range(rank - 1 + count) if a not in own)])
     sizes = g.static(x)
     shape = g.ints(*(sizes[a] for a in perm)) if sizes is not None else g.sizes(x, perm)
-    index = g("Unsqueeze", indices, g.ints(-1))
+    wide = indices if g.describe(indices).dtype == "int64" else g.cast(indices, "int64")  # ScatterND takes no other
+    index = g("Unsqueeze", wide, g.ints(-1))
     return [g.transpose(g("ScatterND", g.zeros(shape), index, front, reduction="add"), inverse(perm))]
 
 
