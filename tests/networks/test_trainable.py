@@ -186,3 +186,43 @@ def test_a_weight_in_a_constant_node_is_doubtful_and_an_operand_is_not() -> None
     graph = parser.parse_graph("g (float[N,2] x) => (float[N,3] y) { h = MatMul(x, w) y = Add(h, b) }")
     judged = judge(graph, {"w": weights(2, 3), "b": weights(3)}, {"w", "b"})
     assert judged.trainable == set() and set(judged.doubtful) == {"w"}
+
+
+# -- arrays that code filled -----------------------------------------------------------------------------------------
+FILLED = {
+    "a group normalization taken apart": (
+        "InstanceNormalization(x, val_1, val_2)",
+        {"val_1": np.ones(3, np.float32), "val_2": np.zeros(3, np.float32)},
+        "",
+    ),
+    "a mask of scores": (
+        "Softmax(s)",
+        {"attn_mask": np.where(np.eye(8) > 0, 0, -100).astype(np.float32)[None]},
+        "repeat",
+    ),
+    "a mask of zeros": ("Softmax(s)", {"where": np.zeros((1, 8, 8), np.float32)}, "the same to all scores"),
+    "the identity": ("Mul(x, clone)", {"clone": np.eye(8, dtype=np.float32)}, "the identity"),
+    "coordinates": ("Mul(x, view)", {"view": np.tile(np.linspace(-1, 1, 8, dtype=np.float32), (16, 1))}, "repeat"),
+}
+
+
+@pytest.mark.parametrize("kind", FILLED)
+def test_what_code_filled_stays_fixed(kind: str) -> None:
+    text, arrays, reason = FILLED[kind]
+    (name, *_) = arrays
+    before = f"s = Add(x, {name})" if "(s)" in text else ""
+    graph = parser.parse_graph(f"g (float[2,3,8,8] x) => (float[2,3,8,8] y) {{ {before} y = {text} }}")
+    judged = judge(graph, arrays, set())
+    assert not judged.trainable
+    assert all(reason in judged.doubtful[n] for n in arrays) if reason else not judged.doubtful
+    renamed = {f"layer.{n}.weight": array for n, array in arrays.items()}  # a name that says what it is decides
+    for node in graph.node:
+        node.input[:] = [f"layer.{n}.weight" if n in arrays else n for n in node.input]
+    assert judge(graph, renamed, set()).trainable == renamed.keys()
+
+
+def test_a_table_that_was_trained_trains_whatever_its_name() -> None:
+    table = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
+    graph = parser.parse_graph("g (float[2,16,8] x) => (float[2,16,8] y) { y = Add(x, pos_embed) }")
+    assert judge(graph, {"pos_embed": table}, set()).trainable == {"pos_embed"}
+    assert judge(graph, {"pos_embed": np.zeros_like(table)}, set()).trainable == {"pos_embed"}, "not trained yet"

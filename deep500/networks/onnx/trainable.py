@@ -49,6 +49,9 @@ HUGE = 1e4
 """Masks hold values such as -inf or the lowest number of a type (float16: -65504), weights do not."""
 FEW = 0.25
 """Tables that were computed repeat values: at most this part of their elements are different."""
+LEAST_TABLE, MOST_TABLE = 64, 2**16
+"""Elements of a table whose values are counted: fewer repeat by chance, more do so where 16 bits were trained."""
+RESHAPES = frozenset({"Cast", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,10 @@ def _doubt(
         return _PLAIN if GENERATED.search(name) else "a single number whose name does not say that it is a weight"
     if not _largest(array) < HUGE:
         return "a mask: it holds infinite or huge values"
+    if not NAMED.search(name):
+        reason = _filled(name, array, readers)
+        if reason:
+            return reason
     if name in sinusoids:
         return "a table of sines and cosines"
     if _only_makes_waves(name, array, readers, fixed):
@@ -177,6 +184,46 @@ def _doubt(
     if _is_multiplied_table(name, array, fixed, readers):
         return "a computed table: weights are applied to it, and its values repeat"
     return ""
+
+
+def _filled(name: str, array: np.ndarray, readers: Mapping[str, list[_Reader]]) -> str:
+    """Of an array without the name of a weight: what it was filled with by code, not by training.
+
+    Exporters write a group normalization as an InstanceNormalization with ones and zeros; models bring masks that are
+    added to scores, coordinates of a grid, the identity.
+    """
+    low, high = float(array.min()), float(array.max())
+    found = _elementwise(name, readers)
+    places = {(kind, index) for kind, index, _ in readers[name]}
+    if low == high:
+        if places <= {("InstanceNormalization", 1), ("InstanceNormalization", 2)} and low in (0.0, 1.0):
+            return _PLAIN
+        if places <= {("ScatterElements", 2), ("ScatterND", 2)}:
+            return _PLAIN
+        before_softmax = any(
+            kind == "Softmax" for _, _, node in found for value in node.output for kind, _, _ in readers.get(value, [])
+        )
+        return "a mask: it adds the same to all scores" if before_softmax and array.ndim > 2 else ""
+    if array.ndim == 2 and array.size > 1 and np.array_equal(array, np.eye(*array.shape, dtype=array.dtype)):
+        return "the identity"
+    if found and array.ndim > 1 and LEAST_TABLE <= array.size <= MOST_TABLE:
+        if np.unique(array.astype(np.float64)).size <= FEW * array.size:
+            return "a computed table: its values repeat"
+    return ""
+
+
+def _elementwise(name: str, readers: Mapping[str, list[_Reader]]) -> list[_Reader]:
+    """Readers that add or multiply element by element, also behind a change of shape."""
+    seen, todo, found = {name}, [name], []
+    while todo:
+        for kind, index, node in readers.get(todo.pop(), []):
+            if kind in ("Add", "Mul", "Sub"):
+                found.append((kind, index, node))
+            elif kind in RESHAPES and index == 0:
+                more = [value for value in node.output if value not in seen]
+                seen.update(more)
+                todo += more
+    return found
 
 
 def _only_makes_waves(name: str, array: np.ndarray, readers: Mapping[str, list[_Reader]], fixed: set[str]) -> bool:
@@ -245,7 +292,7 @@ def _is_multiplied_table(name: str, array: np.ndarray, fixed: set[str], readers:
         for kind, index, node in readers.get(todo.pop(), []):
             if kind in PRODUCTS and index == 0 and len(node.input) > 1 and node.input[1] in fixed:
                 return array.size >= 16 and 1 < np.unique(array.astype(np.float64)).size <= FEW * array.size
-            if kind in ("Cast", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze") and index == 0:
+            if kind in RESHAPES and index == 0:
                 more = [value for value in node.output if value not in seen]
                 seen.update(more)
                 todo += more
