@@ -21,8 +21,9 @@ export OPENBLAS_NUM_THREADS ?= 2
 test test-long: export DEEP500_TEST_BACKENDS ?= reference,pytorch,tensorflow,jax,onnxruntime
 check: export DEEP500_TEST_BACKENDS := reference
 test-long: export DEEP500_TEST_LONG := 1
-# Tests are shared out among this many processes; one that has finished takes over from the others.
-JOBS ?= 2
+# Tests are shared out among this many processes, one per core but four at most, each of which takes two gigabytes; one
+# that has finished takes over from the others.
+JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$(( n > 4 ? 4 : n )))
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 PYTEST_ARGS ?=
 CONFORMANCE_ARGS ?=
