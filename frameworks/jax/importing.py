@@ -10,8 +10,6 @@ import contextlib
 import hashlib
 import importlib
 import inspect
-import logging
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 import onnx
 
-from deep500.errors import InputError, MissingBackend, NetworkError
+from deep500.errors import InputError, NetworkError
 from deep500.networks.objects import BATCH, Converted, is_pair, named_inputs
 from deep500.networks.onnx.binding import bind_inputs, rename_values
+from deep500.networks.onnx.converters import converter, converting, quiet
 
 _ELSE = (
     "export an ONNX file elsewhere and pass that, or keep the function as it is in JAX alone: "
@@ -70,7 +69,7 @@ def convert(model: Any, example: Any) -> Converted:
     def own(given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         return [np.asarray(leaf) for leaf in function(function.leaves, list(given.values()))]
 
-    with _error_of(function.name, "runs"):
+    with converting(function.name, "a function that runs", _ELSE):
         own(inputs)
     places = [
         n for n, leaf in enumerate(function.leaves) if not _is_key(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
@@ -172,7 +171,7 @@ def _key_name(key: Any) -> str:
 # -- jax2onnx ----------------------------------------------------------------------------------------------------------
 def _to_onnx(function: _Function, places: Sequence[int], inputs: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     """The ONNX model, the floating leaves at these places as initializers of their names."""
-    to_onnx = _converter()
+    to_onnx = converter("jax2onnx", "JAX", "import-jax", _ELSE).to_onnx
     floating = [function.leaves[place] for place in places]
 
     def flat(*given: Any) -> tuple[Any, ...]:
@@ -188,7 +187,7 @@ def _to_onnx(function: _Function, places: Sequence[int], inputs: Mapping[str, np
         for array, dtype in zip(inputs.values(), dtypes, strict=True)
     ]
     wide = any(spec.dtype == np.float64 for spec in specs)
-    with _error_of(function.name, "converts"), _quiet():
+    with converting(function.name, "a function that converts", _ELSE), quiet("jax2onnx"):
         proto = to_onnx(flat, specs, enable_double_precision=wide)
     given = [value.name for value in proto.graph.input]
     values = {name: function.names[place] for name, place in zip(given, places, strict=False)}
@@ -223,42 +222,3 @@ def _take_wide(graph: onnx.GraphProto, inputs: Mapping[str, np.ndarray]) -> None
     nodes = [*casts, *graph.node]
     del graph.node[:]
     graph.node.extend(nodes)
-
-
-def _converter() -> Callable[..., onnx.ModelProto]:
-    try:
-        return importlib.import_module("jax2onnx").to_onnx
-    except ModuleNotFoundError as error:
-        if error.name != "jax2onnx":
-            raise
-        raise MissingBackend(
-            "got a model of JAX but no package 'jax2onnx'; expected it installed: pip install 'deep500[import-jax]', "
-            f"or {_ELSE}"
-        ) from error
-
-
-@contextlib.contextmanager
-def _error_of(where: str, verb: str) -> Iterator[None]:
-    try:
-        yield
-    except (InputError, NetworkError, MissingBackend):
-        raise
-    except Exception as error:
-        line = next(iter(str(error).splitlines()), "")[:300]
-        raise NetworkError(
-            f"{where}: got {type(error).__name__} ({line}); expected a function that {verb} for the example inputs: "
-            f"correct these or the function, or {_ELSE}"
-        ) from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    logger = logging.getLogger("jax2onnx")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of its own dtypes
-            yield
-    finally:
-        logger.setLevel(before)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
-import logging
 import os
 import random
 import sys
@@ -22,9 +20,10 @@ import onnx
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from deep500.errors import InputError, MissingBackend, NetworkError
+from deep500.errors import InputError, NetworkError
 from deep500.networks.objects import BATCH, Converted, named_inputs
 from deep500.networks.onnx.binding import bind_inputs, rename_values
+from deep500.networks.onnx.converters import converter, converting, quiet
 
 OPSET = 18
 """The newest that tf2onnx writes; reading converts it up."""
@@ -93,7 +92,7 @@ def _of_keras(model: Any, example: Any) -> Converted:
     def own(given: Mapping[str, np.ndarray]) -> list[Any]:
         return _results(model(_arranged(model, example, list(given.values())), training=False))
 
-    with _error_of(type(model).__name__, "runs"):
+    with converting(type(model).__name__, "a model that runs", _ELSE):
         own(inputs)
     _check_random(model)
     with _operators(model) as momenta:
@@ -253,7 +252,7 @@ def _of_function(model: Any, example: Any) -> Converted:
             )
         inputs = named_inputs(example, [])
         specs = [tf.TensorSpec((None, *a.shape[1:]), a.dtype, name=n) for n, a in inputs.items()]
-        with _error_of(where, "runs"):
+        with converting(where, "a model that runs", _ELSE):
             concrete = function.get_concrete_function(*specs)
     else:
         inputs = _of_signature(concrete, example)
@@ -262,7 +261,7 @@ def _of_function(model: Any, example: Any) -> Converted:
     def own(given: Mapping[str, np.ndarray]) -> list[Any]:
         return _called(concrete, names, [tf.constant(array) for array in given.values()])
 
-    with _error_of(where, "runs"):
+    with converting(where, "a model that runs", _ELSE):
         own(inputs)
     variables = [(_name(variable), variable) for variable in concrete.variables]
     proto = _to_onnx(where, lambda given: _called(concrete, names, given), inputs, variables)
@@ -321,13 +320,13 @@ def _to_onnx(
     variables: Sequence[tuple[str, Any]],
 ) -> onnx.ModelProto:
     """The ONNX model of ``call(inputs)``, the variables that it reads as initializers of these names."""
-    convert = _converter()
+    convert = converter("tf2onnx", "Keras or TensorFlow", "import-tensorflow", _ELSE).convert
 
     def traced(*given: Any) -> list[Any]:
         return [tf.identity(result, name=f"result_{number}") for number, result in enumerate(call(list(given)))]
 
     specs = [tf.TensorSpec((None, *a.shape[1:]), a.dtype, name=f"given_{n}") for n, a in enumerate(inputs.values())]
-    with _error_of(where, "converts"), _quiet():
+    with converting(where, "a model that converts", _ELSE), quiet("tf2onnx", "tensorflow"):
         concrete = tf.function(traced, autograph=False).get_concrete_function(*specs)
         graph, values = _with_open_variables(concrete, variables)
         given = [tensor.name for tensor in concrete.inputs[: len(inputs)]]
@@ -367,46 +366,6 @@ def _with_open_variables(concrete: Any, variables: Sequence[tuple[str, Any]]) ->
             node.attr["dtype"].type = dtype
             node.attr["shape"].shape.CopyFrom(tf.TensorShape(array.shape).as_proto())
     return graph, values
-
-
-def _converter() -> Any:
-    try:
-        return importlib.import_module("tf2onnx").convert
-    except ModuleNotFoundError as error:
-        if error.name != "tf2onnx":
-            raise
-        raise MissingBackend(
-            "got a model of Keras or TensorFlow but no package 'tf2onnx'; expected it installed: pip install "
-            f"'deep500[import-tensorflow]', or {_ELSE}"
-        ) from error
-
-
-@contextlib.contextmanager
-def _error_of(where: str, verb: str) -> Iterator[None]:
-    try:
-        yield
-    except (InputError, NetworkError, MissingBackend):
-        raise
-    except Exception as error:
-        line = next(iter(str(error).splitlines()), "")[:300]
-        raise NetworkError(
-            f"{where}: got {type(error).__name__} ({line}); expected a model that {verb} for the example inputs: "
-            f"correct these or the model, or {_ELSE}"
-        ) from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """The converter reports its progress as warnings of the logging module."""
-    loggers = [logging.getLogger(name) for name in ("tf2onnx", "tensorflow")]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
 
 
 def _name(variable: Any) -> str:
