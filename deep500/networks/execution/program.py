@@ -18,6 +18,7 @@ from onnx import inliner, version_converter
 
 from deep500.errors import UnsupportedOperator
 from deep500.networks.custom import is_custom, missing_plugins, unregistered
+from deep500.networks.execution.operands import check_network
 from deep500.networks.execution.operator_table import OperatorEntry
 from deep500.networks.execution.sizes import check_sizes
 from deep500.networks.execution.slicing import check_outputs, needed_nodes, values_read
@@ -68,6 +69,7 @@ def from_network(
     inputs = [name for name in network.inputs if all_inputs or name in wanted]
     used = {name: attributes[name] for name in attributes if name in wanted}
     check_sizes(nodes, network.descriptors())
+    check_network(network, nodes)
     program = Program(inputs, list(outputs), nodes, attributes=used, descriptors=dict(network.descriptors()))
     return supported(program, target)
 
