@@ -68,3 +68,38 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, damage: str) -> None:
         onnx.save(model, path)
     with pytest.raises(NetworkError, match="expected complete external data"):
         Network.from_onnx(path)
+
+
+def changed(path: Path, key: str, value: str, tensor: int = 0) -> None:
+    """Overwrite or add one entry of the external data of a tensor."""
+    model = onnx.load(path, load_external_data=False)
+    external = model.graph.initializer[tensor].external_data
+    entry = next((e for e in external if e.key == key), None) or external.add()
+    entry.key, entry.value = key, value
+    onnx.save(model, path)
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["mapped", "read"])
+@pytest.mark.parametrize("key", ["offset", "length"])
+@pytest.mark.parametrize(
+    "value", ["-1", str(-(2**63)), "x", "", "1.5", "0x10", " 8", "1_0", "\u0663", "9" * 5000, "1e3"]
+)
+def test_offsets_and_lengths_are_numbers_of_bytes(tmp_path: Path, key: str, value: str, small: bool) -> None:
+    path = saved(tmp_path)
+    if small:  # few enough elements to be left to ONNX's own loading
+        model = onnx.load(path, load_external_data=False)
+        model.graph.initializer[0].dims[:] = [2, 2]
+        onnx.save(model, path)
+    changed(path, key, value)
+    with pytest.raises(NetworkError, match=rf"got {key} '.*' for tensor 'w'; expected complete external data"):
+        Network.from_onnx(path)
+
+
+@pytest.mark.parametrize(("offset", "length"), [(2**40, 8), (0, 2**40), (16000, 1), (2**63 - 1, 2**63 - 1)])
+def test_what_lies_beyond_the_file_is_refused_with_its_size(tmp_path: Path, offset: int, length: int) -> None:
+    path = saved(tmp_path)
+    size = (tmp_path / "weights.bin").stat().st_size
+    changed(path, "offset", str(offset))
+    changed(path, "length", str(length))
+    with pytest.raises(NetworkError, match=f"{length} bytes from {offset} on in a file of {size}"):
+        Network.from_onnx(path)
