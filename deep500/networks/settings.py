@@ -64,13 +64,14 @@ _TEXTS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def check_settings(where: str, op_type: str, attributes: Mapping[str, Any]) -> None:
+def check_settings(where: str, op_type: str, attributes: Mapping[str, Any], inputs: int = 1) -> None:
     """Refuse numbers and words of a node's attributes that its operator does not know.
 
     Args:
         where: how errors call the node.
         op_type: of ONNX's own domain.
         attributes: as given, of the right kinds.
+        inputs: how many the node has.
 
     Raises:
         NetworkError: naming the attribute, its value and what is allowed.
@@ -85,6 +86,8 @@ def check_settings(where: str, op_type: str, attributes: Mapping[str, Any]) -> N
     if op_type in _WINDOWED:
         for name in _PADS:
             _check_numbers(where, name, attributes, 0 if name == "output_padding" else -MOST)
+    if op_type == "Scan" and not 1 <= (count := attributes.get("num_scan_inputs", 1)) <= inputs:
+        raise NetworkError(f"{where}: got num_scan_inputs={count}; expected 1 to {inputs}, its inputs: correct it")
     for name, known in _TEXTS.get(op_type, {}).items():
         if name in attributes and attributes[name] not in known:
             raise NetworkError(

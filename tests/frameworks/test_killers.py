@@ -85,6 +85,7 @@ CASES = {
     "scatter elements beyond": Case("ScatterElements", (ROW, whole(4), real(1))),
     "two sizes left open": Case("Reshape", (ROW, whole(-1, -1))),
     "a size of -2": Case("Reshape", (ROW, whole(-2, 2))),
+    "nothing in a list": Case("Min", (ROW, None)),
     "smallest by -1": Case("Div", (whole(-(2**63)), whole(-1)), {}, whole(-(2**63))),
 }
 

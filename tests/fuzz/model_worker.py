@@ -50,9 +50,7 @@ def feeds(network: Any) -> dict[str, Any] | None:
 
 
 def one(data: bytes | Path, backend: str) -> tuple[str, str]:
-    """How a file (its path or its bytes) ended:
-
-    "ran", "loaded" (nothing to feed), "refused" (an error of ours) or "fault" with its lines."""
+    """How a file, its path or bytes, ended: "ran", "loaded" (not fed), "refused" (our error) or "fault" with lines."""
     from deep500.networks import Network
     from deep500.registry import load_backend
 

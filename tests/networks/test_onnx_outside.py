@@ -103,3 +103,17 @@ def test_what_lies_beyond_the_file_is_refused_with_its_size(tmp_path: Path, offs
     changed(path, "length", str(length))
     with pytest.raises(NetworkError, match=f"{length} bytes from {offset} on in a file of {size}"):
         Network.from_onnx(path)
+
+
+def test_a_constant_whose_data_do_not_fill_it_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    model = onnx.load(path, load_external_data=False)
+    tensor = model.graph.initializer[1]  # its file holds more than one number
+    constant = helper.make_node("Constant", [], ["c"], value=onnx.TensorProto(name="c", data_type=1, dims=[1]))
+    held = constant.attribute[0].t
+    held.data_location = onnx.TensorProto.EXTERNAL
+    held.external_data.extend(e for e in tensor.external_data if e.key == "location")
+    model.graph.node.insert(0, constant)
+    onnx.save(model, path)
+    with pytest.raises(NetworkError, match="expected sound tensors"):
+        Network.from_onnx(path)

@@ -80,7 +80,7 @@ def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto, trainable: Cho
         constants.update(_read_list(metadata, CONSTANTS_KEY, where))
         judged = Judgement(frozenset(n for n, a in arrays.items() if n not in constants and _is_floating(a)), {})
     else:
-        normalise(proto.graph, arrays, constants)
+        _guard(where, "sound tensors", lambda: normalise(proto.graph, arrays, constants))
         judged = judge(proto.graph, arrays, constants)
     if trainable is not None:
         judged = Judgement(choose(arrays, trainable), {})
