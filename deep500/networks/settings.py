@@ -6,6 +6,7 @@ nothing, some never return.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -86,6 +87,10 @@ def check_settings(where: str, op_type: str, attributes: Mapping[str, Any], inpu
     if op_type in _WINDOWED:
         for name in _PADS:
             _check_numbers(where, name, attributes, 0 if name == "output_padding" else -MOST)
+    if op_type in _WINDOWED:
+        _check_axes(where, attributes)
+    if op_type.startswith("Random"):
+        _check_range(where, attributes)
     if op_type == "Scan" and not 1 <= (count := attributes.get("num_scan_inputs", 1)) <= inputs:
         raise NetworkError(f"{where}: got num_scan_inputs={count}; expected 1 to {inputs}, its inputs: correct it")
     for name, known in _TEXTS.get(op_type, {}).items():
@@ -93,6 +98,24 @@ def check_settings(where: str, op_type: str, attributes: Mapping[str, Any], inpu
             raise NetworkError(
                 f"{where}: got {name}={attributes[name]!r}; expected one of {', '.join(known)}: correct it"
             )
+
+
+def _check_axes(where: str, attributes: Mapping[str, Any]) -> None:
+    """Windows have a stride and a dilation for each axis, and two pads."""
+    axes = len(attributes.get("kernel_shape") or ())
+    for name, count in (("strides", axes), ("dilations", axes), ("pads", 2 * axes)):
+        value = attributes.get(name)
+        if axes and value and len(value) != count:
+            raise NetworkError(f"{where}: got {name}={value!r}; expected {count} numbers for {axes} axes: correct it")
+
+
+def _check_range(where: str, attributes: Mapping[str, Any]) -> None:
+    """Distributions have finite bounds in order."""
+    for name in ("low", "high", "mean", "scale"):
+        if not math.isfinite(attributes.get(name, 0.0)):
+            raise NetworkError(f"{where}: got {name}={attributes[name]!r}; expected a finite number: correct it")
+    if attributes.get("low", 0.0) > attributes.get("high", 1.0):
+        raise NetworkError(f"{where}: got low above high; expected bounds in order: exchange them")
 
 
 def _check_numbers(where: str, name: str, attributes: Mapping[str, Any], least: int) -> None:

@@ -85,6 +85,13 @@ CASES = {
     "scatter elements beyond": Case("ScatterElements", (ROW, whole(4), real(1))),
     "two sizes left open": Case("Reshape", (ROW, whole(-1, -1))),
     "a size of -2": Case("Reshape", (ROW, whole(-2, 2))),
+    "attention of no heads": Case("Attention", (np.ones((1, 2, 4), np.float32),) * 3, {"q_num_heads": 2}),
+    "a stride too many": pool("AveragePool", kernel_shape=[2, 2], strides=[1, 1, 1]),
+    "random up to nowhere": Case("RandomUniformLike", (ROW,), {"high": NAN}),
+    "random from above": Case("RandomUniformLike", (ROW,), {"low": 2.0, "high": 1.0}),
+    "heads below zero": Case(
+        "Attention", (np.ones((1, 2, 4), np.float32),) * 3, {"q_num_heads": -(2**63), "kv_num_heads": 2}
+    ),
     "nothing in a list": Case("Min", (ROW, None)),
     "smallest by -1": Case("Div", (whole(-(2**63)), whole(-1)), {}, whole(-(2**63))),
 }
@@ -104,7 +111,7 @@ def network(case: Case, fixed: bool) -> tuple[bytes, dict[str, np.ndarray]]:
     ]
     node = helper.make_node(case.kind, names, results, name="killer", **case.attributes)
     graph = helper.make_graph([node], "graph", inputs, outputs, arrays)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
     return model.SerializeToString(), fed
 
 

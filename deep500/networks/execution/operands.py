@@ -159,6 +159,11 @@ def _points(node: Node, given: Operands, shape: Shape) -> str | None:
     return None
 
 
+def _attention(node: Node, given: Operands, shape: Shape) -> str | None:
+    missing = [name for name in ("q_num_heads", "kv_num_heads") if node.attribute(name) is None]
+    return f"3 axes and no {missing[0]}; expected the number of heads" if len(shape) == 3 and missing else None
+
+
 def largest_axis(node: Node, shape: Shape | None, index: Shape | None) -> int | None:
     """The largest axis that indices of a node of :data:`INDEXED` may point into; None where it is not known.
 
@@ -203,6 +208,7 @@ def _recurrence(node: Node, shapes: Sequence[Shape | None]) -> str | None:
 
 
 CHECKS: Mapping[str, _Check] = {
+    "Attention": _attention,
     "TopK": _top,
     "Split": _split,
     "Pad": _pad,
