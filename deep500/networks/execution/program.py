@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import inliner, version_converter
 
-from deep500.errors import UnsupportedOperator
+from deep500.errors import NetworkError, UnsupportedOperator
 from deep500.networks.custom import is_custom, missing_plugins, unregistered
 from deep500.networks.execution.operands import check_network
 from deep500.networks.execution.operator_table import OperatorEntry
@@ -183,9 +183,14 @@ def _function(node: Node, descriptors: Descriptors) -> onnx.FunctionProto | None
     else:
         types = [type_proto(descriptors.get(n, UNKNOWN)).SerializeToString() if n else b"" for n in node.inputs]
         version = max(schema.context_dependent_function_opset_versions)
-        data = schema.get_context_dependent_function_with_opset_version(
-            version, node_proto(node).SerializeToString(), types
-        )
+        try:
+            data = schema.get_context_dependent_function_with_opset_version(
+                version, node_proto(node).SerializeToString(), types
+            )
+        except (ValueError, RuntimeError) as error:  # types that the body cannot be written for
+            raise NetworkError(
+                f"node {node.name!r} ({node.op_type}): got {error}; expected operands of its types: check what it reads"
+            ) from error
     function = onnx.FunctionProto()
     function.ParseFromString(data)
     if not function.node:
