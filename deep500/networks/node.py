@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 
 from deep500.errors import NetworkError, nearest
+from deep500.networks.settings import check_settings
 from deep500.operators.registry import DOMAIN
 
 OPSET = onnx.defs.onnx_opset_version()
@@ -270,7 +271,11 @@ def check_node(node: Node) -> None:
         )
     _check_arity(f"{where}: got %s inputs", node.inputs, schema.min_input, schema.max_input, schema.inputs)
     _check_arity(f"{where}: got %s outputs", node.outputs, schema.min_output, schema.max_output, schema.outputs)
+    if "" in node.inputs and "" in node.inputs[first_variadic(node.op_type, node.domain) :]:
+        raise NetworkError(f"{where}: got '' in a list of inputs; expected values, none is optional: leave it out")
     _check_attributes(where, node.attributes, schema)
+    if not node.domain:
+        check_settings(where, node.op_type, node.attributes, len(node.inputs))
 
 
 def from_proto(proto: onnx.NodeProto, name: str | None = None) -> Node:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from deep500.errors import NetworkError
 from deep500.networks.node import Node
 from deep500.tensors import Shape
 
@@ -125,6 +126,10 @@ def steps_of_node(
 def _plan(shape: Sequence[Any], scales: Any, sizes: Any, policy: str) -> list[tuple[float, Any]]:
     """Scale and output size per axis."""
     if not sizes:
+        if not all(math.isfinite(s) and s > 0 for s in scales):
+            raise NetworkError(
+                f"got scales {list(scales)} for a Resize; expected finite ones above 0: check what it is given"
+            )
         return [(s, n if n is None else math.floor(n * s)) for s, n in zip(scales, shape, strict=True)]
     ratios = [s / n for s, n in zip(sizes, shape, strict=True)]
     if policy == "stretch":

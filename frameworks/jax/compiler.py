@@ -24,6 +24,7 @@ from deep500.frameworks.jax.recompute import run_group
 from deep500.networks.custom import is_custom
 from deep500.networks.execution.custom import call_node
 from deep500.networks.execution.grouping import Group, Item
+from deep500.networks.execution.operands import STATIC, check_operands
 from deep500.networks.execution.operator_table import used_outputs
 from deep500.networks.execution.program import Program, Target, constant_value, from_graph
 from deep500.networks.execution.refusals import unfit_operands
@@ -130,6 +131,9 @@ def _call(node: Node, env: Mapping[str, Any], context: RunContext, read: set[str
         for i in entry.static:
             if i < len(args) and not is_known(args[i]):
                 raise DependsOnData(_where(node), [node.inputs[i]])
+        if node.op_type in STATIC and args[0] is not None:
+            operands = [arg if i and is_known(arg) else None for i, arg in enumerate(args)]
+            check_operands(node, operands, args[0].shape)
         results, several = _apply(entry, node, args, env, context, read)
     except DependsOnData as error:
         if error.where and not node.graphs:

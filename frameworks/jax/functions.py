@@ -26,6 +26,7 @@ from deep500.frameworks.jax.operators.table import DependsOnData
 from deep500.networks.custom import every_node, is_custom
 from deep500.networks.execution.executor import input_check
 from deep500.networks.execution.grouping import planned
+from deep500.networks.execution.operands import INDEXED, largest_axis
 from deep500.networks.execution.program import Program
 from deep500.networks.execution.refusals import loss_not_scalar, unreached_loss
 from deep500.networks.execution.slicing import sources
@@ -204,10 +205,10 @@ def _label_checks(program: Program) -> dict[str, tuple[Any, ...]]:
             classes = scores.shape[1] if scores is not None and scores.shape else None
             if isinstance(classes, int):
                 ranges[node.inputs[1]] = (0, classes, node.attribute("ignore_index"))
-        elif node.op_type == "Gather" and node.inputs[1] in program.inputs:
-            table, axis = program.descriptors.get(node.inputs[0]), node.attribute("axis", 0)
-            size = table.shape[axis] if table is not None and table.shape else None
-            if isinstance(size, int):
+        elif node.op_type in INDEXED and node.inputs[1] in program.inputs:
+            table, index = (program.descriptors.get(name) for name in node.inputs[:2])
+            size = None if table is None or index is None else largest_axis(node, table.shape, index.shape)
+            if size is not None:
                 ranges[node.inputs[1]] = (-size, size, None)
     return ranges
 

@@ -37,6 +37,7 @@ from deep500.frameworks.onnxruntime.session import (
     reason,
     strip,
 )
+from deep500.networks.execution.operands import check_network
 from deep500.networks.execution.program import expand
 from deep500.networks.execution.sizes import GROWING, check_sizes
 from deep500.networks.execution.slicing import needed_nodes, values_read
@@ -88,6 +89,7 @@ def compile_model(
     work = cut(network, outputs)
     if any(node.op_type in GROWING for node in work.nodes):
         check_sizes(work.nodes, network.descriptors())
+    check_network(network, work.nodes)
     _seed(work, seed)
     first, reasons = work.nodes, dict[str, str]()
     origins, lost = {node.name: node.name for node in first}, set[str]()
@@ -112,7 +114,10 @@ def compile_model(
             missing = _refused(work, newest)
             older = None if lost else _older(work, missing, newest)
             if older is not None:
-                return opened(older)
+                try:
+                    return opened(older)
+                except BUILD_ERRORS as refusal:
+                    raise _refusal(refusal) from refusal
             if not missing and error is not None:  # each node is accepted, together they are not
                 raise _refusal(error) from error
             if not missing.keys() - lost:  # nothing new to replace: what is lost has no other form

@@ -91,9 +91,12 @@ def open_session(
     takes every Pad for one of the image (so in 1.31, which then refuses the model).
     """
     disabled = ["ConstantSharing"] + ["Pad_Fusion"] * _pads_a_kernel(model)
-    return ort.InferenceSession(
-        model.SerializeToString(), settings, providers=list(providers), disabled_optimizers=disabled
-    )
+    try:
+        return ort.InferenceSession(
+            model.SerializeToString(), settings, providers=list(providers), disabled_optimizers=disabled
+        )
+    except UnicodeDecodeError as error:  # its message quotes bytes of the model
+        raise errors.Fail(error.object.decode("utf-8", "replace")) from error
 
 
 def _pads_a_kernel(model: onnx.ModelProto) -> bool:

@@ -268,7 +268,7 @@ def squeeze(lowered: LoweredNode) -> fx.Node | None:
 def gather(lowered: LoweredNode) -> fx.Node | None:
     """``select`` of a known place, ``index_select`` of several, ``embedding`` for rows of a table that trains."""
     places, shape, axis = lowered.constant(1), lowered.descriptor(0).shape, lowered.attributes["axis"]
-    if shape is None:
+    if shape is None or not -len(shape) <= axis < len(shape):
         return None
     axis, size = positive(axis, len(shape)), shape[axis]
     if places is not None and places.ndim == 0:
@@ -290,7 +290,7 @@ def slice_(lowered: LoweredNode) -> fx.Node | None:
     begins, ends = parts[0].tolist(), parts[1].tolist()  # type: ignore[union-attr]
     axes = parts[2].tolist() if len(parts) > 2 else list(range(len(begins)))  # type: ignore[union-attr]
     steps = parts[3].tolist() if len(parts) > 3 else [1] * len(begins)  # type: ignore[union-attr]
-    if any(step < 1 for step in steps):
+    if any(step < 1 for step in steps) or len({len(part) for part in (begins, ends, axes, steps)}) > 1:
         return None
     index = [slice(None)] * rank
     for begin, end, axis, step in zip(begins, ends, axes, steps, strict=True):

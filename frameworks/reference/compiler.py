@@ -18,6 +18,7 @@ from deep500.errors import Deep500Error, UnsupportedOperator
 from deep500.frameworks.reference import fallback
 from deep500.frameworks.reference.operators import Random, bind, find
 from deep500.networks.custom import CustomCall, check_plugins, is_custom
+from deep500.networks.execution.operands import STATIC, check_network, check_operands
 from deep500.networks.execution.refusals import unfit_operands
 from deep500.networks.execution.sizes import GROWING, check_sizes
 from deep500.networks.execution.slicing import needed_nodes, values_read
@@ -71,6 +72,8 @@ class Plan:
         described = any(is_custom(node) or node.op_type in GROWING for node in nodes)
         known = network.descriptors() if isinstance(network, Network) and described else {}
         check_sizes(nodes, known)
+        if isinstance(network, Network):
+            check_network(network, nodes)
         self.steps = self._steps(nodes, random, known)
 
     def _steps(self, nodes: Sequence[Node], random: Random, known: Mapping[str, TensorDescriptor]) -> list[KernelStep]:
@@ -146,8 +149,19 @@ def _bind_all(nodes: Sequence[Node], random: Random, known: Mapping[str, TensorD
         elif entry is None:
             kernels.append(fallback.make_kernel(node))
         else:
-            kernels.append(bind(entry, node, random, partial(BodyPlan, random=random)))
+            kernel = bind(entry, node, random, partial(BodyPlan, random=random))
+            kernels.append(_checked(kernel, node) if node.op_type in STATIC and not node.domain else kernel)
     return kernels
+
+
+def _checked(kernel: Callable[..., Any], node: Node) -> Callable[..., Any]:
+    """The kernel after a check of the numbers that it is given."""
+
+    def call(x: Any, *operands: Any) -> Any:
+        check_operands(node, [None, *operands], np.shape(x))
+        return kernel(x, *operands)
+
+    return call
 
 
 def _unknown(nodes: Iterable[Node]) -> Iterator[Node]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -18,6 +19,9 @@ NUMBERS = (0, 1, -1, 2, 3, 7, -7, 64, 2**31 - 1, 2**31, -(2**31), 2**40, 2**62, 
 REALS = (0.0, -0.0, 1.0, -1.0, 1e-45, 1e38, float("inf"), float("-inf"), float("nan"))
 TEXTS = (b"", b"x", b"\xff", b"SAME_UPPER", b"linear", b"nearest", b"max", b"reflect", b"ab,bc->ac", b"a\0b")
 ZOO = (("mlp", {"hidden": (4,)}), ("lenet", {}), ("resnet", {"depth": 8}))
+OUTSIDE = "weights"
+"""The file beside a model that holds what :func:`_outside` moves."""
+DATA = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 SIZE = 2**17
 """Bytes of the largest node test that is taken: damage to weights finds little."""
 
@@ -127,6 +131,44 @@ def _tensor(tensor: TensorProto, draw: Draw) -> None:
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
 
 
+def lay_out(folder: Path) -> Path:
+    """Fill a folder with what external data of damaged files point to; returns where the model goes."""
+    (folder / OUTSIDE).write_bytes(bytes(range(256)) * 64)
+    (folder / "empty").touch()
+    (folder / "folder").mkdir()
+    (folder / "loop").symlink_to("loop")
+    (folder / "away").symlink_to("../away")
+    return folder / "model.onnx"
+
+
+def _outside(model: onnx.ModelProto, draw: Draw) -> None:
+    """The data of one to three arrays lie in another file; mostly there, at places that mostly make sense."""
+    found = [t for graph in graphs(model) for t in graph.initializer]
+    found += [a.t for node in nodes(model) for a in node.attribute if a.type == onnx.AttributeProto.TENSOR]
+    for tensor in draw.sample(found, min(len(found), draw.randrange(1, 4))):
+        for field in (
+            "raw_data",
+            "float_data",
+            "int32_data",
+            "int64_data",
+            "double_data",
+            "uint64_data",
+            "string_data",
+        ):
+            tensor.ClearField(field)
+        tensor.data_location = TensorProto.EXTERNAL
+        places = ("empty", "folder", "loop", "away", "none", "../x", "a\0b", "", ".", f"folder/../{OUTSIDE}")
+        entries = {"location": OUTSIDE if draw.random() < 0.7 else draw.choice(places)}
+        for key in ("offset", "length", "checksum"):
+            if draw.random() < 0.5:
+                text = draw.choice(("", "x", "1.5", "-0", " 8", "0x10", "\u0663", "9" * 400))
+                entries[key] = str(draw.choice((0, 4, 64, 4096, *NUMBERS))) if draw.random() < 0.8 else text
+        del tensor.external_data[:]
+        for key, value in entries.items():
+            entry = tensor.external_data.add()
+            entry.key, entry.value = key, value
+
+
 def _initializer(model: onnx.ModelProto, draw: Draw) -> None:
     if found := [t for graph in graphs(model) for t in graph.initializer]:
         _tensor(draw.choice(found), draw)
@@ -217,7 +259,20 @@ def _names(model: onnx.ModelProto, draw: Draw) -> None:
 # What numbers decide is where processes die, so it is drawn most.
 STRUCTURE: tuple[Callable[[onnx.ModelProto, Draw], None], ...] = (
     *(_attribute, _attribute, _attribute, _frozen_input, _frozen_input, _frozen_input, _initializer, _initializer),
-    *(_new_attribute, _less_attribute, _shape, _shape, _wiring, _wiring, _operator, _versions, _nodes, _body, _names),
+    *(
+        _outside,
+        _new_attribute,
+        _less_attribute,
+        _shape,
+        _shape,
+        _wiring,
+        _wiring,
+        _operator,
+        _versions,
+        _nodes,
+        _body,
+        _names,
+    ),
 )
 BYTES = (truncate, flip, flip, cut_out)
 

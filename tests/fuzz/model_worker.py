@@ -1,6 +1,7 @@
 """One process that loads damaged models and runs them on one backend: numbers come in, one line of JSON each goes out.
 
 Its memory is limited, and an alarm ends a case that Python code spins in; what neither reaches, the parent kills.
+Every other model is given by its path, beside the files that its external data may point to.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pickle
 import resource
 import signal
 import sys
+import tempfile
 import traceback
 import warnings
 from pathlib import Path
@@ -47,8 +49,8 @@ def feeds(network: Any) -> dict[str, Any] | None:
     return made
 
 
-def one(data: bytes, backend: str) -> tuple[str, str]:
-    """How a file ended: "ran", "loaded" (nothing to feed), "refused" (an error of ours) or "fault" with its lines."""
+def one(data: bytes | Path, backend: str) -> tuple[str, str]:
+    """How a file, its path or bytes, ended: "ran", "loaded" (not fed), "refused" (our error) or "fault" with lines."""
     from deep500.networks import Network
     from deep500.registry import load_backend
 
@@ -70,13 +72,15 @@ def one(data: bytes, backend: str) -> tuple[str, str]:
 
 def main(backend: str, seed: int, kept: str) -> None:
     """Answer numbers from standard input until it ends; ``kept`` is the file with the originals."""
-    from tests.fuzz.model_files import damaged
+    from tests.fuzz.model_files import damaged, lay_out
 
     out = os.fdopen(os.dup(1), "w")
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.dup2(null, 2)  # native code writes there
     originals = pickle.loads(Path(kept).read_bytes())
+    folder = tempfile.TemporaryDirectory(dir=Path(kept).parent)
+    path = lay_out(Path(folder.name))
 
     def ring(*_: object) -> None:
         raise Slow
@@ -92,6 +96,8 @@ def main(backend: str, seed: int, kept: str) -> None:
     print("ready", file=out, flush=True)
     for line in sys.stdin:
         _, data = damaged(originals, seed, int(line))
+        path.write_bytes(data)
+        given = path if int(line) % 2 else data
         with (
             warnings.catch_warnings(),
             contextlib.redirect_stdout(io.StringIO()),
@@ -100,7 +106,7 @@ def main(backend: str, seed: int, kept: str) -> None:
             warnings.simplefilter("ignore")
             try:
                 signal.alarm(ALARM)
-                how, said = one(data, backend)
+                how, said = one(given, backend)
             except Slow:
                 how, said = "fault", "hang"
             finally:

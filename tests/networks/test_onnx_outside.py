@@ -68,3 +68,52 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, damage: str) -> None:
         onnx.save(model, path)
     with pytest.raises(NetworkError, match="expected complete external data"):
         Network.from_onnx(path)
+
+
+def changed(path: Path, key: str, value: str, tensor: int = 0) -> None:
+    """Overwrite or add one entry of the external data of a tensor."""
+    model = onnx.load(path, load_external_data=False)
+    external = model.graph.initializer[tensor].external_data
+    entry = next((e for e in external if e.key == key), None) or external.add()
+    entry.key, entry.value = key, value
+    onnx.save(model, path)
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["mapped", "read"])
+@pytest.mark.parametrize("key", ["offset", "length"])
+@pytest.mark.parametrize(
+    "value", ["-1", str(-(2**63)), "x", "", "1.5", "0x10", " 8", "1_0", "\u0663", "9" * 5000, "1e3"]
+)
+def test_offsets_and_lengths_are_numbers_of_bytes(tmp_path: Path, key: str, value: str, small: bool) -> None:
+    path = saved(tmp_path)
+    if small:  # few enough elements to be left to ONNX's own loading
+        model = onnx.load(path, load_external_data=False)
+        model.graph.initializer[0].dims[:] = [2, 2]
+        onnx.save(model, path)
+    changed(path, key, value)
+    with pytest.raises(NetworkError, match=rf"got {key} '.*' for tensor 'w'; expected complete external data"):
+        Network.from_onnx(path)
+
+
+@pytest.mark.parametrize(("offset", "length"), [(2**40, 8), (0, 2**40), (16000, 1), (2**63 - 1, 2**63 - 1)])
+def test_what_lies_beyond_the_file_is_refused_with_its_size(tmp_path: Path, offset: int, length: int) -> None:
+    path = saved(tmp_path)
+    size = (tmp_path / "weights.bin").stat().st_size
+    changed(path, "offset", str(offset))
+    changed(path, "length", str(length))
+    with pytest.raises(NetworkError, match=f"{length} bytes from {offset} on in a file of {size}"):
+        Network.from_onnx(path)
+
+
+def test_a_constant_whose_data_do_not_fill_it_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    model = onnx.load(path, load_external_data=False)
+    tensor = model.graph.initializer[1]  # its file holds more than one number
+    constant = helper.make_node("Constant", [], ["c"], value=onnx.TensorProto(name="c", data_type=1, dims=[1]))
+    held = constant.attribute[0].t
+    held.data_location = onnx.TensorProto.EXTERNAL
+    held.external_data.extend(e for e in tensor.external_data if e.key == "location")
+    model.graph.node.insert(0, constant)
+    onnx.save(model, path)
+    with pytest.raises(NetworkError, match="expected sound tensors"):
+        Network.from_onnx(path)

@@ -16,8 +16,9 @@ import numpy as np
 import onnx
 from onnx import inliner, version_converter
 
-from deep500.errors import UnsupportedOperator
+from deep500.errors import NetworkError, UnsupportedOperator
 from deep500.networks.custom import is_custom, missing_plugins, unregistered
+from deep500.networks.execution.operands import check_network
 from deep500.networks.execution.operator_table import OperatorEntry
 from deep500.networks.execution.sizes import check_sizes
 from deep500.networks.execution.slicing import check_outputs, needed_nodes, values_read
@@ -68,6 +69,7 @@ def from_network(
     inputs = [name for name in network.inputs if all_inputs or name in wanted]
     used = {name: attributes[name] for name in attributes if name in wanted}
     check_sizes(nodes, network.descriptors())
+    check_network(network, nodes)
     program = Program(inputs, list(outputs), nodes, attributes=used, descriptors=dict(network.descriptors()))
     return supported(program, target)
 
@@ -181,9 +183,14 @@ def _function(node: Node, descriptors: Descriptors) -> onnx.FunctionProto | None
     else:
         types = [type_proto(descriptors.get(n, UNKNOWN)).SerializeToString() if n else b"" for n in node.inputs]
         version = max(schema.context_dependent_function_opset_versions)
-        data = schema.get_context_dependent_function_with_opset_version(
-            version, node_proto(node).SerializeToString(), types
-        )
+        try:
+            data = schema.get_context_dependent_function_with_opset_version(
+                version, node_proto(node).SerializeToString(), types
+            )
+        except (ValueError, RuntimeError) as error:  # types that the body cannot be written for
+            raise NetworkError(
+                f"node {node.name!r} ({node.op_type}): got {error}; expected operands of its types: check what it reads"
+            ) from error
     function = onnx.FunctionProto()
     function.ParseFromString(data)
     if not function.node:

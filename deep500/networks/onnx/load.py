@@ -29,7 +29,7 @@ from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, 
 from deep500.networks.onnx.limits import check_limits
 from deep500.networks.onnx.normalise import Arrays, densify, find_scans, normalise, restore_batch_axis
 from deep500.networks.onnx.opsets import lowest_opset
-from deep500.networks.onnx.outside import map_initializers
+from deep500.networks.onnx.outside import check_extent, map_initializers
 from deep500.networks.onnx.scopes import reveal
 from deep500.networks.onnx.trainable import Judgement, choose, judge, warning_text
 from deep500.networks.protos import UNKNOWN, descriptor_of, tensor_proto, value_info
@@ -80,7 +80,7 @@ def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto, trainable: Cho
         constants.update(_read_list(metadata, CONSTANTS_KEY, where))
         judged = Judgement(frozenset(n for n, a in arrays.items() if n not in constants and _is_floating(a)), {})
     else:
-        normalise(proto.graph, arrays, constants)
+        _guard(where, "sound tensors", lambda: normalise(proto.graph, arrays, constants))
         judged = judge(proto.graph, arrays, constants)
     if trainable is not None:
         judged = Judgement(choose(arrays, trainable), {})
@@ -143,7 +143,7 @@ def _parse(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[str
 
 
 def _check_external(proto: onnx.ModelProto, path: Path) -> None:
-    """Refuse external data that does not lie in the model's folder or below, links included."""
+    """Refuse external data that does not lie in the model's folder or below, links included, or not in its file."""
     folder = path.parent.resolve()
     for tensor in _tensors(proto):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -159,6 +159,7 @@ def _check_external(proto: onnx.ModelProto, path: Path) -> None:
                     f"{path}: got no file {location!r}, which holds tensor {tensor.name!r}; expected it beside the "
                     "model: copy it there"
                 )
+            check_extent(tensor, target, str(path))
 
 
 def _resolved(folder: Path, location: str) -> Path | None:

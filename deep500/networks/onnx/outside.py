@@ -13,11 +13,40 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from deep500.errors import NetworkError
+
 _KINDS = {
     getattr(onnx.TensorProto, kind)
     for kind in ("BFLOAT16", "DOUBLE", "FLOAT", "FLOAT16", "INT8", "INT16", "INT32", "INT64", "UINT8")
 }
 """Dtypes whose elements lie in files as they lie in memory."""
+
+
+def check_extent(tensor: onnx.TensorProto, file: Path, where: str) -> None:
+    """Refuse an offset or a length of external data that is no number of bytes, or lies beyond the end of its file.
+
+    Args:
+        tensor: whose data lie outside.
+        file: where they lie; it exists.
+        where: how errors call the model.
+
+    Raises:
+        NetworkError: naming the tensor, what it says and what the file has.
+    """
+    name, numbers, size = tensor.name, {"offset": 0, "length": 0}, file.stat().st_size
+    for entry in tensor.external_data:
+        if entry.key in numbers:
+            if not (entry.value.isascii() and entry.value.isdigit() and len(entry.value) < 20):
+                raise NetworkError(
+                    f"{where}: got {entry.key} {entry.value[:80]!r} for tensor {name!r}; expected complete external "
+                    "data, a number of bytes from 0 on: export the model again"
+                )
+            numbers[entry.key] = int(entry.value)
+    if sum(numbers.values()) > size:
+        raise NetworkError(
+            f"{where}: got tensor {name!r} of {numbers['length']} bytes from {numbers['offset']} on in a file of "
+            f"{size}; expected complete external data: copy the whole file, or export the model again"
+        )
 
 
 def map_initializers(graph: onnx.GraphProto, folder: Path, least: int) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ import numpy as np
 from deep500.frameworks.tensorflow.dtypes import from_array, onnx_dtype
 from deep500.frameworks.tensorflow.operators.table import ints, op, product, rank, scalar, sizes, value_of, wrapped
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.execution.operands import check_cuts
 from deep500.networks.execution.operator_table import positive
 
 Tensor = Any
@@ -125,6 +126,7 @@ def pad(x: Tensor, pads: Any, value: Any = None, axes: Any = None, *, mode: str 
     pairs = dict(zip(chosen, zip(amounts[: len(chosen)], amounts[len(chosen) :], strict=True), strict=True))
     cut = tuple(slice(max(-b, 0), -max(-e, 0) or None) for b, e in (pairs.get(a, (0, 0)) for a in range(rank(x))))
     if any(b < 0 or e < 0 for b, e in pairs.values()):
+        check_cuts(x.shape, pairs)
         x = x[cut]
     grown = {axis: (max(b, 0), max(e, 0)) for axis, (b, e) in pairs.items()}
     if mode == "constant":

@@ -1,0 +1,228 @@
+"""Numbers that operands give and no result belongs to: places outside of an axis, parts that do not add up, scale 0.
+
+Frameworks differ in what they do with these: some raise, some clamp, some read what lies beside. Here they are one
+error that names the node, wherever the numbers are known: when a network is compiled, or when a kernel is given them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import NetworkError
+from deep500.networks.network import Network
+from deep500.networks.node import Node
+from deep500.tensors import Dim
+
+Operands = Sequence[np.ndarray | None]
+Shape = Sequence[Dim]
+_Check = Callable[[Node, Operands, Shape], str | None]
+
+
+def check_network(network: Network, nodes: Iterable[Node]) -> None:
+    """Check every node whose operands are arrays of the network that do not train.
+
+    Raises:
+        NetworkError: see :func:`check_operands`.
+    """
+    checked = [node for node in nodes if node.op_type in CHECKS and not node.domain]
+    if not checked:
+        return
+    parameters, described = network.parameters, network.descriptors()
+    for node in checked:
+        shapes = [described[name].shape if name in described else None for name in node.inputs]
+        if shapes and shapes[0] is not None:
+            held = [parameters.get(name) for name in node.inputs]
+            operands = [p.value if p is not None and not p.trainable else None for p in held]
+            check_operands(node, operands, shapes[0], shapes)
+
+
+def check_operands(node: Node, operands: Operands, shape: Shape, shapes: Sequence[Shape | None] = ()) -> None:
+    """Refuse operands that no result belongs to; what is not known is not checked.
+
+    Args:
+        node: of any operator.
+        operands: their values by position, None for what is not known.
+        shape: of the first.
+        shapes: of all, where known.
+
+    Raises:
+        NetworkError: naming the node, the numbers and what is expected.
+
+    Example:
+        >>> node = Node("TopK", ("x", "k"), ("y", "i"), "best", "", {"axis": 0})
+        >>> check_operands(node, [None, np.array([9])], (4,))  # doctest: +IGNORE_EXCEPTION_DETAIL
+        Traceback (most recent call last):
+        deep500.errors.NetworkError: node 'best' (TopK): got k=9; expected ...
+    """
+    if node.domain:
+        return
+    check = CHECKS.get(node.op_type)
+    given = [*operands, *[None] * 8]
+    wrong = check(node, given, shape) if check is not None else None
+    if wrong is None and node.op_type in _GATES and len(shapes) > 2:
+        wrong = _recurrence(node, shapes)
+    if wrong is not None:
+        raise NetworkError(f"node {node.name!r} ({node.op_type}): got {wrong}: check the numbers that it is given")
+
+
+def _size(node: Node, shape: Shape, default: int) -> int | None:
+    """The size along the node's axis, None where it is free."""
+    axis = node.attribute("axis", default)
+    size = shape[axis] if isinstance(axis, int) and -len(shape) <= axis < len(shape) else None
+    return size if isinstance(size, int) else None
+
+
+def _top(node: Node, given: Operands, shape: Shape) -> str | None:
+    size = _size(node, shape, -1)
+    k = None if given[1] is None or np.size(given[1]) != 1 else int(np.ravel(given[1])[0])
+    if k is None or (0 <= k and (size is None or k <= size)):
+        return None
+    return f"k={k}; expected 0 to {'the size of the axis' if size is None else size}"
+
+
+def _split(node: Node, given: Operands, shape: Shape) -> str | None:
+    size = _size(node, shape, 0)
+    if given[1] is None:
+        return None
+    parts = [int(n) for n in np.ravel(given[1])]
+    if min(parts, default=0) < 0 or (size is not None and sum(parts) != size):
+        return f"parts {parts}; expected sizes of at least 0 that add up to {'the axis' if size is None else size}"
+    return None
+
+
+def _pad(node: Node, given: Operands, shape: Shape) -> str | None:
+    if given[1] is None or (len(node.inputs) > 3 and node.inputs[3] and given[3] is None):
+        return None
+    pads, count = [int(n) for n in np.ravel(given[1])], len(shape)
+    axes = range(count) if given[3] is None else [int(a) for a in np.ravel(given[3])]
+    if len(pads) != 2 * len(axes):
+        return f"{len(pads)} pads; expected {2 * len(axes)}, two for every axis"
+    return _cut({a: pair for a, *pair in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True)}, shape)
+
+
+def _cut(pairs: Mapping[int, Sequence[int]], shape: Shape) -> str | None:
+    for axis, (before, after) in pairs.items():
+        size = shape[axis] if -len(shape) <= axis < len(shape) else None
+        if isinstance(size, int) and size + min(before, 0) + min(after, 0) < 0:
+            return f"pads {before} and {after} on an axis of {size}; expected to cut off no more than there is"
+    return None
+
+
+def check_cuts(shape: Shape, pairs: Mapping[int, Sequence[int]]) -> None:
+    """Refuse pads below zero that cut off more than there is; ``pairs`` are those of each axis.
+
+    Raises:
+        NetworkError: naming the axis's size and its pads.
+    """
+    if wrong := _cut(pairs, shape):
+        raise NetworkError(f"Pad: got {wrong}: check the numbers that it is given")
+
+
+def _resize(node: Node, given: Operands, shape: Shape) -> str | None:
+    scales = None if given[2] is None else np.ravel(np.asarray(given[2], np.float64))
+    if scales is None or all(np.isfinite(scales) & (scales > 0)):
+        return None
+    return f"scales {scales.tolist()}; expected finite numbers above 0"
+
+
+def _slice(node: Node, given: Operands, shape: Shape) -> str | None:
+    if given[4] is not None and not np.all(given[4]):
+        return f"steps {np.ravel(given[4]).tolist()}; expected none of 0"
+    sizes = {np.size(part) for part in given[1:5] if part is not None}
+    return f"lists of {sorted(sizes)} numbers; expected one start, end, axis and step each" if len(sizes) > 1 else None
+
+
+def _reshape(node: Node, given: Operands, shape: Shape) -> str | None:
+    sizes = [] if given[1] is None else [int(n) for n in np.ravel(given[1])]
+    if min(sizes, default=0) >= -1 and sizes.count(-1) < 2:
+        return None
+    return f"shape {sizes}; expected sizes of at least 0, and -1 once at most"
+
+
+def _along(node: Node, given: Operands, shape: Shape) -> str | None:
+    """Indices along one axis."""
+    return _outside(given[1], _size(node, shape, 0))
+
+
+def _points(node: Node, given: Operands, shape: Shape) -> str | None:
+    """Indices of points in all axes from the first, or from the one after the batch."""
+    if given[1] is None or np.ndim(given[1]) == 0:
+        return None
+    first = int(node.attribute("batch_dims", 0) or 0)
+    index = np.asarray(given[1])
+    for i, size in enumerate(shape[first : first + index.shape[-1]]):
+        if wrong := _outside(index[..., i], size if isinstance(size, int) else None):
+            return wrong
+    return None
+
+
+def _attention(node: Node, given: Operands, shape: Shape) -> str | None:
+    missing = [name for name in ("q_num_heads", "kv_num_heads") if node.attribute(name) is None]
+    return f"3 axes and no {missing[0]}; expected the number of heads" if len(shape) == 3 and missing else None
+
+
+def largest_axis(node: Node, shape: Shape | None, index: Shape | None) -> int | None:
+    """The largest axis that indices of a node of :data:`INDEXED` may point into; None where it is not known.
+
+    Args:
+        node: whose second operand are the indices.
+        shape: of what it points into.
+        index: the indices' own shape.
+    """
+    if shape is None:
+        return None
+    if CHECKS[node.op_type] is _along:
+        return _size(node, shape, 0)
+    first, many = int(node.attribute("batch_dims", 0) or 0), index[-1] if index else None
+    sizes = shape[first : first + many] if isinstance(many, int) else ()
+    return (
+        max((n for n in sizes if isinstance(n, int)), default=None) if all(isinstance(n, int) for n in sizes) else None
+    )
+
+
+def _outside(index: Any, size: int | None) -> str | None:
+    if index is None or size is None or np.size(index) == 0:
+        return None
+    least, most = int(np.min(index)), int(np.max(index))
+    if -size <= least and most < size:
+        return None
+    return f"index {least if least < -size else most} on an axis of {size}; expected {-size} to {size - 1}"
+
+
+_GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
+
+
+def _recurrence(node: Node, shapes: Sequence[Shape | None]) -> str | None:
+    hidden = node.attribute("hidden_size")
+    for shape in shapes[1:3]:
+        rows = None if hidden is None or shape is None or len(shape) != 3 else shape[1]
+        if isinstance(rows, int) and rows != hidden * _GATES[node.op_type]:
+            return (
+                f"weights of {rows} rows for hidden_size={hidden}; expected {hidden * _GATES[node.op_type]}, one for "
+                "every gate and unit"
+            )
+    return None
+
+
+CHECKS: Mapping[str, _Check] = {
+    "Attention": _attention,
+    "TopK": _top,
+    "Split": _split,
+    "Pad": _pad,
+    "Resize": _resize,
+    "Slice": _slice,
+    "Reshape": _reshape,
+    **dict.fromkeys(("Gather", "GatherElements", "ScatterElements"), _along),
+    **dict.fromkeys(("GatherND", "ScatterND"), _points),
+    **dict.fromkeys(_GATES, lambda node, given, shape: None),
+}
+"""By operator: what is wrong with its operands, with what is expected, or None."""
+
+INDEXED = frozenset(name for name, check in CHECKS.items() if check in (_along, _points))
+"""Operators whose second operand points into the first."""
+
+STATIC = frozenset({"TopK", "Split", "Pad", "Resize", "Reshape"})
+"""Operators that are checked again where a kernel is given numbers that came with the data."""
