@@ -247,10 +247,11 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
     for imported in proto.opset_import:
         if imported.domain == "ai.onnx":
             imported.domain = ""
-    reveal(proto.graph)
+    ours = any(p.key == CONSTANTS_KEY for p in proto.metadata_props)
+    if not ours:  # a file of ours is read back as the network was
+        reveal(proto.graph)
     versions = {o.version for o in proto.opset_import if o.domain == ""}
     batched = find_scans(proto.graph) if versions and min(versions) < 9 else set()
-    ours = any(p.key == CONSTANTS_KEY for p in proto.metadata_props)
     if ours and len(versions) == 1 and lowest_opset(proto.graph, None, min(versions)) == min(versions):
         # The nodes are as they were in memory, under an older label: the converter would write sub-graphs anew.
         next(o for o in proto.opset_import if o.domain == "").version = OPSET
