@@ -61,6 +61,17 @@ EXTRAS = {
     "tensorboard": ["tensorboardX>=2.6"],  # writes its files; to look at them: tensorboard itself
     # two provers of rewrite rules; egglog exists from Python 3.11 on
     "substitutions": ['egglog>=13,<14; python_version >= "3.11"', "z3-solver>=4.13"],
+    # readers of the formats in which people keep data, and tokenizers
+    "data": [
+        "datasets>=3",
+        "h5py>=3.10",
+        "lmdb>=1.4",
+        "pyarrow>=16",
+        "pycocotools>=2.0.7",
+        "soundfile>=0.12",
+        "tokenizers>=0.20",
+    ],
+    "control": ["gymnasium>=1.0"],  # environments of reinforcement learning
     "enzyme": ["ziglang==0.17.0", "intel-openmp==2026.2.0"],  # as tried together; the engine: deep500 setup enzyme
     "test": [
         "pytest>=8",
@@ -76,6 +87,8 @@ EXTRAS = {
         "mypy",
         "import-linter>=2",
         "mlperf-logging>=4",  # checks the exported logs
+        "jiwer>=3",  # these two check word error rates and BLEU
+        "sacrebleu>=2.4",
         "tensorboardX>=2.6",
         "statsmodels>=0.14",
     ],
