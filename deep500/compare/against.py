@@ -24,12 +24,13 @@ import numpy as np
 
 from deep500.compare.launches import Side, launch_in_turns
 from deep500.compare.revision import Revision, checked_out
-from deep500.compare.runs import RunComparison, compare_runs
+from deep500.compare.runs import RunComparison, compare_runs, scatter
 from deep500.distributed.launch import started
 from deep500.errors import RecipeError
 from deep500.measure.comparison import rounds_needed
+from deep500.measure.launch_comparison import pairs_to_find
 from deep500.recipe.loader import find_recipe, load_recipe
-from deep500.recipe.options import PAIRS, RUN_DEFINING, Against, Options, parse_options
+from deep500.recipe.options import AUTO, EFFECT, MOST_PAIRS, PAIRS, RUN_DEFINING, Against, Options, parse_options
 from deep500.recipe.plan import Source, make_plan
 from deep500.results.files import to_json, write_atomic, writing
 from deep500.results.record import full_hash
@@ -54,7 +55,8 @@ def run_against(recipe: Path, options: Options, asked: Against) -> int:
         LaunchFailed: a launch of either side failed.
     """
     begun, say = time.monotonic(), _silent if options.quiet or options.json else _say
-    pairs = 1 if options.dry_run else PAIRS if asked.pairs is None else asked.pairs
+    auto = asked.pairs == AUTO and not options.dry_run
+    pairs = 1 if options.dry_run else PAIRS if auto or asked.pairs is None else int(asked.pairs)
     _check(options, pairs)
     base, its_options = base_of(recipe, options, asked.against or "")
     seed = _first_seed(recipe, options)
@@ -64,13 +66,21 @@ def run_against(recipe: Path, options: Options, asked: Against) -> int:
                 base, dataclasses.replace(its_options, seed=seed)
             )  # what is wrong is told before the first turn
         name = full_hash([options.defining(), its_options.defining(), time.time_ns()])[:8]
-        sides = [_side("base", base, its_options, seed, pairs, name, revision)]
-        sides.append(_side("judged", recipe, options, seed, pairs, name))
-        if asked.control:
-            sides.append(_side("control", base, its_options, seed, pairs, name, revision))
-        say("\n".join(f"{side.name}: {side}" for side in sides))
         order_seed = int(np.random.SeedSequence().generate_state(1)[0])
-        _all_turns(sides, pairs, order_seed, say)
+
+        def all_sides(pairs: int, name: str, names: Sequence[str]) -> list[Side]:
+            mine = {"judged": (recipe, options, None)}
+            made = [_side(s, *mine.get(s, (base, its_options, revision)), seed, pairs, name) for s in names]
+            say("\n".join(f"{side.name}: {side}" for side in made))
+            return made
+
+        pilot: dict[str, Any] = {}
+        if auto:
+            first = all_sides(pairs, f"{name}p", ("base", "judged"))
+            _all_turns(first, pairs, order_seed, say)
+            pilot, pairs = _pilot(first, pairs, say)
+        sides = all_sides(pairs, name, ("base", "judged", *(["control"] if asked.control else [])))
+        _all_turns(sides, pairs, order_seed + 1 if auto else order_seed, say)
     if options.dry_run:
         say("dry run: both sides run; nothing was compared")
         return 0
@@ -81,6 +91,7 @@ def run_against(recipe: Path, options: Options, asked: Against) -> int:
         "turns": name,
         "sides": {side.name: side.facts() for side in sides},
         "order_seed": order_seed,
+        "pilot": pilot,
         "seconds": time.monotonic() - begun,
         **comparison.as_dict(),
     }
@@ -149,8 +160,22 @@ def _first_seed(recipe: Path, options: Options) -> int:
     return make_plan(loaded.FIXED, loaded.MUTABLE, loaded.METRICS, options, source.folder).seeds[0]
 
 
+def _pilot(sides: Sequence[Side], pairs: int, say: Say) -> tuple[dict[str, Any], int]:
+    """What the first pairs tell of the scatter, and how many the comparison takes (Stein 1945).
+
+    They are not part of the comparison: what decides how many pairs there are is then independent of what they show.
+    """
+    sd = scatter(sides[0].result, sides[1].result)
+    wanted = pairs_to_find(EFFECT, sd)
+    taken = min(max(wanted, PAIRS), MOST_PAIRS)
+    less = "" if taken >= wanted else f", of which {MOST_PAIRS} are made"
+    say(f"{pairs} pairs lie {100 * sd:.2g} % apart: to find {EFFECT:.0%} takes {wanted}{less}; they are new ones")
+    facts = {"pairs": pairs, "scatter": sd, "wanted": wanted, "runs": [str(side.result) for side in sides]}
+    return facts, taken
+
+
 def _side(
-    name: str, recipe: Path, options: Options, seed: int, pairs: int, turns: str, revision: Revision | None = None
+    name: str, recipe: Path, options: Options, revision: Revision | None, seed: int, pairs: int, turns: str
 ) -> Side:
     defining = dataclasses.replace(options, seed=seed, repeat=pairs).defining()
     words = [*defining, "--turns", f"{turns}:{name}"]

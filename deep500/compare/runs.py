@@ -32,7 +32,14 @@ from deep500.measure.comparison import (
     verdict,
 )
 from deep500.measure.fingerprint import VOLATILE, differences
-from deep500.measure.launch_comparison import FEWEST_FOR_RANKS, Floor, LaunchComparison, compare_launches, paired_shift
+from deep500.measure.launch_comparison import (
+    FEWEST_FOR_RANKS,
+    Floor,
+    LaunchComparison,
+    compare_launches,
+    paired_shift,
+    pairs_to_find,
+)
 from deep500.measure.launches import over_launches
 from deep500.measure.pairs import control_bias
 from deep500.measure.statistics import Interval
@@ -177,7 +184,7 @@ def compare_runs(
         series = _compare_turns([*runs, *again], shared, margin)
     else:
         series = _compare_apart(runs, shared, margin, floor)
-    remarks = _remarks_in_turns(runs, shared) if in_turns else [_taken_apart(manifests)]
+    remarks = [*_scatter_remark(runs), *_remarks_in_turns(runs, shared)] if in_turns else [_taken_apart(manifests)]
     metrics = [
         {m["name"]: m["value"] for m in read_json(path / SUMMARY).get("metrics", [])} for path in (first, second)
     ]
@@ -348,6 +355,33 @@ def _pairs(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[lis
 def _in_turns(manifests: Sequence[Mapping[str, Any]]) -> bool:
     ids = [(manifest.get(TURNS) or {}).get("id") for manifest in manifests]
     return ids[0] is not None and ids[0] == ids[1]
+
+
+def scatter(base: Path, judged: Path) -> float:
+    """Standard deviation of the log ratios of the steps of launches that took turns.
+
+    Args:
+        base, judged: results folders of the two sides.
+    """
+    runs = [Run(path, _sound_manifest(path)) for path in (base, judged)]
+    return float(np.std(_log_ratios(runs), ddof=1))
+
+
+def _log_ratios(runs: Sequence[Run]) -> np.ndarray:
+    first, second = _pairs(runs[0].by_launch(HEADLINE), runs[1].by_launch(HEADLINE))
+    return np.log(second) - np.log(first)
+
+
+def _scatter_remark(runs: Sequence[Run]) -> list[str]:
+    """How many pairs would show a difference of the size that this comparison may have missed."""
+    if any(HEADLINE not in run.stats for run in runs):
+        return []
+    logs = _log_ratios(runs)
+    if logs.size < rounds_needed(1) or not np.isfinite(logs).all():
+        return []
+    sd = float(np.std(logs, ddof=1))
+    needed = ", ".join(f"{effect:.0%} takes {pairs_to_find(effect, sd)} pairs" for effect in (0.05, 0.03, 0.02))
+    return [f"step: pairs lie {100 * sd:.2g} % apart; to find a difference four times in five, {needed}"]
 
 
 def _remarks_in_turns(runs: Sequence[Run], shared: Sequence[str]) -> list[str]:

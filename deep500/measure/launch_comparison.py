@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deep500.errors import InputError
+from deep500.measure.comparison import rounds_needed
 from deep500.measure.launches import launches_needed, over_launches
 from deep500.measure.quantiles import Estimate
 from deep500.measure.statistics import Interval
@@ -196,6 +197,33 @@ def paired_shift(first: Sequence[float], second: Sequence[float], level: float =
     means = np.add.outer(logs, logs)[np.triu_indices(logs.size)] / 2
     low, high = _central(means, counts, level)
     return Interval(math.exp(middle), math.exp(min(low, middle)), math.exp(max(high, middle)), logs.size, level)
+
+
+def pairs_to_find(effect: float, scatter: float, power: float = 0.8, level: float = 0.95) -> int:
+    """How many pairs Wilcoxon's test needs to find an effect.
+
+    n = ((z_level + z_power) * scatter / log(1 + effect))^2 * pi / 3: that of the mean, by the efficiency of signed
+    ranks for normal log ratios (Noether 1987), and never fewer than the test needs to show anything.
+
+    Args:
+        effect: relative difference, such as 0.03.
+        scatter: standard deviation of the pairs' log ratios.
+        power: how often it is to be found.
+        level: of the interval that goes with the test.
+
+    Raises:
+        InputError: an effect or a scatter that is not positive.
+
+    Example:
+        >>> pairs_to_find(0.03, 0.05), pairs_to_find(0.03, 0.005)
+        (24, 6)
+    """
+    from scipy.stats import norm
+
+    if not effect > 0 or not scatter >= 0:
+        raise InputError(f"got an effect of {effect} and a scatter of {scatter}; expected a positive and one from 0 on")
+    wanted = float(norm.ppf((1 + level) / 2) + norm.ppf(power))
+    return max(rounds_needed(1), math.ceil((wanted * scatter / math.log1p(effect)) ** 2 * math.pi / 3))
 
 
 def _words(sides: Sequence[Sequence[np.ndarray]]) -> str:

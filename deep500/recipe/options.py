@@ -29,6 +29,9 @@ AUTO = "auto"
 PAIRS = 8
 """Pairs if not told otherwise: they find 3 % in nine of ten cases where two launches of a turn lie 2 % apart."""
 
+EFFECT, MOST_PAIRS = 0.03, 60
+"""What ``--pairs auto`` is to find, and how many pairs it makes at most."""
+
 
 @dataclass
 class Options:
@@ -143,7 +146,13 @@ def add_against(parser: argparse.ArgumentParser) -> None:
         "'batch_size=64 --framework jax', or another recipe and words; '' is the run itself",
     )
     add("--at", metavar="REV", help="the other run is of the code of this git revision")
-    add("--pairs", type=int, metavar="N", help=f"launches of each side ({PAIRS}), each with a seed of its own")
+    add(
+        "--pairs",
+        type=_pairs,
+        metavar="N",
+        help=f"launches of each side ({PAIRS}), each with a seed of its own; auto: {PAIRS} tell how far they lie "
+        f"apart, then as many new ones as find a difference of {EFFECT:.0%}% four times in five, {MOST_PAIRS} at most",
+    )
     add("--control", action="store_true", help="a third launch in each turn, of the other run again (A/A)")
 
 
@@ -153,7 +162,7 @@ class Against:
 
     against: str | None
     at: str | None
-    pairs: int | None
+    pairs: int | str | None
     control: bool
 
     @classmethod
@@ -183,6 +192,10 @@ def _at_least(least: int):  # type: ignore[no-untyped-def]
 
     number.__name__ = "integer"  # argparse puts it into its message
     return number
+
+
+def _pairs(text: str) -> int | str:
+    return AUTO if text == AUTO else int(text)
 
 
 def _repetitions(text: str) -> int | str:
