@@ -306,12 +306,14 @@ def squeeze(lowered: LoweredNode) -> fx.Node | None:
 def gather(lowered: LoweredNode) -> fx.Node | None:
     """``select`` of a known place, ``index_select`` of several, ``embedding`` for rows of a table that trains."""
     places, shape, axis = lowered.constant(1), lowered.descriptor(0).shape, lowered.attributes["axis"]
-    if shape is None or not -len(shape) <= axis < len(shape):
-        return None
-    axis, size = positive(axis, len(shape)), shape[axis]
     if places is not None and places.ndim == 0:
         # What is taken one by one is taken apart at once: a gradient for all instead of one as large as the whole each.
         return lowered.emit(torch.select, lowered.input(0), axis, int(places))
+    if places is not None and places.ndim == 1 and (places >= 0).all():
+        return lowered.emit(torch.index_select, lowered.input(0), axis, lowered.tensor(places.astype(np.int64)))
+    if shape is None or not -len(shape) <= axis < len(shape):
+        return None
+    axis, size = positive(axis, len(shape)), shape[axis]
     if places is not None and places.ndim == 1 and isinstance(size, int):
         index = lowered.tensor(np.where(places < 0, places + size, places).astype(np.int64))
         return lowered.emit(torch.index_select, lowered.input(0), axis, index)
