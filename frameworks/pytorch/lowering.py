@@ -168,7 +168,7 @@ def reshape(lowered: LoweredNode) -> fx.Node | None:
     if shape is None or (0 in shape and lowered.attributes["allowzero"]):
         return None
     sizes = shape.tolist()
-    if 0 in sizes and set(sizes[:-1]) == {0} and sizes[-1] == -1:
+    if before is not None and len(before) >= len(sizes) and set(sizes[:-1]) == {0} and sizes[-1] == -1:
         return lowered.emit(torch.flatten, lowered.input(0), len(sizes) - 1)
     if 0 in sizes and (before is None or len(before) < len(sizes)):
         return None

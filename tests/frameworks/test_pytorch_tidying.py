@@ -143,6 +143,9 @@ def test_a_form_is_one_function_and_gives_the_same(name: str) -> None:
         (lambda: largest(-2.0), "scatter_elements"),  # what was there counts where it is lower
         (lambda: Written(4, 3)("Pad", np.array([0, 1, 0, 0])).done(), "pad"),
         (lambda: Written("N", 3)("Reshape", np.array([-1, 3])).done(), "reshape"),
+        (lambda: Written("N", 3)("Reshape", np.array([0, 0, -1])).done(), "reshape"),  # one axis more
+        (lambda: Written("N", 3, 2)("Reshape", np.array([0, -1])).done(), "flatten"),
+        (lambda: Written("N", 3, 2)("Reshape", np.array([3, 0, -1])).done(), "reshape"),
         (lambda: Written(4, 3)("Slice", *(np.array([n]) for n in (-1, -99, 0, -1))).done(), "slice_"),
     ],
 )  # fmt: skip
