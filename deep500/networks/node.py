@@ -5,7 +5,7 @@ Domains without schemas (custom operators) are taken as they are: their plugins 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
@@ -147,6 +147,14 @@ def _freeze(value: Any) -> Any:
         graph.CopyFrom(value)
         return graph
     return value
+
+
+def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The sub-graphs of a node; asks before it touches a field, for messages are made by being touched."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
 
 
 def defined(graph: onnx.GraphProto) -> list[str]:

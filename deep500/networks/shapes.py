@@ -60,7 +60,7 @@ def infer_descriptors(network: ReadableNetwork, declared: Mapping[str, TensorDes
         return symbolic
     symbols = sorted({s for d in network.inputs.values() for s in d.shape or () if isinstance(s, str)})
     if not symbols:
-        return inference.resolve({})
+        return inference.resolve({}, symbolic)
     if len(symbols) > len(_PRIMES):
         return symbolic
     # Two numbers per symbol tell a size that follows it from one that merely equals it once. Different primes for all,
@@ -87,8 +87,10 @@ class _Inference:
         self.declared = declared
         self.skeleton = graph_proto(network, {}, _decides_shapes)
 
-    def resolve(self, binding: Mapping[str, int]) -> Descriptors:
+    def resolve(self, binding: Mapping[str, int], known: Descriptors | None = None) -> Descriptors:
         """Infer with numbers for symbols, folding what decides about shapes, until nothing new is learned.
+
+        ``known`` is what a first run has told already.
 
         A shape that another operator computes (Shape, Gather, Concat, then Reshape) needs rounds: the inference gives
         the sizes that Shape reads, folding makes them the values that the next run reads.
@@ -97,7 +99,7 @@ class _Inference:
             n: p.value for n, p in self.network.parameters.items() if not p.trainable and _decides_shapes(n, p)
         }
         given = len(constants)
-        descriptors = self.run(binding, {})
+        descriptors = self.run(binding, {}) if known is None else known
         for _ in range(_ROUNDS):
             before = len(constants)
             _fold(self.network, descriptors, constants)

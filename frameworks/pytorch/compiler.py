@@ -32,6 +32,7 @@ from deep500.networks.execution.operator_table import used_outputs
 from deep500.networks.execution.program import Program, Target, constant_value, from_graph
 from deep500.networks.execution.recognition import recognised
 from deep500.networks.execution.slicing import values_read
+from deep500.networks.execution.tidying import tidied
 from deep500.networks.node import Node, captures
 
 TARGET = Target("pytorch", OPS, DTYPES)
@@ -126,7 +127,8 @@ def compile_program(
     found: dict[str, str] = {}
     short = program
     if recognise:
-        short, found = recognised(fold(program, values, evaluate), OPS, values, values.trains)
+        short = tidied(fold(program, values, evaluate), values)
+        short, found = recognised(short, OPS, values, values.trains)
     writer = _Writer(short, tensors, device, values)
     writer.write()
     module = NetworkModule(writer.root, writer.graph, "Network")

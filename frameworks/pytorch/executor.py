@@ -84,7 +84,7 @@ def from_onnx(
     **options: Any,
 ) -> Executor:
     """An executor for an ONNX model: a path, bytes or a message; see :func:`from_model` for the options."""
-    return Executor(Network.from_onnx(model, trainable), device, **options)
+    return Executor(Network.from_onnx(model, trainable), device, copy=False, **options)
 
 
 @dataclass
@@ -102,8 +102,8 @@ class Compiled:
 class TorchNetwork(BoundNetwork):
     """The network of an executor; its tensors are those of ``executor.module``."""
 
-    def __init__(self, network: Network, executor: Executor) -> None:
-        super().__init__(network)
+    def __init__(self, network: Network, executor: Executor, copy: bool = True) -> None:
+        super().__init__(network, copy)
         self._executor = executor
 
     def __str__(self) -> str:
@@ -201,6 +201,7 @@ class Executor(GraphExecutor):
         recompute: str = "checkpoint",
         quantization: str | None = None,
         recognise: bool = True,
+        copy: bool = True,
     ) -> None:
         if recompute not in RECOMPUTE:
             raise InputError(
@@ -208,7 +209,7 @@ class Executor(GraphExecutor):
             )
         self.recompute, self.recognise = recompute, recognise
         self._prepare(device, compile, strict)
-        self.network = TorchNetwork(differentiable(network, quantization), self)
+        self.network = TorchNetwork(differentiable(network, quantization), self, copy)
         self._main()
 
     def _prepare(self, device: Device | str | None, compile: bool, strict: bool) -> None:

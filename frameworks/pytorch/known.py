@@ -14,6 +14,7 @@ from deep500.networks.execution.program import Program
 from deep500.networks.node import Node
 
 SMALL = 256  # parameters up to this many elements may be written into the code, or live on the processor
+TABLE = 1 << 14  # the same of whole numbers, which are places and sizes
 
 
 class KnownValues:
@@ -28,11 +29,11 @@ class KnownValues:
         self.consulted: dict[str, torch.Tensor] = {}
 
     def __call__(self, name: str) -> np.ndarray | None:
-        """A parameter that is not trained and small; it counts as consulted."""
+        """A parameter that is not trained and small, or of whole numbers; it counts as consulted."""
         tensor = self.tensors.get(name) if name in self.program.attributes else None
-        if not isinstance(tensor, torch.Tensor) or isinstance(tensor, torch.nn.Parameter) or tensor.numel() > SMALL:
+        if not isinstance(tensor, torch.Tensor) or isinstance(tensor, torch.nn.Parameter) or tensor.is_meta:
             return None
-        if tensor.is_meta:
+        if tensor.numel() > (SMALL if tensor.is_floating_point() else TABLE):
             return None
         self.consulted[name] = tensor
         return to_array(tensor)

@@ -18,8 +18,8 @@ from torch import fx
 from deep500.frameworks.pytorch.dtypes import from_array
 from deep500.frameworks.pytorch.operators import normalization, windows
 from deep500.frameworks.pytorch.operators.movement import rows
+from deep500.networks.execution.chains import DOMAIN
 from deep500.networks.execution.operator_table import positive
-from deep500.networks.execution.patterns import DOMAIN
 from deep500.networks.node import Node
 from deep500.tensors import TensorDescriptor
 
@@ -116,7 +116,10 @@ def gemm(lowered: LoweredNode) -> fx.Node | None:
     attributes = lowered.attributes
     if attributes["alpha"] != 1 or attributes["beta"] != 1 or attributes["transA"]:
         return None
-    if len(lowered.node.inputs) == 3 and (lowered.rank(2) != 1 or 1 in (lowered.descriptor(2).shape or ())):
+    width = (lowered.descriptor(1).shape or (None, None))[0 if attributes["transB"] else 1]
+    if len(lowered.node.inputs) == 3 and (
+        lowered.rank(2) != 1 or lowered.descriptor(2).shape not in ((width,), (None,))
+    ):
         return None
     if not (lowered.descriptor(0).dtype or "").startswith("float"):
         return None
@@ -150,19 +153,54 @@ def split(lowered: LoweredNode) -> fx.Node | None:
 
 
 def flatten(lowered: LoweredNode) -> fx.Node | None:
-    """``flatten(x, 1)``."""
+    """``flatten`` of the axes before, of those after."""
     rank = lowered.rank(0)
-    if rank is None or rank < 2 or lowered.attributes["axis"] != 1:
+    axis = None if rank is None else positive(lowered.attributes["axis"], rank)
+    if rank is None or axis is None or not 1 <= axis < rank:
         return None
-    return lowered.emit(torch.flatten, lowered.input(0), 1)
+    x = lowered.input(0) if axis == 1 else lowered.emit(torch.flatten, lowered.input(0), 0, axis - 1)
+    return x if axis > 1 and axis == rank - 1 else lowered.emit(torch.flatten, x, 1)
 
 
 def reshape(lowered: LoweredNode) -> fx.Node | None:
     """``reshape`` to constant sizes."""
-    shape = lowered.constant(1)
-    if shape is None or (0 in shape and not lowered.attributes["allowzero"]):
+    shape, before = lowered.constant(1), lowered.descriptor(0).shape
+    if shape is None or (0 in shape and lowered.attributes["allowzero"]):
         return None
-    return lowered.emit(torch.reshape, lowered.input(0), tuple(shape.tolist()))
+    sizes = shape.tolist()
+    if before is not None and len(before) >= len(sizes) and set(sizes[:-1]) == {0} and sizes[-1] == -1:
+        return lowered.emit(torch.flatten, lowered.input(0), len(sizes) - 1)
+    if 0 in sizes and (before is None or len(before) < len(sizes)):
+        return None
+    sizes = [before[i] if n == 0 else n for i, n in enumerate(sizes)]  # type: ignore[index]
+    unknown = [i for i, n in enumerate(sizes) if not isinstance(n, int)]
+    if unknown and (len(unknown) > 1 or -1 in sizes):
+        return None
+    return lowered.emit(torch.reshape, lowered.input(0), tuple(-1 if i in unknown else n for i, n in enumerate(sizes)))
+
+
+_SAMPLING = {"linear": 0, "nearest": 1, "cubic": 2}
+_OUTSIDE = {"zeros": 0, "border": 1, "reflection": 2}
+
+
+def grid_sample(lowered: LoweredNode) -> fx.Node | None:
+    """``grid_sampler`` of an image or a volume of its places' dtype."""
+    attributes, mode = lowered.attributes, _SAMPLING.get(lowered.attributes["mode"])
+    rank, kinds = lowered.rank(0), {lowered.descriptor(0).dtype, lowered.descriptor(1).dtype}
+    if mode is None or rank not in (4, 5) or (rank == 5 and mode == 2) or kinds not in ({"float32"}, {"float64"}):
+        return None
+    rest = mode, _OUTSIDE[attributes["padding_mode"]], bool(attributes["align_corners"])
+    return lowered.emit(torch.grid_sampler, lowered.input(0), lowered.input(1), *rest)
+
+
+def leaky_relu(lowered: LoweredNode) -> fx.Node:
+    """``leaky_relu``."""
+    return lowered.emit(torch._C._nn.leaky_relu, lowered.input(0), lowered.attributes["alpha"])
+
+
+def adaptive_pool(lowered: LoweredNode) -> fx.Node:
+    """``adaptive_avg_pool2d``."""
+    return lowered.emit(torch._C._nn.adaptive_avg_pool2d, lowered.input(0), tuple(lowered.attributes["size"]))
 
 
 def batch_norm(lowered: LoweredNode) -> fx.Node | None:
@@ -268,12 +306,14 @@ def squeeze(lowered: LoweredNode) -> fx.Node | None:
 def gather(lowered: LoweredNode) -> fx.Node | None:
     """``select`` of a known place, ``index_select`` of several, ``embedding`` for rows of a table that trains."""
     places, shape, axis = lowered.constant(1), lowered.descriptor(0).shape, lowered.attributes["axis"]
-    if shape is None or not -len(shape) <= axis < len(shape):
-        return None
-    axis, size = positive(axis, len(shape)), shape[axis]
     if places is not None and places.ndim == 0:
         # What is taken one by one is taken apart at once: a gradient for all instead of one as large as the whole each.
         return lowered.emit(torch.select, lowered.input(0), axis, int(places))
+    if places is not None and places.ndim == 1 and (places >= 0).all():
+        return lowered.emit(torch.index_select, lowered.input(0), axis, lowered.tensor(places.astype(np.int64)))
+    if shape is None or not -len(shape) <= axis < len(shape):
+        return None
+    axis, size = positive(axis, len(shape)), shape[axis]
     if places is not None and places.ndim == 1 and isinstance(size, int):
         index = lowered.tensor(np.where(places < 0, places + size, places).astype(np.int64))
         return lowered.emit(torch.index_select, lowered.input(0), axis, index)
@@ -441,6 +481,9 @@ LOWERINGS: dict[tuple[str, str], Lowering] = {
     ("", "Split"): split,
     ("", "Flatten"): flatten,
     ("", "Reshape"): reshape,
+    ("", "GridSample"): grid_sample,
+    ("", "LeakyRelu"): leaky_relu,
+    (DOMAIN, "AdaptiveAveragePool"): adaptive_pool,
     ("", "BatchNormalization"): batch_norm,
     ("", "Dropout"): dropout,
     ("", "ConstantOfShape"): constant_of_shape,

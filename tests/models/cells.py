@@ -1,6 +1,6 @@
 """The cells of one model in one backend: errors (``accuracy``) and times (``speed``), each a number or a reason.
 
-Run as a program it is one process of the table: ``python -m tests.models.cells accuracy|speed|export MODEL BACKEND
+Run as a program it is one process of the table: ``python -m tests.models.cells PART MODEL BACKEND
 FOLDER`` prints its cells as one line of JSON, the last of its output.
 """
 
@@ -13,7 +13,7 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -125,24 +125,37 @@ def accuracy(exported: Exported, backend: str) -> dict[str, Cell]:
 
 
 # -- speed -------------------------------------------------------------------------------------------------------------
-def ratio(ours: Callable[[], object], theirs: Callable[[], object], budget: float = BUDGET) -> Cell:
-    """CPU time of the one over that of the other, from pairs that are measured in turns."""
+def in_turns(works: Sequence[Callable[[], object]], budget: float = BUDGET) -> np.ndarray:
+    """Seconds of CPU of each, one column each, from rounds in which they take turns in random order."""
     clock, order = time.process_time, np.random.default_rng(0)
-    ours(), theirs()  # compiles
+    for work in works:
+        work()  # compiles
     start = clock()
-    ours(), theirs()
+    for work in works:
+        work()
     once = max(clock() - start, 1e-5)
     rounds = int(np.clip(budget / once, FEWEST, ROUNDS)) if once * FEWEST < PATIENCE else 1
-    calls = max(1, int(2e-3 / once))  # below a millisecond the clock's own steps would show
-    times = np.empty((rounds, 2))
+    calls = max(1, int(1e-3 * len(works) / once))  # below a millisecond the clock's own steps would show
+    times = np.empty((rounds, len(works)))
     for i in range(rounds):
-        for k in order.permutation(2):
-            work, start = (ours, theirs)[k], clock()
+        for k in order.permutation(len(works)):
+            work, start = works[k], clock()
             for _ in range(calls):
                 work()
             times[i, k] = (clock() - start) / calls
-    found, base = paired_ratio(times[:, 0], times[:, 1]), median_interval(times[:, 1])
-    return {"value": found.median, "low": found.low, "high": found.high, "pairs": rounds, "original": base.median}
+    return times
+
+
+def quotient(ours: np.ndarray, theirs: np.ndarray) -> Cell:
+    """The ratio of the times of pairs, with its interval."""
+    found = paired_ratio(ours, theirs)
+    return {"value": found.median, "low": found.low, "high": found.high, "pairs": len(ours)}
+
+
+def ratio(ours: Callable[[], object], theirs: Callable[[], object], budget: float = BUDGET) -> Cell:
+    """CPU time of the one over that of the other, from pairs that are measured in turns."""
+    times = in_turns((ours, theirs), budget)
+    return quotient(times[:, 0], times[:, 1]) | {"original": median_interval(times[:, 1]).median}
 
 
 def import_time(path: Path, backend: str) -> Cell:
@@ -154,32 +167,42 @@ def import_time(path: Path, backend: str) -> Cell:
     return {"value": time.process_time() - start}
 
 
+def our_inference(exported: Exported, module: Any, **options: Any) -> Callable[[], object]:
+    """One run in evaluation mode, to be timed."""
+    executor = module.from_onnx(exported.path, **options)
+    given = {n: executor.network.to_tensor(v) for n, v in named_inputs(executor.network, exported).items()}
+
+    def run() -> None:
+        executor.inference(given)
+        executor.synchronize()
+
+    return run
+
+
+def our_step(exported: Exported, module: Any, **options: Any) -> Callable[[], object]:
+    """One training step with gradient descent, to be timed."""
+    network = add_weighted_loss(Network.from_onnx(exported.path), exported.weights)
+    executor = module.from_model(network, **options)
+    optimizer = module.GradientDescent(executor, "loss", RATE)
+    given = {n: executor.network.to_tensor(v) for n, v in named_inputs(network, exported).items()}
+
+    def run() -> None:
+        optimizer.step(given)
+        executor.synchronize()
+
+    return run
+
+
 def speed(exported: Exported, backend: str, model: Any) -> dict[str, Cell]:
     """Ratios of an inference run and a training step to the original's, and the time of reading the file."""
     module = load_backend(backend)
 
     def inference() -> Cell:
-        executor = module.from_onnx(exported.path)
-        given = {n: executor.network.to_tensor(v) for n, v in named_inputs(executor.network, exported).items()}
-
-        def run() -> None:
-            executor.inference(given)
-            executor.synchronize()
-
-        return ratio(run, model.inference())
+        return ratio(our_inference(exported, module), model.inference())
 
     def step() -> Cell:
         theirs = model.step(exported.weights)
-        network = add_weighted_loss(Network.from_onnx(exported.path), exported.weights)
-        executor = module.from_model(network)
-        optimizer = module.GradientDescent(executor, "loss", RATE)
-        given = {n: executor.network.to_tensor(v) for n, v in named_inputs(network, exported).items()}
-
-        def run() -> None:
-            optimizer.step(given)
-            executor.synchronize()
-
-        return ratio(run, theirs)
+        return ratio(our_step(exported, module), theirs)
 
     return {
         "import": attempt(lambda: import_time(exported.path, backend)),
@@ -210,8 +233,12 @@ def main() -> None:
         }
     elif part == "accuracy":
         cells = accuracy(exported, backend)
-    else:
+    elif part == "speed":
         cells = speed(exported, backend, original(architecture, exported.inputs))
+    else:
+        from tests.models import beside
+
+        cells = beside.PARTS[part](exported, architecture)
     print(json.dumps(cells))
 
 

@@ -92,11 +92,11 @@ class TorchOriginal:
         loss.backward()
         return {n: p.grad.numpy() for n, p in module.named_parameters() if p.grad is not None}
 
-    def inference(self) -> Callable[[], object]:
-        """One run in evaluation mode, to be timed."""
+    def inference(self, compile: bool = False) -> Callable[[], object]:
+        """One run in evaluation mode, to be timed; ``compile``: through ``torch.compile``."""
         import torch
 
-        module, tensors = self.module, self.tensors
+        module, tensors = torch.compile(self.module, dynamic=False) if compile else self.module, self.tensors
 
         def run() -> object:
             with torch.no_grad():
@@ -104,17 +104,23 @@ class TorchOriginal:
 
         return run
 
-    def step(self, weights: Mapping[int, np.ndarray]) -> Callable[[], object]:
-        """One training step with gradient descent, to be timed."""
+    def step(self, weights: Mapping[int, np.ndarray], compile: bool = False) -> Callable[[], object]:
+        """One training step with gradient descent, to be timed; ``compile``: module and loss in ``torch.compile``."""
         import torch
 
         module, tensors = _training(copy.deepcopy(self.module)), self.tensors
         factors = _tensors(weights, torch.float32)
         optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], RATE, fused=True)
 
+        def forward(*given: Any) -> Any:
+            return _loss(_flat(module(*given)), factors)
+
+        if compile:
+            forward = torch.compile(forward, dynamic=False)
+
         def run() -> object:
             optimizer.zero_grad()
-            loss = _loss(_flat(module(*tensors)), factors)
+            loss = forward(*tensors)
             loss.backward()
             optimizer.step()
             return loss

@@ -68,6 +68,17 @@ SHOW: dict[str, Callable[[Cell], str]] = {
 }  # fmt: skip
 
 
+COMPILED = (
+    "CPU time of runs and training steps in PyTorch with `compile=True` (torch.compile) over those without; in "
+    "brackets the same of the original; then ours over the original, both compiled; then the seconds of CPU of the "
+    "first call, with the original's in brackets. JAX's functions are always compiled: nothing is left to switch on."
+)
+BESIDE = (
+    "Reading a file for PyTorch, from the file to an executor, over `onnx2torch.convert` on the same file; a run by "
+    "ONNX Runtime's executor over a bare session of the file."
+)
+
+
 class Reasons:
     """Why cells are empty, numbered as they come."""
 
@@ -84,7 +95,7 @@ def page(results: dict[str, Any]) -> str:
     parts = [HEAD, *_conditions(results), _summary(results), _models(results)]
     for name, (title, text) in WHAT.items():
         parts.append(f"## {title}\n\n{text}\n\n{_table(results, name, reasons)}")
-    parts.append(_others(results))
+    parts += [_compiled(results, reasons), _beside(results, reasons), _others(results)]
     listed = [
         f"{number}. {reason.replace('|', '/').replace('<', '&lt;')}" for reason, number in reasons.numbers.items()
     ]
@@ -144,6 +155,55 @@ def _table(results: dict[str, Any], name: str, reasons: Reasons) -> str:
         found = [cell(results, model, backend, name) for backend in backend_names()]
         rows.append([f"`{model}`", *(SHOW[name](c) if "value" in c else reasons(c["reason"]) for c in found)])
     return _rows(["model", *backend_names()], rows)
+
+
+def _mean(values: list[float]) -> str:
+    return f"{np.exp(np.mean(np.log(values))):.2f}" if values else "none"
+
+
+def _compiled(results: dict[str, Any], reasons: Reasons) -> str:
+    """`compile=True` in PyTorch: one row per model, geometric means below."""
+    rows, names = [], ("compiled inference", "compiled step")
+    cells = {model: [cell(results, model, "pytorch", name) for name in names] for model in ARCHITECTURES}
+    for model, found in cells.items():
+        row = [f"`{model}`"]
+        for c in found:
+            if "value" not in c:
+                row += [reasons(c["reason"])] * 3
+                continue
+            theirs = f" ({c['theirs']:.2f})" if "theirs" in c else ""
+            row += [f"{c['value']:.2f}{theirs}", f"{c['against']:.2f}" if theirs else "-"]
+            row.append(f"{c['first']:.0f} s" + (f" ({c['first theirs']:.0f})" if theirs else ""))
+        rows.append(row)
+    lines = []
+    for place, name in enumerate(names):
+        both = [found[place] for found in cells.values() if "theirs" in found[place]]
+        means = [_mean([c[key] for c in both]) for key in ("value", "theirs", "against")]
+        lines.append(
+            f"{name.removeprefix('compiled ').capitalize()}, geometric mean of {len(both)} models: {means[0]} of eager "
+            f"(the original {means[1]}); compiled over the compiled original {means[2]}."
+        )
+    header = ["model", "inference", "over original", "first call", "step", "over original", "first call"]
+    return f"## torch.compile\n\n{COMPILED}\n\n{' '.join(lines)}\n\n{_rows(header, rows)}"
+
+
+def _beside(results: dict[str, Any], reasons: Reasons) -> str:
+    """Importers and sessions of others: one row per model."""
+    rows, values = [], dict[str, list[float]](reading=[], bare=[])
+    for model in ARCHITECTURES:
+        row = [f"`{model}`"]
+        for name, backend in (("reading", "pytorch"), ("bare", "onnxruntime")):
+            found = cell(results, model, backend, name)
+            row.append(_ratio(found) if "value" in found else reasons(found["reason"]))
+            values[name] += [found["value"]] if "value" in found else []
+        rows.append(row)
+    lines = [
+        f"{title}: {len(found)} models, median {np.median(found):.2f}, largest {max(found):.2f}."
+        for title, found in zip(("Over onnx2torch", "Over a bare session"), values.values(), strict=True)
+        if found
+    ]
+    table = _rows(["model", "reading, over onnx2torch", "run, over a bare session"], rows)
+    return f"## Beside other importers and sessions\n\n{BESIDE}\n\n{' '.join(lines)}\n\n{table}"
 
 
 def _others(results: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What runs of the table leave in ``results.json``: per model and backend five cells, each a number or a reason."""
+"""What runs of the table leave in ``results.json``: per model and backend some cells, each a number or a reason."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from typing import Any
 Cell = dict[str, Any]
 
 FILE = Path(__file__).with_name("results.json")
-PARTS = {"accuracy": ("forward", "gradient"), "speed": ("step", "inference", "import")}
-CELLS = tuple(cell for cells in PARTS.values() for cell in cells)
+TABLES = {"accuracy": ("forward", "gradient"), "speed": ("step", "inference", "import")}
+CELLS = tuple(cell for cells in TABLES.values() for cell in cells)
+"""Cells that every backend has."""
+ALONE = {"compile": "pytorch", "reading": "pytorch", "bare": "onnxruntime"}
+"""Parts that are about one backend; they are measured only when they are asked for."""
+PARTS = {**TABLES, "compile": ("compiled inference", "compiled step"), "reading": ("reading",), "bare": ("bare",)}
 NOT_YET = {"reason": "not measured yet; `python -m tests.models --missing` does it"}
 
 

@@ -83,6 +83,20 @@ def test_a_row_from_end_to_end(name: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 # -- what has no number has a reason ----------------------------------------------------------------------------------
+def test_reading_and_a_bare_session_are_measured_against(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exported = exported_module("siren", tmp_path)
+    pytest.importorskip("onnxruntime")
+    from tests.models import beside
+
+    monkeypatch.setattr(cells, "ROUNDS", cells.FEWEST)
+    found = beside.bare(exported, ARCHITECTURES["siren"])["bare"]
+    assert 0 < found["low"] <= found["value"] <= found["high"], found
+    other = dataclasses.replace(exported, path=tmp_path / "none.onnx")
+    assert "reason" in beside.bare(other, ARCHITECTURES["siren"])["bare"]
+    recorded = {"conditions": {}, "files": {}, "cells": {"siren": {"onnxruntime": {"bare": found}}}}
+    assert f"| `siren` | (1) | {SHOW['step'](found)} |" in page(recorded)
+
+
 def test_what_fails_is_said_in_the_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exported = exported_module("siren", tmp_path)
     monkeypatch.setattr(cells.load_backend("reference"), "from_model", lambda network: 1 / 0)
@@ -147,7 +161,7 @@ def test_the_page_is_the_programs_own_and_no_cell_is_blank() -> None:
     assert text == page(recorded), "python -m tests.models --page"
     for model in ARCHITECTURES:
         rows = [line.split(" | ") for line in text.splitlines() if line.startswith(f"| `{model}` ")]
-        assert len(rows) == 1 + len(results.CELLS) and all(e.strip(" |") for row in rows for e in row), model
+        assert len(rows) == 1 + len(results.CELLS) + 2 and all(e.strip(" |") for row in rows for e in row), model
         for backend in backend_names():
             for name in results.CELLS:
                 cell = results.cell(recorded, model, backend, name)

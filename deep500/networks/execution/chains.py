@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from deep500.tensors import Shape
 
 Known = Callable[[str], "np.ndarray | None"]
 
+DOMAIN = "deep500.fused"
+"""Of operators that no file holds: forms that have no operator in ONNX."""
+
 
 @dataclass
 class Found:
@@ -22,6 +26,15 @@ class Found:
 
     nodes: list[Node]
     inner: set[str]
+
+
+Pattern: TypeAlias = Callable[["Graph", Node], "Found | None"]
+"""See :mod:`deep500.networks.execution.patterns`."""
+
+
+def one(root: Node, operator: str, inputs: tuple[str, ...], domain: str = "", **attributes: Any) -> Node:
+    """An operator in the place of a root, for its first output."""
+    return Node(operator, inputs, root.outputs[:1], root.name, domain, attributes)
 
 
 @dataclass
@@ -174,6 +187,10 @@ class Graph:
         names = {*inner, root.name}
         inside = Counter(value for name in names for value in self.nodes[name].reads)
         return all(self.readers[v] == inside[v] for name in names - {root.name} for v in self.nodes[name].writes)
+
+    def only(self, value: str, *operators: str) -> Node | None:
+        """The node that makes a value for one reader alone, if it is one of these."""
+        return self.made_by(value, *operators) if self.readers[value] == 1 else None
 
     def constant(self, name: str, value: np.ndarray) -> str:
         """A new constant of the program."""

@@ -34,10 +34,12 @@ from deep500.tensors import TensorDescriptor, numpy_dtype
 
 
 class BoundNetwork(Network):
-    """A network whose parameters live in an executor; made by backends from a plain network, which stays as it is."""
+    """A network whose parameters live in an executor; made by backends from a plain network, which stays as it is
+    unless it is given up (``copy=False``)."""
 
-    def __init__(self, network: Network) -> None:
-        twin = replace_gradient_nodes(network).copy()  # backends have no kernel for ONNX's Gradient
+    def __init__(self, network: Network, copy: bool = True) -> None:
+        twin = replace_gradient_nodes(network)  # backends have no kernel for ONNX's Gradient
+        twin = twin.copy() if copy else twin
         super().__init__(twin.name)
         self.__dict__.update(twin.__dict__)
 

@@ -11,22 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from deep500.networks.execution.chains import Found, Graph, Product
+from deep500.networks.execution.chains import DOMAIN, Found, Graph, Pattern, Product, one
+from deep500.networks.execution.gathers import adaptive_pool, outer_sum, scatter_reduce
 from deep500.networks.node import Node
 
-DOMAIN = "deep500.fused"
 HIDDEN = -1e30
 """An addend below this leaves nothing of a score."""
-
-Pattern: TypeAlias = Callable[[Graph, Node], "Found | None"]
-
-
-def _one(root: Node, operator: str, inputs: tuple[str, ...], domain: str = "", **attributes: Any) -> Node:
-    return Node(operator, inputs, root.outputs[:1], root.name, domain, attributes)
 
 
 # -- activations -------------------------------------------------------------------------------------------------------
@@ -56,7 +50,7 @@ def hard_swish_clipped(graph: Graph, root: Node) -> Found | None:
         if clip is None or inside is None or inside[0] != x or not graph.near(product.scale, 1 / 6, x):
             continue
         if graph.number(clip.inputs[1]) == 0 and graph.number(clip.inputs[2]) == 6:
-            return Found([_one(root, "HardSwish", (x,))], product.inner | {clip.name, inside[1]})
+            return Found([one(root, "HardSwish", (x,))], product.inner | {clip.name, inside[1]})
     return None
 
 
@@ -80,7 +74,7 @@ def _gated(graph: Graph, root: Node, operator: str, fits: Callable[[str, Node], 
     for x, other in (root.inputs, root.inputs[::-1]):
         gate = graph.producers.get(other)
         if gate is not None and not gate.domain and fits(x, gate):
-            return Found([_one(root, operator, (x,))], {gate.name})
+            return Found([one(root, operator, (x,))], {gate.name})
     return None
 
 
@@ -99,10 +93,10 @@ def gelu(graph: Graph, root: Node) -> Found | None:
         inside = graph.product_of(bend.inputs[0])
         inner = product.inner | inside.inner | {plus[1], bend.name}
         if bend.op_type == "Erf" and inside.factors == [x] and graph.near(inside.scale, math.sqrt(0.5), x):
-            return Found([_one(root, "Gelu", (x,))], inner)
+            return Found([one(root, "Gelu", (x,))], inner)
         cubic = _cubic(graph, inside, x) if bend.op_type == "Tanh" else None
         if cubic is not None:
-            return Found([_one(root, "Gelu", (x,), approximate="tanh")], inner | cubic)
+            return Found([one(root, "Gelu", (x,), approximate="tanh")], inner | cubic)
     return None
 
 
@@ -138,7 +132,7 @@ def group_norm(graph: Graph, root: Node) -> Found | None:
             extra, vectors = made
             inputs = (x, *vectors)
             options = {"num_groups": groups[1], "epsilon": norm.attribute("epsilon")}
-            node = _one(root, "GroupNormalization", inputs, **options)
+            node = one(root, "GroupNormalization", inputs, **options)
             return Found([*extra, node], {product.name, back.name, norm.name, there.name})
     return None
 
@@ -200,7 +194,7 @@ def layer_norm(graph: Graph, root: Node) -> Found | None:
             if any(graph.shape(v) != (graph.shape(x) or ())[-1:] or graph.shape(x) is None for v in vectors):
                 continue
             epsilon, inner = deviation
-            node = _one(root, "LayerNormalization", (x, *vectors), axis=-1, epsilon=epsilon)
+            node = one(root, "LayerNormalization", (x, *vectors), axis=-1, epsilon=epsilon)
             return Found([node], inner | {product.name, ratio.name, centred.name, mean.name})
     return None
 
@@ -222,7 +216,7 @@ def rms_norm(graph: Graph, root: Node) -> Found | None:
         if found is None or graph.shape(found[0]) is None or graph.shape(scale) != (graph.shape(found[0]) or ())[-1:]:
             continue
         x, (epsilon, inner), more = found
-        return Found([_one(root, "RMSNormalization", (x, scale), axis=-1, epsilon=epsilon)], inner | more | {part.name})
+        return Found([one(root, "RMSNormalization", (x, scale), axis=-1, epsilon=epsilon)], inner | more | {part.name})
     return None
 
 
@@ -278,7 +272,7 @@ def attention(graph: Graph, root: Node) -> Found | None:
     if mask and _is_causal(graph.array(mask), shape):
         options["is_causal"], mask = 1, ""
     inputs = (q.factors[0], swapped, root.inputs[1], mask) if mask else (q.factors[0], swapped, root.inputs[1])
-    return Found([*extra, _one(root, "Attention", inputs, **options)], inner)
+    return Found([*extra, one(root, "Attention", inputs, **options)], inner)
 
 
 def _mask(graph: Graph, scores: str, root: Node) -> tuple[str, str, list[Node], set[str]] | None:
@@ -459,14 +453,17 @@ def linear(graph: Graph, root: Node) -> Found | None:
             continue
         turned = graph.made_by(weight, "Transpose")
         if turned is not None and turned.attribute("perm") in (None, (1, 0)):
-            return Found([_one(root, "Linear", (x, turned.inputs[0], bias), DOMAIN)], {match.name})
+            return Found([one(root, "Linear", (x, turned.inputs[0], bias), DOMAIN)], {match.name})
         name = f"{root.outputs[0]}:weight"
         turn = Node("Transpose", (weight,), (name,), name, "", {"perm": (1, 0)})
-        return Found([turn, _one(root, "Linear", (x, name, bias), DOMAIN)], {match.name})
+        return Found([turn, one(root, "Linear", (x, name, bias), DOMAIN)], {match.name})
     return None
 
 
 PATTERNS: tuple[tuple[tuple[str, str], Pattern], ...] = (
+    ((DOMAIN, "AdaptiveAveragePool"), adaptive_pool),
+    ((DOMAIN, "ScatterReduce"), scatter_reduce),
+    (("", "MatMul"), outer_sum),
     (("", "Swish"), swish),
     (("", "HardSwish"), hard_swish),
     (("", "HardSwish"), hard_swish_clipped),

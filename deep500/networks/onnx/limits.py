@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 import onnx
 
 from deep500.errors import NetworkError
+from deep500.networks.node import graphs_of
 
 MOST_NODES = 2**20
 """Nodes of a model once its functions are written out; the largest networks that people exchange have some 10,000."""
@@ -53,15 +54,8 @@ def _about(count: int) -> str:
 def _every(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     for node in nodes:
         yield node
-        for graph in _graphs(node):
+        for graph in graphs_of(node):
             yield from _every(graph.node)
-
-
-def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def _expanded(

@@ -23,7 +23,7 @@ from onnx import numpy_helper
 
 from deep500.errors import NetworkError
 from deep500.networks.network import Choice, Network
-from deep500.networks.node import OPSET, from_proto
+from deep500.networks.node import OPSET, from_proto, graphs_of
 from deep500.networks.onnx import fused
 from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, give_ranks
 from deep500.networks.onnx.limits import check_limits
@@ -187,11 +187,16 @@ def _tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 def _tensors_in(nodes: object) -> Iterator[onnx.TensorProto]:
     for node in nodes:  # type: ignore[attr-defined]
         for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            for sparse in (
+                *[attribute.sparse_tensor][: attribute.HasField("sparse_tensor")],
+                *attribute.sparse_tensors,
+            ):
                 yield from (sparse.values, sparse.indices)
-            for graph in (attribute.g, *attribute.graphs):
-                yield from _tensors_of(graph)
+        for graph in graphs_of(node):
+            yield from _tensors_of(graph)
 
 
 def _read_list(metadata: dict[str, str], key: str, where: str) -> list[str]:
@@ -252,8 +257,8 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
         reveal(proto.graph)
     versions = {o.version for o in proto.opset_import if o.domain == ""}
     batched = find_scans(proto.graph) if versions and min(versions) < 9 else set()
-    if ours and len(versions) == 1 and lowest_opset(proto.graph, None, min(versions)) == min(versions):
-        # The nodes are as they were in memory, under an older label: the converter would write sub-graphs anew.
+    if len(versions) == 1 and lowest_opset(proto.graph, None, min(versions)) == min(versions):
+        # The nodes mean the same under our label: the converter would take longer, and write sub-graphs anew.
         next(o for o in proto.opset_import if o.domain == "").version = OPSET
     elif versions and versions != {OPSET}:
         from onnx import version_converter

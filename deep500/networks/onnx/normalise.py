@@ -17,7 +17,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from deep500.errors import NetworkError
-from deep500.networks.node import captures, defined
+from deep500.networks.node import captures, defined, graphs_of
 
 Arrays: TypeAlias = dict[str, np.ndarray]
 
@@ -65,7 +65,7 @@ def normalise(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> No
 
 def reads(node: onnx.NodeProto) -> list[str]:
     """Values that a node reads, captures of its sub-graphs included."""
-    inner = [v for a in node.attribute for graph in (a.g, *a.graphs) for v in captures(graph)]
+    inner = [v for graph in graphs_of(node) for v in captures(graph)]
     return [v for v in (*node.input, *inner) if v]
 
 
@@ -73,7 +73,7 @@ def _lift_constants(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
     """Move the values of Constant nodes into ``arrays``; returns their names."""
     lifted = set()
     kept = []
-    inner = {v for node in graph.node for a in node.attribute for g in (a.g, *a.graphs) for v in defined(g)}
+    inner = {v for node in graph.node for g in graphs_of(node) for v in defined(g)}
     for node in graph.node:
         is_constant = node.op_type == "Constant" and node.domain == "" and len(node.attribute) == 1
         if is_constant and node.output[0] not in inner:  # parameters must not be hidden in sub-graphs

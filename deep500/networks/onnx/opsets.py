@@ -8,11 +8,12 @@ all of its nodes allow.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 import onnx
 from onnx import defs, helper
 
-from deep500.networks.node import OPSET, decode
+from deep500.networks.node import OPSET, decode, graphs_of
 from deep500.tensors import TensorDescriptor
 
 WRITTEN = 21
@@ -20,7 +21,18 @@ WRITTEN = 21
 LOWEST = 13
 """Below this opset labels are never changed: too many operators meant something else by the same signature."""
 _MEANING = frozenset(
-    {"Attention", "CenterCropPad", "DFT", "GridSample", "Pad", "Resize", "ScatterElements", "ScatterND", "Upsample"}
+    {
+        "Attention",
+        "CenterCropPad",
+        "DFT",
+        "GridSample",
+        "GroupNormalization",
+        "Pad",
+        "Resize",
+        "ScatterElements",
+        "ScatterND",
+        "Upsample",
+    }
 )
 """Operators that some version between `LOWEST` and now gave another meaning, or other words, by the same signature."""
 
@@ -60,24 +72,26 @@ def _nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     found = []
     for node in graph.node:
         found.append(node)
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                found.extend(_nodes(inner))
+        for inner in graphs_of(node):
+            found.extend(_nodes(inner))
     return found
 
 
 def _schema(node: onnx.NodeProto, opset: int) -> defs.OpSchema | None:
-    if node.domain not in ("", "ai.onnx"):
-        return None
+    return _version(node.op_type, opset) if node.domain in ("", "ai.onnx") else None
+
+
+@cache
+def _version(operator: str, opset: int) -> defs.OpSchema | None:
     try:
-        return defs.get_schema(node.op_type, opset)
+        return defs.get_schema(operator, opset)
     except defs.SchemaError:
         return None
 
 
 def _needed(node: onnx.NodeProto, described: Mapping[str, TensorDescriptor] | None, floor: int, at: int) -> int:
     schema = _schema(node, at)
-    if schema is None:
+    if schema is None or (described is None and _unchanged(node.op_type, floor, at)):
         return floor
     version = schema.since_version
     while version > floor:
@@ -86,6 +100,24 @@ def _needed(node: onnx.NodeProto, described: Mapping[str, TensorDescriptor] | No
             break
         version = older.since_version
     return max(version, floor)
+
+
+@cache
+def _unchanged(operator: str, floor: int, at: int) -> bool:
+    """Whether no version since ``floor`` changed more of an operator than the types that it takes, for any node."""
+    newest = _version(operator, at)
+    version = newest.since_version if newest is not None else floor
+    while newest is not None and version > floor:
+        older = _version(operator, version - 1)
+        if older is None or operator in _MEANING or _signature(older) != _signature(newest):
+            return False
+        version = older.since_version
+    return True
+
+
+def _signature(schema: defs.OpSchema) -> object:
+    limits = (schema.min_input, schema.max_input, schema.min_output, schema.max_output, schema.deprecated)
+    return limits, {name: _default(schema, name) for name in schema.attributes}
 
 
 def _allows(

@@ -270,7 +270,7 @@ def _sinusoids(arrays: Mapping[str, np.ndarray]) -> set[str]:
 
 
 def _is_circle(a: np.ndarray, b: np.ndarray) -> bool:
-    if not a.size:
+    if not a.size or not abs(float(a.flat[0]) ** 2 + float(b.flat[0]) ** 2 - 1) < 6e-3:
         return False
     rows = a.reshape(-1, a.shape[-1])[:1], b.reshape(-1, b.shape[-1])[:1]  # of most arrays the first row says no
     for pair in (rows, (a, b)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -84,15 +85,31 @@ def non_max_suppression(
         low, high = centre - size / 2, centre + size / 2
     else:
         low, high = torch.minimum(boxes[..., :2], boxes[..., 2:]), torch.maximum(boxes[..., :2], boxes[..., 2:])
-    chosen = []
-    for b in range(scores.shape[0]):
-        extent = (torch.minimum(high[b, :, None], high[b]) - torch.maximum(low[b, :, None], low[b])).clamp(min=0)
-        shared, area = extent.prod(-1), (high[b] - low[b]).prod(-1)
-        ious = shared / (area[:, None] + area - shared)
-        for c in range(scores.shape[1]):
-            kept: list[int] = []
-            for i in torch.argsort(scores[b, c], descending=True, stable=True).tolist():
-                if len(kept) < most and scores[b, c, i] > least and all(ious[i, j] <= overlap for j in kept):
-                    kept.append(i)
-            chosen += [(b, c, i) for i in kept]
-    return torch.tensor(chosen, dtype=torch.int64, device=boxes.device).reshape(-1, 3)
+    return _keep(low.detach(), high.detach(), scores.detach(), most, overlap, least)
+
+
+@torch.library.custom_op("deep500::keep_boxes", mutates_args=())
+def _keep(low: Tensor, high: Tensor, scores: Tensor, most: int, overlap: float, least: float) -> Tensor:
+    """By NumPy, on the processor: which box comes next depends on those before. torch.compile calls it as it is."""
+    lows, highs, values = (t.detach().cpu().numpy() for t in (low, high, scores))
+    chosen = list[tuple[int, int, int]]()
+    for b in range(values.shape[0]):
+        area = (highs[b] - lows[b]).prod(-1)
+        for c in range(values.shape[1]):
+            order = np.argsort(-values[b, c], kind="stable")
+            order = order[values[b, c, order] > least]
+            kept = 0
+            while order.size and kept < most:
+                first, order = order[0], order[1:]
+                chosen.append((b, c, int(first)))
+                kept += 1
+                corners = np.minimum(highs[b, first], highs[b, order]), np.maximum(lows[b, first], lows[b, order])
+                shared = np.clip(corners[0] - corners[1], 0, None).prod(-1)
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    order = order[shared / (area[first] + area[order] - shared) <= overlap]
+    return torch.tensor(chosen, dtype=torch.int64, device=low.device).reshape(-1, 3)
+
+
+@_keep.register_fake
+def _(low: Tensor, high: Tensor, scores: Tensor, most: int, overlap: float, least: float) -> Tensor:
+    return low.new_empty((torch.library.get_ctx().new_dynamic_size(), 3), dtype=torch.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 
 from deep500.frameworks.pytorch.dtypes import from_array, onnx_dtype
 from deep500.frameworks.pytorch.operators.table import enter_all, ints, op, scalar, wrapped
+from deep500.networks.execution.chains import DOMAIN
 from deep500.networks.execution.operator_table import positive
 
 Tensor = torch.Tensor
@@ -129,26 +131,32 @@ def pad(x: Tensor, pads: Any, value: Any = None, axes: Any = None, *, mode: str 
 @op("Gather")
 def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     axis = positive(axis, x.ndim)
-    flat = wrapped(indices.reshape(-1), x.shape[axis])
-    return x.index_select(axis, flat).reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
+    flat = indices.reshape(-1)
+    picked = from_front(lambda i: x.index_select(axis, i), flat, x, axis)
+    return picked if indices.ndim == 1 else picked.reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
 
 
-def rows(x: Tensor, indices: Tensor) -> Tensor:
-    """Rows of a table: a Gather along the first of two axes, with the gradient that embeddings have.
+def from_front(function: Callable[[Tensor], Tensor], indices: Tensor, x: Tensor, axis: int) -> Tensor:
+    """What a function of torch's makes of indices into an axis, of which ONNX lets some count from the back.
 
-    Indices that count from the back are rare: they are looked for when torch refuses one.
+    These are rare: on the processor they are looked for when torch refuses one.
     """
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
         try:
-            return F.embedding(indices, x)
-        except IndexError:
+            return function(indices)
+        except (IndexError, RuntimeError):
             pass
-    return F.embedding(wrapped(indices, x.shape[0]), x)
+    return function(wrapped(indices, x.shape[axis]))
+
+
+def rows(x: Tensor, indices: Tensor) -> Tensor:
+    """Rows of a table: a Gather along the first of two axes, with the gradient that embeddings have."""
+    return from_front(lambda i: F.embedding(i, x), indices, x, 0)
 
 
 @op("GatherElements")
 def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
-    return torch.gather(x, axis, wrapped(indices, x.shape[axis]).long())
+    return from_front(lambda i: torch.gather(x, axis, i.long()), indices, x, axis)
 
 
 def _linear(indices: Tensor, sizes: Any) -> Tensor:
@@ -183,7 +191,14 @@ def _scatter(x: Tensor, axis: int, indices: Tensor, updates: Tensor, reduction: 
 
 @op("ScatterElements")
 def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none") -> Tensor:
-    return _scatter(x, axis, wrapped(indices, x.shape[axis]).long(), updates, reduction)
+    return from_front(lambda i: _scatter(x, axis, i.long(), updates, reduction), indices, x, axis)
+
+
+@op("ScatterReduce", domain=DOMAIN)
+def scatter_reduce(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int, reduction: str) -> Tensor:
+    """The largest or smallest update of each place; a place without any keeps what it has."""
+    name = SCATTERS[reduction]
+    return from_front(lambda i: x.scatter_reduce(axis, i, updates, name, include_self=False), indices, x, axis)
 
 
 @op("ScatterND")

@@ -110,12 +110,12 @@ def _bound(clip: float | None) -> Callable[[Tensor], Tensor]:
 
 
 def _fused(
-    function: Any, x: Tensor, states: Any, flat: list[Tensor], biased: bool, direction: str
+    function: Any, x: Tensor, states: Any, flat: list[Tensor], biased: bool, direction: str, layers: int = 1
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """torch's own function on ``[time, batch, size]``: all outputs, and the last states."""
     reverse = direction == "reverse"
     both = direction == "bidirectional"
-    y, *ends = function(x.flip(0) if reverse else x, states, flat, biased, 1, 0.0, False, both, False)
+    y, *ends = function(x.flip(0) if reverse else x, states, flat, biased, layers, 0.0, False, both, False)
     return y.flip(0) if reverse else y, tuple(ends)
 
 
@@ -127,14 +127,15 @@ def ordered_lstm(
     *flat: Tensor,
     direction: str = "forward",
     hidden_size: int | None = None,
+    layers: int = 1,
     layout: int = 0,
     outputs: tuple[bool, ...] = (True, False, False),
 ) -> Any:
-    """LSTM on weights in torch's order of gates, four of each direction."""
-    x, dirs = x.transpose(0, 1) if layout else x, len(flat) // 4
-    states = [_state(s, x, dirs, flat[1].shape[1], layout).contiguous() for s in (h, c)]
-    y, ends = _fused(torch._VF.lstm, x, states, list(flat), True, direction)
-    return _results(_split(y, dirs), ends, layout, outputs)
+    """LSTM on weights in torch's order of gates, four of each direction of each layer."""
+    x, count = x.transpose(0, 1) if layout else x, len(flat) // 4
+    states = [_state(s, x, count, flat[1].shape[1], layout).contiguous() for s in (h, c)]
+    y, ends = _fused(torch._VF.lstm, x, states, list(flat), True, direction, layers)
+    return _results(_split(y, count // layers), ends, layout, outputs)
 
 
 @op("OrderedGRU", domain=DOMAIN)
@@ -144,15 +145,16 @@ def ordered_gru(
     *flat: Tensor,
     direction: str = "forward",
     hidden_size: int | None = None,
+    layers: int = 1,
     layout: int = 0,
     linear_before_reset: int = 1,
     outputs: tuple[bool, ...] = (True, False),
 ) -> Any:
     """GRU likewise."""
-    x, dirs = x.transpose(0, 1) if layout else x, len(flat) // 4
-    state = _state(h, x, dirs, flat[1].shape[1], layout).contiguous()
-    y, ends = _fused(torch._VF.gru, x, state, list(flat), True, direction)
-    return _results(_split(y, dirs), ends, layout, outputs)
+    x, count = x.transpose(0, 1) if layout else x, len(flat) // 4
+    state = _state(h, x, count, flat[1].shape[1], layout).contiguous()
+    y, ends = _fused(torch._VF.gru, x, state, list(flat), True, direction, layers)
+    return _results(_split(y, count // layers), ends, layout, outputs)
 
 
 @op("LSTM")

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from deep500.frameworks.pytorch.operators.table import ints, op
+from deep500.networks.execution.chains import DOMAIN
 
 Tensor = torch.Tensor
 CONV: tuple[Any, ...] = (None, F.conv1d, F.conv2d, F.conv3d)
@@ -203,6 +204,12 @@ def lp_pool(
 
 def _spatial(x: Tensor) -> tuple[int, ...]:
     return tuple(range(2, x.ndim))
+
+
+@op("AdaptiveAveragePool", domain=DOMAIN)
+def adaptive_average_pool(x: Tensor, *, size: Any) -> Tensor:
+    """The mean over windows that follow from the size of the result, ``(height, width)``."""
+    return F.adaptive_avg_pool2d(x, tuple(size))
 
 
 @op("GlobalAveragePool")
