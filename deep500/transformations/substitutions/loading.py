@@ -77,6 +77,8 @@ def refuse(one: WrittenRule, verdict: Verdict, unproved: bool) -> None:
     text = f"{one.where}: got rule {one.name}, {to_text(one.rule)}"
     if verdict.rule.verdict == "refuted":
         raise DataError(f"{text}; expected one that holds, which this does not: {verdict.counterexample}")
+    if not verdict.fits:
+        raise DataError(f"{text}; expected sides that fit together; these do for no sizes that were tried")
     if verdict.rule.verdict != "proved" and not unproved:
         raise DataError(
             f"{text}; expected a rule that the provers prove, which they did not: see 'deep500 rules prove', or apply "

@@ -16,7 +16,7 @@ from deep500 import cli
 from deep500.errors import DataError, InputError
 from deep500.networks import Network
 from deep500.transformations.substitutions import loading, rewriting
-from deep500.transformations.substitutions.proofs import verdicts
+from deep500.transformations.substitutions.proofs import trials, verdicts
 from deep500.transformations.substitutions.rewriting import apply_rules, prove, rule
 from deep500.transformations.substitutions.rules.patterns import canonical
 from deep500.transformations.substitutions.rules.rule_file import PatternRule, read, to_line
@@ -89,12 +89,32 @@ def test_lines_names_and_comments_of_a_text_file(tmp_path: Path) -> None:
         ("(add x y) = (add y x); p > 3", "got condition"),
         ("() = (add y x)", "behind each bracket"),
         ('(transpose "a,b" x) = (relu x)', "numbers between quotation marks"),
+        ("(relu x) = (relu (relu x)); p = size (addd x) 0", "did you mean"),
+        ('(transpose "1,spl0" x1) 0) = (relu x1)', "expected"),
+        ("(relu " * 5000 + "x" + ")" * 5000 + " = x", "expected"),
+        (f"{'(add x ' * 30}x{')' * 30} = (relu x)", "at most 40 and 10: take the rule apart"),
     ],
 )
 def test_what_is_no_rule_is_one_line_that_names_the_place(text: str, said: str) -> None:
     with pytest.raises(DataError, match=said) as caught:
         from_text(text, "my.txt:7")
     assert str(caught.value).startswith("my.txt:7: got")
+
+
+def test_damaged_rules_are_rules_or_one_line() -> None:
+    random, texts = np.random.default_rng(0), [to_text(one) for one in read()[::7]]
+    pieces = '( ) " , = ; : x1 4097 -1 add split concat size "3,3" "relu" unary ones + *'.split()
+    refused = 0
+    for _ in range(300):
+        text = str(random.choice(texts))
+        for place in random.integers(len(text), size=2):
+            text = text[:place] + f" {random.choice(pieces)} " + text[place + int(random.integers(4)) :]
+        try:
+            from_text(text, "my.txt:1")
+        except DataError as error:
+            refused += 1
+            assert str(error).startswith("my.txt:1: ") and "\n" not in str(error)
+    assert refused > 200
 
 
 @pytest.mark.parametrize(
@@ -121,6 +141,15 @@ def test_unknown_rules_are_tried_in_fields_and_on_kernels() -> None:
     ((fitting, equal),) = got.fields
     assert fitting > equal and dict(got.kernels)["reference"] == 0.0  # any polynomial in place of relu is another
     assert "not equal in finite fields" in str(got) and "on reference" in str(got)
+
+
+def test_sides_that_fit_together_nowhere_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vector where a matrix must be: nothing can refute what has no value."""
+    monkeypatch.setattr(trials, "TRIALS", 200)
+    odd = from_text("(add (gain 0 x b) (gain 0 y b)) = (gain 0 (add x b) y)").rule
+    assert not prove(odd)[0].fits and "for no sizes" in str(prove(odd)[0])
+    with pytest.raises(DataError, match="for no sizes that were tried"):
+        loading.load_rules(odd, unproved=True)
 
 
 def test_proofs_do_not_hang_on_what_a_rule_says_of_itself() -> None:

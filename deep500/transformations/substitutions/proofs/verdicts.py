@@ -21,7 +21,7 @@ from deep500.transformations.substitutions.proofs.lowering import cases
 from deep500.transformations.substitutions.proofs.pattern_proofs import proved
 from deep500.transformations.substitutions.proofs.saturation import rewrites
 from deep500.transformations.substitutions.proofs.solver import Solver
-from deep500.transformations.substitutions.proofs.trials import Counterexample, counterexample, field_trials
+from deep500.transformations.substitutions.proofs.trials import LEGAL, Counterexample, counterexample, field_trials
 from deep500.transformations.substitutions.rules.rule_file import PatternRule, read
 from deep500.transformations.substitutions.rules.rule_text import from_text
 
@@ -149,8 +149,9 @@ def _judged(rules: list[PatternRule], thorough: bool) -> list[Verdict]:
             said[n] = prover
         verdict = "refuted" if wrong is not None else "proved" if n in said else "unknown"
         decided = dataclasses.replace(rule, verdict=verdict, prover=said.get(n) if verdict == "proved" else None)
-        fields = tuple(field_trials(axiom) for axiom in equations(rule)) if thorough and verdict == "unknown" else ()
-        kernels = _kernels(rule) if fields and all(fitting for fitting, _ in fields) else ()
+        legal = LEGAL if thorough else 1  # one suffices to say that the sides fit together at all
+        fields = tuple(field_trials(axiom, legal=legal) for axiom in equations(rule)) if verdict == "unknown" else ()
+        kernels = _kernels(rule) if thorough and fields and all(fitting for fitting, _ in fields) else ()
         verdicts.append(Verdict(decided, share + time.process_time() - start, wrong, fields, kernels))
     return verdicts
 

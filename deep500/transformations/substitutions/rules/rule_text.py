@@ -39,12 +39,11 @@ from deep500.transformations.substitutions.rules.patterns import (
     show,
     words,
 )
-from deep500.transformations.substitutions.rules.rule_file import PatternRule
+from deep500.transformations.substitutions.rules.rule_file import PatternRule, check_size
 
 ONE = (1 << BITS) + 1  # a size 1, packed
 NAMED = re.compile(r"([\w.-]+)\s*:\s+")
 CONDITION = re.compile(r"(\w+)\s*=\s*(size\s+.+|\(\s*[+*]\s+\w+\s+\w+\s*\)|\d+)$")
-MOST = 40  # operators of one rule: canonical forms try all orders of sums and products
 
 
 @dataclass(frozen=True)
@@ -100,6 +99,15 @@ def from_text(text: str, where: str = "rule") -> WrittenRule:
         >>> written.name, str(written.rule)
         ('mine', '(add (matmul x1 x2) (matmul x1 x3)) = (matmul x1 (add x2 x3))')
     """
+    try:
+        return _from_text(text, where)
+    except DataError:
+        raise
+    except (NetworkError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"{where}: got {text[:60]!r} ({error!r}); expected left = right; conditions") from error
+
+
+def _from_text(text: str, where: str) -> WrittenRule:
     named = NAMED.match(text.strip())
     body = text.strip()[named.end() :] if named else text.strip()
     both, *conditions = _split(body, ";", where)
@@ -129,8 +137,7 @@ def written(left: list[Pattern], right: list[Pattern], lines: list[str], name: s
                 f"{where}: got {word!r} as a tensor and as a parameter; expected a name of its own for each"
             )
     texts = [tuple(map(show, side)) for side in (left, right)]
-    if sum(text.count("(") for side in texts for text in side) > MOST:
-        raise DataError(f"{where}: got more than {MOST} operators; expected a small rule: take it apart")
+    check_size([text for side in texts for text in side], where)
     if texts[0] == texts[1]:
         raise DataError(f"{where}: got two equal sides; expected a rule that changes something")
     if not any(determined(*pair, lines) is not None for pair in ((left, right), (right, left))):
