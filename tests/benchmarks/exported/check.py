@@ -87,11 +87,8 @@ def optimize(name: str, folder: Path, budget: float, pairs: int = 200, measure: 
     same = source.read_bytes() == result.read_bytes()
     nodes = found[1] if (found := re.search(r"^(\d+ -> \d+) operators", text, re.M)) else ""
     twin = float(found[1]) if (found := re.search(r"within (\S+) in float64", text)) else None
-    said = (
-        " ".join(found.groups())
-        if (found := re.search(r"^measured: .* ratio \S+ (\S+) .*CI ([^,]+)", text, re.M))
-        else ""
-    )
+    found = re.search(r"^measured: .*/original (\S+) \(95% CI ([^,]+)", text, re.MULTILINE)
+    said = f"{found[1]} [{found[2]}]" if found else ""
     known: dict[str, Any] = {"nodes": nodes, "same": same, "twin": twin, "said": said, "seconds": seconds}
     try:
         before, after = session(source), session(result)
