@@ -13,10 +13,14 @@ from deep500.errors import InputError, OutOfMemory
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugins
 from deep500.transformations.substitutions.delivery import Source, deliver
+from deep500.transformations.substitutions.file_times import judge_files
 from deep500.transformations.substitutions.operators.own import load_activation
 from deep500.transformations.substitutions.optimize import optimize_network, replay_history
 from deep500.transformations.substitutions.report import save_page
-from deep500.transformations.substitutions.result import History, Optimized
+from deep500.transformations.substitutions.result import History
+
+FILES = 0.15
+"""Share of the budget for timing the result beside the file that was given, as files."""
 
 
 def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
@@ -116,32 +120,17 @@ def _execute(words: argparse.Namespace) -> int:
             progress=bar.update,
             fresh_prices=words.fresh_prices,
         )
-    optimized = _of_the_file(optimized, source)
     write(optimized.network, optimized.history)
+    judged = judge_files(optimized, source, words.out, _sizes(words.size), words.seed, FILES * words.budget)
+    if judged is not optimized:
+        optimized = judged
+        write(optimized.network, optimized.history)
     if words.report is not None:
         save_page(optimized, words.report, words.rules or None)
     if words.history is not None:
         optimized.history.save(words.history)
     sys.stdout.write(f"{optimized}\n{words.out}\n")
     return 0
-
-
-def _of_the_file(optimized: Optimized, source: Source) -> Optimized:
-    """The result, unless it was timed beside something else than the file: reading takes fused operators apart."""
-    fused = source.taken_apart(optimized.original)
-    if not fused or optimized.chosen is None or optimized.measured is None:
-        return optimized
-    return Optimized.unchanged(
-        optimized.original,
-        optimized.backend,
-        f"{', '.join(fused)} were taken apart when the file was read, so that nothing was timed beside the file "
-        "itself; --no-measure takes what is cheaper by formula",
-        optimized.history.training,
-        optimized.before,
-        optimized.seconds,
-        optimized.timed_out,
-        optimized.priced,
-    )
 
 
 def _sizes(given: list[str]) -> dict[str, int]:

@@ -62,12 +62,6 @@ class Source:
         """Version of ONNX's own operators; 1 where the file names none."""
         return max((o.version for o in self.model.opset_import if o.domain in ("", "ai.onnx")), default=1)
 
-    def taken_apart(self, network: Network) -> list[str]:
-        """Operators of ONNX Runtime's own that a network, as it was read, has no more."""
-        known = {(node.domain, node.op_type) for node in network.nodes}
-        own = {node.op_type for node in self.model.graph.node if node.domain == "com.microsoft"}
-        return sorted(op_type for op_type in own if ("com.microsoft", op_type) not in known)
-
     def copy_to(self, path: Path) -> None:
         """The very bytes, and the files beside them where they go elsewhere.
 
