@@ -68,5 +68,6 @@ from deep500.transformations.recomputation import checkpointing_front as checkpo
 from deep500.transformations.recomputation import plan_checkpointing as plan_checkpointing
 from deep500.transformations.substitutions import optimize_network as optimize_network
 from deep500.transformations.substitutions import replay_history as replay_history
+from deep500.transformations.substitutions import rewriting as rewriting
 
 __version__: str

@@ -32,6 +32,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "rewrite an ONNX file by proved substitutions into a faster one",
         "deep500.transformations.substitutions.command:add_command",
     ),
+    "rules": (
+        "list, show, prove and apply rules of substitutions, your own too",
+        "deep500.transformations.substitutions.rules_command:add_command",
+    ),
     "gradient": (
         "write an ONNX file with gradients as outputs, which plain ONNX Runtime runs",
         "deep500.networks.execution.gradient_file:add_command",

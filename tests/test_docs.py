@@ -26,7 +26,7 @@ import pytest
 from deep500 import cli
 from deep500.errors import InputError
 from tests.conftest import HANG
-from tests.transformations.substitutions.samples import branches
+from tests.transformations.substitutions.samples import branches, own_activations
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
@@ -149,6 +149,12 @@ def check_on_a_model(words: list[str], capfd: pytest.CaptureFixture[str]) -> Non
     assert out and not err and Path(words[words.index("-o") + 1]).is_file()
 
 
+def files_of_the_page(page: Path) -> None:
+    """Write the blocks of a page that begin with the comment of a file's name."""
+    for name, body in re.findall(r"^```\w+\n# (\w+\.\w+)\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
+        Path(name).write_text(body, encoding="utf-8")
+
+
 def covered(words: list[str]) -> bool:
     """Whether another command of the pages shows what this one does, which differs by an option that is understood.
 
@@ -201,6 +207,15 @@ def test_command_works(
         check_on_results(words, capfd)
         return
     monkeypatch.chdir(tmp_path)
+    if words[:2] == ["deep500", "rules"] or "--rules" in words:
+        files_of_the_page(ROOT / "docs" / "own_rules.md")
+        branches("N").to_onnx("model.onnx")
+        unknown = words[-2:] == ["prove", "my_rules.txt"]  # the page says so of one of its rules
+        with own_activations():
+            assert run_here(words) == int(unknown), capfd.readouterr()
+        out = capfd.readouterr().out
+        assert out and ("1 unknown" in out) == unknown
+        return
     if words[:2] in (["deep500", "optimize"], ["deep500", "gradient"]):
         monkeypatch.setenv("DEEP500_CACHE", request.getfixturevalue("prices"))
         check_on_a_model(words, capfd)

@@ -12,6 +12,7 @@ from deep500.devices import CPUDevice, GPUDevice
 from deep500.errors import NetworkError, UnsupportedOperator, nearest
 from deep500.frameworks.onnxruntime.dtypes import is_plain
 from deep500.frameworks.onnxruntime.program import run_session
+from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, options
 from deep500.networks.execution.emitted_gradient import ArrayNetwork
 from deep500.networks.execution.executor import GraphExecutor, InputCheck
 from deep500.networks.execution.native import NativeNetwork, refuse_edit, refuse_plan, sketch
@@ -40,6 +41,29 @@ def from_native(session: ort.InferenceSession) -> NativeExecutor:
             "from_onnx"
         )
     return NativeExecutor(session)
+
+
+def from_file(model: bytes | str) -> NativeExecutor:
+    """An executor around a file as it is: no conversion, all of ONNX Runtime's own optimizations.
+
+    Args:
+        model: the file's bytes, or its name where arrays lie beside it.
+
+    Raises:
+        UnsupportedOperator: ONNX Runtime cannot run it.
+
+    Example:
+        >>> from deep500.networks import create
+        >>> list(from_file(create("mlp", shape=(4,), classes=3).to_onnx(opset=17).SerializeToString()).network.inputs)
+        ['input']
+    """
+    try:
+        return from_native(ort.InferenceSession(model, options(), providers=["CPUExecutionProvider"]))
+    except BUILD_ERRORS as error:
+        raise UnsupportedOperator(
+            f"got a file that ONNX Runtime {ort.__version__} does not run ({error}); expected one that it does: "
+            "export it at another opset"
+        ) from error
 
 
 class NativeSession(NativeNetwork, ArrayNetwork):

@@ -9,13 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deep500.errors import InputError
+from deep500.errors import InputError, OutOfMemory
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugins
 from deep500.transformations.substitutions.delivery import Source, deliver
+from deep500.transformations.substitutions.file_times import judge_files
+from deep500.transformations.substitutions.operators.own import load_activation
 from deep500.transformations.substitutions.optimize import optimize_network, replay_history
 from deep500.transformations.substitutions.report import save_page
 from deep500.transformations.substitutions.result import History
+
+FILES = 0.15
+"""Share of the budget for timing the result beside the file that was given, as files."""
 
 
 def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
@@ -30,7 +35,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("--no-measure", action="store_true", help="price by formula: the same result on every machine")
     add("--size", action="append", default=[], metavar="NAME=N", help="a symbolic size for which times are taken")
     add("--seed", type=int, default=0, metavar="S", help="of the inputs for timing and checking (0)")
-    add("--rules", type=Path, metavar="FILE", help="a rule file (the one that comes with Deep500)")
+    add_rules(parser)
     add("--database", type=Path, metavar="FILE", help="measured times (the user's cache)")
     add("--fresh-prices", action="store_true", help="measure operators anew, whatever is known of them")
     add("--history", type=Path, metavar="FILE", help="write what was done, for --replay")
@@ -43,9 +48,40 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     return execute
 
 
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that say which rules there are."""
+    add = parser.add_argument
+    add(
+        "--rules", action="append", default=[], metavar="FILE",
+        help="a rule file, or rules of your own (.txt), proved before they are used; 'shipped': those that come with "
+        "Deep500, which are taken if none are named; may be given several times",
+    )  # fmt: skip
+    add("--unproved", action="store_true", help="apply rules without a proof too, unless numbers refute them")
+    add("--operator", action="append", default=[], metavar="FILE.py:NAME", help="an activation of your own")
+
+
 def execute(words: argparse.Namespace) -> int:
-    """Optimize or replay, write the model, report the result."""
+    """Optimize or replay, write the model, report the result.
+
+    Raises:
+        OutOfMemory: the model alone does not fit.
+    """
+    try:
+        return _execute(words)
+    except MemoryError as error:
+        if isinstance(error, OutOfMemory):
+            raise
+        size = words.model.stat().st_size if words.model.is_file() else 0
+        raise OutOfMemory(
+            f"got {words.model}, {size} bytes, and no memory for it ({error or 'MemoryError'}); expected a model that "
+            "fits: take a machine with more"
+        ) from error
+
+
+def _execute(words: argparse.Namespace) -> int:
     load_plugins([str(Path(plugin).expanduser().resolve()) for plugin in words.custom_op])
+    for activation in words.operator:
+        load_activation(activation)
     if words.replay is not None and words.history is not None:
         raise InputError("got --replay and --history; expected one of them: what is replayed has its history already")
     if words.replay is not None and words.report is not None:
@@ -58,13 +94,15 @@ def execute(words: argparse.Namespace) -> int:
 
     def write(result: Network, history: History) -> None:
         versions = {"opset": words.opset, "ir_version": words.ir_version}
-        deliver(result, history, source, words.out, **versions, rules=words.rules)
+        deliver(result, history, source, words.out, **versions, rules=words.rules or None)
 
     if words.replay is not None:
         history = History.load(words.replay)
-        result = replay_history(network, history, words.rules)
+        result = replay_history(network, history, words.rules or None, words.unproved)
         write(result, history)
         sys.stdout.write(f"{len(network.nodes)} -> {len(result.nodes)} operators, as {words.replay} says\n")
+        if history.unproved:
+            sys.stdout.write(f"NOT PROVED: rules {', '.join(history.unproved)} were applied without a proof\n")
         return 0
     with _Bar(words.budget, words.quiet) as bar:
         optimized = optimize_network(
@@ -73,7 +111,8 @@ def execute(words: argparse.Namespace) -> int:
             words.budget,
             training=words.training,
             alpha=words.alpha,
-            rules=words.rules,
+            rules=words.rules or None,
+            unproved=words.unproved,
             database=words.database,
             measure=not words.no_measure,
             seed=words.seed,
@@ -82,8 +121,12 @@ def execute(words: argparse.Namespace) -> int:
             fresh_prices=words.fresh_prices,
         )
     write(optimized.network, optimized.history)
+    judged = judge_files(optimized, source, words.out, _sizes(words.size), words.seed, FILES * words.budget)
+    if judged is not optimized:
+        optimized = judged
+        write(optimized.network, optimized.history)
     if words.report is not None:
-        save_page(optimized, words.report, words.rules)
+        save_page(optimized, words.report, words.rules or None)
     if words.history is not None:
         optimized.history.save(words.history)
     sys.stdout.write(f"{optimized}\n{words.out}\n")

@@ -24,8 +24,8 @@ from deep500.networks.onnx.opsets import lowest_opset
 from deep500.networks.protos import ir_version_for
 from deep500.transformations.substitutions.equivalence import LIMIT, difference
 from deep500.transformations.substitutions.graph.importing import named
+from deep500.transformations.substitutions.loading import Rules, texts_of
 from deep500.transformations.substitutions.result import History
-from deep500.transformations.substitutions.rules.rule_file import SHIPPED, read
 
 KEY = "deep500.optimized"
 """Key of the metadata under which an optimized file says what was done to it."""
@@ -88,7 +88,7 @@ def deliver(
     *,
     opset: int | None = None,
     ir_version: int | None = None,
-    rules: str | Path | None = None,
+    rules: Rules = None,
 ) -> None:
     """Write an optimized network as a successor of the file that it was read from.
 
@@ -185,14 +185,15 @@ def _texts(made: Iterable[Any], known: Mapping[Any, Any], key: Any) -> None:
             message.metadata_props.extend(before.metadata_props)
 
 
-def _entry(history: History, rules: str | Path | None) -> str:
+def _entry(history: History, rules: Rules) -> str:
     """What was done: version, rules in readable form with how often, whether parameters were left alone."""
-    texts = {rule.id: str(rule) for rule in read(rules or SHIPPED)}
+    texts = {name: str(rule) for name, (rule, _) in texts_of(rules).items()}
     used: dict[str, int] = {}
     for step in history.steps:
         used[step.rule[:16]] = used.get(step.rule[:16], 0) + 1
     done = [{"rule": rule, "times": times, "text": texts[rule]} for rule, times in sorted(used.items())]
-    return json.dumps({"deep500": describe()["versions"]["deep500"], "rules": done, "training": history.training})
+    said = {"deep500": describe()["versions"]["deep500"], "rules": done, "training": history.training}
+    return json.dumps({**said, **({"unproved": list(history.unproved)} if history.unproved else {})})
 
 
 def _metadata(model: onnx.ModelProto, source: onnx.ModelProto, entry: str | None) -> None:

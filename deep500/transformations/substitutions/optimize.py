@@ -21,9 +21,9 @@ from deep500.transformations.substitutions.equivalence import check_equivalent
 from deep500.transformations.substitutions.graph.importing import Imported, import_network, named
 from deep500.transformations.substitutions.graph.store import Graph
 from deep500.transformations.substitutions.graph.writing import export_network
+from deep500.transformations.substitutions.loading import Rules, load_rules
 from deep500.transformations.substitutions.result import History, Optimized
 from deep500.transformations.substitutions.rules.matching import Matcher
-from deep500.transformations.substitutions.rules.rule_file import SHIPPED, read
 from deep500.transformations.substitutions.search.backtracking import Backtracking, SearchResult, State
 from deep500.transformations.substitutions.search.moves import replay
 
@@ -51,7 +51,7 @@ def optimize_network(
     *,
     training: bool = False,
     alpha: float = 1.05,
-    rules: str | Path | None = None,
+    rules: Rules = None,
     database: str | Path | None = None,
     measure: bool = True,
     seed: int = 0,
@@ -59,6 +59,7 @@ def optimize_network(
     progress: Progress | None = None,
     example: Any = None,
     fresh_prices: bool = False,
+    unproved: bool = False,
 ) -> Optimized:
     """Rewrite a network by proved substitutions into one that a backend runs faster.
 
@@ -75,7 +76,8 @@ def optimize_network(
         training: the network will be trained: parameters stay as they are, with their names, and nothing is computed
             from them beforehand; normalization and dropout are left alone. Otherwise the result is for inference.
         alpha: the search looks again at states that cost up to this many times the best.
-        rules: a rule file; the one that comes with Deep500 if None.
+        rules: a rule file, a text of rules (``.txt``), rules, or several of these; ``"shipped"``, or None alone, are
+            those that come with Deep500. All others are proved again here.
         database: SQLite file of measured times; the user's cache if None.
         measure: time operators on the backend, and candidates from end to end. False prices by formula, which gives the
             same result on every machine.
@@ -84,12 +86,15 @@ def optimize_network(
         progress: called with (seconds so far, best cost, first cost) now and then.
         example: inputs to trace a model of a framework with.
         fresh_prices: measure operators anew and store these times instead of the known ones.
+        unproved: take rules that are neither proved nor refuted, too; every result says which of them were applied.
 
     Raises:
         InputError: no model, a budget or seed below 0, an alpha below 1, sizes of symbols that
             the inputs do not have, inputs that cannot be made up for timing and checking.
         CacheError: a database that is none.
-        DataError: a rule file that is damaged, foreign, or stale.
+        DataError: a rule file that is damaged, foreign, or stale; a rule that is refuted, or unknown without
+            ``unproved``.
+        MissingEngine: rules other than the shipped ones, and no egglog to prove them.
         NotEquivalent: what was found computes something else (an error of ours: please report it).
         MissingBackend: the backend is unknown, or, with ``measure``, not installed.
         UnsupportedOperator: the backend that shall time, or the reference that shall check, lacks one of the operators.
@@ -108,15 +113,20 @@ def optimize_network(
     if measure:
         load_backend(backend)
         importlib.import_module("scipy.stats")  # what is loaded once per process is nobody's search
-    matcher = Matcher(read(rules or SHIPPED), GROWTH)
     started = time.perf_counter()
-    imported = import_network(network, training, sizes)
-    share = SEARCH if measure else 1.0
-    searching = max(share * budget - (time.perf_counter() - started), 0.0)
-    result = _search(imported, matcher, backend, searching, alpha, database, measure, seed, progress, fresh_prices)
-    seconds = time.perf_counter() - started
-    clock = started, started + budget
-    return _choose(imported, matcher, result, backend, seconds, measure, seed, sizes or {}, clock)
+    try:
+        matcher = Matcher(load_rules(rules, unproved), GROWTH)
+        started = time.perf_counter()  # rules that had to be proved first are nobody's search either
+        imported = import_network(network, training, sizes)
+        share = SEARCH if measure else 1.0
+        searching = max(share * budget - (time.perf_counter() - started), 0.0)
+        result = _search(imported, matcher, backend, searching, alpha, database, measure, seed, progress, fresh_prices)
+        seconds = time.perf_counter() - started
+        clock = started, started + budget
+        return _choose(imported, matcher, result, backend, seconds, measure, seed, sizes or {}, clock)
+    except MemoryError as error:  # both forms do not fit: the one that was given does
+        reason = f"memory ended ({error or 'MemoryError'}): the network and a second form of it did not fit"
+        return Optimized.unchanged(network, backend, reason, training, seconds=time.perf_counter() - started)
 
 
 def _search(
@@ -169,7 +179,7 @@ def _price(cost: Cost, graph: Graph) -> float:
         return math.nan
 
 
-def replay_history(network: Network, history: History, rules: str | Path | None = None) -> Network:
+def replay_history(network: Network, history: History, rules: Rules = None, unproved: bool = False) -> Network:
     """Rewrite a network as a history says; the same network and rules give the same bytes.
 
     Raises:
@@ -188,7 +198,7 @@ def replay_history(network: Network, history: History, rules: str | Path | None 
     if history.unchanged:
         return network.copy()
     imported = import_network(network, history.training, history.sizes)
-    matcher = Matcher(read(rules or SHIPPED), GROWTH)
+    matcher = Matcher(load_rules(rules, unproved), GROWTH)
     return export_network(imported, retrace(imported, history, matcher))
 
 
@@ -263,7 +273,7 @@ def _choose(
                 network,
                 new,
                 backend,
-                History.of(imported, candidates[name]),
+                History.of(imported, candidates[name], matcher.unproved),
                 after=candidates[name].cost,
                 measured=timed,
                 chosen=name,

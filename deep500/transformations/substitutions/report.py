@@ -10,9 +10,10 @@ from pathlib import Path
 from deep500.errors import InputError
 from deep500.networks.network import Network
 from deep500.networks.node import Node
+from deep500.transformations.substitutions.loading import Rules, texts_of
 from deep500.transformations.substitutions.result import Optimized
 from deep500.transformations.substitutions.rules.patterns import Pattern, arguments, parse
-from deep500.transformations.substitutions.rules.rule_file import SHIPPED, PatternRule, read
+from deep500.transformations.substitutions.rules.rule_file import PatternRule
 
 BOX, GAP, ROW = 132, 12, 52  # width of a node, between two, and from one layer to the next (pixels)
 MOST = 400  # nodes that are drawn: more are a wall, not a picture
@@ -107,7 +108,7 @@ def picture(network: Network, changed: Collection[str]) -> str:
     )
 
 
-def page(result: Optimized, rules: str | Path | None = None) -> str:
+def page(result: Optimized, rules: Rules = None) -> str:
     """The page, complete in itself.
 
     Args:
@@ -121,10 +122,12 @@ def page(result: Optimized, rules: str | Path | None = None) -> str:
         >>> text.count("<svg"), "Rules applied" in text
         (2, True)
     """
-    known = {rule.id: rule for rule in read(rules or SHIPPED)}
+    known = {name: rule for name, (rule, _) in texts_of(rules).items()}
+    said = dict.fromkeys(result.history.unproved, " <b>not proved</b>")
     used = Counter(step.rule[:16] for step in result.history.steps)
     items = "".join(
-        f"<tr><td>{times}</td><td><code>{escape(readable(known[rule]))}</code></td><td>{rule}</td></tr>"
+        f"<tr><td>{times}</td><td><code>{escape(readable(known[rule]))}</code></td>"
+        f"<td>{rule}{said.get(rule, '')}</td></tr>"
         for rule, times in used.most_common()
     )
     table = f"<table><tr><th>times</th><th>rule</th><th>id</th></tr>{items}</table>" if items else "<p>none</p>"
@@ -149,7 +152,7 @@ def _look(node: Node) -> tuple[object, ...]:
     return node.op_type, node.name
 
 
-def save_page(result: Optimized, path: str | Path, rules: str | Path | None = None) -> None:
+def save_page(result: Optimized, path: str | Path, rules: Rules = None) -> None:
     """Write the page; InputError where that cannot be."""
     try:
         Path(path).write_text(page(result, rules), encoding="utf-8")

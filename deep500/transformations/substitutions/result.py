@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,7 @@ HISTORY = declare(
         "sizes": {str: number(0, LARGEST, whole=True)},
         "steps": [[str, [str]]],
         "unchanged?": bool,
+        "unproved?": [str],
         "*": NO_OTHER,
     }
 )
@@ -45,6 +46,7 @@ class History:
         sizes: numbers that stood for symbolic sizes.
         steps: rules at their places, one after the other.
         unchanged: the network stays as it was, its nodes included; without steps alone it is written anew.
+        unproved: ids of the rules among the steps that nobody has proved.
     """
 
     network: str
@@ -53,16 +55,19 @@ class History:
     sizes: Mapping[str, int]
     steps: tuple[AppliedRule, ...] = ()
     unchanged: bool = False
+    unproved: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, imported: Imported, state: State) -> History:
-        """How a search came from a network to a state."""
+    def of(cls, imported: Imported, state: State, unproved: Collection[str] = ()) -> History:
+        """How a search came from a network to a state; ``unproved`` are ids of rules without a proof."""
+        used = {step.rule[:16] for step in state.history}
         return cls(
             structure_hash(imported.network),
             specification_hash(),
             imported.training,
             dict(imported.sizes),
             state.history,
+            unproved=tuple(sorted(used & set(unproved))),
         )
 
     def check(self, network: Network) -> None:
@@ -106,6 +111,7 @@ class History:
         fields = read_json(path, HISTORY, links=True, error=DataError, do=do)
         del fields["format"]
         fields["steps"] = tuple(AppliedRule(rule, tuple(place)) for rule, place in fields["steps"])
+        fields["unproved"] = tuple(fields.get("unproved", ()))
         return cls(**fields)
 
 
@@ -157,19 +163,11 @@ class Optimized:
     ) -> Optimized:
         """The original as it is."""
         history = History(structure_hash(network), specification_hash(), training, {}, unchanged=True)
-        return cls(
-            network,
-            network.copy(),
-            backend,
-            history,
-            before,
-            before,
-            seconds,
-            timed_out,
-            priced,
-            measured,
-            reason=reason,
-        )
+        try:
+            same = network.copy()
+        except MemoryError:  # there is no room for two
+            same = network
+        return cls(network, same, backend, history, before, before, seconds, timed_out, priced, measured, reason=reason)
 
     @property
     def ratio(self) -> float | None:
@@ -192,6 +190,8 @@ class Optimized:
             lines.append(f"measured: {self.measured[self.chosen]}")
         if self.equivalence is not None:
             lines.append(f"checked: {self.equivalence}")
+        if self.history.unproved:
+            lines.append(f"NOT PROVED: rules {', '.join(self.history.unproved)} were applied without a proof")
         if self.chosen is None:
             lines.append(f"the network stays as it was: {self.reason}")
         return "\n".join(lines)

@@ -10,11 +10,11 @@ from deep500.transformations.substitutions.graph.store import CONSTANT, Graph, S
 from deep500.transformations.substitutions.operators.arithmetic import Real
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch, operator
+from deep500.transformations.substitutions.proofs.validation import CHOICES, RANKED, operand_ranks
 from deep500.transformations.substitutions.rules.building import builder
 from deep500.transformations.substitutions.rules.conditions import Bindings, order, read_line, solve
 from deep500.transformations.substitutions.rules.matching import DirectedRule
 from deep500.transformations.substitutions.rules.patterns import Pattern, arguments, literal, parse
-from deep500.transformations.workshop.substitutions.validation import CHOICES, RANKED, operand_ranks
 
 KERNELS = ((3, 3), (1, 1), (1, 3), (3, 1))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,10 @@ from deep500.networks.execution.inputs import make_inputs
 from deep500.registry import load_backend
 from deep500.transformations.substitutions import Optimized
 from deep500.transformations.substitutions.equivalence import relative_error
+from deep500.transformations.substitutions.operators import own
+from deep500.transformations.substitutions.operators.arithmetic import Real
+from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
+from deep500.transformations.substitutions.operators.specification import operators
 
 
 def branches(batch: int | str = 4, count: int = 3, width: int = 16, dtype: str = "float32") -> Network:
@@ -64,6 +70,17 @@ def assert_same(network: Network, other: Network, tolerance: float, backend: str
     for name, value in want.items():
         assert np.asarray(got[name]).dtype == value.dtype
         assert relative_error(got[name], value) <= tolerance, name
+
+
+@contextmanager
+def own_activations() -> Iterator[None]:
+    """What activations add to the process goes at the end."""
+    tables: list[dict[str, Any]] = [own.OWN, ACTIVATIONS, Real.FUNCTIONS, operators()]
+    known = [dict(table) for table in tables]
+    yield
+    for table, before in zip(tables, known, strict=True):
+        table.clear()
+        table.update(before)
 
 
 def saved(network: Network) -> bytes:

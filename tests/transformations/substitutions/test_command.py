@@ -15,6 +15,7 @@ import pytest
 
 from deep500 import cli
 from deep500.networks import Network
+from deep500.transformations.substitutions import loading
 from deep500.transformations.substitutions.command import _Bar
 from deep500.transformations.substitutions.rules.rule_file import write
 from tests.conftest import HANG, load_backend
@@ -130,9 +131,12 @@ def test_files_that_are_no_models(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not (tmp_path / "out.onnx").exists()
 
 
-def test_the_same_bytes_are_written_when_the_check_fails(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A rule that is wrong and claims a proof."""
+def test_the_same_bytes_are_written_when_the_check_fails(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule that is wrong, claims a proof, and was not refused when it was loaded."""
     write([WRONG], "rules.jsonl")
+    monkeypatch.setattr(loading, "refuse", lambda *_: None)
     assert optimize(model, "-o", "out.onnx", "--history", "h.json", "--rules", "rules.jsonl", *FORMULA) == 0
     assert "keep the original and report this" in capsys.readouterr().out
     assert Path("out.onnx").read_bytes() == Path(model).read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import warnings
 from pathlib import Path
@@ -14,14 +15,17 @@ from onnx import helper, numpy_helper
 
 from deep500 import cli
 from deep500.errors import MissingBackend, UnsupportedOperator
+from deep500.measure.statistics import median_interval, paired_ratio
 from deep500.networks import Network, add_loss
-from deep500.transformations.substitutions import NotEquivalent, optimize
+from deep500.transformations.substitutions import NotEquivalent, command, file_times, optimize
 from deep500.transformations.substitutions.cost import Analytic
 from deep500.transformations.substitutions.cost.database import Database, Place, Row
 from deep500.transformations.substitutions.cost.measured import doubtful
+from deep500.transformations.substitutions.cost.ranking import Remeasured, _against_first
 from deep500.transformations.substitutions.delivery import KEY
 from deep500.transformations.substitutions.report import CHANGED, KEPT, readable
 from deep500.transformations.substitutions.rules.rule_file import read
+from tests.benchmarks.exported.models import MODELS
 from tests.transformations.substitutions.samples import branches, optimized, saved
 
 torch = pytest.importorskip("torch")
@@ -192,6 +196,43 @@ def test_operators_of_other_domains(model: onnx.ModelProto, capsys: pytest.Captu
     onnx.save(model, "in.onnx")
     assert optimize_file("in.onnx") == 0 and "failed: UnsupportedOperator" in capsys.readouterr().out
     assert Path("out.onnx").read_bytes() == Path("in.onnx").read_bytes(), "what nobody can check stays"
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_what_is_written_is_faster_than_the_file_that_was_given(
+    faster: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is read with its fused operators taken apart; what is faster than that may be slower than the file."""
+    monkeypatch.chdir(tmp_path)
+    MODELS["onnx runtime's operators"](Path("in.onnx"))
+    samples = {"file": np.full(30, 2.0), "result": np.linspace(1.0, 1.1, 30) if faster else np.linspace(1.9, 2.2, 30)}
+    asked: list[list[str]] = []
+
+    def in_turns(functions: dict[str, Any], *_: Any, **__: Any) -> Any:
+        assert all("y" in run() for run in functions.values()), "both files run"
+        asked.append(list(functions))
+        return against_first(samples)
+
+    monkeypatch.setattr(file_times, "in_turns", in_turns)
+    monkeypatch.setattr(command, "optimize_network", lambda network, *_, **__: claimed(network))
+    assert cli.main(["optimize", "in.onnx", "-o", "out.onnx"]) == 0
+    assert asked == [["file", "result"]]
+    same = Path("out.onnx").read_bytes() == Path("in.onnx").read_bytes()
+    assert same != faster and ("but not than the file" in capsys.readouterr().out) != faster
+
+
+def against_first(samples: dict[str, Any]) -> Remeasured:
+    """What timing would say of samples."""
+    intervals = {name: median_interval(taken) for name, taken in samples.items()}
+    control = paired_ratio(samples["file"], samples["file"])
+    return Remeasured(intervals, _against_first(samples, control, 0.01), control, 30)
+
+
+def claimed(network: Network) -> Any:
+    """A result that says it is faster than what was read."""
+    found = optimized(network, backend="onnxruntime")
+    assert found.chosen is not None
+    return dataclasses.replace(found, measured={found.chosen: "measured elsewhere"})
 
 
 def test_training_with_a_parameter_that_does_not_reach_the_loss() -> None:

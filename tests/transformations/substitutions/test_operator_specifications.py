@@ -21,8 +21,8 @@ from deep500.transformations.substitutions.operators.specification import (
     operators,
     specification_hash,
 )
+from deep500.transformations.substitutions.proofs.prime_fields import PRIMES, Prime
 from deep500.transformations.substitutions.rules import rule_file
-from deep500.transformations.workshop.substitutions.prime_fields import PRIMES, Prime
 
 CONV = {"strides": (1, 1), "dilations": (1, 1), "groups": 1}
 # fmt: off

@@ -19,7 +19,7 @@ from deep500 import registry
 from deep500.errors import CacheError, DataError, Deep500Error, InputError, MissingBackend, NetworkError
 from deep500.networks import Network, create
 from deep500.networks.dtype import to_dtype
-from deep500.transformations.substitutions import History
+from deep500.transformations.substitutions import History, loading
 from deep500.transformations.substitutions.equivalence import relative_error
 from deep500.transformations.substitutions.graph.importing import import_network
 from deep500.transformations.substitutions.rules.matching import Matcher
@@ -172,15 +172,21 @@ def test_one_bad_line_spoils_the_file(tmp_path: Path) -> None:
 
 
 def test_rules_that_apply_nowhere(tmp_path: Path) -> None:
-    write([WRONG], tmp_path / "rules.jsonl")
+    write([MERGE], tmp_path / "rules.jsonl")
     network = branches(count=1)
     result = optimized(network, rules=tmp_path / "rules.jsonl")
     assert result.chosen is None and saved(result.network) == saved(network) and not result.timed_out
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_wrong_rule_that_claims_to_be_proved_is_caught(training: bool, tmp_path: Path) -> None:
+def test_a_wrong_rule_that_claims_to_be_proved_is_caught(
+    training: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At load; and were it not, by the check."""
     write([WRONG], tmp_path / "rules.jsonl")
+    with pytest.raises(DataError, match="which this does not"):
+        optimized(branches(), rules=tmp_path / "rules.jsonl", training=training)
+    monkeypatch.setattr(loading, "refuse", lambda *_: None)
     result = optimized(branches(), rules=tmp_path / "rules.jsonl", training=training)
     assert result.chosen is None and "failed: NotEquivalent: got relative errors" in result.reason
     assert saved(result.network) == saved(branches()) and "keep the original and report this" in str(result)

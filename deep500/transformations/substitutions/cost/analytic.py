@@ -65,7 +65,7 @@ ONNX = MappingProxyType(
         "conv": "Conv", "conv+bias": "Conv", "matmul": "MatMul", "gemm": "Gemm", "batchnorm": "BatchNormalization",
         "normalize": "BatchNormalization", "add": "Add", "shift": "Add", "bias": "Add", "mul": "Mul", "scale": "Mul",
         "gain": "Mul", "concat": "Concat", "split": "Split", "transpose": "Transpose", "reshape": "Reshape",
-        "enlarge": "Pad", "merge_groups": "Mul", "avgpool": "AveragePool", "maxpool": "MaxPool", **ACTIVATIONS,
+        "enlarge": "Pad", "merge_groups": "Mul", "avgpool": "AveragePool", "maxpool": "MaxPool",
     }
 )
 # fmt: on
@@ -90,9 +90,10 @@ def operations(graph: Graph, unit: Unit) -> int:
         [60]
     """
     store = graph.store
-    if unit.kind not in ONNX:
+    op_type = ONNX.get(unit.kind) or ACTIVATIONS.get(unit.kind)
+    if op_type is None:
         raise NetworkError(f"got a unit of kind {unit.kind!r}; expected one of {sorted(ONNX)}; add it to this table")
-    op_type, settings = ONNX[unit.kind], dict(unit.settings)
+    settings = dict(unit.settings)
     attributes = {"transA": settings.get("transA", 0), "kernel_shape": settings.get("kernel", ())}
     names = tuple(str(n) for n in range(len(unit.inputs)))
     node = Node(op_type, names, ("y",), unit.kind, attributes=attributes)

@@ -110,7 +110,17 @@ def remeasure(
         >>> measured["small"].verdict, measured.chosen
         ('faster', 'small')
     """
-    functions = _functions(networks, backend, sizes, seed, device, failed)
+    return in_turns(_functions(networks, backend, sizes, seed, device, failed), seed, limit, margin, clock)
+
+
+def in_turns(
+    functions: Mapping[str, Callable[[], object]],
+    seed: int = 0,
+    limit: float = 5.0,
+    margin: float = MARGIN,
+    clock: Clock = time.perf_counter_ns,
+) -> Remeasured:
+    """As `remeasure`, of functions without arguments that have run before."""
     pairs = len(functions) * (len(functions) - 1) // 2  # as compare_functions counts
     once = {name: typical(run) for name, run in functions.items()}
     calls = max(1, math.ceil(BLOCK / min(once.values())))

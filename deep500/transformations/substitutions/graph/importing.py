@@ -20,6 +20,7 @@ from deep500.networks.protos import node_proto
 from deep500.tensors import TensorDescriptor
 from deep500.transformations.substitutions.graph.store import Graph, Store, Value
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
+from deep500.transformations.substitutions.operators.own import OWN
 from deep500.transformations.substitutions.operators.specification import Shape, ShapeMismatch
 
 FLOATS = ("float16", "float32", "float64")
@@ -136,7 +137,7 @@ class Importer:
 
     def _node(self, node: Node) -> None:
         values = None
-        form = FORMS.get(node.op_type) if not node.domain else None
+        form = _form(node) if not node.domain else None
         if form and not node.graphs and all(not n or self.known(n) for n in (*node.inputs, *node.outputs)):
             try:
                 values = form(self, node)
@@ -430,6 +431,15 @@ def _reshape(g: Importer, node: Node) -> Values:
         if constant and same and min(shape, default=1) > 0
         else None
     )
+
+
+def _form(node: Node) -> Callable[[Any, Node], Values] | None:
+    """The form of a node's operator: of the table, or of an activation that someone added."""
+    for name, activation in OWN.items():
+        if activation.op_type == node.op_type:
+            same = all(node.attribute(key) == value for key, value in activation.attributes.items())
+            return _activation(name) if same and len(node.inputs) == 1 else None
+    return FORMS.get(node.op_type)
 
 
 FORMS: dict[str, Callable[[Any, Node], Values]] = {

@@ -386,7 +386,7 @@ def _behind_reshape(store: Store, op: str, inputs: Values, parameters: Mapping[s
     if first.op != "reshape" or first.constant:
         return None
     source = store.shape(first.inputs[0])
-    last = parameters.get("axis") == len(shape) - 1 if "axis" in parameters else op in ELEMENTWISE
+    last = parameters.get("axis") == len(shape) - 1 if "axis" in parameters else op in ELEMENTWISE or op in ACTIVATIONS
     if not last or source[-1] != shape[-1] or len(source) != 2:
         return None
     inner = [first.inputs[0]]
@@ -403,7 +403,7 @@ def _behind_reshape(store: Store, op: str, inputs: Values, parameters: Mapping[s
     return tuple(store.add("reshape", value, shape=(*shape[:-1], store.shape(value)[-1]))[0] for value in results)
 
 
-ELEMENTWISE = {*ACTIVATIONS, "add", "mul", "scale", "shift"}
+ELEMENTWISE = {"add", "mul", "scale", "shift"}  # and activations
 _MOVING = {*ELEMENTWISE, "bias", "gain", "split"}
 _CASES: dict[str, Callable[[Store, Values, Mapping[str, Any]], Values | None]] = {
     "add": _add,
@@ -428,6 +428,6 @@ def simplified(store: Store, op: str, inputs: Values, parameters: Mapping[str, A
         True
     """
     simpler = _CASES[op](store, inputs, parameters) if op in _CASES else None
-    if simpler is None and op in _MOVING:
+    if simpler is None and (op in _MOVING or op in ACTIVATIONS):
         simpler = _behind_reshape(store, op, inputs, parameters)
     return simpler

@@ -369,8 +369,10 @@ class Matcher:
         'relu'
     """
 
-    def __init__(self, rules: Iterable[PatternRule], growth: int | None = None) -> None:
-        every = (directed for rule in rules for directed in directions(rule))
+    def __init__(
+        self, rules: Iterable[PatternRule], growth: int | None = None, only: Collection[str] | None = None
+    ) -> None:
+        every = (one for rule in rules for one in directions(rule) if only is None or one.name in only)
         self.directed = [directed for directed in every if growth is None or directed.growth <= growth]
         self.index: Index = {}
         self.by_name: dict[str, Index] = {}
@@ -381,6 +383,11 @@ class Matcher:
                     own.setdefault(source.key, []).append((number, output, source))
                     self.index.setdefault(source.key, []).append((number, output, source))
         self._kinds = Kinds(Store())
+
+    @property
+    def unproved(self) -> set[str]:
+        """Ids of rules without a proof."""
+        return {directed.rule.id for directed in self.directed if directed.rule.verdict != "proved"}
 
     def matches(self, graph: Graph, only: str | None = None) -> Iterator[Match]:
         """All places where a rule applies.

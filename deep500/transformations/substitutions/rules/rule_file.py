@@ -36,6 +36,9 @@ LINE = declare(
 )
 """What a line holds."""
 
+OPERATORS, ORDERS = 40, 10
+"""The most operators of a rule, and sums and products among them (the shipped rules have 12 and 6)."""
+
 COMMAND = "python -m deep500.transformations.workshop.substitutions.library"
 
 
@@ -69,6 +72,17 @@ class PatternRule:
         return f"{sides}{'; ' * bool(self.where)}{', '.join(self.where)}"
 
 
+def check_size(texts: Iterable[str], where: str) -> None:
+    """Raise DataError for a rule that is too large: canonical forms try all orders of sums and products."""
+    text = " ".join(texts)
+    count, orders = text.count("("), text.count("(add ") + text.count("(mul ")
+    if count > OPERATORS or orders > ORDERS:
+        raise DataError(
+            f"{where}: got {count} operators, {orders} of them sums and products; expected at most {OPERATORS} and "
+            f"{ORDERS}: take the rule apart"
+        )
+
+
 def to_line(rule: PatternRule) -> str:
     """One JSON line without its line feed."""
     # fmt: off
@@ -92,6 +106,7 @@ def from_line(line: str, where: str = "line") -> PatternRule:
     left, right, conditions = (tuple(fields[name]) for name in ("left", "right", "where"))
     rule = PatternRule(left, right, conditions, fields["origin"], fields["verdict"], fields["prover"])
     identity, specification = fields["id"], fields["specification"]
+    check_size((*left, *right), where)
     try:
         form = canonical(rule.left, rule.right, rule.where)
     except (KeyError, TypeError, ValueError, IndexError, NetworkError, RecursionError) as problem:

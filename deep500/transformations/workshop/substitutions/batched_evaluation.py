@@ -14,9 +14,9 @@ import numpy as np
 
 from deep500.transformations.substitutions.operators.arithmetic import Array
 from deep500.transformations.substitutions.operators.specification import Shape
+from deep500.transformations.substitutions.proofs.prime_fields import Prime
 from deep500.transformations.substitutions.rules.patterns import CONSTANTS, Pattern, arguments, literal
 from deep500.transformations.workshop.substitutions.combinations import Columns, Legal, infer, specification
-from deep500.transformations.workshop.substitutions.prime_fields import Prime
 
 Part = tuple[Array, Array]  # rows, and their values, all of one shape
 

@@ -17,8 +17,8 @@ import numpy as np
 from deep500.transformations.substitutions.operators.arithmetic import Array
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.specification import Shape, ShapeMismatch, operator
+from deep500.transformations.substitutions.proofs.validation import RANKED, operand_ranks, walk
 from deep500.transformations.substitutions.rules.patterns import CONSTANTS, Pattern, arguments, literal
-from deep500.transformations.workshop.substitutions.validation import RANKED, operand_ranks, walk
 
 Columns = dict[str, Array]  # variable or constant's shape: index into its domain; derived parameter: its value
 Tables = dict[Shape, Columns]  # of one pattern: its shape -> all choices that give it

@@ -15,8 +15,8 @@ import numpy as np
 
 from deep500.transformations.substitutions.operators.arithmetic import Array
 from deep500.transformations.substitutions.operators.specification import operator
+from deep500.transformations.substitutions.proofs.prime_fields import PRIMES, Prime
 from deep500.transformations.workshop.substitutions.menu import CORE, Menu, OperatorCall
-from deep500.transformations.workshop.substitutions.prime_fields import PRIMES, Prime
 from deep500.transformations.workshop.substitutions.terms import (
     ENVIRONMENTS,
     Expression,

@@ -16,16 +16,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deep500.registry import backend_names, is_installed
-from deep500.transformations.workshop.substitutions.axioms import axioms
+from deep500.transformations.substitutions.proofs.axioms import axioms
+from deep500.transformations.substitutions.proofs.kernels import KernelCheck, check_kernels
+from deep500.transformations.substitutions.proofs.lowering import cases
+from deep500.transformations.substitutions.proofs.validation import Failure, validate
 from deep500.transformations.workshop.substitutions.exhaustive import exhaust
 from deep500.transformations.workshop.substitutions.generate import Generated, generate
-from deep500.transformations.workshop.substitutions.kernels import KernelCheck, check_kernels
-from deep500.transformations.workshop.substitutions.lowering import cases
 from deep500.transformations.workshop.substitutions.prove import attempts, prove
 from deep500.transformations.workshop.substitutions.rules import Rule
-from deep500.transformations.workshop.substitutions.solver import Solver
+from deep500.transformations.workshop.substitutions.solver import TermSolver
 from deep500.transformations.workshop.substitutions.symbolic import prove_small
-from deep500.transformations.workshop.substitutions.validation import Failure, validate
 
 NOT_MEASURED = "not measured"
 SOLVER_LIMIT = 400_000  # Z3's resource units per goal, about 0.3 CPU seconds
@@ -143,7 +143,7 @@ def verification(rules: Sequence[Rule], seed: int = 0, sample: int = 0, limit: i
         return Verification(verdicts, seconds)
     chosen = random.Random(seed).sample(decided, min(sample, len(decided)))
     start = time.process_time()
-    tried = attempts(chosen, Solver(), limit)
+    tried = attempts(chosen, TermSolver(), limit)
     same = sum(attempt.proved == (rule.verdict == "proved") for rule, attempt in zip(chosen, tried, strict=True))
     return Verification(verdicts, seconds, len(chosen), same, time.process_time() - start)
 
@@ -181,7 +181,7 @@ def redundancy(limit: int = SOLVER_LIMIT) -> Redundancy:
     start, known = time.process_time(), axioms()
     redundant = []
     for axiom in known:
-        others = Solver(other for other in known if other is not axiom)
+        others = TermSolver(other for other in known if other is not axiom)
         if others.prove_axiom(axiom, limit).proved:
             redundant.append(axiom.name)
     return Redundancy(len(known), tuple(redundant), time.process_time() - start)

@@ -13,24 +13,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from tqdm import tqdm
 
-from deep500.transformations.substitutions.operators.specification import ShapeMismatch
-from deep500.transformations.substitutions.rules.patterns import parse
+from deep500.transformations.substitutions.proofs.trials import holds
 from deep500.transformations.substitutions.rules.rule_file import SHIPPED, PatternRule, write
-from deep500.transformations.workshop.substitutions.axioms import Axiom, equations
 from deep500.transformations.workshop.substitutions.candidates import Candidates
 from deep500.transformations.workshop.substitutions.enumerate import COUNTS, Enumeration
 from deep500.transformations.workshop.substitutions.generate import minimal
+from deep500.transformations.workshop.substitutions.independence import independent
 from deep500.transformations.workshop.substitutions.lift import lift
 from deep500.transformations.workshop.substitutions.menu import CORE, Menu, size
-from deep500.transformations.workshop.substitutions.pattern_proofs import independent
-from deep500.transformations.workshop.substitutions.prime_fields import PRIMES, Prime
 from deep500.transformations.workshop.substitutions.prove import prove
 from deep500.transformations.workshop.substitutions.rules import Rule
 from deep500.transformations.workshop.substitutions.terms import Term, Variable, make, term_type, variables
-from deep500.transformations.workshop.substitutions.validation import Draw, Sides
 
 ELEMENTWISE = frozenset({"relu", "add", "mul", "scale", "bias", "gain"})
 CUTTING = frozenset({"concat", "split"})
@@ -81,7 +76,6 @@ THEMES = (
 )
 # fmt: on
 DEPTH = 3
-TRIALS, LEGAL = 6000, 200  # of the last trial of every rule: at most this many choices of sizes, until that many fit
 
 
 @dataclass(frozen=True)
@@ -168,38 +162,6 @@ def library(seed: int = 0, themes: Sequence[Theme] = THEMES, report: Callable[[s
     kept = independent(list(rules.values()))
     wrong = [rule for rule in kept if not holds(rule, seed)]
     return Library(counts, [rule for rule in kept if rule not in wrong], [*failed, *wrong])
-
-
-def holds(rule: PatternRule, seed: int = 0) -> bool:
-    """Whether every output was equal, modulo primes, for some random sizes for which both sides fit, and for all such.
-
-    Example:
-        >>> holds(PatternRule(("(matmul x y)",), ("(matmul y x)",)))
-        False
-    """
-    return all(_holds(axiom, np.random.default_rng(seed)) for axiom in equations(rule))
-
-
-def _holds(axiom: Axiom, generator: np.random.Generator) -> bool:
-    fitting = 0
-    for trial in range(TRIALS):
-        draw, numbers = Draw(axiom, generator), Prime(PRIMES[trial % len(PRIMES)])
-        values = {
-            name: generator.integers(0, numbers.prime, (1, *shape)).astype(np.float64)
-            for name, shape in draw.shapes.items()
-        }
-        sides = Sides(values, draw.parameters, numbers)
-        try:
-            left, right = (sides.evaluate(parse(text)) for text in (axiom.left, axiom.right))
-            fits = sides.conditions(axiom.where)
-        except (ShapeMismatch, IndexError):
-            continue
-        if fits and not np.array_equal(left, right):
-            return False
-        fitting += fits
-        if fitting == LEGAL:
-            break
-    return fitting > 0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

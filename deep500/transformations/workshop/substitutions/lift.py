@@ -13,11 +13,11 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from deep500.transformations.substitutions.operators.specification import operator
+from deep500.transformations.substitutions.proofs.pattern_proofs import proved, ways_determined
 from deep500.transformations.substitutions.rules.patterns import CONSTANTS, LETTERS, canonical
 from deep500.transformations.substitutions.rules.rule_file import PatternRule
 from deep500.transformations.workshop.substitutions.encoding import head, pack
 from deep500.transformations.workshop.substitutions.inference import SizeInference, Sum
-from deep500.transformations.workshop.substitutions.pattern_proofs import proved, ways_determined
 from deep500.transformations.workshop.substitutions.rules import Rule
 from deep500.transformations.workshop.substitutions.terms import KINDS, Expression, Term, Variable
 

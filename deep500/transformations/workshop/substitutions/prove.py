@@ -10,11 +10,13 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
-from deep500.transformations.workshop.substitutions.axioms import axioms
+from deep500.transformations.substitutions.proofs.axioms import axioms
+from deep500.transformations.substitutions.proofs.saturation import rewrites
+from deep500.transformations.substitutions.proofs.solver import Attempt
 from deep500.transformations.workshop.substitutions.refute import counterexample
 from deep500.transformations.workshop.substitutions.rules import Rule
-from deep500.transformations.workshop.substitutions.saturation import rewrites, saturate
-from deep500.transformations.workshop.substitutions.solver import Attempt, Solver
+from deep500.transformations.workshop.substitutions.saturation import saturate
+from deep500.transformations.workshop.substitutions.solver import TermSolver
 
 # (goals per e-graph, iterations): what two rounds leave open gets an e-graph of its own, which can grow longer
 STAGES = ((1000, 2), (1000, 4))
@@ -43,7 +45,7 @@ def implied(rules: Sequence[Rule], by: Sequence[str], stages: Sequence[tuple[int
     return [n not in missing for n in range(len(rules))]
 
 
-def attempts(rules: Sequence[Rule], solver: Solver, limit: int) -> list[Attempt]:
+def attempts(rules: Sequence[Rule], solver: TermSolver, limit: int) -> list[Attempt]:
     """What Z3 makes of every rule: proved if all outputs are; seconds are those of all outputs tried.
 
     Args:
@@ -91,7 +93,7 @@ def prove(
         )
     unknown = [n for n in unproved if decided[n].verdict == "unknown"]
     if limit and unknown:
-        for n, attempt in zip(unknown, attempts([rules[n] for n in unknown], Solver(), limit), strict=True):
+        for n, attempt in zip(unknown, attempts([rules[n] for n in unknown], TermSolver(), limit), strict=True):
             if attempt.proved:
                 decided[n] = _verdict(rules[n], "proved", "z3", attempt.seconds)
     return decided

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from deep500.transformations.substitutions.operators.specification import Shape, ShapeMismatch
-from deep500.transformations.workshop.substitutions.prime_fields import PRIMES, Prime
+from deep500.transformations.substitutions.proofs.prime_fields import PRIMES, Prime
 from deep500.transformations.workshop.substitutions.rules import Rule
 from deep500.transformations.workshop.substitutions.terms import (
     ENVIRONMENTS,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from deep500.transformations.substitutions.operators.specification import operator
+from deep500.transformations.substitutions.proofs.saturation import direction
 from deep500.transformations.substitutions.rules.patterns import PACKED
 from deep500.transformations.workshop.substitutions.encoding import head, pack
 from deep500.transformations.workshop.substitutions.rules import Rule
-from deep500.transformations.workshop.substitutions.saturation import direction
 from deep500.transformations.workshop.substitutions.terms import Expression, Type, Variable, infer, kind_type, variables
 
 ONE = pack(1)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deep500.transformations.substitutions.proofs.axioms import ONE, Axiom, axioms
+from deep500.transformations.substitutions.proofs.prime_fields import Prime
+from deep500.transformations.substitutions.proofs.validation import Sides, compare, directions, validate
 from deep500.transformations.substitutions.rules.patterns import parse
-from deep500.transformations.workshop.substitutions.axioms import ONE, Axiom, axioms
 from deep500.transformations.workshop.substitutions.combinations import Legal, Space, configurations
 from deep500.transformations.workshop.substitutions.encoding import pack
 from deep500.transformations.workshop.substitutions.exhaustive import exhaust
-from deep500.transformations.workshop.substitutions.prime_fields import Prime
-from deep500.transformations.workshop.substitutions.validation import Sides, compare, directions, validate
 
 CONV, SAME = 'conv "3,3" "1,1" "1,1,1,1" "1,1"', '"3,3" "1,1" "1,1,1,1"'
 # fmt: off

@@ -11,12 +11,12 @@ import pytest
 
 from deep500.errors import DataError
 from deep500.transformations.substitutions.operators.arithmetic import Real
+from deep500.transformations.substitutions.proofs.prime_fields import PRIMES, Prime
 from deep500.transformations.workshop.substitutions import rules as rules_module
 from deep500.transformations.workshop.substitutions.candidates import Candidates
 from deep500.transformations.workshop.substitutions.enumerate import Enumeration
 from deep500.transformations.workshop.substitutions.instances import general
 from deep500.transformations.workshop.substitutions.menu import conv_parameters
-from deep500.transformations.workshop.substitutions.prime_fields import PRIMES, Prime
 from deep500.transformations.workshop.substitutions.refute import counterexample, instantiate
 from deep500.transformations.workshop.substitutions.rules import (
     Rule,

@@ -12,12 +12,12 @@ from onnx import checker
 from deep500.errors import MissingBackend
 from deep500.transformations.substitutions.operators.arithmetic import Real
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch, operator
+from deep500.transformations.substitutions.proofs import kernels, lowering
+from deep500.transformations.substitutions.proofs.axioms import Axiom, axioms
+from deep500.transformations.substitutions.proofs.kernels import Magnitude, check_kernels
+from deep500.transformations.substitutions.proofs.lowering import cases, lower
+from deep500.transformations.substitutions.proofs.validation import Sides
 from deep500.transformations.substitutions.rules.patterns import parse
-from deep500.transformations.workshop.substitutions import kernels, lowering
-from deep500.transformations.workshop.substitutions.axioms import Axiom, axioms
-from deep500.transformations.workshop.substitutions.kernels import Magnitude, check_kernels
-from deep500.transformations.workshop.substitutions.lowering import cases, lower
-from deep500.transformations.workshop.substitutions.validation import Sides
 
 SAME = '"3,3" "1,1" "1,1,1,1"'
 EXCLUDED = Axiom(

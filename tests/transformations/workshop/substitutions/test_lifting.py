@@ -6,12 +6,13 @@ import dataclasses
 
 import pytest
 
+from deep500.transformations.substitutions.proofs.pattern_proofs import proved
 from deep500.transformations.substitutions.rules.patterns import canonical
 from deep500.transformations.substitutions.rules.rule_file import PatternRule, read, to_line
+from deep500.transformations.workshop.substitutions.independence import independent
 from deep500.transformations.workshop.substitutions.library import THEMES, generated, holds, joined
 from deep500.transformations.workshop.substitutions.lift import Form, lift
 from deep500.transformations.workshop.substitutions.menu import conv_parameters
-from deep500.transformations.workshop.substitutions.pattern_proofs import independent, proved
 from deep500.transformations.workshop.substitutions.rules import Rule
 from deep500.transformations.workshop.substitutions.terms import SYMBOLS, Expression, Sizes, Variable, make
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from deep500.transformations.workshop.substitutions.axioms import axioms
+from deep500.transformations.substitutions.proofs.axioms import axioms
+from deep500.transformations.substitutions.proofs.saturation import direction, rewrites
 from deep500.transformations.workshop.substitutions.generate import generate, minimal
 from deep500.transformations.workshop.substitutions.menu import conv_parameters
 from deep500.transformations.workshop.substitutions.prove import implied, prove
 from deep500.transformations.workshop.substitutions.rewrites import rule_rewrites
 from deep500.transformations.workshop.substitutions.rules import Rule
-from deep500.transformations.workshop.substitutions.saturation import direction, rewrites, saturate
+from deep500.transformations.workshop.substitutions.saturation import saturate
 from deep500.transformations.workshop.substitutions.terms import SYMBOLS, Expression, Sizes, Variable, make
 
 pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from deep500.errors import MissingEngine
-from deep500.transformations.workshop.substitutions import solver as solver_module
-from deep500.transformations.workshop.substitutions.axioms import Axiom, axioms
+from deep500.transformations.substitutions.proofs import solver as solver_module
+from deep500.transformations.substitutions.proofs.axioms import Axiom, axioms
 from deep500.transformations.workshop.substitutions.candidates import Candidates
 from deep500.transformations.workshop.substitutions.enumerate import Enumeration
 from deep500.transformations.workshop.substitutions.menu import conv_parameters
 from deep500.transformations.workshop.substitutions.prove import attempts, prove
 from deep500.transformations.workshop.substitutions.rules import Rule
-from deep500.transformations.workshop.substitutions.solver import Solver
+from deep500.transformations.workshop.substitutions.solver import TermSolver
 from deep500.transformations.workshop.substitutions.terms import SYMBOLS, Expression, Sizes, Variable, make
 
 pytest.importorskip("z3", reason="an extra: pip install 'deep500[substitutions]'")
@@ -60,40 +60,40 @@ FALSE = {
 
 
 @pytest.fixture(scope="module")
-def whole() -> Solver:
-    return Solver()
+def whole() -> TermSolver:
+    return TermSolver()
 
 
 @pytest.mark.parametrize("name", TRUE)
-def test_solver_proves_what_holds(whole: Solver, name: str) -> None:
+def test_solver_proves_what_holds(whole: TermSolver, name: str) -> None:
     attempt = whole.prove(TRUE[name], LIMIT)
     assert attempt.proved and attempt.reason == "" and attempt.seconds >= 0
 
 
 @pytest.mark.parametrize("name", FALSE)
-def test_solver_proves_nothing_false_and_says_why_it_stopped(whole: Solver, name: str) -> None:
+def test_solver_proves_nothing_false_and_says_why_it_stopped(whole: TermSolver, name: str) -> None:
     attempt = whole.prove(FALSE[name], LIMIT)
     assert not attempt.proved and attempt.reason
 
 
-def test_a_limit_never_refutes(whole: Solver) -> None:
+def test_a_limit_never_refutes(whole: TermSolver) -> None:
     (attempt,) = attempts([Rule((TRUE["three matmuls"][0],), (TRUE["three matmuls"][1],))], whole, limit=10)
     assert not attempt.proved and attempt.reason
 
 
-def test_verdicts_are_the_same_again(whole: Solver) -> None:
+def test_verdicts_are_the_same_again(whole: TermSolver) -> None:
     """The limit counts Z3's own steps, not seconds."""
     goal = FALSE["matmul commutes"]
-    assert [whole.prove(goal, 20_000).reason for _ in range(2)] == [Solver().prove(goal, 20_000).reason] * 2
+    assert [whole.prove(goal, 20_000).reason for _ in range(2)] == [TermSolver().prove(goal, 20_000).reason] * 2
 
 
 def test_without_axioms_only_identity_is_proved() -> None:
-    empty = Solver([])
+    empty = TermSolver([])
     assert empty.prove((X, X)).proved
     assert not empty.prove((make("add", X, Y), make("add", Y, X))).proved
 
 
-def test_every_axiom_gives_a_quantifier(whole: Solver) -> None:
+def test_every_axiom_gives_a_quantifier(whole: TermSolver) -> None:
     assert all(whole.quantified(axiom) for axiom in axioms())
 
 
@@ -101,7 +101,7 @@ def test_axioms_that_contradict_themselves_prove_nothing() -> None:
     """Two sizes for one value: everything follows, also what is wrong, and the core shows that the goal had no part."""
     wrong = Axiom("columns are rows", "(concat 1 p x y)", "(concat 0 p x y)")
     both = make("concat", X, X, axis=1)
-    attempt = Solver([wrong]).prove((both, make("relu", both)), LIMIT)
+    attempt = TermSolver([wrong]).prove((both, make("relu", both)), LIMIT)
     assert not attempt.proved and attempt.reason == "contradiction"
 
 
@@ -109,12 +109,12 @@ def test_an_axiom_that_others_imply_is_found_and_no_other() -> None:
     known = {axiom.name: axiom for axiom in axioms()}
     left = known["sum matmul"]
     names = ("28 matmul sum", "29 transpose twice", "30 transpose of product", "33 transpose sum")
-    assert Solver([known[name] for name in names]).prove_axiom(left, LIMIT).proved
+    assert TermSolver([known[name] for name in names]).prove_axiom(left, LIMIT).proved
     for absent in names:
-        assert not Solver([known[name] for name in names if name != absent]).prove_axiom(left, 20_000).proved
+        assert not TermSolver([known[name] for name in names if name != absent]).prove_axiom(left, 20_000).proved
 
 
-def test_both_provers_agree_on_generated_rules(whole: Solver) -> None:
+def test_both_provers_agree_on_generated_rules(whole: TermSolver) -> None:
     pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")
     rules = Candidates(Enumeration(2, 0, {"x": 2, "w": 2, "i": 2, "a": 2, "s": 1})).rules
     assert len(rules) > 30

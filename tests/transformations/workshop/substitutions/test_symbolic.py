@@ -7,7 +7,7 @@ import pytest
 
 from deep500.transformations.substitutions.operators.arithmetic import Real
 from deep500.transformations.substitutions.operators.specification import operator
-from deep500.transformations.workshop.substitutions.axioms import Axiom, axioms
+from deep500.transformations.substitutions.proofs.axioms import Axiom, axioms
 from deep500.transformations.workshop.substitutions.combinations import Space
 from deep500.transformations.workshop.substitutions.symbolic import Symbolic, prove_small
 

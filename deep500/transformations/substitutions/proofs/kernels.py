@@ -20,8 +20,8 @@ import numpy as np
 from deep500.errors import Deep500Error
 from deep500.registry import load_backend
 from deep500.transformations.substitutions.operators.arithmetic import Array, Real
-from deep500.transformations.workshop.substitutions.lowering import Case, lower
-from deep500.transformations.workshop.substitutions.validation import Sides
+from deep500.transformations.substitutions.proofs.lowering import Case, lower
+from deep500.transformations.substitutions.proofs.validation import Sides
 
 FACTOR = 8.0
 BATCH = 48  # cases in one network: compilers' time grows faster than networks do
@@ -85,8 +85,8 @@ def check_kernels(backend: str, chosen: Sequence[Case], dtype: str = "float32") 
         MissingBackend: the backend is not installed.
 
     Example:
-        >>> from deep500.transformations.workshop.substitutions.axioms import axioms
-        >>> from deep500.transformations.workshop.substitutions.lowering import cases
+        >>> from deep500.transformations.substitutions.proofs.axioms import axioms
+        >>> from deep500.transformations.substitutions.proofs.lowering import cases
         >>> check = check_kernels("reference", cases(axioms()[0], 2))
         >>> check.cases, check.worst < 1, check.differences
         (2, True, {})

@@ -18,10 +18,10 @@ import numpy as np
 from deep500.transformations.substitutions.operators.arithmetic import Arithmetic, Array
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.specification import Shape, ShapeMismatch, operator
+from deep500.transformations.substitutions.proofs.axioms import Axiom
+from deep500.transformations.substitutions.proofs.prime_fields import PRIMES, Prime
+from deep500.transformations.substitutions.proofs.saturation import direction
 from deep500.transformations.substitutions.rules.patterns import CONSTANTS, Pattern, arguments, literal, parse
-from deep500.transformations.workshop.substitutions.axioms import Axiom
-from deep500.transformations.workshop.substitutions.prime_fields import PRIMES, Prime
-from deep500.transformations.workshop.substitutions.saturation import direction
 
 RANKED = {"matmul": 2, "transpose": 2, "identity": 2, "conv": 4, "enlarge": 4, "avgpool": 4, "maxpool": 4}
 KERNELS = ((1, 1), (3, 3), (1, 3), (3, 1))

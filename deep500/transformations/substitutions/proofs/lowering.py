@@ -13,9 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 from deep500.networks.network import Network
 from deep500.transformations.substitutions.operators.arithmetic import Array, Real
 from deep500.transformations.substitutions.operators.specification import Shape, ShapeMismatch, operator
+from deep500.transformations.substitutions.proofs.axioms import Axiom
+from deep500.transformations.substitutions.proofs.validation import Draw, Sides, directions
 from deep500.transformations.substitutions.rules.patterns import parse
-from deep500.transformations.workshop.substitutions.axioms import Axiom
-from deep500.transformations.workshop.substitutions.validation import Draw, Sides, directions
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def lower(chosen: Sequence[Case], dtype: str = "float32") -> Network:
     """One network with the inputs ``c0_x``, ... and the outputs ``c0_left``, ``c0_right`` of every case.
 
     Example:
-        >>> from deep500.transformations.workshop.substitutions.axioms import axioms
+        >>> from deep500.transformations.substitutions.proofs.axioms import axioms
         >>> network = lower(cases(axioms()[0], 1))
         >>> [node.op_type for node in network.nodes][:3], list(network.outputs)
         (['MatMul', 'MatMul', 'Add'], ['c0_left', 'c0_right'])
