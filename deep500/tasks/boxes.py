@@ -96,33 +96,41 @@ def _centre_size(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]
 
 
-def match(boxes: np.ndarray, anchors: np.ndarray, positive: float = 0.5, negative: float = 0.4) -> np.ndarray:
-    """Which object each anchor answers for.
+def match(
+    boxes: np.ndarray, there: np.ndarray, anchors: np.ndarray, positive: float = 0.5, negative: float = 0.4
+) -> np.ndarray:
+    """Which object each anchor answers for, in every picture of a batch.
 
     An anchor answers for the object that it overlaps most, from ``positive`` on; below ``negative`` it is background,
-    in between it is not judged. Each object has the anchor that overlaps it most in any case (Liu et al. 2016, section
-    2.2), so that none goes unseen.
+    in between it is not judged. The anchor that overlaps an object most answers for it in any case (Liu et al. 2016,
+    section 2.2); where it is the best one of several, for the last of them.
 
     Args:
-        boxes: (objects, 4).
+        boxes: (pictures, objects, 4).
+        there: (pictures, objects): whether there is such an object, or padding.
         anchors: (anchors, 4).
+        positive, negative: intersection over union.
 
     Returns:
-        int64 (anchors,): the number of the object, -1 background, -2 not judged.
+        int64 (pictures, anchors): the number of the object, -1 background, -2 not judged.
 
     Example:
-        >>> match(np.array([[0, 0, 4, 4]]), np.array([[0, 0, 4, 4], [0, 0, 4, 9], [8, 8, 12, 12]])).tolist()
-        [0, -2, -1]
+        >>> anchors = np.array([[0, 0, 4, 4], [0, 0, 4, 9], [8, 8, 12, 12]])
+        >>> match(np.array([[[0, 0, 4, 4]]]), np.ones((1, 1), bool), anchors).tolist()
+        [[0, -2, -1]]
     """
-    found = np.full(len(anchors), -1, np.int64)
-    if not len(boxes):
+    pictures, objects = there.shape
+    found = np.full((pictures, len(anchors)), -1, np.int64)
+    if not objects:
         return found
-    overlap = intersection_over_union(anchors, boxes)
-    best = overlap.max(axis=1)
+    overlap = intersection_over_union(anchors, boxes.reshape(-1, 4)).reshape(len(anchors), pictures, objects)
+    overlap = np.where(there[None], overlap, -1.0)
+    best, which = overlap.max(axis=2).T, overlap.argmax(axis=2).T
     found[best >= negative] = -2
-    found[best >= positive] = overlap.argmax(axis=1)[best >= positive]
+    np.copyto(found, which, where=best >= positive)
     nearest = overlap.argmax(axis=0)
-    found[nearest] = np.arange(len(boxes))
+    picture, number = np.nonzero(there)
+    found[picture, nearest[picture, number]] = number
     return found
 
 

@@ -32,7 +32,7 @@ def detector(dtype="float64"):
 def targets(box_loss):
     """Of one picture with two objects, and of one without."""
     boxes = np.array([[1, 2, 7, 8.5], [3, 1, 15, 15]], np.float64)
-    found = match(boxes, ANCHORS)
+    (found,) = match(boxes[None], np.ones((1, 2), bool), ANCHORS)
     label = np.stack([np.where(found >= 0, np.array([2, 0])[found], found), np.full(len(ANCHORS), -1)])
     label[0, 5] = -2  # not judged
     box = np.tile(ANCHORS.astype(np.float64), (BATCH, 1, 1))
