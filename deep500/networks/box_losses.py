@@ -86,9 +86,7 @@ def giou_loss(op: Emitter, boxes: str, wanted: str, dtype: str = "float32") -> s
     last, small = -1, op.constant(np.array(SMALLEST_AREA, dtype))
 
     def corners(value: str) -> tuple[str, str]:
-        return tuple(
-            op("Slice", value, op.ints(start), op.ints(start + 2), op.ints(last)) for start in (0, 2)
-        )  # type: ignore[return-value]
+        return tuple(op("Slice", value, op.ints(start), op.ints(start + 2), op.ints(last)) for start in (0, 2))  # type: ignore[return-value]
 
     def area(low: str, high: str) -> str:
         sides = op("Relu", op("Sub", high, low))

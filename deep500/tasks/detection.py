@@ -218,7 +218,12 @@ class DetectionGallery(Gallery):
             shown = np.full((BOX_ROWS, 7), -1.0)
             true = batch["box_label"][number] >= 0
             there = np.column_stack(
-                [np.ones(true.sum()), batch["box_label"][number][true], np.ones(true.sum()), batch["boxes"][number][true]]
+                [
+                    np.ones(true.sum()),
+                    batch["box_label"][number][true],
+                    np.ones(true.sum()),
+                    batch["boxes"][number][true],
+                ]
             )
             good = scores >= SHOWN_SCORE
             found = np.column_stack([np.zeros(good.sum()), labels[good], scores[good], boxes[good]])

@@ -137,4 +137,3 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(NetworkError, match=r"expected \(N, 4, 4 \+ classes\)"):
         add_detection_loss(net, ANCHORS[:4])
     assert net.outputs == ["output"]
-

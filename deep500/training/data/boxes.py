@@ -79,9 +79,7 @@ class BoxDataset(Dataset):
             f"a label that is none of {self.classes} classes": (self.labels < 0) | (self.labels >= self.classes),
             "a box without area": ~((self.boxes[..., 2:] > self.boxes[..., :2]).all(axis=-1)),
             f"a box outside of its picture of {width}x{height} pixels": ~(
-                (self.boxes[..., :2] >= 0).all(axis=-1)
-                & (self.boxes[..., 2] <= width)
-                & (self.boxes[..., 3] <= height)
+                (self.boxes[..., :2] >= 0).all(axis=-1) & (self.boxes[..., 2] <= width) & (self.boxes[..., 3] <= height)
             ),
         }
         for what, found in wrong.items():
@@ -177,7 +175,9 @@ class BoxFiles(BoxDataset):
         return [np.frombuffer(b"".join(digests), np.uint8), self.boxes, self.labels]
 
 
-def read_coco(annotations: str | Path, pictures: str | Path, shape: tuple[int, int, int], name: str = "coco") -> BoxFiles:
+def read_coco(
+    annotations: str | Path, pictures: str | Path, shape: tuple[int, int, int], name: str = "coco"
+) -> BoxFiles:
     """Pictures and boxes of an annotation file as COCO's ``instances_*.json``.
 
     Classes are numbered in the order of their ids. Annotations of crowds, which mark regions and not objects, are left
@@ -249,7 +249,9 @@ def read_pascal_voc(
     try:
         names = [line.split()[0] for line in listed.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{listed}: got no list of pictures ({error}); expected a name per line: check the folder") from error
+        raise DataError(
+            f"{listed}: got no list of pictures ({error}); expected a name per line: check the folder"
+        ) from error
     files, sizes, boxes, left_out = [], [], [], 0
     for picture in names:
         size, objects, hard = _voc_picture(_inside(root / "Annotations", f"{picture}.xml", listed), list(class_names))

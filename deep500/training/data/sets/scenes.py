@@ -56,9 +56,7 @@ def _compose(
             top, left = rng.integers(0, SIDE - side + 1, 2)
             ink = sizes[side][which]
             rows, columns = (np.flatnonzero((ink >= INK).any(axis=axis)) for axis in (1, 0))
-            box = np.array(
-                [left + columns[0], top + rows[0], left + columns[-1] + 1, top + rows[-1] + 1], np.float32
-            )
+            box = np.array([left + columns[0], top + rows[0], left + columns[-1] + 1, top + rows[-1] + 1], np.float32)
             if _apart(box, boxes[scene, :placed]):
                 part = pictures[scene, top : top + side, left : left + side]
                 np.maximum(part, ink * rng.uniform(0.7, 1.0), out=part)
