@@ -129,8 +129,8 @@ def add_detection_loss(
 ) -> Network:
     """Add inputs ``anchor_label`` and ``anchor_box`` and the scalar output ``loss`` to a detector, and return it.
 
-    loss = (sum of focal losses of anchors that are judged + box_weight * sum of box losses of anchors that answer for an
-    object) / max(1, number of those), over the whole batch.
+    loss = (sum of focal losses of anchors that are judged + box_weight * sum of box losses of anchors that answer for
+    an object) / max(1, number of those), over the whole batch.
 
     Args:
         network: its output (N, anchors, 4 + classes) holds offsets, then a logit per class; it is edited.

@@ -1,12 +1,13 @@
 """Mean average precision of detections, as COCO defines it, picture by picture.
 
-For each class and each threshold of overlap (0.5, 0.55, ... 0.95) detections are taken in the order of their scores; one
-is right if an object of its class that no better one has taken overlaps it that much. Average precision is the mean, over
-101 levels of recall, of the best precision at that recall or beyond; the mean over classes that occur and thresholds is
-the number that is called mAP (Lin et al. 2014, arXiv 1405.0312; pycocotools gives the same to the last digits).
+For each class and each threshold of overlap (0.5, 0.55, ... 0.95) detections are taken in the order of their scores;
+one is right if an object of its class that no better one has taken overlaps it that much. Average precision is the
+mean, over 101 levels of recall, of the best precision at that recall or beyond; the mean over classes that occur and
+thresholds is the number that is called mAP (Lin et al. 2014, arXiv 1405.0312; pycocotools gives the same to the last
+digits).
 
-What is kept of a picture is a row for each detection, and counts of its objects, so that states of several processes put
-together give what one process gives. Rows are :data:`COLUMNS` wide.
+What is kept of a picture is a row for each detection, and counts of its objects, so that states of several processes
+put together give what one process gives. Rows are :data:`COLUMNS` wide.
 """
 
 from __future__ import annotations

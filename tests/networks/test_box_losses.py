@@ -9,7 +9,7 @@ from deep500.errors import NetworkError
 from deep500.networks import Network
 from deep500.networks.box_losses import add_detection_loss, focal_loss, giou_loss
 from deep500.networks.emit import Emitter
-from deep500.tasks.boxes import LONGEST, VARIANCES, anchor_grid, decode, encode, match
+from deep500.tasks.boxes import LONGEST, VARIANCES, anchor_grid, encode, match
 from tests.tolerances import as_numpy, assert_close
 
 ANCHORS = np.concatenate([anchor_grid((16, 16), 8, [6.0, 10.0]), anchor_grid((16, 16), 16, [14.0])])

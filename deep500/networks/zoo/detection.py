@@ -1,7 +1,7 @@
 """`ssd`: single-shot detectors (Liu et al. 2016, arXiv 1512.02325) with one scale, or a pyramid (Lin et al. 2017).
 
-Their output is (batch, anchors, 4 + classes): offsets of a box from its anchor, then a logit for each class. Anchors are
-in the order (scale, row, column, anchor of the cell), as :func:`deep500.tasks.boxes.anchor_grid` makes them.
+Their output is (batch, anchors, 4 + classes): offsets of a box from its anchor, then a logit for each class. Anchors
+are in the order (scale, row, column, anchor of the cell), as :func:`deep500.tasks.boxes.anchor_grid` makes them.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ def ssd(
 ) -> Network:
     """A single-shot detector: convolutions down to ``stride``, then a row of offsets and class logits per anchor.
 
-    With ``levels`` of 2 or more, feature maps of ``stride``, ``2 stride``, ... are joined into a feature pyramid, and each
-    has a head of its own. Every convolution but the last and those of the pyramid is without bias and followed by batch
-    normalization and ReLU; the last one starts at N(0, 0.01^2), its classes' bias so that each has probability 0.01.
+    With ``levels`` of 2 or more, feature maps of ``stride``, ``2 stride``, ... are joined into a feature pyramid, and
+    each has a head of its own. Every convolution but the last and those of the pyramid is without bias and followed by
+    batch normalization and ReLU; the last one starts at N(0, 0.01^2), its classes' bias so that each has probability
+    0.01.
 
     Args:
         width: channels after the first stage; doubled at every further halving, up to four times.

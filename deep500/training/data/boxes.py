@@ -73,6 +73,7 @@ class BoxDataset(Dataset):
         self._digest: str | None = None
 
     def _check(self) -> None:
+        assert self.classes is not None
         there = self.labels != PADDING
         height, width = self.shape[1:]
         wrong = {
@@ -87,9 +88,9 @@ class BoxDataset(Dataset):
             if len(places):
                 image, place = (int(number) for number in places[0])
                 raise DataError(
-                    f"{self.name}: got {what}: box {place} of picture {image} is {self.boxes[image, place].tolist()} of "
-                    f"class {self.labels[image, place]} ({len(places)} such boxes); expected 0 <= x1 < x2 <= width and "
-                    "0 <= y1 < y2 <= height: correct the annotation or leave the box out"
+                    f"{self.name}: got {what}: box {place} of picture {image} is {self.boxes[image, place].tolist()} "
+                    f"of class {self.labels[image, place]} ({len(places)} such boxes); expected 0 <= x1 < x2 <= width "
+                    "and 0 <= y1 < y2 <= height: correct the annotation or leave the box out"
                 )
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""COCO (Lin et al. 2014) and Pascal VOC 2007 (Everingham et al. 2010), where they lie on disk as their publishers pack them.
+"""COCO (Lin et al. 2014) and Pascal VOC 2007 (Everingham et al. 2010), as their publishers pack them on disk.
 
 COCO: ``coco/annotations/instances_train2017.json``, ``coco/train2017/*.jpg``, and the same for ``val2017``. VOC:
 ``VOCdevkit/VOC2007`` with ``Annotations``, ``ImageSets/Main/trainval.txt`` and ``test.txt``, ``JPEGImages``. Neither is
@@ -20,8 +20,8 @@ Shape = tuple[int, int, int]
 
 # fmt: off
 VOC_CLASSES = (
-    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog", "horse",
-    "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
+    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog",
+    "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )
 # fmt: on
 
@@ -53,8 +53,8 @@ class BoxFolder(DatasetInfo):
                 if (root / folder).is_dir():
                     return self.reader(root / folder, "train", shape), self.reader(root / folder, "test", shape)
         raise DataError(
-            f"got no data set {self.name!r}: not found in {', '.join(map(str, search.roots))}; expected {self.folders[0]} "
-            "as its publisher packs it there: unpack it, or set DATA_ROOT (it is not fetched)"
+            f"got no data set {self.name!r}: not found in {', '.join(map(str, search.roots))}; expected "
+            f"{self.folders[0]} as its publisher packs it there: unpack it, or set DATA_ROOT (it is not fetched)"
         )
 
 

@@ -1,9 +1,9 @@
 """``digit_scenes``: pictures with several of scikit-learn's real scanned digits in them, and the box of each.
 
 A scene is 64x64 grey pixels with one to five digits of 12 to 26 pixels, in front of a soft background; boxes are exact,
-because they are taken from the ink that was put there. The scans are divided before scenes are composed: no scan is both
-in a training and in a test scene. Everything but the scans is generated: a detector that is good here is not thereby
-good on photographs.
+because they are taken from the ink that was put there. The scans are divided before scenes are composed: no scan is
+both in a training and in a test scene. Everything but the scans is generated: a detector that is good here is not
+thereby good on photographs.
 """
 
 from __future__ import annotations
