@@ -29,6 +29,7 @@ from deep500.recipe.training import optimizer_keywords
 from deep500.tasks import Task
 from deep500.training.accumulation import AccumulationWarning
 from deep500.training.data import Dataset, StandInWarning, load_dataset
+from deep500.training.data.episodes import episodes
 from deep500.training.data.prefetch import Prefetch
 from deep500.training.data.samplers import OrderedSampler, Sampler, ShuffleSampler
 
@@ -120,6 +121,9 @@ def load_data(values: Mapping[str, Any], strict: bool, download: bool, root: Pat
         DataError: absent (under ``strict``) or damaged data, or a callable that returns something else.
         RecipeError: unknown keywords.
     """
+    if values["environment"] is not None:
+        args, kwargs = values["environment_args"], values["environment_kwargs"]
+        return episodes(values["environment"], *args, **kwargs)
     source, args, kwargs = values["dataset"], values["dataset_args"], values["dataset_kwargs"]
     if isinstance(source, str):
         extra: dict[str, Any] = {"root": root, "download": download, "stand_in": not strict}

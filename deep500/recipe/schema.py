@@ -89,7 +89,11 @@ KEYS: dict[str, Key] = {
         required=True,
         companions=True,
     ),
-    "dataset": Key("name, or callable that returns (train, test)", required=True, companions=True),
+    "dataset": Key("name, or callable that returns (train, test); or 'environment'", companions=True),
+    "environment": Key(
+        "in the place of a data set, what a task of control acts in: a gymnasium id, or callable that makes one",
+        companions=True,
+    ),
     "executor": Key("callable(network), such as d5fw.from_model", required=True, companions=True, check=_maker),
     "optimizer": Key("callable(executor, 'loss') -> optimizer", required=True, companions=True, check=_maker),
     "epochs": Key("number of passes over the training data", required=True, check=_positive, own=False),
@@ -181,6 +185,10 @@ def merge(fixed: Mapping[str, Any], mutable: Mapping[str, Any]) -> dict[str, Any
     for name, key in KEYS.items():
         if key.required and name not in merged:
             raise RecipeError(f"got no {name!r}; expected {key.meaning}; add it to FIXED or MUTABLE")
+    if "dataset" not in merged and "environment" not in merged:
+        raise RecipeError(f"got no 'dataset'; expected {KEYS['dataset'].meaning}; add it to FIXED or MUTABLE")
+    if "dataset" in merged and "environment" in merged:
+        raise RecipeError("got 'dataset' and 'environment'; expected one of them: remove the other")
     return merged
 
 

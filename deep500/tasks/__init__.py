@@ -1,6 +1,8 @@
 """What a batch, a loss and a quality are: `Task` is the seam, each file beside it an instance."""
 
 from deep500.tasks.classification import Classification as Classification
+from deep500.tasks.control import DeepQLearning as DeepQLearning
+from deep500.tasks.control import ProximalPolicyOptimization as ProximalPolicyOptimization
 from deep500.tasks.detection import Detection as Detection
 from deep500.tasks.regression import Regression as Regression
 from deep500.tasks.task import Quality as Quality

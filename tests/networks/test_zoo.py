@@ -126,7 +126,11 @@ def test_mixed_resnet_by_hand() -> None:
     assert shapes == [("N", 32, 64, 64), ("N", 128, 32, 32), ("N", 128, 16, 16), ("N", 512, 8, 8)]
 
 
-ELSEWHERE = {"ssd": "tests/tasks/test_detection.py"}
+ELSEWHERE = {
+    "ssd": "tests/tasks/test_detection.py",
+    "actor_critic": "tests/tasks/test_control.py",
+    "q_network": "tests/tasks/test_control.py",
+}
 """Models whose output is not one score per class."""
 
 

@@ -19,6 +19,7 @@ from deep500.networks.zoo.detection import ssd
 from deep500.networks.zoo.nasrnn import nasrnn
 from deep500.networks.zoo.nested import nested_resnet
 from deep500.networks.zoo.perceptron import mlp
+from deep500.networks.zoo.policy import actor_critic, q_network
 from deep500.networks.zoo.residual import mixed_resnet, resnet, resnet50, resnext50, wide_resnet
 from deep500.networks.zoo.separable import nasnet_a
 from deep500.networks.zoo.sequence import lstm, transformer
@@ -37,6 +38,8 @@ MODELS: dict[str, tuple[Callable[..., Network], tuple[int, ...]]] = {  # name: (
     "vgg16": (vgg16, (3, 32, 32)),
     "unet": (unet, (3, 32, 32)),
     "ssd": (ssd, (1, 64, 64)),
+    "actor_critic": (actor_critic, (4,)),
+    "q_network": (q_network, (4,)),
     "repvgg": (repvgg, (3, 224, 224)),
     "squeezenet": (squeezenet, (3, 224, 224)),
     "inception_v3": (inception_v3, (3, 299, 299)),
