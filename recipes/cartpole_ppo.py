@@ -11,21 +11,21 @@ import deep500 as d5
 import deep500.frameworks.pytorch as d5fw
 from deep500.recipe import run_recipe
 
-EPOCHS = 10
+EPOCHS = 8
 FIXED = {
     "environment": "CartPole-v1",
-    "environment_kwargs": dict(samples=16384, judged=100),
+    "environment_kwargs": dict(samples=102400, judged=100),
     "task": "ppo",
     "epochs": EPOCHS,
 }
 MUTABLE = {
     "model": "actor_critic",
-    "task_kwargs": dict(environments=8, horizon=256, passes=4),
+    "task_kwargs": dict(environments=8, horizon=32, passes=20, trace=0.8, discount=0.98, entropy_weight=0.0),
     "batch_size": 256,
     "executor": d5fw.from_model,
     "executor_kwargs": dict(device=d5.CPUDevice()),
     "optimizer": d5fw.AdamOptimizer,
-    "optimizer_kwargs": dict(lr=2e-3),
+    "optimizer_kwargs": dict(lr=1e-3),
     "gradient_transform": d5.ClipGradientNorm(0.5),
     "schedule": d5.schedules.CosineSchedule(total=EPOCHS),
     "seed": 0,
