@@ -95,7 +95,7 @@ def _site_packages() -> list[str]:
 
 STUB = ROOT / "deep500" / "__init__.pyi"
 ONE_LEVEL_DOWN = (
-    "data distributed errors measure metrics networks operators optimizers rewriting schedules schemes".split()
+    "data distributed errors measure metrics networks operators optimizers rewriting schedules schemes tasks".split()
 )
 # fmt: off
 HISTORICAL = {  # names of the original Deep500's listings that no page of ours uses

@@ -15,9 +15,11 @@ from deep500.networks.zoo.bert import attention_block, bert
 from deep500.networks.zoo.branching import inception_v3, repvgg, squeezenet
 from deep500.networks.zoo.builder import Builder
 from deep500.networks.zoo.convolutional import lenet, simple_cnn, vgg16
+from deep500.networks.zoo.detection import ssd
 from deep500.networks.zoo.nasrnn import nasrnn
 from deep500.networks.zoo.nested import nested_resnet
 from deep500.networks.zoo.perceptron import mlp
+from deep500.networks.zoo.policy import actor_critic, q_network
 from deep500.networks.zoo.residual import mixed_resnet, resnet, resnet50, resnext50, wide_resnet
 from deep500.networks.zoo.separable import nasnet_a
 from deep500.networks.zoo.sequence import lstm, transformer
@@ -35,6 +37,9 @@ MODELS: dict[str, tuple[Callable[..., Network], tuple[int, ...]]] = {  # name: (
     "wide_resnet": (wide_resnet, (3, 32, 32)),
     "vgg16": (vgg16, (3, 32, 32)),
     "unet": (unet, (3, 32, 32)),
+    "ssd": (ssd, (1, 64, 64)),
+    "actor_critic": (actor_critic, (4,)),
+    "q_network": (q_network, (4,)),
     "repvgg": (repvgg, (3, 224, 224)),
     "squeezenet": (squeezenet, (3, 224, 224)),
     "inception_v3": (inception_v3, (3, 299, 299)),

@@ -149,13 +149,31 @@ class ImageFolder(FileListDataset):
         )
 
     def _read(self, path: Path) -> np.ndarray:
-        from PIL import Image
+        return _pixels(path, self._target)
 
-        channels, height, width = self._target
-        with Image.open(path) as image:
-            fitted = image.convert("L" if channels == 1 else "RGB").resize((width, height), Image.Resampling.BILINEAR)
-        pixels = np.asarray(fitted, dtype=np.float32) / np.float32(255)
-        return np.ascontiguousarray(np.atleast_3d(pixels).transpose(2, 0, 1))
+
+def read_image(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """An image as float32 (channels, height, width) in [0, 1], resized bilinearly, RGB or grey by ``shape[0]``.
+
+    Raises:
+        DataError: Pillow cannot read it.
+    """
+    try:
+        return _pixels(path, shape)
+    except (OSError, SyntaxError, ValueError) as error:  # Pillow says SyntaxError for some broken PNG files
+        raise DataError(
+            f"{path}: got a file that cannot be read ({error}); expected an image: replace or remove it"
+        ) from error
+
+
+def _pixels(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    from PIL import Image
+
+    channels, height, width = shape
+    with Image.open(path) as image:
+        fitted = image.convert("L" if channels == 1 else "RGB").resize((width, height), Image.Resampling.BILINEAR)
+    pixels = np.asarray(fitted, dtype=np.float32) / np.float32(255)
+    return np.ascontiguousarray(np.atleast_3d(pixels).transpose(2, 0, 1))
 
 
 def _subfolders(folder: Path) -> list[str]:

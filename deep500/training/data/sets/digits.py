@@ -23,7 +23,8 @@ Pair = tuple[NumpyDataset, NumpyDataset]
 
 
 @cache
-def _scans() -> tuple[np.ndarray, np.ndarray]:
+def scans() -> tuple[np.ndarray, np.ndarray]:
+    """Images (1797, 8, 8) uint8 from 0 to 16, and their digits."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -33,7 +34,7 @@ def _scans() -> tuple[np.ndarray, np.ndarray]:
 @cache
 def split() -> tuple[np.ndarray, np.ndarray]:
     """Positions of the training and of the test digits: 80/20 in every class, always the same."""
-    _, labels = _scans()
+    _, labels = scans()
     rng = np.random.default_rng(SPLIT_SEED)
     test = []
     for label in range(10):
@@ -48,7 +49,7 @@ def digits(seed: int = 0, size: int | tuple[int, int] | None = None) -> Pair:
 
     ``seed`` is accepted for uniformity with :func:`digits32`; nothing here is random.
     """
-    images, labels = _scans()
+    images, labels = scans()
     pixels: np.ndarray = images[:, None]
     scale: float | None = 16
     where = "scikit-learn's digits (1,797 real scans)"
@@ -68,7 +69,7 @@ def digits32(seed: int = 0) -> Pair:
 
     ``seed`` decides position, background and ink of every digit.
     """
-    images, labels = _scans()
+    images, labels = scans()
     pixels = _blend(images / np.float32(16), np.random.default_rng(seed))
     where = "scikit-learn's digits blended over patches of its photographs china.jpg and flower.jpg"
     return tuple(  # type: ignore[return-value]
