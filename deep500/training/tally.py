@@ -48,7 +48,7 @@ class Tally:
         self.judge = Classification(label, output, loss) if judge is None else judge
         self._outputs = self.judge.judged_outputs() if judged else ()
         self._inputs = self.judge.judged_inputs() if self._outputs else ()
-        self._count = self.judge.count
+        self._count, self._shrink = self.judge.count, getattr(self.judge, "shrink", None)
         self.sums = self.judge.zero()
         self._rows: dict[str, list[np.ndarray]] = {
             name: [] for name, value in self.sums.items() if value.ndim and not len(value)
@@ -99,7 +99,10 @@ class Tally:
             if name not in self._rows:
                 self.sums[name] = self.sums[name] + value
             elif len(value):
-                self._rows[name].append(np.asarray(value, np.float64))
+                parts = self._rows[name]
+                parts.append(np.asarray(value, np.float64))
+                if len(parts) >= PENDING_BATCHES and self._shrink is not None:
+                    parts[:] = [self._shrink(name, np.concatenate(parts))]
                 if sum(map(len, self._rows[name])) > self.judge.most_rows:
                     raise InputError(
                         f"{self.what}: got more than {self.judge.most_rows} rows of {name}; expected no more, which is "
