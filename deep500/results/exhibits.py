@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deep500.errors import ResultsError
+from deep500.reading import validate
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.formats import EXHIBITS_SCHEMA, FILES
 
@@ -20,7 +21,7 @@ def write_exhibits(path: Path, task: str, seed: int, exhibits: Sequence[Mapping[
         ResultsError: an exhibit that is not as its kind has it.
     """
     content = {"schema": EXHIBITS_SCHEMA, "task": task, "seed": seed, "exhibits": list(exhibits)}
-    FILES[EXHIBITS].check(content)
+    validate(content, FILES[EXHIBITS], path / EXHIBITS)
     for exhibit in exhibits:
         if exhibit["kind"] == "matrix":
             sizes = {len(row) for row in exhibit["values"]}

@@ -87,7 +87,7 @@ class Tally:
                     )
                 self._loss_sum += value * size
                 self._seen += size
-            if self._outputs:
+            if self._outputs and not any(tensor is None for tensor in outputs):  # a rank may have had no sample
                 self._take(self._arrays(self._inputs, inputs), self._arrays(self._outputs, outputs))
 
     def _arrays(self, names: tuple[str, ...], values: list[Any]) -> dict[str, np.ndarray]:
