@@ -91,3 +91,29 @@ def test_ranks_weigh_by_what_the_task_counts(name, size):
     for again, other in Threads(size, 3).run(work, name):
         np.testing.assert_allclose(again["w"], weights["w"], rtol=1e-12)
         assert other == pytest.approx(said, rel=1e-9)
+
+
+def test_operations_are_those_of_items_where_samples_are_tokens():
+    """As many operations as before, each sample's share of them smaller."""
+    details = []
+    for task in (Regression(), Tokens()):
+        module, rng = d5.load_backend("reference"), np.random.default_rng(0)
+        data = Masked([rng.normal(size=(n, 2)) for n in (5, 1, 2, 4)])
+        network = d5.Network("tokens")
+        network.add_input("input", ("N", 5, 2), "float64")
+        network.add_parameter("w", np.ones((2, 1)))
+        network.add_parameter("shape", np.array([0, 5]), trainable=False)
+        network.add_node("MatMul", ["input", "w"], ["column"])
+        network.add_node("Reshape", ["column", "shape"], ["y"])
+        network.add_output("y")
+        executor = module.from_model(Tokens().add_loss(network))
+        rate = d5.metrics.FlopRate()
+        trainer = d5.Trainer(
+            d5.OrderedSampler(data, 2), None, executor, module.GradientDescent(executor, lr=0.1), task=task
+        )
+        statistics = trainer.run(1, [rate])
+        assert rate.measure(statistics) > 0
+        details.append(rate.details)
+    items, tokens = details
+    assert (items["samples"], tokens["samples"]) == (4, 12)
+    assert 4 * items["FLOP_per_sample"] == pytest.approx(12 * tokens["FLOP_per_sample"])
