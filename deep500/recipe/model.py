@@ -69,6 +69,8 @@ def make_task(values: Mapping[str, Any], data: Dataset) -> Task:
         source = "regression" if values["loss"] == "mean_squared_error" and data.classes is None else "classification"
     function: Callable[..., Any] = TASKS[source] if isinstance(source, str) else source
     known = {"label": data.label_name, "classes": data.classes, "dataset": data, "kind": values["loss"]}
+    if function is Classification and len(data.shape) == 3 and data.shape[0] in (1, 3):
+        known["pictures"] = data.input_name
     if function is not Classification:
         del known["kind"]
     offered = {n: v for n, v in known.items() if v is not None and accepts(function, n) and n not in kwargs}
@@ -87,10 +89,11 @@ def check_qualities(task: Task, metrics: Sequence[Any]) -> None:
         name = getattr(metric, "quality", None)
         if name is None:
             continue
+        judged = getattr(metric, "metric", metric)  # of a time, what it is measured to
         known = {quality.name: (quality.unit, quality.direction) for quality in task.qualities}
-        if known.get(name) != (metric.unit, metric.direction):
+        if known.get(name) != (judged.unit, judged.direction):
             raise RecipeError(
-                f"METRICS: got {name!r} in {metric.unit or 'no unit'}, {metric.direction} is better; expected a "
+                f"METRICS: got {name!r} in {judged.unit or 'no unit'}, {judged.direction} is better; expected a "
                 f"quality of task {task.name!r}: {', '.join(map(str, task.qualities))}; correct the metric"
             )
 

@@ -97,8 +97,9 @@ def test_spaces_that_do_not_fit_are_named():
 
 
 def test_seeds_of_training_and_of_judging_are_apart():
-    train, fresh = episodes("CartPole-v1", samples=64, judged=10)
+    train, fresh, last = episodes("CartPole-v1", samples=64, judged=10)
     assert train[:]["seed"].max() < FIRST_FRESH <= fresh[:]["seed"].min()
+    assert fresh[:]["seed"].max() < last[:]["seed"].min()
     assert (train.shape, train.classes, len(fresh)) == ((4,), 2, 10) and train.digest() != fresh.digest()
     with pytest.raises(InputError, match="key 'environment'"):
         ProximalPolicyOptimization(None)
@@ -207,7 +208,7 @@ def test_the_memory_keeps_the_newest():
 
 
 def trained(backend, kind, epochs, **keywords):
-    train, fresh = episodes(Corridor, samples=keywords.pop("samples"), judged=12)
+    train, fresh, _ = episodes(Corridor, samples=keywords.pop("samples"), judged=12)
     task = kind(train, environments=4, **keywords)
     model = "actor_critic" if kind is ProximalPolicyOptimization else "q_network"
     network = task.add_loss(d5nt.create(model, classes=2, shape=(5,), hidden=(16,)))

@@ -17,8 +17,8 @@ from deep500.errors import InputError
 from deep500.tasks.environments import maker, spaces_of
 from deep500.training.data.dataset import Batch, Dataset, Index, as_index
 
-FIRST_FRESH = 2**31
-"""Seeds from here on are for episodes that judge."""
+FIRST_FRESH, FIRST_LAST = 2**31, 2**31 + 2**30
+"""Seeds from here on are for episodes of validations, and for those that judge once, at the end."""
 
 
 class Episodes(Dataset):
@@ -65,13 +65,14 @@ class Episodes(Dataset):
 
 def episodes(
     environment: str | Callable[..., Any], samples: int = 8192, judged: int = 100, **keywords: Any
-) -> tuple[Episodes, Episodes]:
-    """Training by acting, and fresh episodes that judge: what the recipe key ``environment`` stands for.
+) -> tuple[Episodes, Episodes, Episodes]:
+    """Training by acting, fresh episodes for validations, and others that judge at the end: what the recipe key ``environment`` stands for.
 
     Args:
         environment: a gymnasium id such as ``"CartPole-v1"``, or a callable.
         samples: transitions that an epoch trains on, each as often as it is used.
-        judged: episodes of each validation.
+        judged: episodes of each validation, and as many at the end.
         keywords: for the environment.
     """
-    return Episodes(environment, samples, **keywords), Episodes(environment, judged, FIRST_FRESH, **keywords)
+    fresh = (Episodes(environment, judged, first, **keywords) for first in (FIRST_FRESH, FIRST_LAST))
+    return Episodes(environment, samples, **keywords), *fresh
