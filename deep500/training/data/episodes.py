@@ -66,7 +66,7 @@ class Episodes(Dataset):
 def episodes(
     environment: str | Callable[..., Any], samples: int = 8192, judged: int = 100, **keywords: Any
 ) -> tuple[Episodes, Episodes, Episodes]:
-    """Training by acting, fresh episodes for validations, and others that judge at the end: what the recipe key ``environment`` stands for.
+    """What the recipe key ``environment`` stands for: acting to train, fresh episodes to validate, others at the end.
 
     Args:
         environment: a gymnasium id such as ``"CartPole-v1"``, or a callable.
@@ -74,5 +74,8 @@ def episodes(
         judged: episodes of each validation, and as many at the end.
         keywords: for the environment.
     """
-    fresh = (Episodes(environment, judged, first, **keywords) for first in (FIRST_FRESH, FIRST_LAST))
-    return Episodes(environment, samples, **keywords), *fresh
+    return (
+        Episodes(environment, samples, **keywords),
+        Episodes(environment, judged, FIRST_FRESH, **keywords),
+        Episodes(environment, judged, FIRST_LAST, **keywords),
+    )
