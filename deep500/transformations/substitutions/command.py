@@ -161,7 +161,8 @@ class _Bar:
     def __exit__(self, *_: object) -> None:
         self.bar.close()
 
-    def update(self, seconds: float, best: float, first: float) -> None:
-        """Show the seconds that passed and what was gained."""
+    def update(self, seconds: float, best: float, first: float, what: str) -> None:
+        """Show the seconds that passed, what was gained, and what is being done."""
         self.bar.update(min(seconds, self.most) - self.bar.n)
-        self.bar.set_postfix_str(f"predicted {1e3 * first:.3g} -> {1e3 * best:.3g} ms")
+        gained = f"predicted {1e3 * first:.3g} -> {1e3 * best:.3g} ms, " if first else ""
+        self.bar.set_postfix_str(gained + what)

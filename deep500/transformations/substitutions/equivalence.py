@@ -6,7 +6,8 @@ rounding of weights that were computed beforehand; the written network is run as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +31,10 @@ LIMIT = 1e-3
 HALF = 3e-2
 """Likewise with float16 in the network."""
 NARROW = ("float16", "float32")
+WIDE = 10.0
+"""What answers in float64 and the check of a result take at least, in multiples of the original's own answers."""
+InTime = Callable[..., None]
+"""Called with words for what begins, and the seconds that it needs, if these are known; raises to end a check."""
 
 
 class NotEquivalent(NetworkError):
@@ -85,8 +90,67 @@ def relative_error(got: Any, expected: Any) -> float:
     return error / max(whole, scale) if max(whole, scale) else error
 
 
+class Answers:
+    """What a network computes, once for all that is compared with it.
+
+    Args:
+        imported: the network.
+        seed: of the inputs.
+        given: numbers for symbolic sizes, which the network may need (a batch of a multiple of 4, say).
+        in_time: called with what is about to be computed; ends it by an error of its own.
+
+    Attributes:
+        backend: which runs it: the reference, or ONNX Runtime where that lacks an operator (other people's domains).
+        sizes: choices of the symbolic sizes.
+        seconds: that computing all took.
+
+    Raises:
+        UnsupportedOperator: neither backend runs the network.
+    """
+
+    def __init__(
+        self,
+        imported: Imported,
+        seed: int = 0,
+        given: Mapping[str, int] | None = None,
+        in_time: InTime = lambda what, needs=0.0: None,
+    ) -> None:
+        begin = time.perf_counter()
+        self.original, self.seed, self.sizes = imported.network, seed, _sizes(imported, given or {})
+        self.backend = "reference"
+        try:
+            self.own = [outputs(self.original, choice, seed) for choice in self.sizes]
+        except UnsupportedOperator:
+            self.backend = "onnxruntime"
+            self.own = [outputs(self.original, choice, seed, self.backend) for choice in self.sizes]
+        self.wide: list[dict[str, np.ndarray[Any, Any]]] = []
+        self.gradients: dict[str, Any] | None = None
+        if self.backend == "reference":
+            in_time("comparing in float64", WIDE * (time.perf_counter() - begin))
+            twin = in_float64(self.original)
+            self.wide = [outputs(twin, choice, seed) for choice in self.sizes]
+            if imported.training and not any(node.is_random for node in self.original.nodes):
+                in_time("the original's gradients")
+                self.gradients = _gradients(twin, twin, self.sizes[0], seed)
+        self.seconds = time.perf_counter() - begin
+
+    def differ(self, network: Network, expected: list[dict[str, np.ndarray[Any, Any]]]) -> float:
+        """Largest relative error of another network's outputs, by norm."""
+        errors = []
+        for choice, wanted in zip(self.sizes, expected, strict=True):
+            got = outputs(network, choice, self.seed, self.backend)
+            errors += [relative_error(got[name], value) for name, value in wanted.items()]
+        return max(errors)
+
+
 def check_equivalent(
-    imported: Imported, graph: Graph, written: Network, seed: int = 0, given: Mapping[str, int] | None = None
+    imported: Imported,
+    graph: Graph,
+    written: Network,
+    seed: int = 0,
+    given: Mapping[str, int] | None = None,
+    answers: Answers | None = None,
+    in_time: InTime = lambda what, needs=0.0: None,
 ) -> Equivalence:
     """Compare the written network with the one that was imported.
 
@@ -98,32 +162,36 @@ def check_equivalent(
         written: the network that it was written as.
         seed: of the inputs.
         given: numbers for symbolic sizes, which the network may need (a batch of a multiple of 4, say).
+        answers: of the original, if they are known.
+        in_time: called with what is about to be compared; ends the check by an error of its own.
 
     Raises:
         NotEquivalent: an output or gradient differs by more than `TOLERANCE` in float64, or far more than rounding in
             the network's own precision; nothing of the result may then be used.
         UnsupportedOperator: neither backend runs the network.
     """
-    original, sizes = imported.network, _sizes(imported, given or {})
+    answers = answers or Answers(imported, seed, given)
+    original = answers.original
+    in_time("the result's file", answers.seconds)  # the check takes as long at least
     onnx.checker.check_model(written.to_onnx(), full_check=False)
     limit = LIMIT if "float16" not in {d.dtype for d in original.descriptors().values()} else HALF
-    backend, outputs, gradients = "reference", None, None
-    try:
-        own = max(difference(original, written, choice, seed) for choice in sizes)
-    except UnsupportedOperator:
-        backend = "onnxruntime"
-        own = max(difference(original, written, choice, seed, backend) for choice in sizes)
-    if backend == "reference":
-        twin, rewritten = in_float64(original), in_float64(export_network(imported, graph, wide=True))
-        outputs = max(difference(twin, rewritten, choice, seed) for choice in sizes)
-        random = any(node.is_random for node in original.nodes)
-        gradients = None if random or not imported.training else _gradients(twin, rewritten, sizes[0], seed)
-    if not (own <= limit and all(error is None or error <= TOLERANCE for error in (outputs, gradients))):
+    in_time("the result's answers")
+    own, wide, gradients = answers.differ(written, answers.own), None, None
+    if answers.backend == "reference":
+        in_time("the result's answers in float64")
+        rewritten = in_float64(export_network(imported, graph, wide=True))
+        wide = answers.differ(rewritten, answers.wide)
+        if answers.gradients is not None:
+            in_time("the result's gradients")
+            got = _gradients(in_float64(original), rewritten, answers.sizes[0], seed)
+            pairs = ((got[name], value) for name, value in answers.gradients.items()) if got is not None else ()
+            gradients = max((relative_error(new, value) for new, value in pairs), default=0.0)
+    if not (own <= limit and all(error is None or error <= TOLERANCE for error in (wide, gradients))):
         raise NotEquivalent(
-            f"got relative errors {outputs} (outputs), {gradients} (gradients) in float64 and {own:.3g} in the "
+            f"got relative errors {wide} (outputs), {gradients} (gradients) in float64 and {own:.3g} in the "
             f"network's precision; expected at most {TOLERANCE:g}, and {limit:g}; keep the original and report this"
         )
-    return Equivalence(outputs, gradients, own, tuple(sizes), backend)
+    return Equivalence(wide, gradients, own, tuple(answers.sizes), answers.backend)
 
 
 def in_float64(network: Network) -> Network:
@@ -178,25 +246,27 @@ def difference(
     original: Network, rewritten: Network, sizes: Mapping[str, int], seed: int, backend: str = "reference"
 ) -> float:
     """Largest relative error of an output, by norm, for made-up inputs on a backend."""
-    inputs = make_inputs(named(original), None, seed, sizes)
-    executors = [load_backend(backend).from_model(network) for network in (original, rewritten)]
-    expected, got = (executor.inference(inputs) for executor in executors)
-    arrays = executors[0].network.to_numpy
-    return max(relative_error(arrays(got[name]), arrays(expected[name])) for name in expected)
+    expected, got = (outputs(network, sizes, seed, backend) for network in (original, rewritten))
+    return max(relative_error(got[name], expected[name]) for name in expected)
 
 
-def _gradients(original: Network, rewritten: Network, sizes: Mapping[str, int], seed: int) -> float | None:
-    """Largest relative error of gradients; None where the network has no loss."""
+def outputs(
+    network: Network, sizes: Mapping[str, int], seed: int, backend: str = "reference"
+) -> dict[str, np.ndarray[Any, Any]]:
+    """What a network computes of made-up inputs on a backend, as arrays."""
+    executor = load_backend(backend).from_model(network)
+    results = executor.inference(make_inputs(named(network), None, seed, sizes))
+    return {name: np.asarray(executor.network.to_numpy(value)) for name, value in results.items()}
+
+
+def _gradients(original: Network, network: Network, sizes: Mapping[str, int], seed: int) -> dict[str, Any] | None:
+    """Gradients of a network with respect to the original's parameters; None where that has no loss."""
     losses = [name for name in original.outputs if original.descriptors()[name].shape == ()]
     if not losses:
         return None
     loss = "loss" if "loss" in losses else losses[0]
-    inputs = make_inputs(named(original), None, seed, sizes)
     reached = original.gradient(loss)  # a second head's parameters have none
-    gradients = []
-    for network in (original, rewritten):
-        executor = load_backend("reference").from_model(network)
-        executor.inference_and_backprop(inputs, loss)
-        names = [gradient for parameter, gradient in reached if parameter in set(original.trainable())]
-        gradients.append(executor.network.fetch_tensors(names))
-    return max((relative_error(got, expected) for expected, got in zip(*gradients, strict=True)), default=0.0)
+    executor = load_backend("reference").from_model(network)
+    executor.inference_and_backprop(make_inputs(named(original), None, seed, sizes), loss)
+    names = [gradient for parameter, gradient in reached if parameter in set(original.trainable())]
+    return dict(zip(names, executor.network.fetch_tensors(names), strict=True))

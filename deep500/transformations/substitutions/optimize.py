@@ -17,7 +17,8 @@ from deep500.networks.network import Network
 from deep500.networks.objects import as_network
 from deep500.registry import backend_names, load_backend
 from deep500.transformations.substitutions.cost import Analytic, Cost, Measured, OutOfTime, Remeasured, remeasure
-from deep500.transformations.substitutions.equivalence import check_equivalent
+from deep500.transformations.substitutions.deadline import Deadline, Progress
+from deep500.transformations.substitutions.equivalence import Answers, check_equivalent
 from deep500.transformations.substitutions.graph.importing import Imported, import_network, named
 from deep500.transformations.substitutions.graph.store import Graph
 from deep500.transformations.substitutions.graph.writing import export_network
@@ -35,12 +36,15 @@ FORMULA = 0.3
 """Share of the budget for the search by formula, before operators are measured."""
 SEARCH = 0.6
 """Share of the budget for the search, where candidates are timed afterwards."""
-WRITING = 0.3
-"""Share of the budget that must be left for another candidate to be written."""
+ALONE = 0.75
+"""Likewise where none are timed: what is left is for writing them."""
+WRITING = 0.5
+"""Share of the time left that writing one more candidate may take; the others took as long."""
 TIMING = 0.7
 """Share of what is left then, for timing; the check has the rest."""
+FAILURES = (NetworkError, UnsupportedOperator, MissingBackend, MemoryError)
+"""What ends a candidate, and not the run."""
 ORIGINAL = "original"
-Progress = Callable[[float, float, float], None]
 _T = TypeVar("_T")
 
 
@@ -71,8 +75,8 @@ def optimize_network(
         network: or any model that :func:`deep500.networks.as_network` takes; stays as it is.
             Operators outside the rule language stay opaque; the rest is rewritten around them.
         backend: name of the backend that shall run it.
-        budget: seconds for everything but the check of the candidate that is taken, which must not be cut short; 0
-            searches nothing. What was found by then is returned, see ``timed_out``.
+        budget: seconds for all of it; 0 searches nothing. The check of a result has its time kept; what cannot be
+            checked within the budget is not taken. See ``timed_out``.
         training: the network will be trained: parameters stay as they are, with their names, and nothing is computed
             from them beforehand; normalization and dropout are left alone. Otherwise the result is for inference.
         alpha: the search looks again at states that cost up to this many times the best.
@@ -83,7 +87,8 @@ def optimize_network(
             same result on every machine.
         seed: of the inputs for timing and checking.
         sizes: numbers for symbolic sizes, for which times are taken; the result holds for all.
-        progress: called with (seconds so far, best cost, first cost) now and then.
+        progress: called now and then with seconds so far, the best and the first predicted seconds, and words for what
+            is being done.
         example: inputs to trace a model of a framework with.
         fresh_prices: measure operators anew and store these times instead of the known ones.
         unproved: take rules that are neither proved nor refuted, too; every result says which of them were applied.
@@ -115,51 +120,56 @@ def optimize_network(
         importlib.import_module("scipy.stats")  # what is loaded once per process is nobody's search
     started = time.perf_counter()
     try:
-        matcher = Matcher(load_rules(rules, unproved), GROWTH)
-        started = time.perf_counter()  # rules that had to be proved first are nobody's search either
+        matcher = Matcher(load_rules(rules, unproved), GROWTH)  # proving rules is nobody's search either
+        cost = Measured(backend, database, seed=seed, fresh=fresh_prices) if measure else None
+        deadline = Deadline(budget, progress)
         imported = import_network(network, training, sizes)
-        share = SEARCH if measure else 1.0
-        searching = max(share * budget - (time.perf_counter() - started), 0.0)
-        result = _search(imported, matcher, backend, searching, alpha, database, measure, seed, progress, fresh_prices)
-        seconds = time.perf_counter() - started
-        clock = started, started + budget
-        return _choose(imported, matcher, result, backend, seconds, measure, seed, sizes or {}, clock)
+        try:
+            deadline.check("the original's answers")
+            answers = Answers(imported, seed, sizes, deadline.check)
+            deadline.keep_for_check(answers.seconds)
+            deadline.check("the search")
+        except OutOfTime as ended:
+            return Optimized.unchanged(network, backend, f"{ended}", training, timed_out=True)
+        except (*FAILURES, InputError) as error:
+            if measure and isinstance(error, InputError):
+                raise
+            reason = f"the check failed: {type(error).__name__}: {error}"
+            return Optimized.unchanged(network, backend, reason, training)
+        result = _search(imported, matcher, cost, backend, deadline, alpha)
+        return _choose(imported, matcher, result, backend, deadline, answers, measure, seed, sizes or {})
     except MemoryError as error:  # both forms do not fit: the one that was given does
         reason = f"memory ended ({error or 'MemoryError'}): the network and a second form of it did not fit"
         return Optimized.unchanged(network, backend, reason, training, seconds=time.perf_counter() - started)
 
 
 def _search(
-    imported: Imported,
-    matcher: Matcher,
-    backend: str,
-    budget: float,
-    alpha: float,
-    database: str | Path | None,
-    measure: bool,
-    seed: int,
-    progress: Progress | None,
-    fresh: bool,
+    imported: Imported, matcher: Matcher, cost: Measured | None, backend: str, deadline: Deadline, alpha: float
 ) -> SearchResult:
-    """Search by formula, and then, where times may be measured, from what was found and from the start by these.
+    """Search by formula, and then, where there are measured prices, from what was found and from the start by these.
 
     The best state by formula is a candidate whatever measured prices of single operators say: prices that lie close
     together are noisy, and candidates are timed from end to end.
     """
-    begin, fixed = time.perf_counter(), tuple(imported.sizes.values())
+    fixed, begin = tuple(imported.sizes.values()), time.perf_counter()
     by_formula: Cost = Analytic(backend)
 
-    def searched(cost: Cost, seconds: float, starts: Sequence[State] = ()) -> SearchResult:
+    def searched(cost: Cost, seconds: float, what: str, starts: Sequence[State] = ()) -> SearchResult:
+        def progress(_: float, best: float, first: float, where: str) -> None:
+            deadline.tell(f"{what}, {where}", best, first)
+
         backtracking = Backtracking(matcher, cost, seconds, alpha, fixed, CANDIDATES, progress=progress)
         return backtracking.run(imported.graph, starts)
 
-    if not measure:
-        return searched(by_formula, budget)
-    quick = searched(by_formula, FORMULA * budget)
-    cost = Measured(backend, database, seed=seed, fresh=fresh)
+    # What is found must be written and checked in time as well; prices by formula alone leave more for the search.
+    budget = (ALONE if cost is None else SEARCH) * deadline.left()
+    if cost is None:
+        return searched(by_formula, budget, "priced by formula")
+    quick = searched(by_formula, FORMULA * budget, "priced by formula")
     cost.until = begin + budget
     try:
-        result = searched(cost, max(cost.until - time.perf_counter(), 0.0), quick.best[:1])
+        left = max(cost.until - time.perf_counter(), 0.0)
+        result = searched(cost, left, "priced by measuring", quick.best[:1])
     except OutOfTime:
         quick.timed_out = True
         return quick
@@ -235,16 +245,16 @@ def _choose(
     matcher: Matcher,
     result: SearchResult,
     backend: str,
-    seconds: float,
+    deadline: Deadline,
+    answers: Answers,
     measure: bool,
     seed: int,
     sizes: Mapping[str, int],
-    clock: tuple[float, float],
 ) -> Optimized:
     """Write and check the candidates, time them, and take the fastest; or leave the network as it was."""
-    network, (begin, until) = imported.network, clock
+    network = imported.network
     searched: dict[str, Any] = {
-        "seconds": seconds,
+        "seconds": deadline.spent(),
         "before": result.first.cost,
         "timed_out": result.timed_out,
         "priced": result.priced,
@@ -256,22 +266,22 @@ def _choose(
             return Optimized.unchanged(network, backend, "nothing faster was found", imported.training, **searched)
         candidates = {"candidate 1": result.first}  # written back, biases and all, it may be faster even so
     failed: dict[str, str] = {}
+    timed: Remeasured | None = None
     written: dict[str, tuple[Imported, Graph, Network]] = {}
-    for name, state in candidates.items():
-        if written and time.perf_counter() > until - WRITING * (until - begin):
-            break  # what was not written is not timed: the cheapest came first
-        made = _try(failed, name, partial(_written, imported, state, matcher))
-        written.update({name: made} if made else {})
-    networks = {name: made[2] for name, made in written.items()}
-    left = max(until - time.perf_counter(), 0.0)
-    timed = _timed(imported, networks, backend, seed, sizes, failed, TIMING * left) if measure and networks else None
-    for name in _faster(timed, networks) if measure else _cheaper({n: candidates[n] for n in written}, result.first):
-        again, graph, new = written[name]
-        check = _try(failed, name, partial(check_equivalent, again, graph, new, seed, sizes))
-        if check is not None:
+    order = _cheaper(candidates, result.first)
+    if measure:
+        written = _write_in_time(imported, candidates, matcher, deadline, failed)
+        networks = {name: made[2] for name, made in written.items()}
+        deadline.tell("timing")
+        timed = _timed(imported, networks, backend, seed, sizes, failed, TIMING * deadline.left()) if networks else None
+        order = _faster(timed, networks)
+    for name in order:
+        made = written.get(name) or _try(failed, name, partial(_written, imported, candidates[name], matcher))
+        check = made and _try(failed, name, partial(check_equivalent, *made, seed, sizes, answers, deadline.check))
+        if made and check:
             return Optimized(
                 network,
-                new,
+                made[2],
                 backend,
                 History.of(imported, candidates[name], matcher.unproved),
                 after=candidates[name].cost,
@@ -285,11 +295,28 @@ def _choose(
     return Optimized.unchanged(network, backend, reason, imported.training, measured=timed, **searched)
 
 
+def _write_in_time(
+    imported: Imported, candidates: Mapping[str, State], matcher: Matcher, deadline: Deadline, failed: dict[str, str]
+) -> dict[str, tuple[Imported, Graph, Network]]:
+    """Candidates as networks, the cheapest first, as long as the next would leave time for the check."""
+    written: dict[str, tuple[Imported, Graph, Network]] = {}
+    longest = 0.0
+    for name, state in candidates.items():
+        begin = deadline.spent()
+        if longest * (1 + 1 / WRITING) > deadline.left() or (written and deadline.left() <= 0):
+            break
+        deadline.tell(f"writing {name}")
+        made = _try(failed, name, partial(_written, imported, state, matcher))
+        written.update({name: made} if made else {})
+        longest = max(longest, deadline.spent() - begin)
+    return written
+
+
 def _try(failed: dict[str, str], name: str, action: Callable[[], _T]) -> _T | None:
     """Do something for a candidate; what goes wrong is noted, and ends this candidate only."""
     try:
         return action()
-    except (NetworkError, UnsupportedOperator, MissingBackend, MemoryError) as error:
+    except (*FAILURES, OutOfTime) as error:
         failed[name] = f"{type(error).__name__}: {error}"
         return None
 

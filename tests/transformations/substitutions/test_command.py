@@ -189,12 +189,15 @@ class _Terminal(io.StringIO):
 def test_the_bar_is_for_terminals(stream: Any, quiet: bool, shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", stream())
     with _Bar(10.0, quiet) as bar:
-        bar.update(4.0, 1e-3, 2e-3)
+        bar.update(1.0, 0.0, 0.0, "the original's answers")
         bar.bar.refresh()
-        bar.update(99.0, 1e-3, 2e-3)
+        bar.update(4.0, 1e-3, 2e-3, "from form 1")
+        bar.bar.refresh()
+        bar.update(99.0, 1e-3, 2e-3, "timing")
     text = sys.stderr.getvalue()  # type: ignore[attr-defined]
-    assert ("4 of 10 s, predicted 2 -> 1 ms" in text) == shown and (text == "") != shown
+    assert ("4 of 10 s, predicted 2 -> 1 ms, from form 1" in text) == shown and (text == "") != shown
+    assert ("1 of 10 s, the original's answers" in text) == shown
     for seconds in (0.0, float("inf")):
         with _Bar(seconds, quiet) as bar:
-            bar.update(1.0, 1.0, 1.0)
+            bar.update(1.0, 1.0, 1.0, "timing")
     assert ("search: 1 s, predicted 1e+03" in sys.stderr.getvalue()) == shown  # type: ignore[attr-defined]

@@ -31,7 +31,7 @@ def test_a_price_store_that_is_read_only(
     model: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite opens the file as it does one whose permissions forbid writing, which bind nobody who is root."""
-    words = ["optimize", "one.onnx", "-o", "out.onnx", "--database", "costs.sqlite", "--budget", "0.5"]
+    words = ["optimize", "one.onnx", "-o", "out.onnx", "--database", "costs.sqlite", "--budget", "60"]
     words += ["--backend", "reference"]
     Database("costs.sqlite")
     before, connect = Path("costs.sqlite").read_bytes(), sqlite3.connect

@@ -7,6 +7,7 @@ is made after its inputs, so node numbers are a topological order and a cycle ca
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -233,6 +234,10 @@ class Graph:
 
     def nodes(self) -> list[int]:
         """Numbers of the nodes in use, in topological order."""
+        return self._nodes
+
+    @functools.cached_property
+    def _nodes(self) -> list[int]:
         return self.store.reachable(self.outputs)
 
     def users(self) -> dict[Value, list[int]]:

@@ -11,7 +11,7 @@ from onnx import NodeProto, helper, numpy_helper
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.transformations.substitutions.graph.importing import Imported, named
-from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Graph, Store, Value
+from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Graph, Store, Value, parts
 from deep500.transformations.substitutions.graph.units import Unit, Units, ordered
 from deep500.transformations.substitutions.operators.arithmetic import Real
 from deep500.transformations.substitutions.operators.specification import operator
@@ -31,6 +31,9 @@ def constant_array(store: Store, value: Value, wide: bool = False) -> Array:
     if value.node in store.arrays:
         array = store.arrays[value.node]
         return store.exact.get(value.node, array.astype(np.float64)) if wide and array.dtype.kind == "f" else array
+    joined = _joined(store, value, wide)
+    if joined is not None:
+        return joined
     known: dict[Value, Array] = {}
     for number in store.reachable([value]):
         node = store.nodes[number]
@@ -40,6 +43,18 @@ def constant_array(store: Store, value: Value, wide: bool = False) -> Array:
         results = operator(node.op).evaluate(Real(), [known[read] for read in node.inputs], dict(node.parameters))
         known.update({Value(number, output): result for output, result in enumerate(results)})
     return np.ascontiguousarray(known[value][0].astype("float64" if wide else store.dtype(value)))
+
+
+def _joined(store: Store, value: Value, wide: bool) -> Array | None:
+    """A concatenation, of parts that are computed each for itself and copied once; None if it is none.
+
+    Nested as they are, concatenations would copy their first parts as often as they have others, and in float64.
+    """
+    node = store.node(value)
+    if node.op != "concat":
+        return None
+    axis = node.parameter("axis")
+    return np.concatenate([constant_array(store, part, wide) for part in parts(store, value, axis)], axis)
 
 
 class Writer:

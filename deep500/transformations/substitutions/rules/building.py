@@ -18,6 +18,7 @@ from deep500.transformations.substitutions.rules.patterns import CONSTANTS, Patt
 
 Builder = Callable[[Store, Bindings, str], Value]
 SIBLINGS = ("add", "mul")  # operators whose operands have one shape: a constant takes the other's
+KEEPING = ("gain", "scale")  # operators that keep the shape of their first operand, and may stand between
 
 
 def unbound(pattern: Pattern, known: set[str]) -> set[str]:
@@ -28,7 +29,7 @@ def unbound(pattern: Pattern, known: set[str]) -> set[str]:
     missing: set[str] = set()
     for operand in _siblings_last(pattern[0], inputs):
         if _takes_shape(pattern[0], inputs, operand):
-            known.add(arguments(operand)[1][0])
+            known.add(str(shape_name(operand)))
         missing |= unbound(operand, known)
     if pattern[0] == "concat":
         known.add(given[1])
@@ -55,16 +56,26 @@ def determined(
     return None if any(missing) or order(late, known)[1] else (steps, late)
 
 
-def _is_constant(pattern: Pattern) -> bool:
-    return isinstance(pattern, list) and pattern[0] in CONSTANTS
+def shape_name(pattern: Pattern) -> str | None:
+    """The name of the shape of a constant, or of one that is multiplied along an axis or as a whole; else None.
+
+    Example:
+        >>> from deep500.transformations.substitutions.rules.patterns import parse
+        >>> shape_name(parse("(gain 0 (identity_kernel q) v)")), shape_name(parse("(add (ones q) x)"))
+        ('q', None)
+    """
+    while isinstance(pattern, list) and pattern[0] in KEEPING:
+        pattern = arguments(pattern)[2][0]
+    return arguments(pattern)[1][0] if isinstance(pattern, list) and pattern[0] in CONSTANTS else None
 
 
 def _siblings_last(op: str, inputs: list[Pattern]) -> list[Pattern]:
-    return sorted(inputs, key=_is_constant) if op in SIBLINGS else inputs
+    return sorted(inputs, key=lambda operand: shape_name(operand) is not None) if op in SIBLINGS else inputs
 
 
 def _takes_shape(op: str, inputs: list[Pattern], operand: Pattern) -> bool:
-    return op in SIBLINGS and _is_constant(operand) and not all(map(_is_constant, inputs))
+    others = [other for other in inputs if shape_name(other) is None]
+    return op in SIBLINGS and shape_name(operand) is not None and bool(others)
 
 
 def builder(pattern: Pattern) -> Builder:
@@ -76,7 +87,7 @@ def builder(pattern: Pattern) -> Builder:
         name = given[0]
         return lambda store, bindings, dtype: store.add(op, shape=bindings[name], dtype=dtype)[0]
     ordered = _siblings_last(op, inputs)
-    shaped_names = [arguments(operand)[1][0] if _takes_shape(op, inputs, operand) else None for operand in ordered]
+    shaped_names = [shape_name(operand) if _takes_shape(op, inputs, operand) else None for operand in ordered]
     parts = list(zip(map(builder, ordered), shaped_names, strict=True))
     places = [ordered.index(operand) for operand in inputs]
     fixed = {kind: literal(word, kind) for word, kind in zip(given, kinds, strict=True)}

@@ -389,12 +389,13 @@ class Matcher:
         """Ids of rules without a proof."""
         return {directed.rule.id for directed in self.directed if directed.rule.verdict != "proved"}
 
-    def matches(self, graph: Graph, only: str | None = None) -> Iterator[Match]:
+    def matches(self, graph: Graph, only: str | None = None, among: Iterable[int] | None = None) -> Iterator[Match]:
         """All places where a rule applies.
 
         Args:
             graph: where to look.
             only: what `Match.rule` must be; None: anything.
+            among: nodes of the graph, ascending, that may be replaced; all if None.
         """
         store = graph.store
         if self._kinds.store is not store:
@@ -402,7 +403,7 @@ class Matcher:
         kinds = self._kinds
         pairs: dict[int, tuple[list[Any], list[Any]]] = {}
         index = self.index if only is None else self.by_name.get(only.split(" ")[0], {})
-        for number in graph.nodes():
+        for number in graph.nodes() if among is None else among:
             for position, output, source in _candidates(store, kinds, number, index):
                 directed = self.directed[position]
                 root = Value(number, source.checks[0].output)

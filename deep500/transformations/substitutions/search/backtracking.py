@@ -7,6 +7,9 @@ Moves are single applications and groups of them (`groups`). Two things make the
 layers. Moves that lower the cost are also made one after the other as far as they leave each other's places alone. And
 a move is priced by what it changes around its place (`Surroundings`); the graph is made, and priced itself, only when
 its turn comes.
+
+Large hills are crossed by looking ahead: what follows from a group (`_ahead`) is made before it is judged. And the
+search starts from several forms of the network: as it is, and for some rules with each of their groups made.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import heapq
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,13 +26,15 @@ from deep500.transformations.substitutions.cost.model import Cost, OutOfTime
 from deep500.transformations.substitutions.graph.store import Graph, Value
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.matching import Match, Matcher
-from deep500.transformations.substitutions.search.groups import Group, follow, groups
+from deep500.transformations.substitutions.search.groups import Group, follow, groups, part_readers
 from deep500.transformations.substitutions.search.moves import AppliedRule, apply, place
 from deep500.transformations.substitutions.search.surroundings import Surroundings
 
 Move = Match | Group
 WIDTH = 100  # successors of one state that are kept
 GROWTH = 2  # a state may have this many times the nodes of the first one
+AHEAD = 8  # groups that are made one after the other while looking ahead
+FORMS = 4  # rules that are made everywhere, each for a form of its own
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ class Backtracking:
         fixed: numbers that stand for symbolic sizes.
         keep: how many states to return.
         patience: states to look at without finding a better one, before it ends; a third of the budget ends it too.
-        progress: called with (seconds so far, best cost, first cost) after every state.
+        progress: called with seconds so far, best cost, first cost and what is searched, after every state.
     """
 
     matcher: Matcher
@@ -82,137 +87,225 @@ class Backtracking:
     alpha: float = 1.05
     fixed: Sequence[int] = ()
     keep: int = 4
-    patience: int = 30
-    progress: Callable[[float, float, float], None] | None = None
+    patience: int = 12
+    progress: Callable[[float, float, float, str], None] | None = None
     _seen: set[tuple[Value, ...]] = field(default_factory=set)
+    _queue: list[tuple[float, int, State, Move]] = field(default_factory=list)
+    _where: str = ""
     _changes: dict[Any, float] = field(default_factory=dict)
 
     def run(self, graph: Graph, starts: Sequence[State] = ()) -> SearchResult:
         """Search from a graph, and from states that another search reached from it.
 
+        Nothing that costs more than the graph is ever the best. Without an end by the budget the result depends on
+        nothing but the graph, the rules and the prices.
+
         Raises:
             OutOfTime: the graph itself cannot be priced within the time for measuring.
         """
-        started = time.perf_counter()
-        first = State(graph, self.cost.total(graph))
-        result, largest = SearchResult([first], first), GROWTH * len(graph.nodes())
-        order, idle, since = itertools.count(), 0, 0.0
-        # States have no order, so ties of cost go to the older entry: the same search on every machine.
-        queue: list[tuple[float, int, State, Move | None]] = [(first.cost, next(order), first, None)]
-        for start in starts:
-            try:
-                state = self._priced(start.graph, start.history, result)
-            except OutOfTime:
-                result.timed_out = True
-                continue
-            heapq.heappush(queue, (state.cost, next(order), state, None))
+        self._began = time.perf_counter()
+        self._result = result = SearchResult([], State(graph, self.cost.total(graph)))
+        result.best = [result.first]
+        self._largest = GROWTH * len(graph.nodes())
+        try:
+            self._search(starts)
+        except OutOfTime:
+            result.timed_out = True
+        result.seconds = time.perf_counter() - self._began
+        return result
 
-        def late() -> bool:
-            result.seconds = time.perf_counter() - started
-            return result.seconds > self.budget
-
-        while queue and idle < self.patience and not result.timed_out:
-            cost, _, state, move = heapq.heappop(queue)
-            limit = self.alpha * result.best[0].cost
-            if cost >= limit and state is not first:
-                break  # all that is left costs as much; the first state's moves are tried even if a start is far better
+    def _search(self, starts: Sequence[State]) -> None:
+        result, first = self._result, self._result.first
+        self._order = itertools.count()  # states have no order, so ties of cost go to the older entry
+        for number, start in enumerate((None, *starts)):
+            self._where = f"from form {number}" if number else "from the network"
+            self._descend(first if start is None else self._priced(start.graph, start.history))
+        for number, form in enumerate(() if starts else self._forms(first), 1):
+            self._where = f"from form {number}"
+            self._descend(form)
+        self._where = "around the best"
+        idle, since = 0, result.seconds
+        while self._queue and idle < self.patience:
+            cost, _, state, move = heapq.heappop(self._queue)
+            limit, best = self.alpha * result.best[0].cost, result.best[0].cost
+            if cost >= limit:
+                break  # all that is left costs as much
             # Moves are made only when their turn comes: most of the successors of a state never have one.
-            if move is not None:
-                try:
-                    made = self._make(state, move, largest, result)
-                except OutOfTime:
-                    result.timed_out = True
-                    break
-                if made is None or made.cost >= limit:
-                    continue
-                state = made
-            self._seen.add(state.graph.outputs)
-            result.pops, idle, best = result.pops + 1, idle + 1, result.best[0].cost
-            try:
-                for price, after, waiting in self._successors(state, result, late, largest):
-                    heapq.heappush(queue, (price, next(order), after, waiting))
-            except OutOfTime:
-                result.timed_out = True
-            result.timed_out = result.timed_out or late()
+            made = self._make(state, move)
+            if made is None or made.cost >= limit:
+                continue
+            together = self._look(made)
+            if together is not None:
+                self._descend(together)
+            idle += 1
             if result.best[0].cost < best:
                 idle, since = 0, result.seconds
             elif result.seconds - since > self.budget / 3:
-                break
-            if self.progress:
-                self.progress(result.seconds, result.best[0].cost, first.cost)
-        late()
-        return result
+                raise OutOfTime("a third of the search's budget found nothing better")
 
-    def _successors(
-        self, state: State, result: SearchResult, late: Callable[[], bool], largest: int
-    ) -> list[tuple[float, State, Move | None]]:
-        """States to come: (price, state, move that is still to be made in it)."""
+    def _descend(self, state: State | None) -> None:
+        """Make all moves that lower the cost, until there are none; what else could be done in these states waits."""
+        while state is not None and state.graph.outputs not in self._seen:
+            state = self._look(state)
+
+    def _look(self, state: State) -> State | None:
+        """Put what can be done in a state into the queue; the state after all that lowers its cost, if there is any."""
+        self._seen.add(state.graph.outputs)
+        self._result.pops += 1
+        waiting, together = self._successors(state)
+        for price, move in waiting:
+            heapq.heappush(self._queue, (price, next(self._order), state, move))
+        self._tell()
+        return together
+
+    def _tell(self) -> None:
+        """Report, and raise OutOfTime where the budget is spent."""
+        result = self._result
+        result.seconds = time.perf_counter() - self._began
+        if self.progress:
+            self.progress(result.seconds, result.best[0].cost, result.first.cost, self._where)
+        self._in_time()
+
+    def _in_time(self) -> None:
+        """Raise OutOfTime where the budget is spent; asked before whatever takes more than a moment."""
+        if time.perf_counter() - self._began > self.budget:
+            raise OutOfTime("the search's budget is spent")
+
+    def _matches(self, graph: Graph, **where: Any) -> list[Match]:
+        found = []
+        for number, match in enumerate(self.matcher.matches(graph, **where)):
+            if number % 64 == 0:
+                self._in_time()
+            found.append(match)
+        return found
+
+    def _forms(self, first: State) -> Iterator[State]:
+        """The first state with one rule made wherever it has groups, whatever that costs, for some rules."""
+        every = groups(self._matches(first.graph))
+        around, gains = Surroundings(first.graph, self.cost), dict[str, float]()
+        for group, members in every.items():
+            if len(members[0].sites) > 1:
+                gains[group.rule] = gains.get(group.rule, 0.0) + _change(around, *members)
+        for rule in sorted(gains, key=lambda rule: (gains[rule], rule))[:FORMS]:
+            state = first
+            for group in every:
+                if group.rule == rule:
+                    state = [state, *self._along(state, group)][-1]
+            if state is not first:
+                yield state
+
+    def _successors(self, state: State) -> tuple[list[tuple[float, Move]], State | None]:
+        """Moves with what their states would cost, and the state after all moves that lower the cost."""
         around = Surroundings(state.graph, self.cost)
-        matches = list(itertools.takewhile(lambda _: not late(), self.matcher.matches(state.graph)))
-        changes = [_change(around, match) for match in itertools.takewhile(lambda _: not late(), matches)]
-        moves: list[tuple[float, Move]] = list(zip(changes, matches, strict=False))
+        matches, moves = self._matches(state.graph), list[tuple[float, Move, set[int]]]()
+        for match in matches:
+            self._in_time()
+            moves.append((_change(around, match), match, _region(around, match)))
         for group, members in groups(matches).items():
-            if late():
-                break
+            self._in_time()
+            region = set[int]().union(*(_region(around, match) for match in members))
             if len(members[0].sites) == 1:
-                moves.append((_change(around, *members), group))
+                moves.append((_change(around, *members), group, region))
                 continue
             # Following a group prices whole graphs. Equal layers have groups of equal changes, so one of them is
             # followed and the others are taken to gain the same; the price is right once a group is made.
             known = [_change(around, match) for match in members]
             look = (group.rule, *sorted(f"{change:.3e}" for change in known))
             if look not in self._changes:
-                made = self._make(state, group, largest, result)
+                made = self._make(state, group)
                 self._changes[look] = math.inf if made is None else made.cost - state.cost
-            moves.append((self._changes[look], group))
-        moves.sort(key=lambda pair: pair[0])
-        better = [move for change, move in moves if change < 0]
-        limit = self.alpha * result.best[0].cost
-        new: list[tuple[float, State, Move | None]] = [
-            (state.cost + change, state, move) for change, move in moves[:WIDTH] if state.cost + change < limit
-        ]
-        together = self._together(state, better, late, largest, result)
-        return [*new, *([(together.cost, together, None)] if together else [])]
+            moves.append((self._changes[look], group, region))
+        moves.sort(key=lambda entry: entry[0])
+        together = self._together(state, _apart([(move, region) for change, move, region in moves if change < 0]))
+        limit = self.alpha * self._result.best[0].cost
+        return [(state.cost + gain, move) for gain, move, _ in moves[:WIDTH] if state.cost + gain < limit], together
 
-    def _make(self, state: State, move: Move, largest: int, result: SearchResult) -> State | None:
+    def _make(self, state: State, move: Move) -> State | None:
         """The state after a move; None if it cannot be made, was there before, or is too large."""
+        self._in_time()
         if isinstance(move, Group):
-            return self._follow(state, move, largest, result)
+            return self._follow(state, move)
         graph = apply(state.graph, move, self.fixed)
-        if graph is None or graph.outputs in self._seen or len(graph.nodes()) > largest:
+        if graph is None or graph.outputs in self._seen or len(graph.nodes()) > self._largest:
             return None
-        return self._priced(graph, (*state.history, AppliedRule(move.rule, place(graph.store, move))), result)
+        return self._priced(graph, (*state.history, AppliedRule(move.rule, place(graph.store, move))))
 
-    def _follow(self, state: State, group: Group, largest: int, result: SearchResult) -> State | None:
-        """The cheapest state on the way that a group leads."""
-        best, history = None, state.history
-        for graph, step in follow(state.graph, group, self.matcher, self.fixed, largest):
+    def _along(self, state: State, group: Group) -> list[State]:
+        """The states on the way that a group leads."""
+        way, history = list[State](), state.history
+        for graph, step in follow(state.graph, group, self.matcher, self.fixed, self._largest):
+            self._in_time()
             history = (*history, step)
-            if graph.outputs not in self._seen:
-                made = self._priced(graph, history, result)
-                best = made if best is None or made.cost < best.cost else best
-        return best
+            way.append(self._priced(graph, history))
+        return way
 
-    def _priced(self, graph: Graph, history: tuple[AppliedRule, ...], result: SearchResult) -> State:
+    def _follow(self, state: State, group: Group) -> State | None:
+        """The cheapest state on the way that a group leads, or of those that follow from its last."""
+        way = self._along(state, group)
+        every = [*way, *self._ahead(state, way[-1])] if way else []
+        fresh = [made for made in every if made.graph.outputs not in self._seen]
+        return min(fresh, key=lambda made: made.cost, default=None)
+
+    def _ahead(self, before: State, state: State) -> Iterator[State]:
+        """What follows from a group: operators on the parts that it made become operators on wholes, where that pays.
+
+        The products of one matrix are cut from one product, so their biases are added to parts; only when these are
+        one as well is it seen what merging the products is worth.
+        """
+        old, tried = set(before.graph.nodes()), set[Group]()
+        while len(tried) < AHEAD:
+            around = Surroundings(state.graph, self.cost)
+            near = part_readers(state.graph, old)
+            every = groups([match for match in self._matches(state.graph, among=near) if len(match.sites) > 1])
+            gains = {group: _change(around, *members) for group, members in every.items() if group not in tried}
+            if not gains:
+                return
+            group = min(gains, key=gains.__getitem__)
+            tried.add(group)
+            way = self._along(state, group)
+            if way and way[-1].cost <= state.cost:
+                yield from way
+                state = way[-1]
+
+    def _priced(self, graph: Graph, history: tuple[AppliedRule, ...]) -> State:
+        result = self._result
         result.priced += 1
         made = State(graph, self.cost.total(graph), history)
-        result.best = sorted([*result.best, made], key=lambda state: state.cost)[: self.keep]
+        known = [state for state in result.best if state.graph.outputs != graph.outputs]
+        if len(known) == len(result.best):
+            result.best = sorted([*known, made], key=lambda state: state.cost)[: self.keep]
         return made
 
-    def _together(
-        self, state: State, moves: list[Move], late: Callable[[], bool], largest: int, result: SearchResult
-    ) -> State | None:
+    def _together(self, state: State, moves: list[Move]) -> State | None:
         """The state after all moves that lower the cost and whose places are still there."""
         reached, nodes = state, set(state.graph.nodes())
         for move in moves:
-            if late():
-                break
             places = (move.value,) if isinstance(move, Group) else (*move.sites, *move.bound)
             if all(value.node in nodes for value in places):
-                made = self._make(reached, move, largest, result)
+                made = self._make(reached, move)
                 if made is not None and made.cost < reached.cost:
                     reached, nodes = made, set(made.graph.nodes())
         return None if reached is state else reached
+
+
+def _apart(moves: list[tuple[Move, set[int]]]) -> list[Move]:
+    """The best moves that replace different nodes, those behind others first; then the rest.
+
+    A move makes all anew that depends on what it replaces. Made from the back, moves leave each other's places alone.
+    """
+    chosen, taken, rest = list[tuple[int, Move]](), set[int](), list[Move]()
+    for move, region in moves:
+        if taken.isdisjoint(region):
+            taken |= region
+            chosen.append((max(region), move))
+        else:
+            rest.append(move)
+    return [*(move for _, move in sorted(chosen, key=lambda pair: -pair[0])), *rest]
+
+
+def _region(around: Surroundings, match: Match) -> set[int]:
+    """The nodes that a match replaces."""
+    return around.inside(match.sites, {value.node for value in match.bound}) | {value.node for value in match.sites}
 
 
 def _change(around: Surroundings, *matches: Match) -> float:

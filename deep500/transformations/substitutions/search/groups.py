@@ -2,29 +2,32 @@
 
 Merging two of eight products may cost more than it saves (the result must be split again) while merging all eight pays:
 a search that looks at single applications would have to cross that hill. A group is followed step by step, each step an
-ordinary move of the history. Products whose readers do alike are merged first, so that what reads them can be merged.
+ordinary move of the history. Parts of one tensor count as one value, so that what works on each of many parts becomes
+one operator on the whole. In which order values are merged decides what can be merged after them: see `_in_order`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from deep500.transformations.substitutions.graph.store import Graph, Value
+from deep500.transformations.substitutions.graph.store import Graph, Store, Value, parts
+from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.matching import Match, Matcher
 from deep500.transformations.substitutions.search.moves import AppliedRule, apply, place
 
 MOST = 64  # applications of one group
+Users = dict[Value, list[int]]
 
 
 class Group(NamedTuple):
-    """A rule and the value that one of its variables stands for.
+    """A rule and the value that one of its variables stands for, or is a part of.
 
     Attributes:
         rule: the rule's id and direction.
         position: which of the rule's variables.
-        value: what it stands for.
+        value: what it stands for; where that is a part of a tensor, the whole.
     """
 
     rule: str
@@ -33,7 +36,32 @@ class Group(NamedTuple):
 
     def holds(self, match: Match) -> bool:
         """Whether a match is one of the group."""
-        return match.rule == self.rule and match.bound[self.position] == self.value
+        return match.rule == self.rule and whole(match.store, match.bound[self.position]) == self.value
+
+
+def whole(store: Store, value: Value) -> Value:
+    """What a value is a part of: splits are followed down to what they cut.
+
+    Example:
+        >>> store = Store()
+        >>> x = store.input("x", (2, 6), "float32")
+        >>> _, rest = store.add("split", x, axis=1, cut=2)
+        >>> whole(store, store.add("split", rest, axis=1, cut=1)[0]) == x
+        True
+    """
+    while store.node(value).op == "split":
+        value = store.node(value).inputs[0]
+    return value
+
+
+def part_readers(graph: Graph, old: Collection[int]) -> list[int]:
+    """Nodes that read parts of tensors and are not among old ones."""
+    store, found = graph.store, []
+    for number in graph.nodes():
+        node = store.nodes[number]
+        if number not in old and node.op != "split" and any(store.node(read).op == "split" for read in node.inputs):
+            found.append(number)
+    return found
 
 
 def groups(matches: Sequence[Match]) -> dict[Group, list[Match]]:
@@ -41,7 +69,7 @@ def groups(matches: Sequence[Match]) -> dict[Group, list[Match]]:
     by_value: dict[Group, list[Match]] = {}
     for match in matches:
         for position in match.shared:
-            value = match.bound[position]
+            value = whole(match.store, match.bound[position])
             by_value.setdefault(Group(match.rule, position, value), []).append(match)
     known: set[tuple[str, tuple[tuple[Value, ...], ...]]] = set()
     chosen = {}
@@ -60,7 +88,7 @@ def follow(
     seen = {graph.outputs}
     for _ in range(MOST):
         members = [match for match in matcher.matches(graph, only=group.rule) if group.holds(match)]
-        for match in _in_order(graph, members):
+        for match in _in_order(graph, members, group.value):
             new = apply(graph, match, fixed)
             if new is not None and new.outputs not in seen and len(new.nodes()) <= largest:
                 break
@@ -72,23 +100,114 @@ def follow(
         yield graph, step
 
 
-def _in_order(graph: Graph, matches: list[Match]) -> list[Match]:
-    """First pairs whose readers do alike, as far as one looks, the smaller ones first, so that like grows with like."""
+def _in_order(graph: Graph, matches: list[Match], shared: Value) -> list[Match]:
+    """First pairs whose readers do alike, as far as one looks, the smaller ones first, so that like grows with like.
+
+    Both orders of a pair are among the matches. Where readers join what is merged with parts of a tensor, its order is
+    taken, so that the sums of parts can become a sum of wholes; else that of what differs between the operands, which
+    is the same wherever the same operands meet: for many products by the same weights these make one tensor.
+    """
     if not matches or len(matches[0].sites) < 2:
         return matches
     users, known = graph.users(), dict[tuple[Value, int], frozenset[Any]]()
+    sites = dict.fromkeys(value for match in matches for value in match.sites)
+    places = _places(graph, sites, shared, users, _cut_axis(matches))
 
     def labels(match: Match, depth: int) -> set[frozenset[Any]]:
         return {known.setdefault((value, depth), label(graph, value, users, depth)) for value in match.sites}
 
-    def rank(match: Match) -> tuple[int, int]:
+    def rank(match: Match) -> tuple[Any, ...]:
         alike = sum(len(labels(match, depth)) == 1 for depth in (1, 2, 3))
-        return -alike, sum(math.prod(graph.store.shape(value)) for value in match.sites)
+        first, second = (places[value] for value in match.sites)
+        size = sum(math.prod(graph.store.shape(value)) for value in match.sites)
+        return -alike, size, first > second, first, second
 
     return sorted(matches, key=rank)
 
 
-def label(graph: Graph, value: Value, users: dict[Value, list[int]], depth: int = 3) -> frozenset[Any]:
+def _cut_axis(matches: Sequence[Match]) -> int:
+    """The axis along which the results of a rule are cut from one; -1 if they are not."""
+    for match in matches:
+        try:
+            made = match.build()[match.sites[0]]
+        except ShapeMismatch:
+            continue
+        node = match.store.node(made)
+        return int(node.parameter("axis")) if node.op == "split" else -1
+    return -1
+
+
+Place = tuple[int, tuple[str, ...], int]
+
+
+def _places(graph: Graph, values: Iterable[Value], shared: Value, users: Users, axis: int) -> dict[Value, Place]:
+    """Where each value belongs among the others."""
+    made = {value: _place(graph, value, shared, users, axis) for value in values}
+    common = set.intersection(*(set(names) for _, names, _ in made.values()))
+    return {value: (kind, tuple(n for n in names if n not in common), at) for value, (kind, names, at) in made.items()}
+
+
+def _place(graph: Graph, value: Value, shared: Value, users: Users, axis: int) -> Place:
+    """Where the parts lie that a value's readers join it with, else the constants that make it and these."""
+    store, leaf = graph.store, next(_leaves(graph, value, users))
+    made = [value]
+    for number in users.get(leaf, ()):
+        if number >= 0 and store.nodes[number].op == "concat" and store.nodes[number].parameter("axis") == axis:
+            return _in_concatenation(graph, leaf, number, users)
+        for read in store.nodes[number].inputs if number >= 0 else ():
+            origin, offset = _origin(store, read, axis)
+            if read != leaf and offset is not None:
+                return 0, (store.digests[origin.node],), offset
+            if read != leaf:
+                made.append(origin)
+    # The summands of a sum have one order, so that it does not matter which of them are merged first.
+    operands = [_first(store, read) for origin in made for read in store.node(origin).inputs if read != shared]
+    constants = sorted(store.digests[read.node] for read in operands if store.node(read).constant)
+    return 1, tuple(constants or [store.digests[read.node] for read in operands[:1]]), value.output
+
+
+def _in_concatenation(graph: Graph, part: Value, number: int, users: Users) -> Place:
+    """Where a part lies in a concatenation, or in the one that this is a part of."""
+    store, axis = graph.store, graph.store.nodes[number].parameter("axis")
+    larger: int | None = number
+    while larger is not None:
+        number, readers = larger, users.get(Value(larger), ())
+        joining = (n for n in readers if n >= 0 and store.nodes[n].op == "concat")
+        larger = next((n for n in joining if store.nodes[n].parameter("axis") == axis), None)
+    every = parts(store, Value(number), axis)
+    before = every[: every.index(part)] if part in every else every
+    return 0, (store.digests[number],), sum(store.shape(value)[axis] for value in before)
+
+
+def _first(store: Store, value: Value) -> Value:
+    """The first part of what a concatenation joins."""
+    while store.node(value).op == "concat":
+        value = store.node(value).inputs[0]
+    return value
+
+
+def _origin(store: Store, value: Value, axis: int) -> tuple[Value, int | None]:
+    """What a part was cut from, and where it begins there along an axis; None if it was not cut along that."""
+    offset = None
+    while store.node(value).op == "split":
+        node = store.node(value)
+        if node.parameter("axis") == axis:
+            offset = (offset or 0) + value.output * node.parameter("cut")
+        value = node.inputs[0]
+    return value, offset
+
+
+def _leaves(graph: Graph, value: Value, users: Users) -> Iterator[Value]:
+    """The parts that a value is cut into, in order; itself if it is not cut."""
+    cuts = [n for n in users.get(value, ()) if n >= 0 and graph.store.nodes[n].op == "split"]
+    if not cuts:
+        yield value
+    for number in cuts:
+        for output in (0, 1):
+            yield from _leaves(graph, Value(number, output), users)
+
+
+def label(graph: Graph, value: Value, users: Users, depth: int = 3) -> frozenset[Any]:
     """What is done with a value: operators of its readers and theirs, splits looked through.
 
     Example:

@@ -73,7 +73,9 @@ def replay(graph: Graph, steps: Sequence[AppliedRule], matcher: Matcher) -> Grap
         NetworkError: a step's place does not exist: another network, or other rules.
     """
     for number, step in enumerate(steps):
-        for match in matcher.matches(graph, only=step.rule):
+        named = {word.partition(".")[0] for word in step.place}
+        among = [node for node in graph.nodes() if graph.store.digests[node] in named]
+        for match in matcher.matches(graph, step.rule, among):
             if place(graph.store, match) == step.place:
                 reached = apply(graph, match)
                 break

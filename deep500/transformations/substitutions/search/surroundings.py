@@ -7,7 +7,7 @@ which is left to the price of the whole graph once the move is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from deep500.transformations.substitutions.graph.store import Graph, Value
@@ -52,7 +52,7 @@ class Surroundings:
         # Units form across nodes (a bias joins the product before it), so the price of a change is more than that of
         # the nodes that go and come: readers just outside are formed again too, as twins that read the new values.
         ends = {old.node for old in bound}
-        inside = self._inside(mapping, ends)
+        inside = self.inside(mapping, ends)
         dead = self._dead(mapping, inside)
         readers = {n for old in mapping for n in self.users.get(old, ()) if n >= 0 and n not in dead}
         around = ends | inside | readers
@@ -62,9 +62,9 @@ class Surroundings:
         users = self._users_after(mapping, twins, new, dead | readers)
         return self._price(after, users) - self._price(around, self.users)
 
-    def _inside(self, mapping: dict[Value, Value], ends: set[int]) -> set[int]:
-        """Nodes from the replaced values down to the variables."""
-        inside = {value.node for value in mapping} - ends
+    def inside(self, replaced: Iterable[Value], ends: Collection[int]) -> set[int]:
+        """Nodes from replaced values down to the variables."""
+        inside = {value.node for value in replaced}.difference(ends)
         todo = list(inside)
         while todo:
             for value in self.store.nodes[todo.pop()].inputs:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from deep500.transformations.substitutions.proofs.pattern_proofs import proved
 from deep500.transformations.substitutions.proofs.trials import holds
 from deep500.transformations.substitutions.rules.rule_file import SHIPPED, PatternRule, write
 from deep500.transformations.workshop.substitutions.candidates import Candidates
@@ -26,8 +27,10 @@ from deep500.transformations.workshop.substitutions.menu import CORE, Menu, size
 from deep500.transformations.workshop.substitutions.prove import prove
 from deep500.transformations.workshop.substitutions.rules import Rule
 from deep500.transformations.workshop.substitutions.terms import Term, Variable, make, term_type, variables
+from deep500.transformations.workshop.substitutions.well_typed import mended
 
 ELEMENTWISE = frozenset({"relu", "add", "mul", "scale", "bias", "gain"})
+DEPTH = 3
 CUTTING = frozenset({"concat", "split"})
 
 
@@ -40,12 +43,16 @@ class Theme:
         counts: variables of each kind.
         menu: operators.
         whole: keep what follows from smaller rules, because the way there may cost more than it ends with.
+        depth: operators of a side, at most.
+        within: operators that a rule must have, all of them; for a language of which only these rules are wanted.
     """
 
     name: str
     counts: dict[str, int]
     menu: Menu = CORE
     whole: bool = False
+    depth: int = DEPTH
+    within: frozenset[str] = frozenset()
 
 
 MATRICES = Menu(ELEMENTWISE | CUTTING | {"matmul", "transpose"})
@@ -66,6 +73,19 @@ THEMES = (
         ),
         whole=True,
     ),
+    Theme(
+        "gains of one point",
+        {"a": 1, "o": 1, "v": 1},
+        Menu(
+            frozenset({"conv", "add", "gain"}),
+            ((3, 3), (1, 1)),
+            (("identity_kernel", ("c", "c", 3, 3)), ("identity_kernel", ("c", "c", 1, 1)),
+             ("identity_kernel", ("c", 1, 3, 3))),
+        ),
+        whole=True,
+        depth=4,
+        within=frozenset({"conv", "add", "gain", "identity_kernel"}),
+    ),
     Theme("halves of columns", {"y": 1, "w": 2, "u": 2, "s": 1}, MATRICES),
     Theme("halves of rows", {"r": 1, "w": 2, "s": 1}, MATRICES),
     Theme("halves of channels", {"j": 1, "a": 2, "v": 2}, IMAGES),
@@ -75,7 +95,6 @@ THEMES = (
     Theme("groups", {"m": 1, "f": 2, "s": 1}, Menu(frozenset({"conv", "merge_groups", "add", "scale", "relu"}))),
 )
 # fmt: on
-DEPTH = 3
 
 
 @dataclass(frozen=True)
@@ -99,9 +118,9 @@ def generated(theme: Theme, seed: int = 0) -> tuple[list[Rule], dict[str, int]]:
     Raises:
         MissingEngine: egglog is not installed.
     """
-    candidates = Candidates(Enumeration(DEPTH, seed, theme.counts, theme.menu))
+    candidates = Candidates(Enumeration(theme.depth, seed, theme.counts, theme.menu))
     single, double = (
-        [rule for rule in prove(rules, seed) if rule.verdict == "proved"]
+        [rule for rule in prove([r for r in rules if theme.within <= operators(r)], seed) if rule.verdict == "proved"]
         for rules in (candidates.rules, candidates.multiple)
     )
     kept = single if theme.whole else minimal(single)
@@ -109,6 +128,24 @@ def generated(theme: Theme, seed: int = 0) -> tuple[list[Rule], dict[str, int]]:
     rules = {rule.id: rule for rule in (*kept, *double, *more)}
     counts = {"candidates": len(candidates.rules) + len(candidates.multiple), "proved": len(single) + len(double)}
     return list(rules.values()), {**counts, "kept": len(rules)}
+
+
+def operators(rule: Rule) -> set[str]:
+    """Names of the operators of both sides.
+
+    Example:
+        >>> from deep500.transformations.workshop.substitutions.terms import Variable, make
+        >>> x = Variable("x", 1)
+        >>> sorted(operators(Rule((make("add", x, x),), (make("mul", x, x),))))
+        ['add', 'mul']
+    """
+    found, todo = set[str](), [*rule.source, *rule.target]
+    while todo:
+        term = todo.pop()
+        if isinstance(term, Term):
+            found.add(term.op)
+            todo += term.inputs
+    return found
 
 
 def joined(rules: Sequence[Rule]) -> list[Rule]:
@@ -160,8 +197,14 @@ def library(seed: int = 0, themes: Sequence[Theme] = THEMES, report: Callable[[s
         if report:
             report(f"{theme.name}: {', '.join(f'{name} {count}' for name, count in counts[theme.name].items())}")
     kept = independent(list(rules.values()))
-    wrong = [rule for rule in kept if not holds(rule, seed)]
-    return Library(counts, [rule for rule in kept if rule not in wrong], [*failed, *wrong])
+    fitting, wrong = [], []
+    for rule in kept:
+        fits = mended(rule)  # a proof says that both sides are equal where they exist, not where they do
+        if fits is None or not (fits == rule or proved([fits])[0]) or not holds(fits, seed):
+            wrong.append(rule)
+        else:
+            fitting.append(fits)
+    return Library(counts, list({rule.id: rule for rule in fitting}.values()), [*failed, *wrong])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
