@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import variance
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from deep500.metrics.base import Combined, Direction, Kind, Metric, ProbingMetri
 class _FieldMetric(Metric):
     """A field of the epoch records: the final epoch's value, or the best of all epochs (which its name then says)."""
 
-    field: ClassVar[str]
+    field: str
     kind: Kind = "quality"
 
     def __init__(self, best: bool = False) -> None:
@@ -25,7 +25,7 @@ class _FieldMetric(Metric):
 
     def measure(self, statistics: Any) -> float | None:
         """The value; None if no epoch, or not the final one, has it."""
-        values = [getattr(record, self.field) for record in statistics.epochs]
+        values = [record.get(self.field) for record in statistics.epochs]
         if not self.best:
             return values[-1] if values else None
         known = [value for value in values if value is not None]
@@ -68,6 +68,27 @@ class TrainingLoss(_FieldMetric):
     """Mean loss over the training batches of the final or (``best``) best epoch."""
 
     field, direction = "train_loss", "lower"
+
+
+class TestQuality(_FieldMetric):
+    """A quality of the run's task on data that training did not see, after the final or (``best``) at the best epoch.
+
+    Args:
+        quality: its name, as the task has it, such as ``"word_error_rate"``.
+        unit, direction: as the task has them; a recipe whose task says otherwise is refused.
+        best: take the best epoch instead, see :class:`TestAccuracy`.
+
+    Example:
+        >>> TestQuality("word_error_rate", "%", "lower").passes(1.5, 2.0)
+        True
+    """
+
+    def __init__(self, quality: str, unit: str = "", direction: Direction = "higher", best: bool = False) -> None:
+        self.quality, self.field, self.unit, self.direction = quality, f"test_{quality}", unit, direction
+        super().__init__(best)
+
+    def __repr__(self) -> str:
+        return f"TestQuality({self.quality!r})"
 
 
 class TopKAccuracy(ProbingMetric):

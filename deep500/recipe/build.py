@@ -22,10 +22,11 @@ from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugin
 from deep500.recipe.calls import accepts, check_call
-from deep500.recipe.model import LOSS, make_native, make_network
+from deep500.recipe.model import LOSS, make_native, make_network, make_task
 from deep500.recipe.names import describe
 from deep500.recipe.ranks import distribute, share
 from deep500.recipe.training import optimizer_keywords
+from deep500.tasks import Task
 from deep500.training.accumulation import AccumulationWarning
 from deep500.training.data import Dataset, StandInWarning, load_dataset
 from deep500.training.data.prefetch import Prefetch
@@ -46,6 +47,7 @@ class Parts:
     optimizer: Any
     train_sampler: Any
     validation_sampler: Any
+    task: Task
 
 
 @dataclass
@@ -219,8 +221,9 @@ def make_parts(
     comm = comm or Serial()
     train_sampler = make_sampler(values, "train_sampler", train, seed, dry_run, comm)
     validation_sampler = make_sampler(values, "validation_sampler", test, seed, dry_run, comm)
+    task = make_task(values, train)
     native = make_native(values, train, seed)
-    executor = make_executor(values, make_network(values, train, seed)) if native is None else native
+    executor = make_executor(values, make_network(values, train, seed, task)) if native is None else native
     executor.reseed(seed)
     optimizer = distribute(values, make_optimizer(values, executor), comm)
-    return Parts(executor, optimizer, train_sampler, validation_sampler)
+    return Parts(executor, optimizer, train_sampler, validation_sampler, task)

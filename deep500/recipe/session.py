@@ -15,8 +15,9 @@ from deep500.errors import ResultsError, TrainingError
 from deep500.events import Event
 from deep500.measure.fingerprint import differences, fingerprint, full_environment
 from deep500.measure.load import read_load
-from deep500.recipe.build import LOSS, Notes, Parts, load_custom_ops, load_data, make_executor, make_parts
+from deep500.recipe.build import Notes, Parts, load_custom_ops, load_data, make_executor, make_parts
 from deep500.recipe.console import Console
+from deep500.recipe.model import check_qualities
 from deep500.recipe.names import describe
 from deep500.recipe.options import Options, turns_of
 from deep500.recipe.plan import Plan, Source
@@ -75,6 +76,7 @@ class Session:
             with one_after_the_other(self.comm, self.options.download):
                 data = load_data(self.plan.values, self.options.strict, self.options.download, self.options.data)
             parts = make_parts(self.plan.values, data, self.plan.seeds[0], self.options.dry_run, self.comm)
+        check_qualities(parts.task, [metric for metric, _ in self.plan.metrics])
         check_agreement(
             self.comm, {"recipe": self.plan.resolved, "recipe file": self.source.sha256(), "data": _data_facts(data)}
         )
@@ -222,10 +224,9 @@ class Session:
             parts.validation_sampler,
             parts.executor,
             parts.optimizer,
-            loss=LOSS,
-            label=parts.train_sampler.dataset.label_name,
             seed=seed,
             ema=self.plan.values["ema"],
+            task=parts.task,
         )
         record.keep = self.plan.values["keep_checkpoints"]
         state = record.rewind(seed, lambda epochs: common_epoch(epochs, self.comm))

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from deep500.metrics import (
     Metric,
     TestAccuracy,
     TestLoss,
+    TestQuality,
     Throughput,
     TimeToAccuracy,
     TrainingAccuracy,
@@ -27,11 +28,13 @@ from deep500.results.files import to_json
 from deep500.results.quiet import BUSY, disturbed, lower_metrics
 from deep500.results.rules import RULES, RULES_FILE, RunView, check
 from deep500.results.verdict import Circumstances, MetricResult, SeedNotes, judge, overall
-from deep500.training.statistics import EpochRecord, TrainingStatistics
+from deep500.training.statistics import FIELDS, EpochRecord, TrainingStatistics
 
 PLAIN = (TestAccuracy, TrainingAccuracy, TestLoss, TrainingLoss)
 OF_METRICS = "deep500.metrics."
 """Where the metrics are defined that are known here; one of a user's own with the same name is another."""
+
+OF_QUALITY = "deep500.metrics.quality:TestQuality"
 
 TRAINED = ("train_loss", "train_accuracy")
 
@@ -73,8 +76,11 @@ def metric_of(name: str) -> Metric | None:
 
 def statistics_of(lines: Sequence[Mapping[str, Any]]) -> TrainingStatistics:
     """The training statistics of one seed's lines of ``metrics.jsonl``."""
-    names = {field.name for field in fields(EpochRecord)} - {"epoch", "complete"}
+    names = {*FIELDS} - {"epoch", "complete"}
     known: list[dict[str, Any]] = [{name: line.get(name) for name in names} for line in lines]
+    for line, facts in zip(lines, known, strict=True):
+        more = {name: value for name, value in line.items() if name not in FIELDS}
+        facts["qualities"] = {n: v for n, v in more.items() if n.startswith(("train_", "test_"))}
     return TrainingStatistics(
         [EpochRecord(line["epoch"] - 1, **facts) for line, facts in zip(lines, known, strict=True)]
     )
@@ -105,6 +111,9 @@ def _declared(run: RunView) -> list[tuple[dict[str, Any], Metric]]:
     pairs: list[tuple[dict[str, Any], Metric]] = []
     for facts in run.manifest.get("resolved", {}).get("metrics", []):
         known = metric_of(facts["name"]) if str(facts.get("class", "")).startswith(OF_METRICS) else None
+        if facts.get("class") == OF_QUALITY:
+            best, _, name = str(facts["name"]).rpartition("test_")
+            known = TestQuality(name, facts["unit"], facts["direction"], bool(best))
         metric: Metric = Declared(*(facts.get(name) for name in ("name", "unit", "direction", "kind")))
         pairs.append((facts, known or metric))
     return pairs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-from dataclasses import asdict, fields
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from deep500.errors import InputError
 from deep500.events import Event, StopTraining
 from deep500.training.run import Run
-from deep500.training.statistics import EpochRecord
+from deep500.training.statistics import FIELDS
 
 
 class ProgressBar(Event):
@@ -81,7 +80,8 @@ def DefaultTrainerEvents(epochs: int | None = None) -> list[Event]:
 
 
 class CSVWriter(Event):
-    """Writes one row per epoch; the columns are the fields of :class:`~deep500.training.statistics.EpochRecord`.
+    """Writes one row per epoch; the columns are the fields of :class:`~deep500.training.statistics.EpochRecord`, and
+    the qualities of the task.
 
     The whole file is replaced after each epoch, so it is never cut off in the middle of a row and a resumed run leaves
     the same rows as one that was never stopped. What was not measured is an empty cell.
@@ -105,9 +105,10 @@ class CSVWriter(Event):
     def _write(self, run: Run) -> None:
         part = self.path.with_name(self.path.name + ".part")
         with part.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, [field.name for field in fields(EpochRecord)])
+            rows = [record.to_dict() for record in run.statistics.epochs]
+            writer = csv.DictWriter(file, list(dict.fromkeys([*FIELDS, *(name for row in rows for name in row)])))
             writer.writeheader()
-            writer.writerows(asdict(record) for record in run.statistics.epochs)
+            writer.writerows(rows)
         part.replace(self.path)
 
 

@@ -22,6 +22,8 @@ class EpochRecord:
         train_seconds, test_seconds: wall time until the device had finished, listeners included.
         skipped_steps: updates left out because float16 gradients were not finite; None without loss scaling.
         complete: False for an epoch that was stopped before its last batch.
+        qualities: of tasks other than classification, by the names that results show: ``train_word_error_rate``,
+            ``test_word_error_rate``. Read any quality with :meth:`get`.
     """
 
     epoch: int
@@ -35,6 +37,29 @@ class EpochRecord:
     test_seconds: float | None = None
     skipped_steps: int | None = None
     complete: bool = True
+    qualities: dict[str, float | None] = field(default_factory=dict)
+
+    def get(self, name: str) -> Any:
+        """A field or a quality by name; None if it was not measured."""
+        return getattr(self, name) if name in FIELDS else self.qualities.get(name)
+
+    def put(self, half: str, values: Mapping[str, float | None]) -> None:
+        """Enter a task's qualities under ``train_<name>`` or ``test_<name>``."""
+        for name, value in values.items():
+            if f"{half}_{name}" in FIELDS:
+                setattr(self, f"{half}_{name}", value)
+            else:
+                self.qualities[f"{half}_{name}"] = value
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields and qualities beside each other."""
+        content = asdict(self)
+        qualities = content.pop("qualities")
+        return {**content, **qualities}
+
+
+FIELDS = tuple(field.name for field in fields(EpochRecord) if field.name != "qualities")
+"""Names that every record has."""
 
 
 @dataclass
@@ -61,7 +86,7 @@ class TrainingStatistics:
 
     def column(self, name: str) -> list[Any]:
         """One field of every epoch: ``statistics.column("test_accuracy")``."""
-        return [getattr(record, name) for record in self.epochs]
+        return [record.get(name) for record in self.epochs]
 
     def total(self, *names: str) -> float | None:
         """Sum of fields over all epochs; None if nothing of them was measured."""
@@ -70,7 +95,12 @@ class TrainingStatistics:
 
     def to_dict(self) -> dict[str, Any]:
         """As dictionaries and lists that JSON can hold."""
-        return asdict(self)
+        return {
+            "epochs": [_content(record) for record in self.epochs],
+            "initial": None if self.initial is None else _content(self.initial),
+            "stopped_by": self.stopped_by,
+            "communication": self.communication,
+        }
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> TrainingStatistics:
@@ -93,8 +123,13 @@ class TrainingStatistics:
         return cls.from_dict(json.loads(text))
 
 
+def _content(record: EpochRecord) -> dict[str, Any]:
+    content = asdict(record)
+    return content if content["qualities"] else {name: content[name] for name in FIELDS}
+
+
 def _record(content: Mapping[str, Any]) -> EpochRecord:
-    odd = set(content) - {field.name for field in fields(EpochRecord)}
+    odd = set(content) - {*FIELDS, "qualities"}
     if odd or "epoch" not in content:
         raise InputError(
             f"got an epoch record with {sorted(content)}; expected the fields of EpochRecord: check the file"

@@ -29,8 +29,8 @@ from deep500.training.statistics import EpochRecord, TrainingStatistics
 STATISTICS = TrainingStatistics(
     [
         EpochRecord(0, 2.0, 30.0, 100, 4.0, 1.5, 40.0, 20, 1.0),
-        EpochRecord(1, 0.5, 80.0, 100, 2.0, 0.4, 90.0, 20, 1.0),
-        EpochRecord(2, 0.7, 70.0, 50, 2.0, 0.6, 85.0, 20, 1.0),
+        EpochRecord(1, 0.5, 80.0, 100, 2.0, 0.4, 90.0, 20, 1.0, qualities={"test_word_error_rate": 5.0}),
+        EpochRecord(2, 0.7, 70.0, 50, 2.0, 0.6, 85.0, 20, 1.0, qualities={"test_word_error_rate": 7.0}),
     ]
 )
 UNVALIDATED = TrainingStatistics([EpochRecord(0, 2.0, None, 100, 4.0)])
@@ -43,6 +43,16 @@ METRICS = [  # metric, name, unit, direction, kind, value, value without validat
     (TestLoss(), "test_loss", "", "lower", "quality", 0.6, None),
     (TestLoss(best=True), "best_test_loss", "", "lower", "quality", 0.4, None),
     (TrainingLoss(), "train_loss", "", "lower", "quality", 0.7, 2.0),
+    (d5m.TestQuality("word_error_rate", "%", "lower"), "test_word_error_rate", "%", "lower", "quality", 7.0, None),
+    (
+        d5m.TestQuality("word_error_rate", "%", "lower", best=True),
+        "best_test_word_error_rate",
+        "%",
+        "lower",
+        "quality",
+        5.0,
+        None,
+    ),
     (TrainingTime(), "training_time", "s", "lower", "cost", 8.0, 4.0),
     (Throughput(), "throughput", "samples/s", "higher", "rate", 250 / 8, 25.0),
     (TimeToAccuracy(40), "time_to_accuracy_40", "s", "lower", "cost", 5.0, None),
