@@ -1,8 +1,8 @@
 """Unroll LSTM, GRU and RNN over a sequence length that is known, into operators that have gradient rules.
 
 Gate order and formulas are those of ONNX's specification. Input products of all time steps are one MatMul; what remains
-per step is the product with the hidden state and the gates. Forward, reverse and bidirectional; peepholes, ``clip`` and
-``sequence_lens`` are refused by leaving the node as it is.
+per step is the product with the hidden state and the gates. Forward, reverse and bidirectional, with ``sequence_lens``: past a
+sample's length its state stays and its output is 0. Peepholes and ``clip`` are refused by leaving the node as it is.
 """
 
 from __future__ import annotations
@@ -39,13 +39,21 @@ class Direction:
     cell: str  # [batch, hidden], LSTM only
     linear_before_reset: bool
 
-    def steps(self, frames: list[str]) -> list[str]:
-        """Hidden states after each frame ([batch, gates * hidden], the input's part of the gates)."""
+    def steps(self, frames: list[str], alive: list[str]) -> list[str]:
+        """Hidden states after each frame ([batch, gates * hidden], the input's part of the gates).
+
+        ``alive`` says for each frame which samples are that long, [batch, 1]; nothing if all are.
+        """
         step = {"LSTM": self.lstm, "GRU": self.gru, "RNN": self.rnn}[self.kind]
         states = []
-        for frame in frames:
-            self.state = step(frame)
-            states.append(self.state)
+        for number, frame in enumerate(frames):
+            before, cell = self.state, self.cell
+            self.state = shown = step(frame)
+            if alive:
+                shown = self.emit("Where", alive[number], self.state, self.emit("Sub", before, before))
+                self.state = self.emit("Where", alive[number], self.state, before)
+                self.cell = cell and self.emit("Where", alive[number], self.cell, cell)
+            states.append(shown)
         return states
 
     def split(self, value: str, parts: int) -> list[str]:
@@ -106,16 +114,21 @@ def unroll(network: Network, node: Node, descriptors: Descriptors) -> dict[str, 
     length = None if described.shape is None else described.shape[layout]
     hidden = node.attribute("hidden_size") or _hidden_size(node, descriptors)
     optional = [*node.inputs, *[""] * 8][3:8]
-    if not isinstance(length, int) or not hidden or optional[1] or optional[4] or not _supported(node):
+    if not isinstance(length, int) or not hidden or optional[4] or not _supported(node):
         return None
     emit = Emitter(network, f"{node.name}/")
     x = emit("Transpose", node.inputs[0], perm=(1, 0, 2)) if layout else node.inputs[0]
     reverse = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[node.attribute("direction")]
+    alive = [
+        emit("Unsqueeze", emit("Less", emit.constant(np.int32(t)), optional[1]), emit.ints(1))
+        for t in range(length if optional[1] else 0)
+    ]
     tracks = []
     for d, backwards in enumerate(reverse):
         direction = _direction(emit, node, x, d, hidden, layout, described.dtype or "float32")
         frames = _frames(emit, direction, x, length)
-        states = direction.steps(frames[::-1] if backwards else frames)
+        turn = -1 if backwards else 1
+        states = direction.steps(frames[::turn], alive[::turn])
         tracks.append((states[::-1] if backwards else states, direction))
     return _outputs(emit, node, tracks, layout)
 

@@ -1,7 +1,7 @@
 """Data sets: built-in ones, readers of users' own copies of published ones, and wrappers of arrays and files.
 
 By name: `load_dataset`, `dataset_names`, `dataset_info`, and `StandInWarning` where built-in data replace absent ones.
-Of one's own: `Dataset` is the base, `NumpyDataset` holds arrays, `FileListDataset` and `ImageFolder` read files; a
+Of one's own: `Dataset` is the base, `NumpyDataset` holds arrays, `FileListDataset` and `ImageFolder` read files; `SequenceDataset` has lengths; a
 `Batch` is a dictionary of arrays. With a name of its own: `register_dataset` takes a `DatasetInfo`, either `BuiltIn` (a
 function makes it) or `Published` (files, in one `Layout` or several).
 """
@@ -11,6 +11,7 @@ from deep500.training.data.dataset import Batch, Dataset, NumpyDataset
 from deep500.training.data.files import FileListDataset, ImageFolder
 from deep500.training.data.load import dataset_info, dataset_names, load_dataset
 from deep500.training.data.published import Layout, Published, StandInWarning
+from deep500.training.data.sequences import SequenceDataset
 
 __all__ = [
     "Batch",
@@ -22,6 +23,7 @@ __all__ = [
     "Layout",
     "NumpyDataset",
     "Published",
+    "SequenceDataset",
     "StandInWarning",
     "dataset_info",
     "dataset_names",
