@@ -2,8 +2,8 @@
 
 * Quality: `TestAccuracy`, `TrainingAccuracy`, `TestLoss`, `TrainingLoss`, `TestQuality` (of any task), `TopKAccuracy`
   (of arrays `top_k_accuracy`), `VarianceOverSeeds`, `DatasetBias` (of labels `dataset_bias`).
-* Time: `WallTime`, `TrainingTime`, `TimeToAccuracy`, `Throughput`, `StepLatency`, `InferenceLatency`, `ServerRate`,
-  `OfflineThroughput`, `TimingBreakdown`, `IOShare`, `CommunicationShare`.
+* Time: `WallTime`, `TrainingTime`, `TimeToQuality`, `TimeToAccuracy`, `Throughput`, `StepLatency`,
+  `InferenceLatency`, `ServerRate`, `OfflineThroughput`, `TimingBreakdown`, `IOShare`, `CommunicationShare`.
 * Work and resources: `Flops`, `FlopRate`, `RoofShare`, `PeakMemory`, `CPUUtilisation`, `GPUUtilisation`, `EnergyUse`,
   `Carbon`, `Cost`.
 * Several processes: `CommunicationVolume`, `Messages`, `LoadImbalance`, `WaitShare`, `ScalingEfficiency`.
@@ -60,6 +60,7 @@ from deep500.metrics.resources import GPUUtilisation as GPUUtilisation
 from deep500.metrics.resources import PeakMemory as PeakMemory
 from deep500.metrics.speed import Throughput as Throughput
 from deep500.metrics.speed import TimeToAccuracy as TimeToAccuracy
+from deep500.metrics.speed import TimeToQuality as TimeToQuality
 from deep500.metrics.speed import TrainingTime as TrainingTime
 from deep500.metrics.speed import WallTime as WallTime
 from deep500.metrics.work import FlopRate as FlopRate

@@ -25,6 +25,9 @@ class _FieldMetric(Metric):
 
     def measure(self, statistics: Any) -> float | None:
         """The value; None if no epoch, or not the final one, has it."""
+        final = getattr(statistics, "final", None)
+        if final is not None and not self.best and self.field.startswith("test_"):
+            return final.get(self.field)
         values = [record.get(self.field) for record in statistics.epochs]
         if not self.best:
             return values[-1] if values else None
@@ -36,7 +39,7 @@ class _FieldMetric(Metric):
 
 
 class TestAccuracy(_FieldMetric):
-    """Accuracy on the validation data in percent, after the final epoch.
+    """Accuracy in percent after the final epoch, on the test data of three splits, else on the validation data.
 
     Args:
         max_acc: take the best epoch instead. That picks the epoch by the very data that judge it, which flatters; the
@@ -116,7 +119,7 @@ class TopKAccuracy(ProbingMetric):
         if not self.ready():
             return None
         trainer = self.run.trainer
-        if trainer.validation_sampler is None or trainer.network_output is None:
+        if self.held_out() is None or trainer.network_output is None:
             self.reason = "the run had no validation data, or a network without class scores"
             return None
         counts = np.array(self._counted(trainer.network_output, trainer.label), np.float64)
@@ -126,11 +129,17 @@ class TopKAccuracy(ProbingMetric):
             return None
         return 100.0 * right / seen if seen else None
 
+    def held_out(self) -> Any:
+        """Batches of the test data, of the validation data where there are no others."""
+        trainer = self.run.trainer
+        test = getattr(trainer, "test_sampler", None)
+        return trainer.validation_sampler if test is None else test
+
     def _counted(self, output: str, label: str) -> tuple[int, int, bool]:
         """Of this rank's share: samples with the label among the k, all samples, whether scores cannot be judged."""
         right, seen, executor = 0, 0, self.run.executor
         with self.run.optimizer.evaluation():
-            for batch in self.batches():
+            for batch in self.held_out():
                 labels = executor.network.to_numpy(batch[label])
                 if not labels.size:  # a rank may have no share of a small batch
                     continue

@@ -171,11 +171,7 @@ def _step(skip: str, dtype: str) -> onnx.GraphProto:
         node("Where", ["going", "said", "alpha"], ["alpha_next"]),
     ]
     value = helper.make_tensor_value_info
-    inputs = [
-        value("alpha", kind, None),
-        value("frame", kind, None),
-        value("going", onnx.TensorProto.BOOL, None),
-    ]
+    inputs = [value("alpha", kind, None), value("frame", kind, None), value("going", onnx.TensorProto.BOOL, None)]
     arrays = {"begin": [0], "less1": [-1], "less2": [-2], "one": [1], "axis": [1]}
     constants = [numpy_helper.from_array(np.array(v, np.int64), name) for name, v in arrays.items()]
     floats = {"never": NEVER, "zero": 0.0}

@@ -87,10 +87,11 @@ def check_qualities(task: Task, metrics: Sequence[Any]) -> None:
         name = getattr(metric, "quality", None)
         if name is None:
             continue
+        judged = getattr(metric, "metric", metric)  # of a time, what it is measured to
         known = {quality.name: (quality.unit, quality.direction) for quality in task.qualities}
-        if known.get(name) != (metric.unit, metric.direction):
+        if known.get(name) != (judged.unit, judged.direction):
             raise RecipeError(
-                f"METRICS: got {name!r} in {metric.unit or 'no unit'}, {metric.direction} is better; expected a "
+                f"METRICS: got {name!r} in {judged.unit or 'no unit'}, {judged.direction} is better; expected a "
                 f"quality of task {task.name!r}: {', '.join(map(str, task.qualities))}; correct the metric"
             )
 

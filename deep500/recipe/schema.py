@@ -47,6 +47,11 @@ def _positive(value: Any) -> str | None:
     return None if fits else "an integer of at least 1"
 
 
+def _share(value: Any) -> str | None:
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1
+    return None if value is None or fits else "a number between 0 and 1, such as 0.1"
+
+
 def _seed(value: Any) -> str | None:
     fits = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     return None if fits else "an integer of at least 0"
@@ -89,7 +94,10 @@ KEYS: dict[str, Key] = {
         required=True,
         companions=True,
     ),
-    "dataset": Key("name, or callable that returns (train, test)", required=True, companions=True),
+    "dataset": Key("name, or callable that returns (train, test) or (train, validation, test)", required=True,
+                   companions=True),
+    "validation_split": Key("share of the training samples that validations see; the test samples are then judged "
+                            "once, at the end", own=False, check=_share),
     "executor": Key("callable(network), such as d5fw.from_model", required=True, companions=True, check=_maker),
     "optimizer": Key("callable(executor, 'loss') -> optimizer", required=True, companions=True, check=_maker),
     "epochs": Key("number of passes over the training data", required=True, check=_positive, own=False),

@@ -43,6 +43,7 @@ from deep500.results.record import configuration_hash
 from deep500.results.rules import write_rules
 from deep500.results.verify import seal, write_stats
 from deep500.training.data import Dataset
+from deep500.training.listeners import JudgeEvery
 from deep500.training.statistics import TrainingStatistics
 from deep500.training.trainer import Trainer
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
@@ -109,7 +110,7 @@ class Session:
                 self.verified = verify_plan(parts.executor, plan, first_batch(sampler), make)
             self.console.say(f"checkpointing: {self.verified}")
 
-    def _new_record(self, data: tuple[Dataset, Dataset], parts: Parts) -> Record:
+    def _new_record(self, data: tuple[Dataset, ...], parts: Parts) -> Record:
         manifest = self._manifest(data, parts)
         record = Record.create(self.options.out, self.source.name, manifest)
         if self.checkpointing is not None:
@@ -128,7 +129,7 @@ class Session:
         )
         return record
 
-    def _work(self, record: Record, data: tuple[Dataset, Dataset], parts: Parts) -> RecipeResult:
+    def _work(self, record: Record, data: tuple[Dataset, ...], parts: Parts) -> RecipeResult:
         values = []
         try:
             for seed in self._seeds(record):
@@ -158,7 +159,7 @@ class Session:
         self.console.stopped(record.path, seed)
         return RecipeResult(f"{UNJUDGED} (stopped before seed {seed})", [], str(record.path), labels=self.labels)
 
-    def _label(self, data: tuple[Dataset, Dataset]) -> None:
+    def _label(self, data: tuple[Dataset, ...]) -> None:
         facts = (
             (self.options.dry_run, "dry run"),
             (any(half.stand_in for half in data), "stand-in data"),
@@ -181,7 +182,7 @@ class Session:
 
     # -- training ---------------------------------------------------------------------------------------------------
     def _values_of(
-        self, record: Record, seed: int, data: tuple[Dataset, Dataset], parts: Parts | None
+        self, record: Record, seed: int, data: tuple[Dataset, ...], parts: Parts | None
     ) -> list[float | None]:
         """The metrics' values of one seed, trained from its newest checkpoint unless it is finished already."""
         names = [metric.name for metric, _ in self.plan.metrics]
@@ -204,7 +205,8 @@ class Session:
                 for metric in metrics
                 if metric.reason or metric.details
             }
-            record.finish_seed(seed, values, statistics.stopped_by, notes, wall)
+            final = None if statistics.final is None else statistics.final.measured()
+            record.finish_seed(seed, values, statistics.stopped_by, notes, wall, final)
         return [values[name] for name in names]
 
     def _notes(self, record: Record, metric: str) -> list[SeedNotes]:
@@ -227,6 +229,7 @@ class Session:
             seed=seed,
             ema=self.plan.values["ema"],
             task=parts.task,
+            test_sampler=parts.test_sampler,
         )
         record.keep = self.plan.values["keep_checkpoints"]
         state = record.rewind(seed, lambda epochs: common_epoch(epochs, self.comm))
@@ -243,10 +246,12 @@ class Session:
         made = [listener() if isinstance(listener, type) else listener for listener in values["events"]]
         schedule = [] if values["schedule"] is None else [copy.deepcopy(values["schedule"])]
         listening = [metric for metric in metrics if isinstance(metric, Event)]
-        return [*schedule, *listening, *made, *self.console.progress(seed, self.labels)]
+        every = sorted({metric.every for metric in metrics if getattr(metric, "every", None) is not None})
+        checks = [JudgeEvery(*every)] if every else []
+        return [*schedule, *listening, *made, *checks, *self.console.progress(seed, self.labels)]
 
     # -- recording --------------------------------------------------------------------------------------------------
-    def _manifest(self, data: tuple[Dataset, Dataset], parts: Parts) -> dict[str, Any]:
+    def _manifest(self, data: tuple[Dataset, ...], parts: Parts) -> dict[str, Any]:
         asked = self.plan.values["executor_kwargs"].get("device")
         environment = full_environment(self.source.folder)
         return {
@@ -277,7 +282,7 @@ class Session:
             **turns_of(self.options),
         }
 
-    def _note_resumption(self, record: Record, data: tuple[Dataset, Dataset]) -> None:
+    def _note_resumption(self, record: Record, data: tuple[Dataset, ...]) -> None:
         manifest = record.manifest()
         if manifest["data"] != _data_facts(data):
             raise ResultsError(
@@ -310,7 +315,7 @@ class Session:
             "metrics": lower_metrics([metric.as_dict() for metric in result.metrics], why),
             "seeds": self.seeds,
             "repetition": self.plan.repetition.summary(self.look) if self.plan.repetition and self.look else None,
-            "tuning": ledger.tuning_cost(record.path.parent),
+            "tuning": {**ledger.tuning_cost(record.path.parent), "settings": ledger.settings_tried(record.path.parent)},
             "ledger": ledger.state(record.path.parent, record.path.name),
             "load": read_load(),
             "finished": _now(),
@@ -335,7 +340,7 @@ def _lasted(epochs: Sequence[dict[str, Any]]) -> float | None:
     return float(sum(known)) if known else None
 
 
-def _data_facts(data: tuple[Dataset, Dataset]) -> dict[str, Any]:
+def _data_facts(data: tuple[Dataset, ...]) -> dict[str, Any]:
     return {
         half: {
             "name": dataset.name,
@@ -346,7 +351,7 @@ def _data_facts(data: tuple[Dataset, Dataset]) -> dict[str, Any]:
             "provenance": dataset.provenance,
             "digest": dataset.digest(),
         }
-        for half, dataset in zip(("train", "validation"), data, strict=True)
+        for half, dataset in zip(("train", "validation", "test"), data, strict=False)
     }
 
 

@@ -83,7 +83,7 @@ MANIFEST = {
     "division": str,
     "seeds": [int],
     "resolved": {"recipe": {"epochs?": (COUNT, None)}},
-    "data": {"train": HALF, "validation": HALF, "*": HALF},
+    "data": {"train": HALF, "validation": HALF, "test?": HALF, "*": HALF},
     "device": {"used": str},
     "argv": [str],
     "warnings": [str],
@@ -128,7 +128,7 @@ SUMMARY: dict[str, Any] = {
     "error?": (str, None),
     "finished?": str,
     "seeds?": [int],
-    "tuning?": ({"runs": COUNT, "finished": COUNT, "seconds": SECONDS}, None),
+    "tuning?": ({"runs": COUNT, "finished": COUNT, "seconds": SECONDS, "settings?": COUNT}, None),
     "tuning_runs?": (COUNT, None),
     "ledger?": ({"entry?": (COUNT, None), "entries?": (COUNT, None), "head?": (str, None)}, None),
     "repetition?": (
@@ -156,6 +156,7 @@ SEEDS = {
         "values": {str: (float, None)},
         "stopped_by?": (str, None),
         "wall_seconds?": (SECONDS, None),
+        "final?": {str: (float, None)},
         "notes?": {str: {"reason?": str, "details?": dict, "*": NO_OTHER}},
     }
 }
@@ -216,6 +217,7 @@ EPOCH = {
     "train_seconds?": (SECONDS, None),
     "test_seconds?": (SECONDS, None),
     "ranks?": ([{str: MEASURED}], None),
+    "checks?": [{"step": COUNT, "seconds": SECONDS, "took": SECONDS, "*": (float, None)}],
     "clock?": ({"began": SECONDS, "wall_seconds": SECONDS, "steps": COUNT}, None),
     "load?": (LOAD, None),
     "*": (float, str, bool, None),  # a loss that diverges may be any number
@@ -225,7 +227,7 @@ EPOCH = {
 BLOCK = {"series": NAME, "launch": int, "from": COUNT, "n": COUNT, "crc32": number(0, 2**32 - 1, whole=True)}
 """A line of ``journal.jsonl``."""
 
-ENTRY = {"hash": str, "before?": str, "number?": COUNT, "run?": (FOLDER_NAME, None)}
+ENTRY = {"hash": str, "argv?": [str], "before?": str, "number?": COUNT, "run?": (FOLDER_NAME, None)}
 """A line of ``ledger.jsonl``."""
 
 # -- rules.json, claims.json ------------------------------------------------------------------------------------------

@@ -52,7 +52,9 @@ def prefix_beam(log_p: np.ndarray, length: int, beam: int = 8, blank: int = 0) -
         >>> labels, round(float(np.exp(value)), 2)
         ([1], 0.64)
     """
-    kept: dict[tuple[int, ...], tuple[float, float]] = {(): (0.0, -np.inf)}  # prefix: log p ending in a blank, in a label
+    kept: dict[tuple[int, ...], tuple[float, float]] = {
+        (): (0.0, -np.inf)
+    }  # prefix: log p ending in a blank, in a label
     for frame in np.asarray(log_p, np.float64)[:length]:
         found: dict[tuple[int, ...], list[float]] = {}
         for prefix, (in_blank, in_label) in kept.items():

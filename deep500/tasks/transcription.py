@@ -50,10 +50,7 @@ class Transcription(Task):
     """
 
     name, sample = "transcription", "utterance"
-    qualities = (
-        Quality("word_error_rate", "%", "lower"),
-        Quality("utterances_right", "%"),
-    )
+    qualities = (Quality("word_error_rate", "%", "lower"), Quality("utterances_right", "%"))
     judges_training = False
 
     def __init__(

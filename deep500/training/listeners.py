@@ -112,6 +112,28 @@ class CSVWriter(Event):
         part.replace(self.path)
 
 
+class JudgeEvery(Event):
+    """Judges the network by the validation data every few steps; see ``checks`` of the epochs' records.
+
+    What a check takes is in no time of training; the device is waited for before it.
+
+    Args:
+        steps: the interval, >= 1; or several, each of which has its checks.
+
+    Raises:
+        InputError: no positive whole number.
+    """
+
+    def __init__(self, *steps: int) -> None:
+        if not steps or any(isinstance(step, bool) or not isinstance(step, int) or step < 1 for step in steps):
+            raise InputError(f"got steps={steps!r}; expected whole numbers of at least 1: give the interval")
+        self.steps = steps
+
+    def after_batch(self, run: Run) -> None:
+        if any(run.step % steps == 0 for steps in self.steps):
+            run.trainer.check()
+
+
 class StopAtAccuracy(Event):
     """Stops after the first epoch whose test accuracy reaches a target.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deep500.errors import InputError, nearest
-from deep500.events import Event, Events, StopTraining
+from deep500.events import SILENT, Event, Events, StopTraining
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.tasks.classification import Classification
 from deep500.tasks.task import Task, batch_length
@@ -46,6 +46,7 @@ class Trainer:
         ema: decay of a :class:`~deep500.training.averaging.WeightAverage`, by which validations judge; None: none.
         task: what is learned; it knows output, loss and label, and the three arguments are not read. None: a
             :class:`~deep500.tasks.Classification` by them.
+        test_sampler: batches that are judged once, after training, as ``statistics.final``; no decision sees them.
 
     Attributes:
         statistics: of the epochs so far.
@@ -69,6 +70,7 @@ class Trainer:
         seed: int = 0,
         ema: float | None = None,
         task: Task | None = None,
+        test_sampler: Sampler | Prefetch | None = None,
     ) -> None:
         outputs = executor.network.outputs
         self.task = task = Classification(label, network_output, loss) if task is None else task
@@ -84,6 +86,7 @@ class Trainer:
         if len(train_sampler) == 0:
             raise InputError("got a sampler without batches; expected at least one batch: make them smaller")
         self.train_sampler, self.validation_sampler = train_sampler, validation_sampler
+        self.test_sampler = test_sampler
         self.executor, self.optimizer = executor, optimizer
         self.network_output, self.loss, self.label = task.output, task.loss, task.label
         if hasattr(optimizer, "count_samples"):
@@ -97,6 +100,8 @@ class Trainer:
             )
         self.statistics = TrainingStatistics()
         self.epoch = self.step = 0
+        self._begun = 0.0
+        self._checks: list[dict[str, Any]] = []
 
     def run(self, epochs: int, events: Iterable[Event] | None = None) -> TrainingStatistics:
         """Train until ``epochs`` epochs are complete in all (a trainer with loaded state has some already).
@@ -128,6 +133,9 @@ class Trainer:
         finally:
             self.executor.events = before
             listeners.emit(listeners.after_run, run)
+        if self.test_sampler is not None:
+            self.statistics.final = final = EpochRecord(self.epoch)
+            self._judge(final, self.test_sampler, "test, after training")
         return self.statistics
 
     run_loop = run
@@ -142,16 +150,16 @@ class Trainer:
         stream = [self.seed, run.epoch, *([self.optimizer.rank] if self.optimizer.rank else [])]
         self.executor.reseed(int(np.random.SeedSequence(stream).generate_state(1)[0]))
         listeners.emit(listeners.before_epoch, run)
-        started = perf_counter()
+        self._begun, self._checks = perf_counter(), []
         try:
             self._train(run, listeners, run.tally)
         except StopTraining:
             record.complete = False
             record.skipped_steps = self._skipped(skipped)
-            self._close(run, record, started)
+            self._close(run, record)
             raise
         record.skipped_steps = self._skipped(skipped)
-        self._close(run, record, started)
+        self._close(run, record)
         self.epoch += 1
         self._validate(run, listeners, record)
         listeners.emit(listeners.after_epoch, run)
@@ -187,14 +195,14 @@ class Trainer:
         scaling = self.optimizer.loss_scaling
         return None if scaling is None else scaling.skipped - (before or 0)
 
-    def _close(self, run: Run, record: EpochRecord, started: float) -> None:
+    def _close(self, run: Run, record: EpochRecord) -> None:
         tally = run.tally
         assert tally is not None
         tally.combine(self.optimizer.totals, self.optimizer.rank)
         record.train_loss, record.train_samples = tally.loss(), tally.samples
         record.put("train", tally.qualities())
         self.executor.synchronize()
-        record.train_seconds = perf_counter() - started
+        record.train_seconds, record.checks = self._seconds(), self._checks
         records = self.statistics.epochs
         if records and records[-1].epoch == record.epoch:
             records.pop()  # the epoch was stopped in an earlier run and is done again
@@ -205,12 +213,38 @@ class Trainer:
         if self.validation_sampler is None:
             return
         listeners.emit(listeners.before_validation, run)
+        self._judge(record, self.validation_sampler, f"validation, epoch {record.epoch}")
+        listeners.emit(listeners.after_validation, run)
+
+    def _seconds(self) -> float:
+        """Seconds of training in this epoch so far, without what its checks took."""
+        return perf_counter() - self._begun - sum(check["took"] for check in self._checks)
+
+    def check(self) -> None:
+        """Judge the network now, in the middle of an epoch; the time that it takes is in no other time.
+
+        Raises:
+            InputError: there is no validation sampler.
+        """
+        if self.validation_sampler is None:
+            raise InputError("got no validation sampler to judge steps by; expected one: give the trainer one")
+        self.executor.synchronize()
+        seconds, begun = self._seconds(), perf_counter()
+        record, events = EpochRecord(self.epoch), self.executor.events
+        self.executor.events = SILENT  # what it runs is no part of the step
+        try:
+            self._judge(record, self.validation_sampler, f"validation, step {self.step}")
+        finally:
+            self.executor.events = events
+        took = perf_counter() - begun
+        self._checks.append({"step": self.step, "seconds": seconds, "took": took, **record.measured()})
+
+    def _judge(self, record: EpochRecord, sampler: Iterable[Mapping[str, Any]], what: str) -> None:
         started = perf_counter()
-        tally = self.evaluate(self.validation_sampler, f"validation, epoch {record.epoch}")
+        tally = self.evaluate(sampler, what)
         record.test_loss, record.test_samples = tally.loss(), tally.samples
         record.put("test", tally.qualities())
         record.test_seconds = perf_counter() - started
-        listeners.emit(listeners.after_validation, run)
 
     def evaluate(self, sampler: Iterable[Mapping[str, Any]], what: str, judge: Any = None) -> Tally:
         """Judge the network, by its averages if there are some, on all batches of a sampler and of all ranks together.

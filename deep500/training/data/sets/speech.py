@@ -14,7 +14,7 @@ from deep500.errors import DataError
 from deep500.tasks.alphabet import Alphabet
 from deep500.training.data.catalog import register_dataset
 from deep500.training.data.packaged import Packaged
-from deep500.training.data.sequences import SequenceDataset
+from deep500.training.data.utterances import Utterances
 from deep500.wheels import Wheel
 
 DIGITS = Alphabet(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
@@ -71,41 +71,19 @@ def _halves(content: bytes) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, n
     return scaled, digits, train, test
 
 
-def read_spoken_digits(
-    contents: Sequence[bytes], seed: int = 0, frames: int = FRAMES
-) -> tuple[SequenceDataset, SequenceDataset]:
-    """One recording of one digit each; ``frames`` in every sample, shorter ones padded, longer ones cut."""
+def read_spoken_digits(contents: Sequence[bytes], seed: int = 0, frames: int = FRAMES) -> tuple[Utterances, Utterances]:
+    """One recording of one digit each; ``frames`` in every batch, shorter recordings padded, longer ones cut."""
+    if frames < 1:
+        raise DataError(f"spoken_digits: got frames={frames}; expected at least 1, such as {FRAMES}")
     recordings, digits, *halves = _halves(contents[0])
-    make = partial(SequenceDataset, name="spoken_digits", classes=10, frames=frames, provenance=_SOURCE)
-    train, test = (make([recordings[i] for i in half], digits[half]) for half in halves)
+    make = partial(Utterances, name="spoken_digits", classes=10, multiple=frames, provenance=_SOURCE)
+    train, test = (make([recordings[i][:frames] for i in half], digits[half]) for half in halves)
     return train, test
-
-
-class ConnectedDigits(SequenceDataset):
-    """Strings of digits: recordings of single digits, one directly after the other, kept as their numbers."""
-
-    def __init__(self, recordings: Sequence[np.ndarray], digits: np.ndarray, strings: list[np.ndarray], multiple: int):
-        self.recordings, self.strings = recordings, strings
-        labels = [digits[string] + 1 for string in strings]
-        self._prepare(len(strings), labels, "connected_digits", None, DIGITS, None, multiple, _SOURCE + ", joined")
-        sizes = np.array([len(recording) for recording in recordings])
-        self._lengths = np.array([sizes[string].sum() for string in strings])
-        for i in range(len(strings)):
-            self.check(i, self.sequence(i), f"connected_digits, string {i}")
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Frames of every string."""
-        return self._lengths
-
-    def sequence(self, i: int) -> np.ndarray:
-        """The recordings of a string, joined."""
-        return np.concatenate([self.recordings[number] for number in self.strings[i]])
 
 
 def read_connected_digits(
     contents: Sequence[bytes], seed: int = 0, multiple: int = 64, shortest: int = 3, longest: int = 7
-) -> tuple[ConnectedDigits, ConnectedDigits]:
+) -> tuple[Utterances, Utterances]:
     """Strings of ``shortest`` to ``longest`` digits; those to test on are made of recordings that no training string has.
 
     The seed draws the training strings; the test strings are always the same. Batches have a multiple of ``multiple``
@@ -118,11 +96,21 @@ def read_connected_digits(
     for half, count, stream in ((train, TRAIN_STRINGS, seed + _TEST + 1), (test, TEST_STRINGS, _TEST)):
         rng = np.random.default_rng(stream)
         strings = [rng.choice(half, rng.integers(shortest, longest + 1)) for _ in range(count)]
-        made.append(ConnectedDigits(recordings, digits, strings, multiple))
+        made.append(
+            Utterances(
+                [np.concatenate([recordings[i] for i in string]) for string in strings],
+                [digits[string] + 1 for string in strings],
+                alphabet=DIGITS,
+                name="connected_digits",
+                pad="batch",
+                multiple=multiple,
+                provenance=f"{_SOURCE}, joined",
+            )
+        )
     return made[0], made[1]
 
 
-def read_japanese_vowels(contents: Sequence[bytes], seed: int = 0) -> tuple[SequenceDataset, SequenceDataset]:
+def read_japanese_vowels(contents: Sequence[bytes], seed: int = 0) -> tuple[Utterances, Utterances]:
     """270 utterances to train on, 370 to test on, as published; the class is who of nine men says /ae/."""
     halves = []
     for content, count in zip(contents, (270, 370), strict=True):
@@ -142,12 +130,12 @@ def read_japanese_vowels(contents: Sequence[bytes], seed: int = 0) -> tuple[Sequ
                 f"japanese_vowels: got {len(rows)} utterances; expected {count} of 12 coefficients: fetch the wheel again"
             )
         halves.append(
-            SequenceDataset(
+            Utterances(
                 utterances,
                 speakers,
                 name="japanese_vowels",
                 classes=9,
-                frames=29,
+                multiple=29,
                 provenance="UCI's Japanese Vowels (Kudo et al. 1999), in the wheel of aeon 1.6.0",
             )
         )
