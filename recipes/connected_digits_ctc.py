@@ -4,9 +4,8 @@ python recipes/connected_digits_ctc.py --download
 python recipes/connected_digits_ctc.py --framework tensorflow
 python recipes/connected_digits_ctc.py "task_kwargs={'compiled': True}"
 
-At most 2 % of the words wrong. Limits: recordings of single digits are joined without pauses, so boundaries are easier to
-hear than in connected speech; all six speakers are in both halves. The test strings are of recordings that are in no
-training string.
+Limits: recordings of single digits are joined without pauses, so boundaries are easier to hear than in connected
+speech; all six speakers are in both halves. The test strings are of recordings that are in no training string.
 """
 
 import deep500 as d5

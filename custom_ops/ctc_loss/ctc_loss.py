@@ -16,10 +16,10 @@ def ctc_loss(
 ) -> d5.CustomOp:
     """-log of the probability that frames say labels, over all alignments (Graves et al. 2006).
 
-    Inputs: log-probabilities ``[T, N, C]``, float32 or float64; labels ``[N, S]``, what stands after an item's length is
-    not read; lengths in frames ``[N]``, lengths in labels ``[N]``, all int64. Forward is that of PyTorch's ``ctc_loss``;
-    the gradient is the one of this function, so equal to PyTorch's behind a LogSoftmax, which theirs takes for granted.
-    An infinite loss (labels that do not fit their frames) has gradient 0.
+    Inputs: log-probabilities ``[T, N, C]``, float32 or float64; labels ``[N, S]``, what stands after an item's length
+    is not read; lengths in frames ``[N]``, lengths in labels ``[N]``, all int64. Forward is that of PyTorch's
+    ``ctc_loss``; the gradient is the one of this function, so equal to PyTorch's behind a LogSoftmax, which theirs
+    takes for granted. An infinite loss (labels that do not fit their frames) has gradient 0.
 
     Args:
         blank: the class that is no label.
@@ -29,8 +29,8 @@ def ctc_loss(
     classes = (inputs[0].shape or (None,))[-1]
     if reduction not in REDUCTIONS or blank < 0 or (isinstance(classes, int) and blank >= classes):
         raise d5.errors.InputError(
-            f"operator CTCLoss: got reduction {reduction!r}, blank {blank}; expected one of {', '.join(REDUCTIONS)}, and "
-            f"a class from 0 to {classes} - 1"
+            f"operator CTCLoss: got reduction {reduction!r}, blank {blank}; expected one of {', '.join(REDUCTIONS)}, "
+            f"and a class from 0 to {classes} - 1"
         )
     dtype = inputs[0].dtype
     shapes = [("T", "N", "C"), ("N", "S"), ("N",), ("N",)]

@@ -39,7 +39,8 @@ def ctc_loss(
     """Add the nodes; returns the name of the loss.
 
     The values are those of ``torch.nn.functional.ctc_loss``: a transcript that does not fit its frames has an infinite
-    loss (0 under ``zero_infinity``), whose gradient is 0 here in both cases; PyTorch's is NaN without ``zero_infinity``.
+    loss (0 under ``zero_infinity``), whose gradient is 0 here in both cases; PyTorch's is NaN without
+    ``zero_infinity``.
 
     Args:
         emit: writes the nodes.

@@ -62,7 +62,7 @@ def _cross_entropy(
         raise NetworkError(f"got label_smoothing={label_smoothing}; expected 0 <= label_smoothing < 1: choose such one")
     emit, places = at.emit, (at.shape[0], *at.shape[2:])
     at.input(at.label, places, "int64")
-    ignored = {} if ignore_index is None else {"ignore_index": int(ignore_index)}
+    ignored: dict[str, Any] = {} if ignore_index is None else {"ignore_index": int(ignore_index)}
     nodes, ends = "SoftmaxCrossEntropyLoss", [at.output, at.label]
     if not label_smoothing and mask is None:
         emit.network.add_node(nodes, ends, [at.loss], name=at.loss, reduction="mean", **ignored)

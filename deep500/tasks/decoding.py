@@ -69,9 +69,9 @@ def prefix_beam(log_p: np.ndarray, length: int, beam: int = 8, blank: int = 0) -
                 before = in_blank if prefix and prefix[-1] == label else either
                 longer = found.setdefault((*prefix, label), [-np.inf, -np.inf])
                 longer[1] = np.logaddexp(longer[1], before + frame[label])
-        best = sorted(found, key=lambda p: -np.logaddexp(*found[p]))[:beam]
+        best = sorted(found, key=lambda p: -np.logaddexp(found[p][0], found[p][1]))[:beam]
         kept = {prefix: (found[prefix][0], found[prefix][1]) for prefix in best}
-    top = max(kept, key=lambda p: np.logaddexp(*kept[p]))
+    top = max(kept, key=lambda p: np.logaddexp(kept[p][0], kept[p][1]))
     return list(top), float(np.logaddexp(*kept[top]))
 
 

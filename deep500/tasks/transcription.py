@@ -164,7 +164,7 @@ class Transcription(Task):
 
 
 class Transcripts(Gallery):
-    """What was said and what was heard, word under word: the worst utterances and the first ones, and kinds of errors."""
+    """What was said and what was heard, aligned: the worst utterances, the first ones, and kinds of errors."""
 
     most = 10
 
@@ -204,8 +204,8 @@ class Transcripts(Gallery):
         return [
             {
                 "kind": "table", "title": "What is heard?",
-                "caption": "Word under word: [said > heard] is a substitution, [said > ] is left out, [ > heard] inserted. "
-                "The worst utterances first, then some without errors.",
+                "caption": "[said > heard] is a substitution, [said > ] is left out, [ > heard] is inserted. The worst "
+                "utterances come first, then others.",
                 "columns": ["errors", "said", "heard, aligned"], "rows": [self._row(rows[i]) for i in shown],
             },
             {

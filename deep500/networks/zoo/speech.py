@@ -57,15 +57,17 @@ class _Frames:
             self.mask = build.node("Cast", [counted], f"{name}.mask", (1, shape[1]), to=1)
         return build.node("Mul", [x, self.mask], name, shape)
 
-    def conv(self, x: str, name: str, channels: int, kernel: int, stride: int = 1, init: str = "fan_out") -> str:
+    def conv(self, x: str, name: str, channels: int, kernel: int, stride: int = 1, norm: bool = False) -> str:
         """Convolution over frames with zeros at both edges, ReLU, and nothing behind the end."""
         build, (before, frames) = self.build, self.build.shapes[x]
         if kernel % 2 == 0:
             raise NetworkError(f"layer {name!r}: got kernel {kernel}; expected an odd one, which has a middle: add 1")
-        names = build.weights(name, (channels, before, kernel), True, init)
+        names = build.weights(name, (channels, before, kernel), True, "fan_out")
         shape = (channels, (frames - 1) // stride + 1)
         edges = [kernel // 2, kernel // 2]
         y = build.node("Conv", [x, *names], name, shape, kernel_shape=[kernel], strides=[stride], pads=edges)
+        if norm:
+            y = build.batch_norm(y, f"{name}.norm")
         y = build.relu(y, f"{name}.relu")
         if stride > 1 and self.length:
             more, by = (build.constant(f"{name}.{n}", np.int64(n)) for n in (stride - 1, stride))
@@ -116,6 +118,7 @@ def conv1d_ctc(
     kernel: int = 7,
     stride: int = 1,
     dropout: float = 0.0,
+    norm: bool = True,
     lengths: bool = False,
 ) -> Network:
     """Acoustic model: scores (frames, classes) for CTC from (frames, features), as many frames as a batch has.
@@ -134,10 +137,10 @@ def conv1d_ctc(
     Initialisation: Kaiming-normal, biases 0; fc PyTorch's.
     """
     frames = _Frames(build, lengths, free=True)
-    x = frames.conv(frames.start(), "conv1", width, kernel, stride)
+    x = frames.conv(frames.start(), "conv1", width, kernel, stride, norm)
     for layer in range(1, layers):
         y = build.dropout(x, f"dropout{layer}", dropout)
-        x = build.add(x, frames.conv(y, f"conv{layer + 1}", width, kernel), f"add{layer + 1}")
+        x = build.add(x, frames.conv(y, f"conv{layer + 1}", width, kernel, norm=norm), f"add{layer + 1}")
     x = build.dropout(x, f"dropout{layers}", dropout)
     names = build.weights("fc", (classes, width, 1), True, "uniform")
     x = build.node("Conv", [x, *names], "fc", (classes, build.shapes[x][1]), kernel_shape=[1])
@@ -151,7 +154,8 @@ def bigru(build: Builder, classes: int, *, width: int = 64, lengths: bool = Fals
     """One bidirectional ONNX GRU over ``shape=(frames, features)``, then fc on both last hidden states.
 
     Gate order is ONNX's, z r h (PyTorch's is r z n); the reset gate acts after the product, as in PyTorch
-    (``linear_before_reset=1``). Parameters: 2 * (3 * width * (features + width) + 6 * width) + (2 * width + 1) * classes.
+    (``linear_before_reset=1``). Parameters: 2 * (3 * width * (features + width) + 6 * width) + (2 * width + 1) *
+    classes.
 
     Args:
         width: of the hidden state of one direction.

@@ -150,7 +150,8 @@ def draw(library: Library, kind: str, rng: np.random.Generator, whole: dict[str,
         if is_float(dtype):
             made: np.ndarray = rng.standard_normal(shape) if kind == "normal" else rng.uniform(0.25, 0.95, shape)
         else:
-            made = rng.integers(*whole.get(str(i), (0, 2 if least > 1 else 1)), shape)
+            low, high = whole.get(str(i), (0, 2 if least > 1 else 1))
+            made = rng.integers(low, high, shape)
         values.append(decode(dtype, encode(dtype, np.asarray(made))))
     return values
 

@@ -81,7 +81,7 @@ def _check_rate(path: Path, got: int, rate: int) -> None:
 
 def _soundfile(path: Path):  # type: ignore[no-untyped-def] # an optional package
     try:
-        import soundfile
+        import soundfile  # type: ignore[import-untyped]
     except (ImportError, OSError) as error:
         raise DataError(
             f"{path}: got no package 'soundfile' to read FLAC with; expected it: pip install 'deep500[data]'"
@@ -153,7 +153,8 @@ class LogMel:
 
     def __call__(self, signal: np.ndarray) -> np.ndarray:
         """(frames, bands) float32 of a signal (samples,)."""
-        from scipy import fft, signal as processing
+        from scipy import fft
+        from scipy import signal as processing
 
         windows = np.lib.stride_tricks.sliding_window_view(signal, self.window)[:: self.step]
         shaped = windows * processing.get_window("hann", self.window)

@@ -17,7 +17,7 @@ _TEST_FOLDERS = ("test", "val", "validation")
 
 
 def dataset_names() -> list[str]:
-    """All names that :func:`load_dataset` knows, besides ``imagefolder:PATH`` and ``audiofolder:PATH``; those that need no files first."""
+    """All names that :func:`load_dataset` knows, besides those of folders; those that need no files first."""
     return sorted(DATASETS, key=lambda name: not DATASETS[name].built_in)
 
 
@@ -52,7 +52,8 @@ def load_dataset(
 
     Args:
         name: see :func:`dataset_names`; or ``imagefolder:PATH`` for a folder with ``train`` and ``test`` (or ``val``)
-            in it, each with one sub-folder of images per class; or ``audiofolder:PATH``, the same with WAV or FLAC files.
+            in it, each with one sub-folder of images per class; or ``audiofolder:PATH``, the same with WAV or FLAC
+            files.
         root: the only folder to look in, and where downloads go.
         download: fetch an absent set (https, checksum verified).
         stand_in: replace a set that is absent, or cannot be fetched, by built-in data of the same shape and dtype.

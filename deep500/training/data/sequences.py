@@ -22,7 +22,8 @@ class SequenceDataset(Dataset):
     """Sequences of different lengths, held in memory.
 
     A batch holds ``input`` (items, longest, ...) padded with zeros, ``input_length`` (items,) int64, and the labels:
-    one of each item as ``label`` (items,), or a sequence of each as ``label`` (items, longest of all) and ``label_length``.
+    one of each item as ``label`` (items,), or a sequence of each as ``label`` (items, longest of all) and
+    ``label_length``.
 
     Args:
         sequences: arrays (length, ...), all of the same sizes behind the first; a flat array with ``lengths``.

@@ -47,8 +47,8 @@ def _classes(folder: Path) -> dict[str, list[Path]]:
     if empty or not files:
         got = f"class {empty[0]!r} without samples" if empty else "no sub-folders"
         raise DataError(
-            f"{folder}: got {got}; expected WAV or FLAC files in one sub-folder per class, as in yes/1.wav: add some, or "
-            "remove the sub-folder"
+            f"{folder}: got {got}; expected WAV or FLAC files in one sub-folder per class, as in yes/1.wav: add some, "
+            "or remove the sub-folder"
         )
     return files
 
@@ -72,7 +72,8 @@ def librispeech(folder: Path, parts: Sequence[str], **settings: Any) -> AudioFil
         DataError: a part without transcripts, a transcript without its file, or a character that is no capital letter,
             space or apostrophe.
     """
-    files, labels = [], []
+    files: list[Path] = []
+    labels = []
     for part in parts:
         before = len(files)
         for listing in sorted((folder / part).glob("*/*/*.trans.txt")):
@@ -81,8 +82,8 @@ def librispeech(folder: Path, parts: Sequence[str], **settings: Any) -> AudioFil
                 labels.append(LETTERS.encode(text, str(listing)))
         if len(files) == before:
             raise DataError(
-                f"{folder / part}: got no transcripts SPEAKER/CHAPTER/*.trans.txt; expected those of the part: unpack the "
-                "official archive there"
+                f"{folder / part}: got no transcripts SPEAKER/CHAPTER/*.trans.txt; expected those of the part: unpack "
+                "the official archive there"
             )
     return AudioFiles(
         files,
@@ -101,7 +102,7 @@ def _transcripts(listing: Path) -> Iterator[tuple[Path, str]]:
         file = listing.with_name(f"{name}.flac")
         if not name or not text or Path(name).name != name or not file.is_file():
             raise DataError(
-                f"{listing}, line {number}: got {line!r}; expected the name of a FLAC file beside it and its transcript: "
-                "unpack the official archive again"
+                f"{listing}, line {number}: got {line!r}; expected the name of a FLAC file beside it and its "
+                "transcript: unpack the official archive again"
             )
         yield file, text

@@ -26,8 +26,8 @@ class Utterances(SequenceDataset):
         options: of :class:`SequenceDataset`.
 
     Raises:
-        DataError: an utterance without frames, or with values that are not finite; a class without samples; a transcript
-            with a blank, or that is longer than its frames.
+        DataError: an utterance without frames, or with values that are not finite; a class without samples; a
+            transcript with a blank, or that is longer than its frames.
 
     Example:
         >>> words = Utterances([np.ones((4, 2))], [[1, 2]], alphabet=Alphabet("ab"))
@@ -71,8 +71,8 @@ def check_frames(sequence: np.ndarray, where: str) -> None:
     """Raise DataError unless it is (frames, features), not empty and finite."""
     if sequence.ndim != 2 or not len(sequence):
         raise DataError(
-            f"{where}: got an array of shape {sequence.shape}; expected (frames, features) and at least one frame: remove "
-            "the utterance, or look why it is empty"
+            f"{where}: got an array of shape {sequence.shape}; expected (frames, features) and at least one frame: "
+            "remove the utterance, or look why it is empty"
         )
     if not np.isfinite(sequence).all():
         raise DataError(f"{where}: got values that are not finite; expected numbers: remove the utterance")
@@ -82,14 +82,15 @@ def check_transcript(labels: np.ndarray, frames: int, where: str) -> None:
     """Raise DataError for a blank among the labels, or labels that do not fit the frames."""
     if not labels.all():
         raise DataError(
-            f"{where}: got class 0 at place {int(np.flatnonzero(labels == 0)[0])} of its transcript, which is the blank; "
-            "expected classes from 1: use an Alphabet"
+            f"{where}: got class 0 at place {int(np.flatnonzero(labels == 0)[0])} of its transcript, which is the "
+            "blank; expected classes from 1: use an Alphabet"
         )
     needed = len(labels) + int(np.count_nonzero(labels[1:] == labels[:-1]))
     if needed > frames:
         raise DataError(
             f"{where}: got a transcript of {len(labels)} labels, which need {needed} frames with a blank between equal "
-            f"ones, for {frames} frames; expected no more than there are: correct the transcript, or remove the utterance"
+            f"ones, for {frames} frames; expected no more than there are: correct the transcript, or remove the "
+            "utterance"
         )
 
 
@@ -131,8 +132,8 @@ class AudioFiles(Utterances):
         empty = next((file for file, length in zip(self.files, lengths, strict=True) if length < 1), None)
         if empty is not None:
             raise DataError(
-                f"{empty}: got an utterance that is shorter than one frame of {self.features.window} samples; expected at "
-                "least one: remove it"
+                f"{empty}: got an utterance that is shorter than one frame of {self.features.window} samples; expected "
+                "at least one: remove it"
             )
         self.lengths = np.array(lengths, np.int64)
         self.shape = (-(-int(self.lengths.max()) // multiple) * multiple, self.features.bands)

