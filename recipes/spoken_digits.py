@@ -14,6 +14,7 @@ FIXED = {
     "model": "conv1d",
     "model_kwargs": dict(lengths=True),
     "dataset": "spoken_digits",
+    "validation_split": 0.1,  # the test recordings are judged once, after training
     "train_sampler": d5.ShuffleSampler,
     "epochs": 10,
 }

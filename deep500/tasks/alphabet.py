@@ -36,7 +36,7 @@ class Alphabet:
         self.symbols = list(symbols)
         self.words = any(len(symbol) > 1 for symbol in self.symbols)
         bad = not self.symbols or not all(self.symbols) or len(set(self.symbols)) < len(self.symbols)
-        if bad or (self.words and any(symbol.isspace() for symbol in self.symbols)):
+        if bad or (self.words and any(mark.isspace() for symbol in self.symbols for mark in symbol)):
             raise InputError(
                 f"got symbols {self.symbols}; expected some, each once, characters or words: correct the alphabet"
             )

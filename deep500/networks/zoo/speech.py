@@ -1,7 +1,8 @@
 """`conv1d`, `conv1d_ctc` and `bigru`: samples are sequences of (frames, features), of which the first ``length`` count.
 
-With ``lengths=True`` a network has a second input ``input_length`` (items,) int64, and what stands behind an item's end
-changes nothing: convolutions see zeros there, as they do behind the edge. Without, all frames count.
+With ``lengths=True`` a network has a second input ``input_length`` (items,) int64, and what stands behind an item's end is
+not read: convolutions see zeros there, as they do behind the edge. (In training, batch normalization's statistics are of
+padding too, so that batches of similar lengths are better.) Without, all frames count.
 """
 
 from __future__ import annotations
@@ -123,14 +124,16 @@ def conv1d_ctc(
 ) -> Network:
     """Acoustic model: scores (frames, classes) for CTC from (frames, features), as many frames as a batch has.
 
-    A convolution, then ``layers - 1`` residual ones (x + relu(conv(x))), then a linear layer for every frame.
-    Parameters: features * width * kernel + (layers - 1) * width^2 * kernel + layers * width + (width + 1) * classes.
+    A convolution, then ``layers - 1`` residual ones (x + relu(norm(conv(x)))), then a linear layer for every frame.
+    Parameters: features * width * kernel + (layers - 1) * width^2 * kernel + layers * width + (width + 1) * classes,
+    and 2 * layers * width of batch normalization.
 
     Args:
         width: channels of every layer.
         layers: convolutions.
         kernel: frames that a convolution sees, odd.
         dropout: rate before every convolution but the first, and before the linear layer.
+        norm: batch normalization after every convolution.
         stride: of the first convolution; with ``lengths``, an output ``output_length`` says how many frames remain.
         lengths: a second input says how many frames of each item count.
 

@@ -62,7 +62,7 @@ def _read_wav(path: Path) -> tuple[np.ndarray, int]:
         scaled = (samples.astype(np.float64) - 128) / 128
     else:
         scaled = samples / -float(np.iinfo(samples.dtype).min)
-    return scaled.reshape(len(samples), -1), int(rate)
+    return scaled if scaled.ndim == 2 else scaled[:, None], int(rate)
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:

@@ -99,7 +99,7 @@ def librispeech(folder: Path, parts: Sequence[str], **settings: Any) -> AudioFil
 def _transcripts(listing: Path) -> Iterator[tuple[Path, str]]:
     for number, line in enumerate(listing.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         name, _, text = line.strip().partition(" ")
-        file = listing.with_name(f"{name}.flac")
+        file = listing.parent / f"{name}.flac"
         if not name or not text or Path(name).name != name or not file.is_file():
             raise DataError(
                 f"{listing}, line {number}: got {line!r}; expected the name of a FLAC file beside it and its "

@@ -23,7 +23,7 @@ DIGITS = Alphabet(["zero", "one", "two", "three", "four", "five", "six", "seven"
 FRAMES = 40
 """Of a spoken digit: 29 of the 3,000 recordings are longer and lose their end."""
 
-TRAIN_STRINGS, TEST_STRINGS = 6400, 500
+TRAIN_STRINGS, TEST_STRINGS = 3200, 500
 
 _SPLIT, _TEST = 3000, 7
 """Seeds of the split of recordings and of the test strings: neither depends on a run's seed."""
