@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
+
 from deep500.errors import Deep500Error, InputError
 from deep500.measure.bounds import Roofs, measure_roofs
 from deep500.metrics.base import Direction, Kind, ObservingMetric
@@ -56,7 +58,11 @@ class Flops(ObservingMetric):
 
 
 class FlopRate(Flops):
-    """Operations per second of training: those counted for all samples, over the seconds of all epochs."""
+    """Operations per second of training: those counted for all samples, over the seconds of all epochs.
+
+    Where a task counts other samples than the items of a batch (tokens of passages), operations are those of the items
+    that were trained on, which are counted while the run is watched.
+    """
 
     name, unit = "flop_rate", "FLOP/s"
     direction: Direction = "higher"
@@ -66,15 +72,31 @@ class FlopRate(Flops):
         super().__init__("step")
         self.name = "flop_rate"
 
+    _items = 0
+
+    def before_run(self, run: Any) -> None:
+        """Nothing was trained on yet."""
+        super().before_run(run)
+        self._items = 0
+
+    def after_batch(self, run: Any) -> None:
+        """Count the items of the batch, that is, what a batch of one is of."""
+        self._items += max((int(v.shape[0]) for v in run.inputs.values() if getattr(v, "shape", ())), default=1)
+
     def measure(self, statistics: Any) -> float | None:
         """The rate; None where operations, samples or seconds are not known."""
-        each = self.count()
+        each: float | None = self.count()
         samples, seconds = statistics.total("train_samples"), statistics.total("train_seconds")
         if each is None:
             return None
         if not samples or not seconds:
             self.reason = "samples or seconds were not measured"
             return None
+        trainer = getattr(self.run, "trainer", None)
+        if trainer is not None and not trainer.task.counts_items:
+            if not self.observed():
+                return None
+            each = each * float(self.run.optimizer.totals(np.array([self._items], np.float64))[0]) / samples
         self.details = {"FLOP_per_sample": each, "samples": samples, "seconds": seconds}
         return each * samples / seconds
 

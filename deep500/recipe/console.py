@@ -13,8 +13,9 @@ from deep500.report.page import headline_line, metric_row
 from deep500.report.rendering import format_number
 from deep500.results import MetricResult, RecipeResult
 from deep500.results.files import read_json, to_json
+from deep500.results.record import MANIFEST
 from deep500.results.rules import FAIL, FLAGGED, MISSING, NOT_APPLICABLE, PASS, RULES, RULES_FILE
-from deep500.results.verdict import repetition_sentence
+from deep500.results.verdict import TWO_SPLITS, repetition_sentence
 from deep500.training.listeners import ProgressBar
 
 
@@ -69,6 +70,8 @@ class Console:
             self.force(repetition_sentence(summary["repetition"]) + _in_brackets(result.labels))
         for line in rules_lines(Path(result.path)) if self.chatty else ():
             self.force(line)
+        if self.chatty and (said := splits_sentence(Path(result.path))):
+            self.force(f"data:    {said}")
         others = [label for label in result.labels if label not in result.verdict]
         self.force(f"verdict: {result.verdict}{_in_brackets(others)}")
         self.say(f"report:  {result.report}")
@@ -94,7 +97,8 @@ class EpochLines(Event):
                     facts.append(f"{half} {name.replace('_', ' ')} {format_number(float(value))} {unit}".rstrip())
         if record.train_seconds:
             rate = (record.train_samples or 0) / record.train_seconds
-            facts.append(f"{record.train_seconds:.2f} s, {rate:.0f} samples/s")
+            sample = "sample" if run.trainer is None else run.trainer.task.sample
+            facts.append(f"{record.train_seconds:.2f} s, {rate:.0f} {sample}s/s")
         self.console.say(f"seed {self.seed}, " + ", ".join(facts) + _in_brackets(self.labels))
 
 
@@ -134,6 +138,13 @@ def rules_lines(path: Path) -> list[str]:
         f"rules:   {', '.join(parts)}, {len(names[NOT_APPLICABLE])} not applicable",
         *(f"  {name}: {rules[name]['reason']}; to do: {rules[name]['fix']}" for name in flagged),
     ]
+
+
+def splits_sentence(path: Path) -> str:
+    """What must be said beside a verdict on data that have no third split; nothing where they have one."""
+    manifest = path / MANIFEST
+    data = read_json(manifest).get("data", {}) if manifest.exists() else {}
+    return TWO_SPLITS if data and "test" not in data else ""
 
 
 def _named(rules: Sequence[str]) -> str:

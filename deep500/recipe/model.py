@@ -69,6 +69,8 @@ def make_task(values: Mapping[str, Any], data: Dataset) -> Task:
         source = "regression" if values["loss"] == "mean_squared_error" and data.classes is None else "classification"
     function: Callable[..., Any] = TASKS[source] if isinstance(source, str) else source
     known = {"label": data.label_name, "classes": data.classes, "dataset": data, "kind": values["loss"]}
+    if function is Classification and len(data.shape) == 3 and data.shape[0] in (1, 3):
+        known["pictures"] = data.input_name
     if function is not Classification:
         del known["kind"]
     offered = {n: v for n, v in known.items() if v is not None and accepts(function, n) and n not in kwargs}

@@ -38,6 +38,7 @@ from deep500.recipe.turns import turn_listeners
 from deep500.report.claims import write_claims
 from deep500.report.page import write_report
 from deep500.results import FAILED, UNJUDGED, Circumstances, RecipeResult, Record, SeedNotes, judge, ledger, overall
+from deep500.results.exhibits import write_exhibits
 from deep500.results.quiet import BUSY, disturbed, lower_metrics
 from deep500.results.record import configuration_hash
 from deep500.results.rules import write_rules
@@ -238,8 +239,20 @@ class Session:
         recorder = EpochRecorder(record, seed, trainer, self.comm)  # its clock starts when the turn has come
         listeners = [*turn_listeners(self.comm.size), recorder, *self._listeners(seed, metrics)]
         statistics = trainer.run(self.plan.values["epochs"], listeners)
+        if seed == self.plan.seeds[0]:
+            self._show(record, seed, trainer)
         statistics.communication = communication_of(record.epochs(seed)) if self.comm.rank == 0 else None
         return statistics, recorder.wall_seconds
+
+    def _show(self, record: Record, seed: int, trainer: Trainer) -> None:
+        """Keep what the task shows of a trained network; all ranks judge, rank 0 writes."""
+        gallery = trainer.task.gallery()
+        sampler = trainer.validation_sampler if trainer.test_sampler is None else trainer.test_sampler
+        if gallery is None or sampler is None:
+            return
+        tally = trainer.evaluate(sampler, "what the report shows", gallery)
+        if self.comm.rank == 0:
+            write_exhibits(record.path, trainer.task.name, seed, gallery.exhibits(tally.sums))
 
     def _listeners(self, seed: int, metrics: Sequence[Any]) -> list[Event]:
         values = self.plan.values
@@ -264,6 +277,11 @@ class Session:
             "recipe_sha256": self.source.sha256(),
             "argv": self.options.defining(),
             "data": _data_facts(data),
+            "task": {
+                "name": parts.task.name,
+                "sample": parts.task.sample,
+                "qualities": [dataclasses.asdict(quality) for quality in parts.task.qualities],
+            },
             "backend": parts.executor.backend,
             "ranks": self.comm.size,
             "processes": self.ranks,

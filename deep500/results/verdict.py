@@ -15,6 +15,10 @@ MOST_REASONS = 3
 PASSED, FAILED, UNJUDGED = "PASSED", "FAILED", "UNJUDGED"
 
 
+TWO_SPLITS = "two splits: qualities are those of the validation data, which tuning may have seen (validation_split=0.1)"
+"""What a verdict without test data says."""
+
+
 @dataclass(frozen=True)
 class MetricResult:
     """One metric over all seeds.

@@ -6,8 +6,8 @@ An exhibit is data, not a picture, so that a results folder keeps what was found
 * ``"lines"``: ``lines`` (name -> [x values, y values]), ``x_axis`` and ``y_axis``;
 * ``"table"``: ``columns`` (names) and ``rows`` (lists of text or numbers): transcripts beside what was said, samples of
   text, episodes;
-* ``"pictures"``: ``pictures``, each with ``pixels`` (height x width of integers from 0, black, to 255), a ``caption``,
-  and maybe ``boxes``: ``{"box": [x1, y1, x2, y2], "text": ..., "wanted": bool}`` in pixels from the upper left.
+* ``"pictures"``: ``pictures``, each made by :func:`picture`, maybe with ``boxes``: ``{"box": [x1, y1, x2, y2], "text":
+  ..., "wanted": bool}`` in pixels from the upper left.
 
 All have a ``title``, the question that they answer, and may have a ``caption``.
 """
@@ -15,7 +15,8 @@ All have a ``title``, the question that they answer, and may have a ``caption``.
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+import base64
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ class Gallery(abc.ABC):
     """Collects what a task shows; it is judged like the task, with sums and rows of its own.
 
     On several processes sums and rows are those of all; rows come in the order of ranks. A gallery that keeps examples
-    keeps few of each batch: it adds them as rows and chooses in :meth:`exhibits`.
+    keeps few of each batch: it adds them as rows and chooses in
+    :meth:`shrink` and :meth:`exhibits`.
 
     Args:
         task: whose, bound.
@@ -61,6 +63,33 @@ class Gallery(abc.ABC):
     def judge(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
         """What a batch adds to the state."""
 
+    def shrink(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """The rows that are still wanted, called when many have come together; all by default."""
+        return rows
+
     @abc.abstractmethod
     def exhibits(self, sums: Sums) -> list[Exhibit]:
         """What is shown, from the state."""
+
+
+def picture(array: np.ndarray, caption: str, boxes: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """A picture of an exhibit.
+
+    Args:
+        array: (height, width), or (channels, height, width) with one channel (grey) or three (red, green, blue); its
+            smallest value becomes black, its largest one white.
+        caption: stands below it.
+        boxes: drawn over it.
+
+    Example:
+        >>> picture(np.eye(2), "a diagonal")["pixels"]
+        '/wAA/w=='
+    """
+    pixels = np.asarray(array, np.float64)
+    pixels = pixels[None] if pixels.ndim == 2 else pixels
+    span = np.ptp(pixels)
+    grey = np.rint(255 * (pixels - pixels.min()) / (span if span > 0 else 1)).astype(np.uint8)
+    channels, height, width = grey.shape
+    content = base64.b64encode(np.ascontiguousarray(grey.transpose(1, 2, 0)).tobytes()).decode("ascii")
+    made = {"height": height, "width": width, "channels": channels, "pixels": content, "caption": caption}
+    return {**made, "boxes": [dict(box) for box in boxes]} if boxes else made

@@ -126,6 +126,11 @@ class Task(abc.ABC):
         """Samples in a batch: by default its items."""
         return batch_length(batch, self.label)
 
+    @property
+    def counts_items(self) -> bool:
+        """Whether samples are the items of a batch; what the graph's operations are counted for is an item."""
+        return type(self).count is Task.count
+
     @abc.abstractmethod
     def add_loss(self, network: Network) -> Network:
         """The network with a scalar output ``self.loss``; called where it has none, before it is compiled."""

@@ -48,11 +48,12 @@ class Tally:
         self.judge = Classification(label, output, loss) if judge is None else judge
         self._outputs = self.judge.judged_outputs() if judged else ()
         self._inputs = self.judge.judged_inputs() if self._outputs else ()
-        self._count = self.judge.count
+        self._count, self._shrink = self.judge.count, getattr(self.judge, "shrink", None)
         self.sums = self.judge.zero()
         self._rows: dict[str, list[np.ndarray]] = {
             name: [] for name, value in self.sums.items() if value.ndim and not len(value)
         }
+        self._counts: dict[str, int] = {}
         self.samples = 0
         self._pending: list[tuple[int, int, Any, list[Any], list[Any]]] = []
         self._elements = 0
@@ -87,24 +88,36 @@ class Tally:
                     )
                 self._loss_sum += value * size
                 self._seen += size
-            if self._outputs:
-                self._take(self._arrays(self._inputs, inputs), self._arrays(self._outputs, outputs))
+            judged = {}
+            for name, tensor in zip(self._outputs, outputs, strict=False):
+                if tensor is None:
+                    break  # a rank may have had no sample
+                judged[name] = self.to_numpy(tensor)
+            else:
+                if judged:
+                    self._take(inputs, judged)
 
-    def _arrays(self, names: tuple[str, ...], values: list[Any]) -> dict[str, np.ndarray]:
-        to_numpy = self.to_numpy
-        return {name: to_numpy(value) for name, value in zip(names, values, strict=True) if value is not None}
-
-    def _take(self, inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> None:
-        for name, value in self.judge.judge(inputs, outputs).items():
-            if name not in self._rows:
-                self.sums[name] = self.sums[name] + value
+    def _take(self, inputs: list[Any], outputs: dict[str, np.ndarray]) -> None:
+        arrays = {n: self.to_numpy(v) for n, v in zip(self._inputs, inputs, strict=False) if v is not None}
+        sums, rows = self.sums, self._rows
+        for name, value in self.judge.judge(arrays, outputs).items():
+            if name not in rows:
+                sums[name] = sums[name] + value
             elif len(value):
-                self._rows[name].append(np.asarray(value, np.float64))
-                if sum(map(len, self._rows[name])) > self.judge.most_rows:
-                    raise InputError(
-                        f"{self.what}: got more than {self.judge.most_rows} rows of {name}; expected no more, which is "
-                        f"{type(self.judge).__name__}.most_rows: raise it, or keep fewer rows of a batch"
-                    )
+                self._append(name, np.asarray(value, np.float64))
+
+    def _append(self, name: str, rows: np.ndarray) -> None:
+        parts = self._rows[name]
+        parts.append(rows)
+        self._counts[name] = self._counts.get(name, 0) + len(rows)
+        if len(parts) >= PENDING_BATCHES and self._shrink is not None:
+            parts[:] = [self._shrink(name, np.concatenate(parts))]
+            self._counts[name] = len(parts[0])
+        if self._counts[name] > self.judge.most_rows:
+            raise InputError(
+                f"{self.what}: got more than {self.judge.most_rows} rows of {name}; expected no more, which is "
+                f"{type(self.judge).__name__}.most_rows: raise it, or keep fewer rows of a batch"
+            )
 
     def combine(self, totals: Callable[[np.ndarray], np.ndarray], rank: int = 0) -> None:
         """Make these sums those of all processes; ``totals`` adds float64 values up over them, of which this is one."""
