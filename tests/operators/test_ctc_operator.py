@@ -32,7 +32,7 @@ def theirs(frames: np.ndarray, weight: Any, **options: Any) -> tuple[np.ndarray,
     scores = torch.tensor(SCORES, requires_grad=True)
     arguments = [torch.tensor(array) for array in (LABELS, frames, COUNTS)]
     values = torch.nn.functional.ctc_loss(scores.log_softmax(2), *arguments, **options)
-    (values * torch.tensor(weight)).sum().backward()
+    (values * torch.tensor(weight, dtype=torch.float64)).sum().backward()
     return values.detach().numpy(), scores.grad.numpy()
 
 

@@ -1,8 +1,8 @@
 """`conv1d`, `conv1d_ctc` and `bigru`: samples are sequences of (frames, features), of which the first ``length`` count.
 
 With ``lengths=True`` a network has a second input ``input_length`` (items,) int64, and what stands behind an item's end
-is not read: convolutions see zeros there, as they do behind the edge. (In training, batch normalization's statistics are
-of padding too, so batches of similar lengths are better.) Without, all frames count.
+is not read: convolutions see zeros there, as they do behind the edge. (In training, batch normalization's statistics
+are of padding too, so batches of similar lengths are better.) Without, all frames count.
 """
 
 from __future__ import annotations

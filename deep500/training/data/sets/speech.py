@@ -49,8 +49,8 @@ def _recordings(content: bytes) -> tuple[list[np.ndarray], np.ndarray]:
     whole = frames.ndim == 2 and frames.shape[1] == 13 and digits.shape == lengths.shape == (3000,)
     if not whole or lengths.min() < 1 or lengths.sum() != len(frames):
         raise DataError(
-            f"spoken_digits: got X {frames.shape}, y {digits.shape}, lengths {lengths.shape}; expected 3,000 recordings "
-            "of 13 features, none empty: fetch the wheel again"
+            f"spoken_digits: got X {frames.shape}, y {digits.shape}, lengths {lengths.shape}; expected 3,000 "
+            "recordings of 13 features, none empty: fetch the wheel again"
         )
     return np.split(frames.astype(np.float32), np.cumsum(lengths)[:-1]), digits.astype(np.int64)
 
