@@ -107,9 +107,12 @@ def scores_of(shape: tuple[int, ...]) -> np.ndarray:
     return SCORES.reshape(N, -1)[:, : int(np.prod(shape))].reshape(N, *shape)
 
 
-@pytest.mark.parametrize(
-    ("shape", "kind", "options", "feeds", "theirs"), [o[1:] for o in OPTIONS], ids=[o[0] for o in OPTIONS]
-)
+LONG = ("ctc-sum", "ctc-infinity", "ignore", "smoothing", "huber", "kl")
+"""What only repeats another row, or is one node after another: compiling it for every backend takes long."""
+ROWS = [pytest.param(*o[1:], id=o[0], marks=[pytest.mark.long] if o[0] in LONG else []) for o in OPTIONS]
+
+
+@pytest.mark.parametrize(("shape", "kind", "options", "feeds", "theirs"), ROWS)
 def test_value_and_gradient_are_pytorchs(backend, shape, kind, options, feeds, theirs):
     scores = scores_of(shape)
     executor = backend.from_model(network(shape, kind, **options))

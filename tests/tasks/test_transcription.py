@@ -116,6 +116,7 @@ def test_the_gallery_shows_the_worst_and_counts_the_errors():
     assert errors["rows"] == [["right", 5], ["substituted", 0], ["left out", 0], ["inserted", 1]]
 
 
+@pytest.mark.long
 def test_it_trains_in_every_backend(backend):
     """Nodes and all: the loss of a few strings falls, and what is said is heard in the end."""
     rng = np.random.default_rng(0)
