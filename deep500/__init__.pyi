@@ -11,6 +11,7 @@ from deep500 import measure as measure
 from deep500 import metrics as metrics
 from deep500 import networks as networks
 from deep500 import operators as operators
+from deep500 import tasks as tasks
 from deep500.compare import compare_frameworks as compare_frameworks
 from deep500.compare import compare_models as compare_models
 from deep500.devices import CPUDevice as CPUDevice

@@ -11,6 +11,7 @@ FIXED = {
     "model": "resnet",
     "model_kwargs": dict(depth=20),
     "dataset": "digits32",
+    "validation_split": 0.1,  # the test digits are looked at once, after training
     "train_sampler": d5.ShuffleSampler,
     "augmentation": [d5.Crop(32, padding=4)],
     "epochs": 30,

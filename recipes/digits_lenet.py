@@ -8,7 +8,13 @@ import deep500 as d5
 import deep500.frameworks.pytorch as d5fw
 from deep500.recipe import run_recipe
 
-FIXED = {"model": "lenet", "dataset": "digits", "train_sampler": d5.ShuffleSampler, "epochs": 20}
+FIXED = {
+    "model": "lenet",
+    "dataset": "digits",
+    "validation_split": 0.1,  # the test digits are looked at once, after training
+    "train_sampler": d5.ShuffleSampler,
+    "epochs": 20,
+}
 MUTABLE = {
     "batch_size": 32,
     "executor": d5fw.from_model,

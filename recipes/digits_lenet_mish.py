@@ -15,7 +15,13 @@ def lenet_with_mish(classes, shape, seed):
     return replace_operator(create("lenet", classes=classes, shape=shape, seed=seed), "Relu", "Mish", domain="deep500")
 
 
-FIXED = {"model": lenet_with_mish, "dataset": "digits", "train_sampler": d5.ShuffleSampler, "epochs": 20}
+FIXED = {
+    "model": lenet_with_mish,
+    "dataset": "digits",
+    "validation_split": 0.1,  # the test digits are looked at once, after training
+    "train_sampler": d5.ShuffleSampler,
+    "epochs": 20,
+}
 MUTABLE = {
     "batch_size": 32,
     "executor": d5fw.from_model,

@@ -94,7 +94,7 @@ def _site_packages() -> list[str]:
 
 
 STUB = ROOT / "deep500" / "__init__.pyi"
-ONE_LEVEL_DOWN = "data distributed errors measure metrics networks operators optimizers schedules schemes".split()
+ONE_LEVEL_DOWN = "data distributed errors measure metrics networks operators optimizers schedules schemes tasks".split()
 # fmt: off
 HISTORICAL = {  # names of the original Deep500's listings that no page of ours uses
     "CustomCPPOp", "GraphExecutor", "ThreeStepOptimizer", "test_op_forward", "test_op_gradient", "test_training",

@@ -13,7 +13,7 @@ from deep500.metrics import TestAccuracy, TimeToAccuracy, TrainingTime
 from deep500.networks.execution.inputs import make_inputs
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugins
-from deep500.recipe.build import LOSS, make_executor, make_optimizer, make_parts
+from deep500.recipe.build import make_executor, make_optimizer, make_parts
 from deep500.registry import load_backend
 from deep500.training.trainer import Trainer
 
@@ -50,13 +50,7 @@ class Training:
         plan = self.subject.plan
         parts = make_parts(plan.values, self.subject.data, seed, False)
         trainer = Trainer(
-            parts.train_sampler,
-            parts.validation_sampler,
-            parts.executor,
-            parts.optimizer,
-            loss=LOSS,
-            label=parts.train_sampler.dataset.label_name,
-            seed=seed,
+            parts.train_sampler, parts.validation_sampler, parts.executor, parts.optimizer, seed=seed, task=parts.task
         )
         schedule = [] if plan.values["schedule"] is None else [copy.deepcopy(plan.values["schedule"])]
         made: list[Event] = [event() if isinstance(event, type) else event for event in plan.values["events"]]

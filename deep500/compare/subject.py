@@ -64,11 +64,11 @@ class Subject:
 
     framework: str
     plan: Plan
-    data: tuple[Any, Any] = field(repr=False)
+    data: tuple[Any, ...] = field(repr=False)
     custom_ops: list[dict[str, str]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, setting: Setting, framework: str | None, data: tuple[Any, Any] | None = None) -> Subject:
+    def of(cls, setting: Setting, framework: str | None, data: tuple[Any, ...] | None = None) -> Subject:
         """Load the recipe for a framework; None: for its own.
 
         Raises:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -25,8 +25,8 @@ from deep500.distributed.tensors import TensorCommunicator
 from deep500.distributed.transports.communicator import Communicator
 from deep500.distributed.world import world
 from deep500.errors import CommunicationError, InputError, nearest
+from deep500.tasks.task import batch_length
 from deep500.training.optimizers.base import Optimizer
-from deep500.training.tally import batch_length
 
 Waiting = Literal["together", "neighbours", "pairs", "server"]
 """Which ranks a rank waits for: all ranks at every exchange; those whose parameters it takes; one partner, another
@@ -106,6 +106,8 @@ class DistributedOptimizer(Optimizer):
         super().__init__(base_optimizer.executor, base_optimizer.loss)
         self.loss_scaling, self.accumulate = base_optimizer.loss_scaling, base_optimizer.accumulate
         self.communication = TensorCommunicator(self.comm, self.network)
+        self.count_samples: Callable[[Mapping[str, Any]], int]
+        self.count_samples = partial(batch_length, label="label")  # a trainer puts its task's in place
         self.samples = 0
         self._within_step = False
         if self.comm.size > 1:
@@ -328,7 +330,7 @@ def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, An
     def observed(self: DistributedOptimizer, inputs: Mapping[str, Any]) -> dict[str, Any]:
         if self._within_step:  # super().step()
             return step(self, inputs)
-        self._within_step, self.samples = True, batch_length(inputs, "label")
+        self._within_step, self.samples = True, self.count_samples(inputs)
         base = self.base_optimizer
         before, backprops = base.steps, base.backprops
         try:

@@ -1,9 +1,9 @@
 """What to measure: one class per metric. How to measure it soundly is :mod:`deep500.measure`.
 
-* Quality: `TestAccuracy`, `TrainingAccuracy`, `TestLoss`, `TrainingLoss`, `TopKAccuracy` (of arrays
-  `top_k_accuracy`), `VarianceOverSeeds`, `DatasetBias` (of labels `dataset_bias`).
-* Time: `WallTime`, `TrainingTime`, `TimeToAccuracy`, `Throughput`, `StepLatency`, `InferenceLatency`, `ServerRate`,
-  `OfflineThroughput`, `TimingBreakdown`, `IOShare`, `CommunicationShare`.
+* Quality: `TestAccuracy`, `TrainingAccuracy`, `TestLoss`, `TrainingLoss`, `TestQuality` (of any task), `TopKAccuracy`
+  (of arrays `top_k_accuracy`), `VarianceOverSeeds`, `DatasetBias` (of labels `dataset_bias`).
+* Time: `WallTime`, `TrainingTime`, `TimeToQuality`, `TimeToAccuracy`, `Throughput`, `StepLatency`,
+  `InferenceLatency`, `ServerRate`, `OfflineThroughput`, `TimingBreakdown`, `IOShare`, `CommunicationShare`.
 * Work and resources: `Flops`, `FlopRate`, `RoofShare`, `PeakMemory`, `CPUUtilisation`, `GPUUtilisation`, `EnergyUse`,
   `Carbon`, `Cost`.
 * Several processes: `CommunicationVolume`, `Messages`, `LoadImbalance`, `WaitShare`, `ScalingEfficiency`.
@@ -49,6 +49,7 @@ from deep500.metrics.latency import ServerRate as ServerRate
 from deep500.metrics.latency import StepLatency as StepLatency
 from deep500.metrics.quality import TestAccuracy as TestAccuracy
 from deep500.metrics.quality import TestLoss as TestLoss
+from deep500.metrics.quality import TestQuality as TestQuality
 from deep500.metrics.quality import TopKAccuracy as TopKAccuracy
 from deep500.metrics.quality import TrainingAccuracy as TrainingAccuracy
 from deep500.metrics.quality import TrainingLoss as TrainingLoss
@@ -59,6 +60,7 @@ from deep500.metrics.resources import GPUUtilisation as GPUUtilisation
 from deep500.metrics.resources import PeakMemory as PeakMemory
 from deep500.metrics.speed import Throughput as Throughput
 from deep500.metrics.speed import TimeToAccuracy as TimeToAccuracy
+from deep500.metrics.speed import TimeToQuality as TimeToQuality
 from deep500.metrics.speed import TrainingTime as TrainingTime
 from deep500.metrics.speed import WallTime as WallTime
 from deep500.metrics.work import FlopRate as FlopRate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import variance
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from deep500.metrics.base import Combined, Direction, Kind, Metric, ProbingMetri
 class _FieldMetric(Metric):
     """A field of the epoch records: the final epoch's value, or the best of all epochs (which its name then says)."""
 
-    field: ClassVar[str]
+    field: str
     kind: Kind = "quality"
 
     def __init__(self, best: bool = False) -> None:
@@ -25,7 +25,10 @@ class _FieldMetric(Metric):
 
     def measure(self, statistics: Any) -> float | None:
         """The value; None if no epoch, or not the final one, has it."""
-        values = [getattr(record, self.field) for record in statistics.epochs]
+        final = getattr(statistics, "final", None)
+        if final is not None and not self.best and self.field.startswith("test_"):
+            return final.get(self.field)
+        values = [record.get(self.field) for record in statistics.epochs]
         if not self.best:
             return values[-1] if values else None
         known = [value for value in values if value is not None]
@@ -36,7 +39,7 @@ class _FieldMetric(Metric):
 
 
 class TestAccuracy(_FieldMetric):
-    """Accuracy on the validation data in percent, after the final epoch.
+    """Accuracy in percent after the final epoch, on the test data of three splits, else on the validation data.
 
     Args:
         max_acc: take the best epoch instead. That picks the epoch by the very data that judge it, which flatters; the
@@ -70,6 +73,27 @@ class TrainingLoss(_FieldMetric):
     field, direction = "train_loss", "lower"
 
 
+class TestQuality(_FieldMetric):
+    """A quality of the run's task on data that training did not see, after the final or (``best``) at the best epoch.
+
+    Args:
+        quality: its name, as the task has it, such as ``"word_error_rate"``.
+        unit, direction: as the task has them; a recipe whose task says otherwise is refused.
+        best: take the best epoch instead, see :class:`TestAccuracy`.
+
+    Example:
+        >>> TestQuality("word_error_rate", "%", "lower").passes(1.5, 2.0)
+        True
+    """
+
+    def __init__(self, quality: str, unit: str = "", direction: Direction = "higher", best: bool = False) -> None:
+        self.quality, self.field, self.unit, self.direction = quality, f"test_{quality}", unit, direction
+        super().__init__(best)
+
+    def __repr__(self) -> str:
+        return f"TestQuality({self.quality!r})"
+
+
 class TopKAccuracy(ProbingMetric):
     """Percent of validation samples whose label is among the k highest scores of the trained network.
 
@@ -95,7 +119,7 @@ class TopKAccuracy(ProbingMetric):
         if not self.ready():
             return None
         trainer = self.run.trainer
-        if trainer.validation_sampler is None or trainer.network_output is None:
+        if self.held_out() is None or trainer.network_output is None:
             self.reason = "the run had no validation data, or a network without class scores"
             return None
         counts = np.array(self._counted(trainer.network_output, trainer.label), np.float64)
@@ -105,11 +129,17 @@ class TopKAccuracy(ProbingMetric):
             return None
         return 100.0 * right / seen if seen else None
 
+    def held_out(self) -> Any:
+        """Batches of the test data, of the validation data where there are no others."""
+        trainer = self.run.trainer
+        test = getattr(trainer, "test_sampler", None)
+        return trainer.validation_sampler if test is None else test
+
     def _counted(self, output: str, label: str) -> tuple[int, int, bool]:
         """Of this rank's share: samples with the label among the k, all samples, whether scores cannot be judged."""
         right, seen, executor = 0, 0, self.run.executor
         with self.run.optimizer.evaluation():
-            for batch in self.batches():
+            for batch in self.held_out():
                 labels = executor.network.to_numpy(batch[label])
                 if not labels.size:  # a rank may have no share of a small batch
                     continue

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 from deep500.errors import InputError
 from deep500.measure.survival import FEWEST, time_to_target
 from deep500.metrics.base import Combined, Metric, ObservingMetric
+from deep500.metrics.quality import TestAccuracy
 
 
 class WallTime(ObservingMetric):
@@ -60,39 +62,81 @@ class Throughput(Metric):
         return samples / seconds if samples is not None and seconds else None
 
 
-class TimeToAccuracy(Metric):
-    """Seconds, validations included, until the end of the first epoch whose test accuracy reaches a target.
+class TimeToQuality(Metric):
+    """Seconds of training until a quality reaches a target, as validations see it. Evaluation is not in the time.
 
     Of several runs some may never get there. They are neither infinite nor left out: what is known of them is that it
     takes longer than they lasted, and the median over all is Kaplan and Meier's (:mod:`deep500.measure.survival`).
 
     Args:
-        target: percent, 0 to 100.
+        metric: what is judged after the last epoch, such as ``TestAccuracy()`` or ``TestQuality("word_error_rate", "%",
+            "lower")``; its direction says what reaching is.
+        target: in its unit.
+        every: judge every so many steps; at the ends of epochs if None. A recipe adds the checks by itself; in Python
+            they are those of :class:`deep500.training.listeners.JudgeEvery`.
+
+    Raises:
+        InputError: a metric that is no field of the epochs' records, or of the best epoch; an interval below 1.
 
     Example:
-        >>> TimeToAccuracy(90).combine([10.0, 12.0, None], lasted=[20.0, 20.0, 20.0])
-        Combined(value=12.0, low=None, high=None, remark='2 of 3 runs reached it; too few for an interval')
+        >>> from deep500.metrics import TestAccuracy
+        >>> TimeToQuality(TestAccuracy(), 90, every=100).name
+        'time_to_accuracy_90_every_100'
     """
 
     unit, direction, kind = "s", "lower", "cost"
+    counts_validation: ClassVar[bool] = False
 
-    def __init__(self, target: float) -> None:
-        if not 0 <= target <= 100:
-            raise InputError(f"got target {target!r}; expected percent, 0 to 100: give the accuracy so")
-        self.target = target
-        self.name = f"time_to_accuracy_{target:g}"
+    def __init__(self, metric: Metric, target: float, every: int | None = None) -> None:
+        field = getattr(metric, "field", "")
+        if not field.startswith("test_") or getattr(metric, "best", False):
+            raise InputError(
+                f"got {metric!r} to reach; expected a quality that validations judge: TestAccuracy(), TestLoss() or "
+                "TestQuality(name)"
+            )
+        if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
+            raise InputError(f"got every={every!r}; expected a whole number of steps >= 1, or None for epochs")
+        self.metric, self.target, self.every = metric, target, every
+        self.quality = getattr(metric, "quality", None)
+        self.name = f"time_to_{field.removeprefix('test_')}_{target:g}" + (f"_every_{every}" if every else "")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What it was made of, as JSON."""
+        metric = self.metric
+        about = {"field": metric.field, "unit": metric.unit, "direction": metric.direction}  # type: ignore[attr-defined]
+        return {**about, "target": self.target, "every": self.every}
 
     def measure(self, statistics: Any) -> float | None:
         """The time; None if the target was never reached."""
-        self.reason = ""
-        for number, record in enumerate(statistics.epochs):
-            if record.test_accuracy is not None and record.test_accuracy >= self.target:
-                training = _sum(statistics.epochs[: number + 1], "train_seconds")
-                validation = _sum(statistics.epochs[: number + 1], "test_seconds")
-                return None if training is None or validation is None else training + validation
-        known = [record.test_accuracy for record in statistics.epochs if record.test_accuracy is not None]
-        self.reason = f"best of {len(known)} epochs: {max(known):.4g} %" if known else "no epoch has a test accuracy"
+        self.reason, before, known = "", 0.0, []
+        for record in statistics.epochs:
+            for seconds, value in self._judged(record):
+                if value is None:
+                    continue
+                if self.metric.passes(value, self.target):
+                    return None if seconds is None else before + seconds
+                known.append(value)
+            training = self._seconds(record)
+            before += math.nan if training is None else training
+        best = max(known, default=0.0) if self.metric.direction == "higher" else min(known, default=0.0)
+        of, what = "check" if self.every else "epoch", self.metric.name.replace("_", " ")
+        said = f"best of {len(known)} {of}s: {best:.4g} {self.metric.unit}".rstrip()
+        self.reason = said if known else f"no {of} has a {what}"
+        self.details = {} if math.isnan(before) or self.counts_validation else {"lasted": before}
         return None
+
+    def _judged(self, record: Any) -> list[tuple[float | None, float | None]]:
+        """When within an epoch it was judged, and what the judge said."""
+        field = self.metric.field  # type: ignore[attr-defined]
+        if self.every is None:
+            return [(self._seconds(record), record.get(field))]
+        return [(c["seconds"], c.get(field)) for c in record.checks if c["step"] % self.every == 0]
+
+    def _seconds(self, record: Any) -> float | None:
+        if not self.counts_validation or record.train_seconds is None or record.test_seconds is None:
+            return None if self.counts_validation else record.train_seconds
+        return record.train_seconds + record.test_seconds
 
     def combine(self, values: Sequence[float | None], lasted: Sequence[float | None] = ()) -> Combined:
         """The median over all runs with its interval; without a value if half of them or more missed the target."""
@@ -108,6 +152,30 @@ class TimeToAccuracy(Metric):
         remark = f"{estimate.reached} of {estimate.runs} runs reached it"
         remark += "; too few for an interval" if estimate.runs < FEWEST else "; 95 % interval (Kaplan-Meier)"
         return Combined(estimate.median, estimate.low, estimate.high, remark)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.metric!r}, {self.target:g}, every={self.every})"
+
+
+class TimeToAccuracy(TimeToQuality):
+    """Seconds, validations included, until the end of the first epoch whose test accuracy reaches a target.
+
+    It is :class:`TimeToQuality` of the accuracy at ends of epochs, except that validations are in the time.
+
+    Args:
+        target: percent, 0 to 100.
+
+    Example:
+        >>> TimeToAccuracy(90).combine([10.0, 12.0, None], lasted=[20.0, 20.0, 20.0])
+        Combined(value=12.0, low=None, high=None, remark='2 of 3 runs reached it; too few for an interval')
+    """
+
+    counts_validation = True
+
+    def __init__(self, target: float) -> None:
+        if not 0 <= target <= 100:
+            raise InputError(f"got target {target!r}; expected percent, 0 to 100: give the accuracy so")
+        super().__init__(TestAccuracy(), target)
 
     def __repr__(self) -> str:
         return f"TimeToAccuracy({self.target:g})"

@@ -22,14 +22,16 @@ from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugin
 from deep500.recipe.calls import accepts, check_call
-from deep500.recipe.model import LOSS, make_native, make_network
+from deep500.recipe.model import LOSS, make_native, make_network, make_task
 from deep500.recipe.names import describe
 from deep500.recipe.ranks import distribute, share
 from deep500.recipe.training import optimizer_keywords
+from deep500.tasks import Task
 from deep500.training.accumulation import AccumulationWarning
 from deep500.training.data import Dataset, StandInWarning, load_dataset
 from deep500.training.data.prefetch import Prefetch
 from deep500.training.data.samplers import OrderedSampler, Sampler, ShuffleSampler
+from deep500.training.data.split import hold_out
 
 COLLECTED = (DeviceWarning, StandInWarning, AccumulationWarning)
 """Warnings that a run's record repeats."""
@@ -46,6 +48,8 @@ class Parts:
     optimizer: Any
     train_sampler: Any
     validation_sampler: Any
+    task: Task
+    test_sampler: Any = None
 
 
 @dataclass
@@ -111,8 +115,8 @@ def digest(place: Path) -> str:
     return content_hash.hexdigest()
 
 
-def load_data(values: Mapping[str, Any], strict: bool, download: bool, root: Path | None) -> tuple[Dataset, Dataset]:
-    """The recipe's training and validation data.
+def load_data(values: Mapping[str, Any], strict: bool, download: bool, root: Path | None) -> tuple[Dataset, ...]:
+    """The recipe's training and validation data, and test data where there is a third split.
 
     Raises:
         DataError: absent (under ``strict``) or damaged data, or a callable that returns something else.
@@ -121,16 +125,30 @@ def load_data(values: Mapping[str, Any], strict: bool, download: bool, root: Pat
     source, args, kwargs = values["dataset"], values["dataset_args"], values["dataset_kwargs"]
     if isinstance(source, str):
         extra: dict[str, Any] = {"root": root, "download": download, "stand_in": not strict}
-        return load_dataset(source, *args, **{**extra, **kwargs})
+        return _three_splits(load_dataset(source, *args, **{**extra, **kwargs}), values["validation_split"])
     if not callable(source):
         raise RecipeError(f"dataset: got {source!r}; expected a name or a callable that returns (train, test)")
     check_call("dataset", source, 0, args, kwargs)
-    pair = source(*args, **kwargs)
-    if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and all(isinstance(half, Dataset) for half in pair)):
+    parts = source(*args, **kwargs)
+    fits = isinstance(parts, (tuple, list)) and len(parts) in (2, 3)
+    if not (fits and all(isinstance(part, Dataset) for part in parts)):
         raise DataError(
-            f"dataset: got {type(pair).__name__} from {describe(source)}; expected two Datasets: (train, test)"
+            f"dataset: got {type(parts).__name__} from {describe(source)}; expected two or three Datasets: (train, "
+            "test) or (train, validation, test)"
         )
-    return pair[0], pair[1]
+    return _three_splits(tuple(parts), values["validation_split"])
+
+
+def _three_splits(parts: tuple[Dataset, ...], share: float | None) -> tuple[Dataset, ...]:
+    """The parts, validation held out of the training samples if a share is wanted."""
+    if share is None:
+        return parts
+    if len(parts) == 3:
+        raise RecipeError(
+            f"got validation_split={share} for data that have a validation part of {len(parts[1])} samples; expected "
+            "one of them: leave validation_split out"
+        )
+    return *hold_out(parts[0], share), parts[1]
 
 
 def make_executor(values: Mapping[str, Any], network: Network) -> GraphExecutor:
@@ -146,7 +164,8 @@ def make_executor(values: Mapping[str, Any], network: Network) -> GraphExecutor:
 def make_sampler(
     values: Mapping[str, Any], key: str, data: Dataset, seed: int, dry_run: bool, comm: Communicator | None = None
 ) -> Any:
-    """``train_sampler`` or ``validation_sampler`` over its data: this rank's share, transformed, working ahead."""
+    """``train_sampler`` or ``validation_sampler`` over its data: this rank's share, transformed, working ahead. Test
+    data are sampled as validation data are."""
     usual: dict[str, Callable[..., Any]] = {"train_sampler": ShuffleSampler, "validation_sampler": OrderedSampler}
     function = values[key] or usual[key]
     args, kwargs = values[f"{key}_args"], dict(values[f"{key}_kwargs"])
@@ -212,15 +231,17 @@ def _takes_loss(function: Callable[..., Any]) -> bool:
 
 
 def make_parts(
-    values: Mapping[str, Any], data: tuple[Dataset, Dataset], seed: int, dry_run: bool, comm: Communicator | None = None
+    values: Mapping[str, Any], data: tuple[Dataset, ...], seed: int, dry_run: bool, comm: Communicator | None = None
 ) -> Parts:
     """All objects of one run with one seed; everything that can be wrong is found here, before training."""
-    train, test = data
+    train, validation, *test = data
     comm = comm or Serial()
     train_sampler = make_sampler(values, "train_sampler", train, seed, dry_run, comm)
-    validation_sampler = make_sampler(values, "validation_sampler", test, seed, dry_run, comm)
+    validation_sampler = make_sampler(values, "validation_sampler", validation, seed, dry_run, comm)
+    test_sampler = make_sampler(values, "validation_sampler", test[0], seed, dry_run, comm) if test else None
+    task = make_task(values, train)
     native = make_native(values, train, seed)
-    executor = make_executor(values, make_network(values, train, seed)) if native is None else native
+    executor = make_executor(values, make_network(values, train, seed, task)) if native is None else native
     executor.reseed(seed)
     optimizer = distribute(values, make_optimizer(values, executor), comm)
-    return Parts(executor, optimizer, train_sampler, validation_sampler)
+    return Parts(executor, optimizer, train_sampler, validation_sampler, task, test_sampler)

@@ -86,10 +86,12 @@ class EpochLines(Event):
         if record is None:
             return
         facts = [f"epoch {record.epoch + 1}/{run.epochs}"]
-        for name, unit in (("train_loss", ""), ("train_accuracy", " %"), ("test_loss", ""), ("test_accuracy", " %")):
-            value = getattr(record, name)
-            if value is not None:
-                facts.append(f"{name.replace('_', ' ')} {format_number(float(value))}{unit}")
+        qualities = [] if run.trainer is None else run.trainer.task.qualities
+        for half in ("train", "test"):
+            for name, unit in (("loss", ""), *((quality.name, quality.unit) for quality in qualities)):
+                value = record.get(f"{half}_{name}")
+                if value is not None:
+                    facts.append(f"{half} {name.replace('_', ' ')} {format_number(float(value))} {unit}".rstrip())
         if record.train_seconds:
             rate = (record.train_samples or 0) / record.train_seconds
             facts.append(f"{record.train_seconds:.2f} s, {rate:.0f} samples/s")

@@ -3,8 +3,9 @@ callable that returns one; with the loss on top, after the recipe's transformati
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from deep500.recipe.names import backend_of, describe
 from deep500.recipe.training import shaped
 from deep500.recipe.transformations import transformed
 from deep500.registry import framework_of, load_backend, load_importer
+from deep500.tasks import TASKS, Classification, Task
 from deep500.training.data import Dataset
 
 LOSS = "loss"
@@ -29,7 +31,7 @@ NATIVE = "native"
 """Of `model_kwargs`: True keeps a PyTorch module as it is."""
 
 
-def make_network(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:
+def make_network(values: Mapping[str, Any], data: Dataset, seed: int, task: Task | None = None) -> Network:
     """The recipe's network with its loss on top, after the recipe's transformations.
 
     Raises:
@@ -41,14 +43,59 @@ def make_network(values: Mapping[str, Any], data: Dataset, seed: int) -> Network
             "model_kwargs: got native=True where a network of operators is needed; expected it for training in PyTorch "
             "alone: leave it out, and the module is converted"
         )
-    network = _network(values, data, seed)
+    network = _fit_input(_network(values, data, seed), data)
     if not network.has_value(LOSS):
-        from deep500.networks import add_loss
-
-        add_loss(network, values["loss"], label=data.label_name)
+        network = (task or make_task(values, data)).add_loss(network)
+        if LOSS not in network.outputs:
+            raise RecipeError(
+                f"task: got a network with outputs {list(network.outputs)} from {describe(values['task'])}; expected "
+                f"{LOSS!r} among them: let add_loss add it"
+            )
     elif LOSS not in network.outputs:
         network.add_output(LOSS)
-    return shaped(transformed(_fit_input(network, data), values), values)
+    return shaped(transformed(network, values), values)
+
+
+def make_task(values: Mapping[str, Any], data: Dataset) -> Task:
+    """What the recipe learns: its task with the data set's label and classes, where the task takes them.
+
+    Raises:
+        RecipeError: unknown keywords, or a callable that returns no task.
+    """
+    source, args, kwargs = values["task"], values["task_args"], dict(values["task_kwargs"])
+    if isinstance(source, Task):
+        return copy.deepcopy(source)
+    if source is None:
+        source = "regression" if values["loss"] == "mean_squared_error" and data.classes is None else "classification"
+    function: Callable[..., Any] = TASKS[source] if isinstance(source, str) else source
+    known = {"label": data.label_name, "classes": data.classes, "dataset": data, "kind": values["loss"]}
+    if function is Classification and len(data.shape) == 3 and data.shape[0] in (1, 3):
+        known["pictures"] = data.input_name
+    if function is not Classification:
+        del known["kind"]
+    offered = {n: v for n, v in known.items() if v is not None and accepts(function, n) and n not in kwargs}
+    check_call("task", function, 0, args, {**offered, **kwargs})
+    made = function(*args, **offered, **kwargs)
+    if not isinstance(made, Task):
+        raise RecipeError(
+            f"task: got {type(made).__name__} from {describe(source)}; expected a Task: derive from d5.tasks.Task"
+        )
+    return made
+
+
+def check_qualities(task: Task, metrics: Sequence[Any]) -> None:
+    """Raise RecipeError for a metric of a quality that the task does not have, or not with that unit and direction."""
+    for metric in metrics:
+        name = getattr(metric, "quality", None)
+        if name is None:
+            continue
+        judged = getattr(metric, "metric", metric)  # of a time, what it is measured to
+        known = {quality.name: (quality.unit, quality.direction) for quality in task.qualities}
+        if known.get(name) != (judged.unit, judged.direction):
+            raise RecipeError(
+                f"METRICS: got {name!r} in {judged.unit or 'no unit'}, {judged.direction} is better; expected a "
+                f"quality of task {task.name!r}: {', '.join(map(str, task.qualities))}; correct the metric"
+            )
 
 
 def make_native(values: Mapping[str, Any], data: Dataset, seed: int) -> GraphExecutor | None:
@@ -81,10 +128,22 @@ def make_native(values: Mapping[str, Any], data: Dataset, seed: int) -> GraphExe
     return load_backend("pytorch").from_native(
         importer.private_copy(made),
         tuple(example.values()) if isinstance(example, dict) else example,
-        loss=importer.LOSSES[values["loss"]],
+        loss=importer.LOSSES[_native_loss(values, data)],
         input_names=names,
         label_name=data.label_name,
         device=values["executor_kwargs"].get("device"),
+    )
+
+
+def _native_loss(values: Mapping[str, Any], data: Dataset) -> str:
+    task = make_task(values, data)
+    if isinstance(task, Classification):
+        return task.kind
+    if type(task) is TASKS["regression"]:
+        return "mean_squared_error"
+    raise RecipeError(
+        f"got model_kwargs native=True with task {task.name!r}, whose loss is made of network nodes; expected "
+        "classification or regression: leave native out, and the module is converted"
     )
 
 

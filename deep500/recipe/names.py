@@ -90,14 +90,14 @@ def resolve_name(key: str, name: str, old: Any, folder: Path | None = None) -> A
     """What a name typed on the command line means for a key that holds a callable.
 
     A name of the user's own is loaded, see :func:`own_object`. Any other is looked up in the backend of the present
-    value, then where the key's built-ins are. Names of the zoo and of data sets stay text.
+    value, then where the key's built-ins are. Names of the zoo, of data sets and of tasks stay text.
 
     Raises:
         RecipeError: there is no such name.
     """
     if is_own_name(key, name):
         return own_object(key, name, folder)
-    if key in ("model", "dataset"):
+    if key in ("model", "dataset", "task"):
         return name
     source, home = backend_of(old), importlib.import_module(HOMES.get(key, "deep500"))
     if source is None:

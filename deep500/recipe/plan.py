@@ -236,7 +236,8 @@ def check_metrics(metrics: Sequence[Any]) -> list[tuple[Any, float | None]]:
 
 def _facts(metric: Any) -> dict[str, Any]:
     facts = {name: getattr(metric, name, None) for name in ("name", "unit", "direction", "kind")}
-    return {"class": describe(type(metric)), **facts}
+    made_of = {"arguments": metric.arguments} if getattr(metric, "arguments", None) else {}
+    return {"class": describe(type(metric)), **facts, **made_of}
 
 
 def mutable_lines(plan: Plan, fixed: Mapping[str, Any], mutable: Mapping[str, Any]) -> list[str]:

@@ -208,6 +208,7 @@ class RankRecord(Record):
         stopped_by: str | None,
         notes: Mapping[str, Mapping[str, Any]] | None = None,
         wall_seconds: float | None = None,
+        final: Mapping[str, float] | None = None,
     ) -> None:
         """Rank 0 does."""
 

@@ -3,7 +3,6 @@ times of its ranks, ``ranks.json``, for the report and for rule R10."""
 
 from __future__ import annotations
 
-import dataclasses
 from array import array
 from collections.abc import Mapping, Sequence
 from time import perf_counter_ns, process_time, time
@@ -99,8 +98,10 @@ class EpochRecorder(Event):
         What the clock says of the whole epoch, and how busy the machine was, stands beside the parts that add up to it.
         """
         wall = (perf_counter_ns() - self._epoch_begin) / 1e9
-        line = dataclasses.asdict(run.record)
+        line = run.record.to_dict()
         line["clock"] = {"began": self._began, "wall_seconds": wall, "steps": len(self._durations)}
+        if run.record.checks:
+            line["checks"] = run.record.checks
         line["load"] = load_between(self._load, read_load())
         epoch = line.pop("epoch") + 1
         if not line.pop("complete"):
@@ -139,7 +140,8 @@ class EpochRecorder(Event):
         samples.append(STEP, self.seed, self._starts, durations)
         samples.append(EPOCH, self.seed, [self._epoch_begin], [_nanoseconds(line["train_seconds"])])
         if line["test_seconds"] is not None:
-            begin = self._epoch_begin + _nanoseconds(line["train_seconds"])
+            aside = sum(check["took"] for check in line.get("checks", ()))
+            begin = self._epoch_begin + _nanoseconds(line["train_seconds"] + aside)
             samples.append(VALIDATION, self.seed, [begin], [_nanoseconds(line["test_seconds"])])
 
 

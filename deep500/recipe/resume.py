@@ -8,9 +8,11 @@ from pathlib import Path
 from deep500.errors import ResultsError, TrainingError
 from deep500.reading import validate
 from deep500.recipe.console import Console
+from deep500.recipe.names import describe
 from deep500.recipe.options import Options, parse_options
 from deep500.recipe.plan import Plan, Source
 from deep500.recipe.ranks import differences
+from deep500.recipe.schema import with_defaults
 from deep500.report.claims import write_claims
 from deep500.report.page import write_report
 from deep500.results import RecipeResult, Record
@@ -59,7 +61,9 @@ def options_of(record: Record, given: Options) -> Options:
 def check_same(record: Record, plan: Plan, source: Source) -> None:
     """Raise ResultsError unless the recipe is still what the run began with."""
     manifest = record.manifest()
-    odd = sorted(path or "everything" for path, _, _ in differences(manifest["resolved"], plan.resolved))
+    # keys that came after the run began are at what was then done without them
+    began = {**manifest["resolved"], "recipe": {**describe(with_defaults({})), **manifest["resolved"]["recipe"]}}
+    odd = sorted(path or "everything" for path, _, _ in differences(began, plan.resolved))
     if not odd and manifest["recipe_sha256"] != source.sha256():
         odd = ["the recipe file's content"]
     if odd:

@@ -14,6 +14,7 @@ from typing import Any
 from deep500.errors import PlanError, RecipeError, nearest
 from deep500.recipe import training
 from deep500.recipe.transformations import check_transformations
+from deep500.tasks import TASKS, Classification, Task
 from deep500.transformations.recomputation.budgets import check_budget
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 
@@ -46,6 +47,11 @@ def _positive(value: Any) -> str | None:
     return None if fits else "an integer of at least 1"
 
 
+def _share(value: Any) -> str | None:
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1
+    return None if value is None or fits else "a number between 0 and 1, such as 0.1"
+
+
 def _seed(value: Any) -> str | None:
     fits = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     return None if fits else "an integer of at least 0"
@@ -66,6 +72,11 @@ def _maker(value: Any) -> str | None:
     return None if callable(value) else "a callable (class or function)"
 
 
+def _task(value: Any) -> str | None:
+    fits = value is None or callable(value) or isinstance(value, Task) or (isinstance(value, str) and value in TASKS)
+    return None if fits else f"one of {', '.join(TASKS)}, path.py:Name, or a Task"
+
+
 def _checkpointing(value: Any) -> str | None:
     if value is None or isinstance(value, CheckpointingPlan) or (isinstance(value, (str, os.PathLike)) and str(value)):
         return None
@@ -83,14 +94,26 @@ KEYS: dict[str, Key] = {
         required=True,
         companions=True,
     ),
-    "dataset": Key("name, or callable that returns (train, test)", required=True, companions=True),
+    "dataset": Key("name, or callable that returns (train, test) or (train, validation, test)", required=True,
+                   companions=True),
+    "validation_split": Key("share of the training samples that validations see; the test samples are then judged "
+                            "once, at the end", own=False, check=_share),
     "executor": Key("callable(network), such as d5fw.from_model", required=True, companions=True, check=_maker),
     "optimizer": Key("callable(executor, 'loss') -> optimizer", required=True, companions=True, check=_maker),
     "epochs": Key("number of passes over the training data", required=True, check=_positive, own=False),
     "batch_size": Key("samples per step", required=True, check=_positive, own=False),
     "train_sampler": Key("callable(dataset, batch_size); ShuffleSampler if absent", companions=True, check=_maker),
     "validation_sampler": Key("like train_sampler; OrderedSampler if absent", companions=True, check=_maker),
-    "loss": Key("'cross_entropy' or 'mean_squared_error', if the model has none", default="cross_entropy", own=False),
+    "task": Key(
+        "what is learned: a name such as 'classification' or 'regression', or callable(label=...) -> Task; "
+        "classification if absent, regression for mean_squared_error on data without classes",
+        companions=True,
+        check=_task,
+    ),
+    "loss": Key(
+        "of classification: 'cross_entropy' or 'mean_squared_error', if the model has none; other tasks have their own",
+        own=False,
+    ),
     "preprocessing": Key("transformations of training and validation batches", default=(), made=True, check=_list),
     "augmentation": Key("transformations of training batches only", default=(), made=True, check=_list),
     "scheme": Key(
@@ -196,6 +219,8 @@ def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
         if key.companions:
             full[f"{name}_args"] = tuple(values.get(f"{name}_args", ()))
             full[f"{name}_kwargs"] = dict(values.get(f"{name}_kwargs", {}))
+    if full["loss"] is None and full["task"] in (None, Classification.name):
+        full["loss"] = "cross_entropy"
     return full
 
 

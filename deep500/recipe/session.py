@@ -15,8 +15,9 @@ from deep500.errors import ResultsError, TrainingError
 from deep500.events import Event
 from deep500.measure.fingerprint import differences, fingerprint, full_environment
 from deep500.measure.load import read_load
-from deep500.recipe.build import LOSS, Notes, Parts, load_custom_ops, load_data, make_executor, make_parts
+from deep500.recipe.build import Notes, Parts, load_custom_ops, load_data, make_executor, make_parts
 from deep500.recipe.console import Console
+from deep500.recipe.model import check_qualities
 from deep500.recipe.names import describe
 from deep500.recipe.options import Options, turns_of
 from deep500.recipe.plan import Plan, Source
@@ -37,11 +38,13 @@ from deep500.recipe.turns import turn_listeners
 from deep500.report.claims import write_claims
 from deep500.report.page import write_report
 from deep500.results import FAILED, UNJUDGED, Circumstances, RecipeResult, Record, SeedNotes, judge, ledger, overall
+from deep500.results.exhibits import write_exhibits
 from deep500.results.quiet import BUSY, disturbed, lower_metrics
 from deep500.results.record import configuration_hash
 from deep500.results.rules import write_rules
 from deep500.results.verify import seal, write_stats
 from deep500.training.data import Dataset
+from deep500.training.listeners import JudgeEvery
 from deep500.training.statistics import TrainingStatistics
 from deep500.training.trainer import Trainer
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
@@ -75,6 +78,7 @@ class Session:
             with one_after_the_other(self.comm, self.options.download):
                 data = load_data(self.plan.values, self.options.strict, self.options.download, self.options.data)
             parts = make_parts(self.plan.values, data, self.plan.seeds[0], self.options.dry_run, self.comm)
+        check_qualities(parts.task, [metric for metric, _ in self.plan.metrics])
         check_agreement(
             self.comm, {"recipe": self.plan.resolved, "recipe file": self.source.sha256(), "data": _data_facts(data)}
         )
@@ -107,7 +111,7 @@ class Session:
                 self.verified = verify_plan(parts.executor, plan, first_batch(sampler), make)
             self.console.say(f"checkpointing: {self.verified}")
 
-    def _new_record(self, data: tuple[Dataset, Dataset], parts: Parts) -> Record:
+    def _new_record(self, data: tuple[Dataset, ...], parts: Parts) -> Record:
         manifest = self._manifest(data, parts)
         record = Record.create(self.options.out, self.source.name, manifest)
         if self.checkpointing is not None:
@@ -126,7 +130,7 @@ class Session:
         )
         return record
 
-    def _work(self, record: Record, data: tuple[Dataset, Dataset], parts: Parts) -> RecipeResult:
+    def _work(self, record: Record, data: tuple[Dataset, ...], parts: Parts) -> RecipeResult:
         values = []
         try:
             for seed in self._seeds(record):
@@ -156,7 +160,7 @@ class Session:
         self.console.stopped(record.path, seed)
         return RecipeResult(f"{UNJUDGED} (stopped before seed {seed})", [], str(record.path), labels=self.labels)
 
-    def _label(self, data: tuple[Dataset, Dataset]) -> None:
+    def _label(self, data: tuple[Dataset, ...]) -> None:
         facts = (
             (self.options.dry_run, "dry run"),
             (any(half.stand_in for half in data), "stand-in data"),
@@ -179,7 +183,7 @@ class Session:
 
     # -- training ---------------------------------------------------------------------------------------------------
     def _values_of(
-        self, record: Record, seed: int, data: tuple[Dataset, Dataset], parts: Parts | None
+        self, record: Record, seed: int, data: tuple[Dataset, ...], parts: Parts | None
     ) -> list[float | None]:
         """The metrics' values of one seed, trained from its newest checkpoint unless it is finished already."""
         names = [metric.name for metric, _ in self.plan.metrics]
@@ -202,7 +206,8 @@ class Session:
                 for metric in metrics
                 if metric.reason or metric.details
             }
-            record.finish_seed(seed, values, statistics.stopped_by, notes, wall)
+            final = None if statistics.final is None else statistics.final.measured()
+            record.finish_seed(seed, values, statistics.stopped_by, notes, wall, final)
         return [values[name] for name in names]
 
     def _notes(self, record: Record, metric: str) -> list[SeedNotes]:
@@ -222,10 +227,10 @@ class Session:
             parts.validation_sampler,
             parts.executor,
             parts.optimizer,
-            loss=LOSS,
-            label=parts.train_sampler.dataset.label_name,
             seed=seed,
             ema=self.plan.values["ema"],
+            task=parts.task,
+            test_sampler=parts.test_sampler,
         )
         record.keep = self.plan.values["keep_checkpoints"]
         state = record.rewind(seed, lambda epochs: common_epoch(epochs, self.comm))
@@ -234,18 +239,32 @@ class Session:
         recorder = EpochRecorder(record, seed, trainer, self.comm)  # its clock starts when the turn has come
         listeners = [*turn_listeners(self.comm.size), recorder, *self._listeners(seed, metrics)]
         statistics = trainer.run(self.plan.values["epochs"], listeners)
+        if seed == self.plan.seeds[0]:
+            self._show(record, seed, trainer)
         statistics.communication = communication_of(record.epochs(seed)) if self.comm.rank == 0 else None
         return statistics, recorder.wall_seconds
+
+    def _show(self, record: Record, seed: int, trainer: Trainer) -> None:
+        """Keep what the task shows of a trained network; all ranks judge, rank 0 writes."""
+        gallery = trainer.task.gallery()
+        sampler = trainer.validation_sampler if trainer.test_sampler is None else trainer.test_sampler
+        if gallery is None or sampler is None:
+            return
+        tally = trainer.evaluate(sampler, "what the report shows", gallery)
+        if self.comm.rank == 0:
+            write_exhibits(record.path, trainer.task.name, seed, gallery.exhibits(tally.sums))
 
     def _listeners(self, seed: int, metrics: Sequence[Any]) -> list[Event]:
         values = self.plan.values
         made = [listener() if isinstance(listener, type) else listener for listener in values["events"]]
         schedule = [] if values["schedule"] is None else [copy.deepcopy(values["schedule"])]
         listening = [metric for metric in metrics if isinstance(metric, Event)]
-        return [*schedule, *listening, *made, *self.console.progress(seed, self.labels)]
+        every = sorted({metric.every for metric in metrics if getattr(metric, "every", None) is not None})
+        checks = [JudgeEvery(*every)] if every else []
+        return [*schedule, *listening, *made, *checks, *self.console.progress(seed, self.labels)]
 
     # -- recording --------------------------------------------------------------------------------------------------
-    def _manifest(self, data: tuple[Dataset, Dataset], parts: Parts) -> dict[str, Any]:
+    def _manifest(self, data: tuple[Dataset, ...], parts: Parts) -> dict[str, Any]:
         asked = self.plan.values["executor_kwargs"].get("device")
         environment = full_environment(self.source.folder)
         return {
@@ -258,6 +277,11 @@ class Session:
             "recipe_sha256": self.source.sha256(),
             "argv": self.options.defining(),
             "data": _data_facts(data),
+            "task": {
+                "name": parts.task.name,
+                "sample": parts.task.sample,
+                "qualities": [dataclasses.asdict(quality) for quality in parts.task.qualities],
+            },
             "backend": parts.executor.backend,
             "ranks": self.comm.size,
             "processes": self.ranks,
@@ -276,7 +300,7 @@ class Session:
             **turns_of(self.options),
         }
 
-    def _note_resumption(self, record: Record, data: tuple[Dataset, Dataset]) -> None:
+    def _note_resumption(self, record: Record, data: tuple[Dataset, ...]) -> None:
         manifest = record.manifest()
         if manifest["data"] != _data_facts(data):
             raise ResultsError(
@@ -309,7 +333,7 @@ class Session:
             "metrics": lower_metrics([metric.as_dict() for metric in result.metrics], why),
             "seeds": self.seeds,
             "repetition": self.plan.repetition.summary(self.look) if self.plan.repetition and self.look else None,
-            "tuning": ledger.tuning_cost(record.path.parent),
+            "tuning": {**ledger.tuning_cost(record.path.parent), "settings": ledger.settings_tried(record.path.parent)},
             "ledger": ledger.state(record.path.parent, record.path.name),
             "load": read_load(),
             "finished": _now(),
@@ -334,7 +358,7 @@ def _lasted(epochs: Sequence[dict[str, Any]]) -> float | None:
     return float(sum(known)) if known else None
 
 
-def _data_facts(data: tuple[Dataset, Dataset]) -> dict[str, Any]:
+def _data_facts(data: tuple[Dataset, ...]) -> dict[str, Any]:
     return {
         half: {
             "name": dataset.name,
@@ -345,7 +369,7 @@ def _data_facts(data: tuple[Dataset, Dataset]) -> dict[str, Any]:
             "provenance": dataset.provenance,
             "digest": dataset.digest(),
         }
-        for half, dataset in zip(("train", "validation"), data, strict=True)
+        for half, dataset in zip(("train", "validation", "test"), data, strict=False)
     }
 
 

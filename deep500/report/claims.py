@@ -49,6 +49,7 @@ def figures_of(shown: Mapping[str, Any]) -> Iterator[Figure]:
         yield from figures
     for figure in (
         *shown["curves"],
+        *(exhibit["figure"] for exhibit in shown["exhibits"] if "figure" in exhibit),
         shown["breakdown"],
         *shown["bounds"],
         *shown["scaling_figures"],

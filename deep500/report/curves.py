@@ -11,11 +11,8 @@ from deep500.measure.quantiles import FEWEST, quantile
 from deep500.report.figures import Figure
 from deep500.report.plot import BOTTOM, TOP, Axis, Plot, place_names, room_for
 
-CURVES = (
-    ("loss", "loss", "Does the loss fall, and for every seed?"),
-    ("accuracy", "accuracy (%)", "Does the accuracy rise, and for every seed?"),
-)
-"""Endings of the keys in ``metrics.jsonl`` that are plotted together, the axis they share, and the question."""
+ACCURACY = {"name": "accuracy", "unit": "%", "direction": "higher"}
+"""The quality of runs whose manifest does not name their task's."""
 
 
 MOST_PLOTTED = 1e100
@@ -33,13 +30,18 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and bool(np.isfinite(value))
 
 
-def curve_figures(epochs: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    """Loss and accuracy over epochs: every seed thin, their median thick, and a band around it."""
-    figures = []
-    for ending, axis, question in CURVES:
-        keys = [key for key in columns(epochs) if key.endswith(ending) and _by_seed(epochs, key)]
+def curve_figures(
+    epochs: Sequence[Mapping[str, Any]], qualities: Sequence[Mapping[str, Any]] = (ACCURACY,)
+) -> list[Figure]:
+    """Loss and qualities over epochs: every seed thin, their median thick, and a band around it."""
+    figures, known = [], columns(epochs)
+    for quality in ({"name": "loss", "unit": "", "direction": "lower"}, *qualities):
+        name, word = str(quality["name"]), "rise" if quality["direction"] == "higher" else "fall"
+        keys = [key for key in (f"test_{name}", f"train_{name}") if key in known and _by_seed(epochs, key)]
+        said = name.replace("_", " ")
         if keys:
-            figures.append(_curve(epochs, keys, axis, question))
+            axis = f"{said} ({quality['unit']})" if quality["unit"] else said
+            figures.append(_curve(epochs, keys, axis, f"Does the {said} {word}, and for every seed?"))
     return figures
 
 

@@ -16,10 +16,12 @@ from deep500.measure.launches import DIFFER, LAUNCHES
 from deep500.measure.quantiles import quantile
 from deep500.measure.steady import SteadyState
 from deep500.report.bounds import ranks_figure, roofline_figure, scaling_figures, scaling_rows
-from deep500.report.curves import bar_figure, columns, curve_figures, is_number
+from deep500.report.curves import ACCURACY, bar_figure, columns, curve_figures, is_number
+from deep500.report.exhibits import exhibit_views
 from deep500.report.figures import series_figures
 from deep500.report.recomputation import recomputation_view
 from deep500.report.rendering import format_time, holds_over, render_template
+from deep500.results.exhibits import read_exhibits
 from deep500.results.files import read_json, write_atomic
 from deep500.results.quiet import disturbed
 from deep500.results.ranks import Ranks, is_of_rank
@@ -95,7 +97,8 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
         },
         "epochs": epochs,
         "columns": columns(epochs),
-        "curves": curve_figures(epochs),
+        "curves": curve_figures(epochs, (manifest.get("task") or {}).get("qualities") or (ACCURACY,)),
+        "exhibits": exhibit_views(read_exhibits(record.path)),
         "breakdown": _breakdown(record, series, claims),
         "bounds": [figure for figure in (roofline_figure(claims), _bounds(claims)) if figure is not None],
         "spent": {

@@ -66,6 +66,7 @@ HALF = {
     "shape?": [COUNT],
     "classes?": (COUNT, None),
 }
+QUALITY = {"name": str, "unit": str, "direction": word("higher", "lower"), "*": NO_OTHER}
 ENVIRONMENT = {
     "cpu?": (str, None),
     "cores?": (COUNT, None),
@@ -83,7 +84,7 @@ MANIFEST = {
     "division": str,
     "seeds": [int],
     "resolved": {"recipe": {"epochs?": (COUNT, None)}},
-    "data": {"train": HALF, "validation": HALF, "*": HALF},
+    "data": {"train": HALF, "validation": HALF, "test?": HALF, "*": HALF},
     "device": {"used": str},
     "argv": [str],
     "warnings": [str],
@@ -99,6 +100,7 @@ MANIFEST = {
     "series?": {str: SERIES},
     "environment?": (ENVIRONMENT, None),
     "environment_sha256?": (str, None),
+    "task?": ({"name": str, "sample": str, "qualities": [QUALITY]}, None),
     "suite?": {"declared?": [str], "ran?": [str], "skipped?": {str: (str, None)}},
     "cores_used?": (COUNT, None),
 }
@@ -128,7 +130,7 @@ SUMMARY: dict[str, Any] = {
     "error?": (str, None),
     "finished?": str,
     "seeds?": [int],
-    "tuning?": ({"runs": COUNT, "finished": COUNT, "seconds": SECONDS}, None),
+    "tuning?": ({"runs": COUNT, "finished": COUNT, "seconds": SECONDS, "settings?": COUNT}, None),
     "tuning_runs?": (COUNT, None),
     "ledger?": ({"entry?": (COUNT, None), "entries?": (COUNT, None), "head?": (str, None)}, None),
     "repetition?": (
@@ -156,6 +158,7 @@ SEEDS = {
         "values": {str: (float, None)},
         "stopped_by?": (str, None),
         "wall_seconds?": (SECONDS, None),
+        "final?": {str: (float, None)},
         "notes?": {str: {"reason?": str, "details?": dict, "*": NO_OTHER}},
     }
 }
@@ -216,6 +219,7 @@ EPOCH = {
     "train_seconds?": (SECONDS, None),
     "test_seconds?": (SECONDS, None),
     "ranks?": ([{str: MEASURED}], None),
+    "checks?": [{"step": COUNT, "seconds": SECONDS, "took": SECONDS, "*": (float, None)}],
     "clock?": ({"began": SECONDS, "wall_seconds": SECONDS, "steps": COUNT}, None),
     "load?": (LOAD, None),
     "*": (float, str, bool, None),  # a loss that diverges may be any number
@@ -225,7 +229,7 @@ EPOCH = {
 BLOCK = {"series": NAME, "launch": int, "from": COUNT, "n": COUNT, "crc32": number(0, 2**32 - 1, whole=True)}
 """A line of ``journal.jsonl``."""
 
-ENTRY = {"hash": str, "before?": str, "number?": COUNT, "run?": (FOLDER_NAME, None)}
+ENTRY = {"hash": str, "argv?": [str], "before?": str, "number?": COUNT, "run?": (FOLDER_NAME, None)}
 """A line of ``ledger.jsonl``."""
 
 # -- rules.json, claims.json ------------------------------------------------------------------------------------------
@@ -332,6 +336,60 @@ RECOMPUTATION = {
     "*": NO_OTHER,
 }
 
+# -- exhibits.json ----------------------------------------------------------------------------------------------------
+_CELL = (float, str, None)
+_SHOWN = {"kind": word("matrix", "lines", "table", "pictures"), "title": WORDS, "caption?": str}
+_SIDE = number(1, 4096, whole=True)
+_BOX = {"box": [MEASURED], "text?": str, "wanted?": bool, "*": NO_OTHER}
+_PICTURE = {
+    "height": _SIDE,
+    "width": _SIDE,
+    "channels": number(1, 3, whole=True),
+    "pixels": text("[A-Za-z0-9+/]*={0,2}", "base64"),
+    "caption": str,
+    "boxes?": [_BOX],
+    "*": NO_OTHER,
+}
+
+
+def _is_picture(value: Any) -> None:
+    _PICTURE_KIND.check(value)
+    size, count = len(value["pixels"]), value["height"] * value["width"] * value["channels"]
+    boxes = value.get("boxes", ())
+    if value["channels"] == 2 or size != 4 * ((count + 2) // 3) or any(len(one["box"]) != 4 for one in boxes):
+        _NO_PICTURE.check("a picture whose pixels, channels or boxes do not fit it")
+
+
+_PICTURE_KIND = declare(_PICTURE)
+_NO_PICTURE = text("(?!)", "grey or red, green, blue: height x width x channels bytes")
+EXHIBITS_SCHEMA = "deep500-exhibits-1"
+EXHIBITS = {
+    "schema": word(EXHIBITS_SCHEMA),
+    "task": str,
+    "seed": int,
+    "exhibits": [
+        chosen(
+            "kind",
+            {
+                "matrix": {
+                    **_SHOWN,
+                    "values": [[MEASURED]],
+                    "rows": [str],
+                    "columns": [str],
+                    "row_axis": str,
+                    "column_axis": str,
+                    "*": NO_OTHER,
+                },
+                "lines": {**_SHOWN, "lines": {str: [[MEASURED]]}, "x_axis": str, "y_axis": str, "*": NO_OTHER},
+                "table": {**_SHOWN, "columns": [str], "rows": [[_CELL]], "*": NO_OTHER},
+                "pictures": {**_SHOWN, "pictures": [Kind("a picture", _is_picture)], "*": NO_OTHER},
+            },
+            _SHOWN,
+        )
+    ],
+    "*": NO_OTHER,
+}
+
 # -- by name ----------------------------------------------------------------------------------------------------------
 FILES: dict[str, Kind] = {
     "manifest.json": declare(partial(MANIFEST)),
@@ -346,6 +404,7 @@ FILES: dict[str, Kind] = {
     "scaling.json": declare(SCALING),
     "ranks.json": declare(RANKS),
     "recomputation.json": declare(RECOMPUTATION),
+    "exhibits.json": declare(EXHIBITS),
 }
 """What a file of this name holds, a line of it where lines end its name; wherever it is read."""
 

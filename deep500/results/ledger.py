@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from deep500.results.record import full_hash
 
 NAME = "ledger.jsonl"
 FIRST = "0" * 64
+TUNED = re.compile(r"(optimizer|schedule|groups|no_decay|ema|augmentation|batch_size)(_args|_kwargs)?\b[^=]*=")
+"""Words of a command line that change hyper-parameters."""
 
 
 def enter(folder: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,6 +99,12 @@ def tuning_cost(folder: Path) -> dict[str, float]:
         lines = read_lines(place / "metrics.jsonl")
         seconds += sum(line.get("train_seconds") or 0.0 for line in lines)
     return {"runs": len(entries), "finished": finished, "seconds": seconds}
+
+
+def settings_tried(folder: Path) -> int:
+    """How many settings of hyper-parameters the command lines of a recipe's runs name, that without any among them."""
+    argv = [entry.get("argv") or () for entry in read_lines(folder / NAME)]
+    return len({tuple(sorted(word for word in words if TUNED.match(word))) for words in argv})
 
 
 @contextlib.contextmanager

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from deep500.metrics import (
     Metric,
     TestAccuracy,
     TestLoss,
+    TestQuality,
     Throughput,
     TimeToAccuracy,
+    TimeToQuality,
     TrainingAccuracy,
     TrainingLoss,
     TrainingTime,
@@ -27,11 +29,13 @@ from deep500.results.files import to_json
 from deep500.results.quiet import BUSY, disturbed, lower_metrics
 from deep500.results.rules import RULES, RULES_FILE, RunView, check
 from deep500.results.verdict import Circumstances, MetricResult, SeedNotes, judge, overall
-from deep500.training.statistics import EpochRecord, TrainingStatistics
+from deep500.training.statistics import FIELDS, EpochRecord, TrainingStatistics
 
 PLAIN = (TestAccuracy, TrainingAccuracy, TestLoss, TrainingLoss)
 OF_METRICS = "deep500.metrics."
 """Where the metrics are defined that are known here; one of a user's own with the same name is another."""
+
+OF_QUALITY, TO_QUALITY = "deep500.metrics.quality:TestQuality", "deep500.metrics.speed:TimeToQuality"
 
 TRAINED = ("train_loss", "train_accuracy")
 
@@ -71,13 +75,21 @@ def metric_of(name: str) -> Metric | None:
     return None if inner is None else VarianceOverSeeds(inner)
 
 
-def statistics_of(lines: Sequence[Mapping[str, Any]]) -> TrainingStatistics:
-    """The training statistics of one seed's lines of ``metrics.jsonl``."""
-    names = {field.name for field in fields(EpochRecord)} - {"epoch", "complete"}
+def statistics_of(lines: Sequence[Mapping[str, Any]], final: Mapping[str, Any] | None = None) -> TrainingStatistics:
+    """The training statistics of one seed's lines of ``metrics.jsonl``, and what the test data said in the end."""
+    names = {*FIELDS} - {"epoch", "complete"}
     known: list[dict[str, Any]] = [{name: line.get(name) for name in names} for line in lines]
-    return TrainingStatistics(
+    for line, facts in zip(lines, known, strict=True):
+        more = {name: value for name, value in line.items() if name not in FIELDS}
+        facts["checks"] = line.get("checks", [])
+        facts["qualities"] = {n: v for n, v in more.items() if n.startswith(("train_", "test_"))}
+    statistics = TrainingStatistics(
         [EpochRecord(line["epoch"] - 1, **facts) for line, facts in zip(lines, known, strict=True)]
     )
+    if final:
+        statistics.final = EpochRecord(len(lines))
+        statistics.final.put("test", {name.removeprefix("test_"): value for name, value in final.items()})
+    return statistics
 
 
 def seed_problems(run: RunView) -> list[str]:
@@ -88,7 +100,7 @@ def seed_problems(run: RunView) -> list[str]:
         lines = [line for line in run.curve if str(line["seed"]) == seed]
         if entry.get("stopped_by") and _events(run):
             continue  # it may have been stopped within an epoch, which the curve does not hold
-        statistics = statistics_of(lines)
+        statistics = statistics_of(lines, entry.get("final"))
         for name, metric in metrics.items():
             got, expected = entry["values"].get(name), _plain(metric.measure(statistics))
             if got != expected:
@@ -105,9 +117,21 @@ def _declared(run: RunView) -> list[tuple[dict[str, Any], Metric]]:
     pairs: list[tuple[dict[str, Any], Metric]] = []
     for facts in run.manifest.get("resolved", {}).get("metrics", []):
         known = metric_of(facts["name"]) if str(facts.get("class", "")).startswith(OF_METRICS) else None
+        if facts.get("class") == OF_QUALITY:
+            best, _, name = str(facts["name"]).rpartition("test_")
+            known = TestQuality(name, facts["unit"], facts["direction"], bool(best))
+        if facts.get("class") == TO_QUALITY and "arguments" in facts:
+            known = _time_to(facts["arguments"])
         metric: Metric = Declared(*(facts.get(name) for name in ("name", "unit", "direction", "kind")))
         pairs.append((facts, known or metric))
     return pairs
+
+
+def _time_to(made_of: Mapping[str, Any]) -> TimeToQuality:
+    field, unit, direction = (made_of[name] for name in ("field", "unit", "direction"))
+    plain = {metric.field: metric for metric in (TestAccuracy(), TestLoss())}
+    metric = plain.get(field) or TestQuality(field.removeprefix("test_"), unit, direction)
+    return TimeToQuality(metric, made_of["target"], made_of["every"])
 
 
 def summary_problems(run: RunView) -> list[str]:

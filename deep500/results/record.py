@@ -194,15 +194,17 @@ class Record:
         stopped_by: str | None,
         notes: Mapping[str, Mapping[str, Any]] | None = None,
         wall_seconds: float | None = None,
+        final: Mapping[str, float] | None = None,
     ) -> None:
         """Note a seed's values, why it ended before its last epoch if it did, what is behind the values, and how long
-        its training lasted by the clock, all of it (None: it was resumed)."""
+        its training lasted by the clock, all of it (None: it was resumed); and what the test data said at the end."""
         seeds = self.seeds()
         entry = {
             "values": values,
             "stopped_by": stopped_by,
             "wall_seconds": wall_seconds,
             **({"notes": notes} if notes else {}),
+            **({"final": final} if final else {}),
         }
         write_atomic(self.path / SEEDS, to_json({**seeds, str(seed): entry}) + "\n")
 

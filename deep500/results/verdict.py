@@ -78,7 +78,7 @@ class SeedNotes:
 
     Attributes:
         reason: why there is none, else empty.
-        details: the numbers behind it.
+        details: the numbers behind it; ``lasted`` among them where the metric counts other seconds than the next.
         lasted: seconds of training and validation; None if that was not measured.
     """
 
@@ -104,7 +104,7 @@ def judge(
             since other data are learnt otherwise and are fewer.
         notes: one per seed, or none.
     """
-    combined = metric.combine(values, [note.lasted for note in notes])
+    combined = metric.combine(values, [note.details.get("lasted", note.lasted) for note in notes])
     value = combined.value
     why = list(dict.fromkeys(note.reason for note in notes if note.reason)) if value is None else []
     more = [f"and {len(why) - MOST_REASONS} reasons more"] if len(why) > MOST_REASONS else []

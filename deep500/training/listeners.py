@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-from dataclasses import asdict, fields
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from deep500.errors import InputError
 from deep500.events import Event, StopTraining
 from deep500.training.run import Run
-from deep500.training.statistics import EpochRecord
+from deep500.training.statistics import FIELDS
 
 
 class ProgressBar(Event):
@@ -81,7 +80,8 @@ def DefaultTrainerEvents(epochs: int | None = None) -> list[Event]:
 
 
 class CSVWriter(Event):
-    """Writes one row per epoch; the columns are the fields of :class:`~deep500.training.statistics.EpochRecord`.
+    """Writes one row per epoch; the columns are the fields of :class:`~deep500.training.statistics.EpochRecord`, and
+    the qualities of the task.
 
     The whole file is replaced after each epoch, so it is never cut off in the middle of a row and a resumed run leaves
     the same rows as one that was never stopped. What was not measured is an empty cell.
@@ -105,10 +105,33 @@ class CSVWriter(Event):
     def _write(self, run: Run) -> None:
         part = self.path.with_name(self.path.name + ".part")
         with part.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, [field.name for field in fields(EpochRecord)])
+            rows = [record.to_dict() for record in run.statistics.epochs]
+            writer = csv.DictWriter(file, list(dict.fromkeys([*FIELDS, *(name for row in rows for name in row)])))
             writer.writeheader()
-            writer.writerows(asdict(record) for record in run.statistics.epochs)
+            writer.writerows(rows)
         part.replace(self.path)
+
+
+class JudgeEvery(Event):
+    """Judges the network by the validation data every few steps; see ``checks`` of the epochs' records.
+
+    What a check takes is in no time of training; the device is waited for before it.
+
+    Args:
+        steps: the interval, >= 1; or several, each of which has its checks.
+
+    Raises:
+        InputError: no positive whole number.
+    """
+
+    def __init__(self, *steps: int) -> None:
+        if not steps or any(isinstance(step, bool) or not isinstance(step, int) or step < 1 for step in steps):
+            raise InputError(f"got steps={steps!r}; expected whole numbers of at least 1: give the interval")
+        self.steps = steps
+
+    def after_batch(self, run: Run) -> None:
+        if any(run.step % steps == 0 for steps in self.steps):
+            run.trainer.check()
 
 
 class StopAtAccuracy(Event):

@@ -1,4 +1,4 @@
-"""Loss and accuracy of many batches, without waiting for the device at each.
+"""Loss and qualities of many batches, without waiting for the device at each.
 
 Tensors are kept as they come and read together: when a mean is wanted, or when they hold too many elements. So outputs
 of an executor must be tensors of their own, not buffers that the next run overwrites.
@@ -12,18 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from deep500.errors import TrainingError
+from deep500.errors import InputError, TrainingError
+from deep500.tasks.classification import Classification
+from deep500.tasks.task import Task
+from deep500.tasks.task import batch_length as batch_length
 
 PENDING_ELEMENTS, PENDING_BATCHES, MOST_ELEMENTS = 2**16, 64, 2**24
 """Unread outputs are read once they are both many elements (caches) and many batches (waits), or too many elements."""
-
-
-def batch_length(inputs: Mapping[str, Any], label: str) -> int:
-    """Number of samples in a batch: the first size of the label, or of the first input that has one."""
-    for value in (inputs.get(label), *inputs.values()):
-        if getattr(value, "shape", None):
-            return int(value.shape[0])
-    return 1
 
 
 class Tally:
@@ -31,31 +26,50 @@ class Tally:
 
     Args:
         to_numpy: makes an array of a tensor; waits for the device.
-        output: name of the class scores (batch, classes, ...); None: accuracy is not measured.
+        output: name of the output that is judged; None: nothing but the loss is.
         loss: name of the batch's mean loss.
-        label: name of the input with the class numbers (batch, ...).
+        label: name of the input with what is wanted.
         what: what it sums, for the error message: ``"training, epoch 3"``.
+        judge: a task, bound, or what is judged like one; classification by ``output`` and ``label`` if None.
+        judged: whether outputs are judged, or the loss alone.
     """
 
     def __init__(
-        self, to_numpy: Callable[[Any], np.ndarray], output: str | None, loss: str, label: str, what: str
+        self,
+        to_numpy: Callable[[Any], np.ndarray],
+        output: str | None,
+        loss: str,
+        label: str,
+        what: str,
+        judge: Task | None = None,
+        judged: bool = True,
     ) -> None:
-        self.to_numpy, self.output, self.loss_name, self.label, self.what = to_numpy, output, loss, label, what
+        self.to_numpy, self.loss_name, self.what = to_numpy, loss, what
+        self.judge = Classification(label, output, loss) if judge is None else judge
+        self._outputs = self.judge.judged_outputs() if judged else ()
+        self._inputs = self.judge.judged_inputs() if self._outputs else ()
+        self._count, self._shrink = self.judge.count, getattr(self.judge, "shrink", None)
+        self.sums = self.judge.zero()
+        self._rows: dict[str, list[np.ndarray]] = {
+            name: [] for name, value in self.sums.items() if value.ndim and not len(value)
+        }
         self.samples = 0
-        self._pending: list[tuple[int, int, Any, Any, Any]] = []
+        self._pending: list[tuple[int, int, Any, list[Any], list[Any]]] = []
         self._elements = 0
-        self._seen, self._loss_sum, self._correct, self._judged = 0, 0.0, 0, 0
+        self._seen, self._loss_sum = 0, 0.0
 
     def add(self, step: int, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Take in a batch; ``step`` names it if its loss is not finite."""
-        size = batch_length(inputs, self.label)
-        scores = None if self.output is None else outputs.get(self.output)
-        labels = inputs.get(self.label) if scores is not None else None
-        if isinstance(labels, np.ndarray):
-            labels = labels.copy()  # loaders may use their buffers again
+        size = self._count(inputs)
+        kept = [outputs.get(name) for name in self._outputs]
+        # loaders may use their buffers again
+        wanted = [v.copy() if isinstance(v := inputs.get(name), np.ndarray) else v for name in self._inputs]
         self.samples += size
-        self._pending.append((step, size, outputs.get(self.loss_name), scores, labels))
-        self._elements += 1 if scores is None else math.prod(scores.shape)
+        self._pending.append((step, size, outputs.get(self.loss_name), kept, wanted))
+        self._elements += 1
+        for tensor in kept:
+            if tensor is not None:
+                self._elements += math.prod(tensor.shape)
         many = self._elements > PENDING_ELEMENTS and len(self._pending) >= PENDING_BATCHES
         if many or self._elements > MOST_ELEMENTS:
             self.flush()
@@ -63,7 +77,7 @@ class Tally:
     def flush(self) -> None:
         """Read what is pending; raises TrainingError naming the first step whose loss is not finite."""
         pending, self._pending, self._elements = self._pending, [], 0
-        for step, size, loss, scores, labels in pending:
+        for step, size, loss, outputs, inputs in pending:
             if loss is not None:
                 value = float(self.to_numpy(loss).item())
                 if not math.isfinite(value):
@@ -73,28 +87,75 @@ class Tally:
                     )
                 self._loss_sum += value * size
                 self._seen += size
-            if scores is not None and labels is not None:
-                self._judge(self.to_numpy(scores), self.to_numpy(labels))
+            if self._outputs and not any(tensor is None for tensor in outputs):  # a rank may have had no sample
+                self._take(self._arrays(self._inputs, inputs), self._arrays(self._outputs, outputs))
 
-    def combine(self, totals: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Make these sums those of all processes; ``totals`` adds float64 values up over them."""
+    def _arrays(self, names: tuple[str, ...], values: list[Any]) -> dict[str, np.ndarray]:
+        to_numpy = self.to_numpy
+        return {name: to_numpy(value) for name, value in zip(names, values, strict=True) if value is not None}
+
+    def _take(self, inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> None:
+        for name, value in self.judge.judge(inputs, outputs).items():
+            if name not in self._rows:
+                self.sums[name] = self.sums[name] + value
+            elif len(value):
+                parts = self._rows[name]
+                parts.append(np.asarray(value, np.float64))
+                if len(parts) >= PENDING_BATCHES and self._shrink is not None:
+                    parts[:] = [self._shrink(name, np.concatenate(parts))]
+                if sum(map(len, self._rows[name])) > self.judge.most_rows:
+                    raise InputError(
+                        f"{self.what}: got more than {self.judge.most_rows} rows of {name}; expected no more, which is "
+                        f"{type(self.judge).__name__}.most_rows: raise it, or keep fewer rows of a batch"
+                    )
+
+    def combine(self, totals: Callable[[np.ndarray], np.ndarray], rank: int = 0) -> None:
+        """Make these sums those of all processes; ``totals`` adds float64 values up over them, of which this is one."""
         self.flush()
-        counts = [self.samples, self._seen, self._loss_sum, self._correct, self._judged]
-        sums = totals(np.array(counts, np.float64)).tolist()
-        self.samples, self._seen, self._loss_sum = int(sums[0]), int(sums[1]), sums[2]
-        self._correct, self._judged = int(sums[3]), int(sums[4])
+        self._join_rows()
+        added = [name for name in self.sums if name not in self._rows]
+        parts = [np.array([self.samples, self._seen, self._loss_sum], np.float64)]
+        parts += [np.asarray(self.sums[name], np.float64).ravel() for name in added]
+        sums = totals(np.concatenate(parts))
+        self.samples, self._seen, self._loss_sum = int(sums[0]), int(sums[1]), float(sums[2])
+        at = 3
+        for name in added:
+            shape, size = np.shape(self.sums[name]), np.size(self.sums[name])
+            self.sums[name] = np.array(sums[at : at + size]).reshape(shape)
+            at += size
+        for name in self._rows:
+            self.sums[name] = gathered(self.sums[name], totals, rank)
 
-    def _judge(self, scores: np.ndarray, labels: np.ndarray) -> None:
-        if labels.dtype.kind in "iu" and scores.ndim > 1 and labels.shape == (scores.shape[0], *scores.shape[2:]):
-            self._correct += int(np.count_nonzero(scores.argmax(axis=1) == labels))
-            self._judged += labels.size
+    def _join_rows(self) -> None:
+        for name, parts in self._rows.items():
+            if parts:
+                self.sums[name] = np.concatenate([self.sums[name], *parts])
+                parts.clear()
 
     def loss(self) -> float | None:
         """Mean loss over the samples so far; None if there were none."""
         self.flush()
         return self._loss_sum / self._seen if self._seen else None
 
+    def qualities(self) -> dict[str, float | None]:
+        """The task's qualities over the batches so far; None where one has no meaning."""
+        loss = self.loss()
+        self._join_rows()
+        return self.judge.measure(self.sums, loss)
+
     def accuracy(self) -> float | None:
-        """Percent of labels that had the highest score; None where that has no meaning."""
-        self.flush()
-        return 100.0 * self._correct / self._judged if self._judged else None
+        """Percent of labels that had the highest score; None where that has no meaning, as in other tasks."""
+        return self.qualities().get("accuracy")
+
+
+def gathered(rows: np.ndarray, totals: Callable[[np.ndarray], np.ndarray], rank: int) -> np.ndarray:
+    """The rows of all processes in the order of ranks, made of sums alone: each adds its own to zeros."""
+    ranks = round(float(totals(np.ones(1))[0]))
+    lengths = np.zeros(ranks)
+    lengths[rank] = len(rows)
+    ends = np.cumsum(np.rint(totals(lengths)).astype(np.int64))
+    if not ends[-1]:
+        return rows
+    every = np.zeros((ends[-1], *rows.shape[1:]))
+    every[ends[rank] - len(rows) : ends[rank]] = rows
+    return totals(every.ravel()).reshape(every.shape)

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deep500.errors import InputError, nearest
-from deep500.events import Event, Events, StopTraining
+from deep500.events import SILENT, Event, Events, StopTraining
 from deep500.networks.execution.executor import GraphExecutor
+from deep500.tasks.classification import Classification
+from deep500.tasks.task import Task, batch_length
 from deep500.training.averaging import WeightAverage
 from deep500.training.listeners import DefaultTrainerEvents
 from deep500.training.optimizers.base import Optimizer
 from deep500.training.run import Run
 from deep500.training.statistics import EpochRecord, TrainingStatistics
-from deep500.training.tally import Tally, batch_length
+from deep500.training.tally import Tally
 
 if TYPE_CHECKING:
     from deep500.training.data.prefetch import Prefetch
@@ -36,12 +38,15 @@ class Trainer:
         validation_sampler: batches to validate on; None: no validation is made, and none is reported.
         executor: runs the network.
         optimizer: made for the same executor.
-        network_output: class scores for the accuracy; the network's first output besides the loss if None.
+        network_output: what is judged (class scores); the network's first output besides the loss if None.
         loss: the scalar loss.
-        label: the input that holds class numbers.
+        label: the input with what is wanted (class numbers).
         validate_first: also validate before the first epoch (``statistics.initial``).
         seed: each epoch restarts the executor's randomness (Dropout) from (seed, epoch).
         ema: decay of a :class:`~deep500.training.averaging.WeightAverage`, by which validations judge; None: none.
+        task: what is learned; it knows output, loss and label, and the three arguments are not read. None: a
+            :class:`~deep500.tasks.Classification` by them.
+        test_sampler: batches that are judged once, after training, as ``statistics.final``; no decision sees them.
 
     Attributes:
         statistics: of the epochs so far.
@@ -64,14 +69,16 @@ class Trainer:
         validate_first: bool = False,
         seed: int = 0,
         ema: float | None = None,
+        task: Task | None = None,
+        test_sampler: Sampler | Prefetch | None = None,
     ) -> None:
         outputs = executor.network.outputs
-        self.network_output = (
-            next((o for o in outputs if o != loss), None) if network_output is None else network_output
-        )
-        for what, name in (("loss", loss), ("network_output", self.network_output)):
-            if name is not None and name not in outputs:
-                raise InputError(f"got {what}={name!r}; expected an output of the network: {nearest(name, outputs)}")
+        self.task = task = Classification(label, network_output, loss) if task is None else task
+        if task.loss not in outputs:
+            raise InputError(
+                f"got loss={task.loss!r}; expected an output of the network: {nearest(task.loss, outputs)}"
+            )
+        task.bind(outputs)
         if optimizer.executor is not executor:
             raise InputError(
                 "got an optimizer of another executor; expected one made for the executor given: pass that"
@@ -79,7 +86,11 @@ class Trainer:
         if len(train_sampler) == 0:
             raise InputError("got a sampler without batches; expected at least one batch: make them smaller")
         self.train_sampler, self.validation_sampler = train_sampler, validation_sampler
-        self.executor, self.optimizer, self.loss, self.label = executor, optimizer, loss, label
+        self.test_sampler = test_sampler
+        self.executor, self.optimizer = executor, optimizer
+        self.network_output, self.loss, self.label = task.output, task.loss, task.label
+        if hasattr(optimizer, "count_samples"):
+            optimizer.count_samples = task.count  # shares of a batch weigh by the task's samples
         self.validate_first, self.seed = validate_first, seed
         self.average = None if ema is None else WeightAverage(executor, ema)
         if self.average is not None and not getattr(optimizer, "consistent", True):
@@ -89,6 +100,8 @@ class Trainer:
             )
         self.statistics = TrainingStatistics()
         self.epoch = self.step = 0
+        self._begun = 0.0
+        self._checks: list[dict[str, Any]] = []
 
     def run(self, epochs: int, events: Iterable[Event] | None = None) -> TrainingStatistics:
         """Train until ``epochs`` epochs are complete in all (a trainer with loaded state has some already).
@@ -120,6 +133,9 @@ class Trainer:
         finally:
             self.executor.events = before
             listeners.emit(listeners.after_run, run)
+        if self.test_sampler is not None:
+            self.statistics.final = final = EpochRecord(self.epoch)
+            self._judge(final, self.test_sampler, "test, after training")
         return self.statistics
 
     run_loop = run
@@ -134,23 +150,24 @@ class Trainer:
         stream = [self.seed, run.epoch, *([self.optimizer.rank] if self.optimizer.rank else [])]
         self.executor.reseed(int(np.random.SeedSequence(stream).generate_state(1)[0]))
         listeners.emit(listeners.before_epoch, run)
-        started = perf_counter()
+        self._begun, self._checks = perf_counter(), []
         try:
             self._train(run, listeners, run.tally)
         except StopTraining:
             record.complete = False
             record.skipped_steps = self._skipped(skipped)
-            self._close(run, record, started)
+            self._close(run, record)
             raise
         record.skipped_steps = self._skipped(skipped)
-        self._close(run, record, started)
+        self._close(run, record)
         self.epoch += 1
         self._validate(run, listeners, record)
         listeners.emit(listeners.after_epoch, run)
 
     def _train(self, run: Run, listeners: Events, tally: Tally) -> None:
         """All batches of an epoch; each line that is not a hook is the work itself."""
-        batches, step, count, average = iter(self.train_sampler), self.optimizer.step, run.batches, self.average
+        batches = iter(self.task.batches(self.train_sampler, self.executor))
+        step, count, average = self.optimizer.step, run.batches, self.average
         try:
             for run.batch in range(count):
                 if listeners.before_batch:
@@ -178,13 +195,14 @@ class Trainer:
         scaling = self.optimizer.loss_scaling
         return None if scaling is None else scaling.skipped - (before or 0)
 
-    def _close(self, run: Run, record: EpochRecord, started: float) -> None:
+    def _close(self, run: Run, record: EpochRecord) -> None:
         tally = run.tally
         assert tally is not None
-        tally.combine(self.optimizer.totals)
-        record.train_loss, record.train_accuracy, record.train_samples = tally.loss(), tally.accuracy(), tally.samples
+        tally.combine(self.optimizer.totals, self.optimizer.rank)
+        record.train_loss, record.train_samples = tally.loss(), tally.samples
+        record.put("train", tally.qualities())
         self.executor.synchronize()
-        record.train_seconds = perf_counter() - started
+        record.train_seconds, record.checks = self._seconds(), self._checks
         records = self.statistics.epochs
         if records and records[-1].epoch == record.epoch:
             records.pop()  # the epoch was stopped in an earlier run and is done again
@@ -195,20 +213,60 @@ class Trainer:
         if self.validation_sampler is None:
             return
         listeners.emit(listeners.before_validation, run)
-        started = perf_counter()
-        tally = self._tally(f"validation, epoch {record.epoch}")
-        wanted = [self.loss] if self.network_output is None else [self.network_output, self.loss]
-        with self.optimizer.evaluation(), nullcontext() if self.average is None else self.average.evaluation():
-            for number, inputs in enumerate(self.validation_sampler):
-                if batch_length(inputs, self.label):  # a rank may have no share of a small batch
-                    tally.add(number, inputs, self.executor.inference(inputs, wanted))
-        tally.combine(self.optimizer.totals)
-        record.test_loss, record.test_accuracy, record.test_samples = tally.loss(), tally.accuracy(), tally.samples
-        record.test_seconds = perf_counter() - started
+        self._judge(record, self.validation_sampler, f"validation, epoch {record.epoch}")
         listeners.emit(listeners.after_validation, run)
 
+    def _seconds(self) -> float:
+        """Seconds of training in this epoch so far, without what its checks took."""
+        return perf_counter() - self._begun - sum(check["took"] for check in self._checks)
+
+    def check(self) -> None:
+        """Judge the network now, in the middle of an epoch; the time that it takes is in no other time.
+
+        Raises:
+            InputError: there is no validation sampler.
+        """
+        if self.validation_sampler is None:
+            raise InputError("got no validation sampler to judge steps by; expected one: give the trainer one")
+        self.executor.synchronize()
+        seconds, begun = self._seconds(), perf_counter()
+        record, events = EpochRecord(self.epoch), self.executor.events
+        self.executor.events = SILENT  # what it runs is no part of the step
+        try:
+            self._judge(record, self.validation_sampler, f"validation, step {self.step}")
+        finally:
+            self.executor.events = events
+        took = perf_counter() - begun
+        self._checks.append({"step": self.step, "seconds": seconds, "took": took, **record.measured()})
+
+    def _judge(self, record: EpochRecord, sampler: Iterable[Mapping[str, Any]], what: str) -> None:
+        started = perf_counter()
+        tally = self.evaluate(sampler, what)
+        record.test_loss, record.test_samples = tally.loss(), tally.samples
+        record.put("test", tally.qualities())
+        record.test_seconds = perf_counter() - started
+
+    def evaluate(self, sampler: Iterable[Mapping[str, Any]], what: str, judge: Any = None) -> Tally:
+        """Judge the network, by its averages if there are some, on all batches of a sampler and of all ranks together.
+
+        Args:
+            sampler: the batches.
+            what: they are called so if a loss is not finite.
+            judge: judges them; the task if None, whose ``predict`` is asked in any case.
+        """
+        judge = self.task if judge is None else judge
+        tally = Tally(self.executor.network.to_numpy, None, self.loss, self.label, what, judge)
+        wanted = list(dict.fromkeys([*judge.judged_outputs(), self.loss]))
+        with self.optimizer.evaluation(), nullcontext() if self.average is None else self.average.evaluation():
+            for number, inputs in enumerate(sampler):
+                if batch_length(inputs, self.label):  # a rank may have no share of a small batch
+                    tally.add(number, inputs, self.task.predict(self.executor, inputs, wanted))
+        tally.combine(self.optimizer.totals, self.optimizer.rank)
+        return tally
+
     def _tally(self, what: str) -> Tally:
-        return Tally(self.executor.network.to_numpy, self.network_output, self.loss, self.label, what)
+        judged = self.task.judges_training
+        return Tally(self.executor.network.to_numpy, None, self.loss, self.label, what, self.task, judged)
 
     # -- state ------------------------------------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:

@@ -20,17 +20,23 @@ from deep500.metrics import (
     TestMetric,
     Throughput,
     TimeToAccuracy,
+    TimeToQuality,
     TrainingAccuracy,
     TrainingLoss,
     TrainingTime,
 )
 from deep500.training.statistics import EpochRecord, TrainingStatistics
 
+CHECKS = [  # seconds are of the epoch's training; the one before lasted 4
+    {"step": 5, "seconds": 0.5, "took": 9.0, "test_accuracy": 55.0, "test_loss": 0.9},
+    {"step": 7, "seconds": 0.75, "took": 9.0, "test_accuracy": 65.0, "test_loss": 0.8},
+    {"step": 10, "seconds": 1.5, "took": 9.0, "test_accuracy": 70.0, "test_loss": 0.7},
+]
 STATISTICS = TrainingStatistics(
     [
         EpochRecord(0, 2.0, 30.0, 100, 4.0, 1.5, 40.0, 20, 1.0),
-        EpochRecord(1, 0.5, 80.0, 100, 2.0, 0.4, 90.0, 20, 1.0),
-        EpochRecord(2, 0.7, 70.0, 50, 2.0, 0.6, 85.0, 20, 1.0),
+        EpochRecord(1, 0.5, 80.0, 100, 2.0, 0.4, 90.0, 20, 1.0, qualities={"test_word_error_rate": 5.0}, checks=CHECKS),
+        EpochRecord(2, 0.7, 70.0, 50, 2.0, 0.6, 85.0, 20, 1.0, qualities={"test_word_error_rate": 7.0}),
     ]
 )
 UNVALIDATED = TrainingStatistics([EpochRecord(0, 2.0, None, 100, 4.0)])
@@ -43,8 +49,23 @@ METRICS = [  # metric, name, unit, direction, kind, value, value without validat
     (TestLoss(), "test_loss", "", "lower", "quality", 0.6, None),
     (TestLoss(best=True), "best_test_loss", "", "lower", "quality", 0.4, None),
     (TrainingLoss(), "train_loss", "", "lower", "quality", 0.7, 2.0),
+    (d5m.TestQuality("word_error_rate", "%", "lower"), "test_word_error_rate", "%", "lower", "quality", 7.0, None),
+    (
+        d5m.TestQuality("word_error_rate", "%", "lower", best=True),
+        "best_test_word_error_rate",
+        "%",
+        "lower",
+        "quality",
+        5.0,
+        None,
+    ),
     (TrainingTime(), "training_time", "s", "lower", "cost", 8.0, 4.0),
     (Throughput(), "throughput", "samples/s", "higher", "rate", 250 / 8, 25.0),
+    (TimeToQuality(TestAccuracy(), 40), "time_to_accuracy_40", "s", "lower", "cost", 4.0, None),
+    (TimeToQuality(TestLoss(), 0.5), "time_to_loss_0.5", "s", "lower", "cost", 6.0, None),
+    (TimeToQuality(TestLoss(), 0.1, every=5), "time_to_loss_0.1_every_5", "s", "lower", "cost", None, None),
+    (TimeToQuality(TestAccuracy(), 60, every=5), "time_to_accuracy_60_every_5", "s", "lower", "cost", 5.5, None),
+    (TimeToQuality(TestAccuracy(), 60, every=7), "time_to_accuracy_60_every_7", "s", "lower", "cost", 4.75, None),
     (TimeToAccuracy(40), "time_to_accuracy_40", "s", "lower", "cost", 5.0, None),
     (TimeToAccuracy(89.5), "time_to_accuracy_89.5", "s", "lower", "cost", 8.0, None),
     (TimeToAccuracy(90.5), "time_to_accuracy_90.5", "s", "lower", "cost", None, None),

@@ -94,7 +94,9 @@ RUNS = {
     "losses": lambda out: run(out, metrics=[(m.TestLoss(), 9.0), (m.TrainingLoss(), 9.0), (m.TrainingAccuracy(), 1)]),
     "latency and top five": lambda out: run(out, metrics=[(m.StepLatency(0.5), None), (m.TopKAccuracy(5), 10.0)]),
     "operations": lambda out: run(out, metrics=[*QUALITY, (m.RoofShare(), None)]),
-    "stopped by a rule of the recipe": lambda out: run(out, epochs=9, events=[StopAtAccuracy(20.0)]),
+    "stopped by a rule of the recipe": lambda out: run(
+        out, validation_split=0.2, epochs=9, events=[StopAtAccuracy(20.0)]
+    ),
     "resumed": resumed,
     "after another": second,
     "renamed": renamed,

@@ -1,8 +1,8 @@
 """Unroll LSTM, GRU and RNN over a sequence length that is known, into operators that have gradient rules.
 
 Gate order and formulas are those of ONNX's specification. Input products of all time steps are one MatMul; what remains
-per step is the product with the hidden state and the gates. Forward, reverse and bidirectional; peepholes, ``clip`` and
-``sequence_lens`` are refused by leaving the node as it is.
+per step is the product with the hidden state and the gates. Forward, reverse and bidirectional; past a sample's length
+(``sequence_lens``) its output is 0 and its state stays. Peepholes and ``clip`` are refused: the node is left as it is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import onnx
 
 from deep500.networks.emit import Emitter
 from deep500.networks.network import Network
@@ -38,14 +39,25 @@ class Direction:
     state: str  # [batch, hidden]
     cell: str  # [batch, hidden], LSTM only
     linear_before_reset: bool
+    zero: str  # scalar
 
-    def steps(self, frames: list[str]) -> list[str]:
-        """Hidden states after each frame ([batch, gates * hidden], the input's part of the gates)."""
+    def steps(self, frames: list[str], alive: list[str] | None = None) -> list[str]:
+        """Hidden states after each frame ([batch, gates * hidden], the input's part of the gates).
+
+        ``alive`` says of each frame which samples reach it, [batch, 1].
+        """
         step = {"LSTM": self.lstm, "GRU": self.gru, "RNN": self.rnn}[self.kind]
         states = []
-        for frame in frames:
+        for number, frame in enumerate(frames):
+            state, cell = self.state, self.cell
             self.state = step(frame)
-            states.append(self.state)
+            if alive is None:
+                states.append(self.state)
+                continue
+            where = alive[number]
+            states.append(self.emit("Where", where, self.state, self.zero))
+            self.state = self.emit("Where", where, self.state, state)
+            self.cell = self.emit("Where", where, self.cell, cell) if cell else cell
         return states
 
     def split(self, value: str, parts: int) -> list[str]:
@@ -106,7 +118,7 @@ def unroll(network: Network, node: Node, descriptors: Descriptors) -> dict[str, 
     length = None if described.shape is None else described.shape[layout]
     hidden = node.attribute("hidden_size") or _hidden_size(node, descriptors)
     optional = [*node.inputs, *[""] * 8][3:8]
-    if not isinstance(length, int) or not hidden or optional[1] or optional[4] or not _supported(node):
+    if not isinstance(length, int) or not hidden or optional[4] or not _supported(node):
         return None
     emit = Emitter(network, f"{node.name}/")
     x = emit("Transpose", node.inputs[0], perm=(1, 0, 2)) if layout else node.inputs[0]
@@ -115,7 +127,10 @@ def unroll(network: Network, node: Node, descriptors: Descriptors) -> dict[str, 
     for d, backwards in enumerate(reverse):
         direction = _direction(emit, node, x, d, hidden, layout, described.dtype or "float32")
         frames = _frames(emit, direction, x, length)
-        states = direction.steps(frames[::-1] if backwards else frames)
+        alive = _alive(emit, optional[1], length) if optional[1] else None
+        if backwards:
+            frames, alive = frames[::-1], alive and alive[::-1]
+        states = direction.steps(frames, alive)
         tracks.append((states[::-1] if backwards else states, direction))
     return _outputs(emit, node, tracks, layout)
 
@@ -171,7 +186,14 @@ def _direction(emit: Emitter, node: Node, x: str, d: int, hidden: int, layout: i
         state(initial_h),
         state(initial_c) if kind == "LSTM" else "",
         bool(node.attribute("linear_before_reset", 0)),
+        emit.constant(np.zeros((), dtype)),
     )
+
+
+def _alive(emit: Emitter, lengths: str, steps: int) -> list[str]:
+    """For each time step which samples reach it, [batch, 1]."""
+    column = emit("Cast", emit("Unsqueeze", lengths, emit.ints(1)), to=onnx.TensorProto.INT64)
+    return [emit("Less", emit.ints(t), column) for t in range(steps)]
 
 
 def _frames(emit: Emitter, direction: Direction, x: str, length: int) -> list[str]:

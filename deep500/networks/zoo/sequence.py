@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
 
 from deep500.errors import NetworkError
 from deep500.networks.network import Network
@@ -118,7 +119,7 @@ def transformer(
     return build.classify(x, "fc", classes)
 
 
-def lstm(build: Builder, classes: int, *, width: int = 64, forget_bias: float = 1.0) -> Network:
+def lstm(build: Builder, classes: int, *, width: int = 64, forget_bias: float = 1.0, lengths: bool = False) -> Network:
     """One ONNX LSTM over ``shape=(length, features)``, then fc on the last hidden state.
 
     Gate order is ONNX's, i o f c (PyTorch's is i f c o); ``lstm.weight_ih`` and ``lstm.weight_hh`` are
@@ -128,6 +129,7 @@ def lstm(build: Builder, classes: int, *, width: int = 64, forget_bias: float = 
         width: of the hidden state.
         forget_bias: start of the forget gate's input bias (Jozefowicz et al. 2015 advise 1; PyTorch has about 0). Its
             recurrent bias starts at 0.
+        lengths: whether an input ``input_length`` [batch] says how long each sequence is; what is past it is not read.
 
     Initialisation: everything else U(-1/sqrt(width), 1/sqrt(width)), PyTorch's default of ``nn.LSTM``.
     """
@@ -144,6 +146,11 @@ def lstm(build: Builder, classes: int, *, width: int = 64, forget_bias: float = 
     bias[0, :, 2] = [[forget_bias], [0.0]]
     names.append(build.parameter("lstm.bias", bias.reshape(1, -1)))
     x = build.node("Transpose", ["input"], "time_first", (length, features), perm=[1, 0, 2])
+    if lengths:
+        batch = (build.network.inputs["input"].shape or ("N",))[0]
+        build.network.add_input("input_length", (batch,), "int64")
+        build.network.add_node("Cast", ["input_length"], ["lengths"], name="lengths", to=onnx.TensorProto.INT32)
+        names.append("lengths")
     build.network.add_node("LSTM", [x, *names], ["lstm.states", "lstm.last"], name="lstm", hidden_size=width)
     axis = build.constant("direction.axis", np.array([0], np.int64))
     return build.classify(build.node("Squeeze", ["lstm.last", axis], "last", (width,)), "fc", classes)

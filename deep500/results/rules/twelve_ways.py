@@ -19,6 +19,11 @@ COVERAGE = 0.9
 STEPS, FEWEST = 0.5, 5
 """From this number of steps on they must fill half of the time between their starts."""
 TUNING = 2.0
+EARLY = "test "
+"""How the reason of a stop begins that looked at validation data, see `deep500.training.listeners.StopAtAccuracy`."""
+
+MOST_TRIED = 2
+"""Settings of hyper-parameters; with more of them it is a search."""
 
 
 def f1_accuracy_when_scaling(run: RunView) -> Finding:
@@ -35,11 +40,13 @@ def f1_accuracy_when_scaling(run: RunView) -> Finding:
 
 
 def f2_test_accuracy(run: RunView) -> Finding:
-    """Quality is judged on data that training did not see, and not by the best epoch on the very data that judge it."""
+    """Quality is judged on data that neither training nor tuning saw: no best epoch, no early stop, no search."""
     halves = run.manifest.get("data") or {}
-    train, test = ((halves.get(half) or {}).get("digest") for half in ("train", "validation"))
+    train, test, third = ((halves.get(half) or {}).get("digest") for half in ("train", "validation", "test"))
     if train is not None and train == test:
         return failed("training and validation are on the same samples", "validate on others")
+    if third is not None and third in (train, test):
+        return failed("test samples are those of training or validation", "test on others")
     metrics = run.summary.get("metrics", [])
     quality = [m for m in metrics if "accuracy" in m["name"] or "loss" in m["name"]]
     if not quality:
@@ -51,7 +58,21 @@ def f2_test_accuracy(run: RunView) -> Finding:
     best = [m["name"] for m in quality if m["name"].startswith("best_") and m.get("target") is not None]
     if best and not run.manifest.get("selection_data"):
         return failed(f"{best[0]} picks the epoch by the data that judge it", "judge the final epoch")
-    return passed("quality is reported on test data")
+    if third is not None:
+        return passed("quality is reported on test data that were judged once, after training")
+    tuned = _tuned_on(run)
+    if tuned:
+        return failed(f"{tuned} by the data that judge the result", "hold out a third split: validation_split=0.1")
+    return passed("quality is reported on data that were not trained on; there is no third split")
+
+
+def _tuned_on(run: RunView) -> str:
+    """What of a run of two splits was chosen by its validation data; nothing if nothing was."""
+    stops = [entry.get("stopped_by") or "" for entry in run.seeds.values()]
+    if any(stop.startswith(EARLY) for stop in stops):
+        return "training was stopped"
+    tried = (run.summary.get("tuning") or {}).get("settings") or 0
+    return f"{tried} settings of hyper-parameters were compared" if tried > MOST_TRIED else ""
 
 
 def f3_all_runs(run: RunView) -> Finding:

@@ -1,9 +1,10 @@
 """Data sets: built-in ones, readers of users' own copies of published ones, and wrappers of arrays and files.
 
 By name: `load_dataset`, `dataset_names`, `dataset_info`, and `StandInWarning` where built-in data replace absent ones.
-Of one's own: `Dataset` is the base, `NumpyDataset` holds arrays, `FileListDataset` and `ImageFolder` read files; a
-`Batch` is a dictionary of arrays. With a name of its own: `register_dataset` takes a `DatasetInfo`, either `BuiltIn` (a
-function makes it) or `Published` (files, in one `Layout` or several).
+Of one's own: `Dataset` is the base, `NumpyDataset` holds arrays, `FileListDataset` and `ImageFolder` read files,
+`SequenceDataset` pads (with it `PackedSampler` and `length_mask`), `Subset` is a part (`hold_out`); a `Batch` is a
+dictionary of arrays. With a name of its own: `register_dataset` takes a `DatasetInfo`, either `BuiltIn` (a function
+makes it) or `Published` (files, in one `Layout` or several).
 """
 
 from deep500.training.data.catalog import BuiltIn, DatasetInfo, register_dataset
@@ -11,6 +12,8 @@ from deep500.training.data.dataset import Batch, Dataset, NumpyDataset
 from deep500.training.data.files import FileListDataset, ImageFolder
 from deep500.training.data.load import dataset_info, dataset_names, load_dataset
 from deep500.training.data.published import Layout, Published, StandInWarning
+from deep500.training.data.sequences import PackedSampler, SequenceDataset, length_mask
+from deep500.training.data.split import Subset, hold_out
 
 __all__ = [
     "Batch",
@@ -21,10 +24,15 @@ __all__ = [
     "ImageFolder",
     "Layout",
     "NumpyDataset",
+    "PackedSampler",
     "Published",
+    "SequenceDataset",
     "StandInWarning",
+    "Subset",
     "dataset_info",
     "dataset_names",
+    "hold_out",
+    "length_mask",
     "load_dataset",
     "register_dataset",
 ]

@@ -298,7 +298,7 @@ class BucketSampler(Sampler):
     """Batches of samples of similar length, shuffled within and among buckets: little padding, random order.
 
     Args:
-        seq_lengths: length of every sample.
+        seq_lengths: length of every sample; those of the data set (``dataset.lengths``) if None.
         num_buckets: buckets of equal width between the shortest and the longest length.
         max_length: longer samples are left out; None keeps all.
 
@@ -315,12 +315,14 @@ class BucketSampler(Sampler):
         drop_last_batch: bool = True,
         transformations: Sequence[Transformation] | None = None,
         *,
-        seq_lengths: Sequence[int] | np.ndarray,
+        seq_lengths: Sequence[int] | np.ndarray | None = None,
         num_buckets: int = 30,
         max_length: int | None = None,
     ) -> None:
         super().__init__(dataset, batch_size, seed, drop_last_batch, transformations)
-        lengths = np.asarray(seq_lengths)
+        lengths = np.asarray(getattr(dataset, "lengths", None) if seq_lengths is None else seq_lengths)
+        if lengths.ndim == 0:
+            raise InputError(f"got no seq_lengths, and {dataset!r} has none; expected one per sample: give them")
         if lengths.shape != (len(dataset),):
             raise InputError(f"got lengths of shape {lengths.shape}; expected ({len(dataset)},); give one per sample")
         kept = np.flatnonzero(lengths <= (np.inf if max_length is None else max_length))

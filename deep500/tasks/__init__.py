@@ -1,0 +1,13 @@
+"""What a batch, a loss and a quality are: `Task` is the seam, each file beside it an instance."""
+
+from deep500.tasks.classification import Classification as Classification
+from deep500.tasks.regression import Regression as Regression
+from deep500.tasks.task import Quality as Quality
+from deep500.tasks.task import Task as Task
+
+TASKS: dict[str, type[Task]] = {
+    value.name: value
+    for value in dict(globals()).values()
+    if isinstance(value, type) and issubclass(value, Task) and value is not Task
+}
+"""Built-in tasks by name: every one that is imported above."""
