@@ -1,9 +1,11 @@
 """What a batch, a loss and a quality are: `Task` is the seam, each file beside it an instance."""
 
+from deep500.tasks.alphabet import Alphabet as Alphabet
 from deep500.tasks.classification import Classification as Classification
 from deep500.tasks.regression import Regression as Regression
 from deep500.tasks.task import Quality as Quality
 from deep500.tasks.task import Task as Task
+from deep500.tasks.transcription import Transcription as Transcription
 
 TASKS: dict[str, type[Task]] = {
     value.name: value

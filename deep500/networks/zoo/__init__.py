@@ -21,6 +21,7 @@ from deep500.networks.zoo.perceptron import mlp
 from deep500.networks.zoo.residual import mixed_resnet, resnet, resnet50, resnext50, wide_resnet
 from deep500.networks.zoo.separable import nasnet_a
 from deep500.networks.zoo.sequence import lstm, transformer
+from deep500.networks.zoo.speech import bigru, conv1d, conv1d_ctc
 from deep500.networks.zoo.unet import unet
 
 MODELS: dict[str, tuple[Callable[..., Network], tuple[int, ...]]] = {  # name: (builder, sample shape by default)
@@ -44,6 +45,9 @@ MODELS: dict[str, tuple[Callable[..., Network], tuple[int, ...]]] = {  # name: (
     "attention_block": (attention_block, (64, 768)),
     "lstm": (lstm, (28, 28)),
     "nasrnn": (nasrnn, (5, 512)),
+    "conv1d": (conv1d, (40, 13)),
+    "conv1d_ctc": (conv1d_ctc, (128, 13)),
+    "bigru": (bigru, (40, 13)),
 }
 
 
