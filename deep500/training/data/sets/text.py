@@ -21,7 +21,7 @@ BIBLE = DebianPackage("bible-kjv-text", "4.38", "d61b6aad4c51ba9e2800b825325fa6a
 BIBLE_SHA256 = "6f74f5589333c56c263963e6347dba662bae2d96861302e690aaae0b4a855eda"
 """Of the text as the package's own program prints it from the first verse to the last."""
 
-BIBLE_SYMBOLS = "\n !'(),-.0123456789:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+BIBLE_SYMBOLS = "\n !'(),-.0123456789:;?ABCDEFGHIJKLMNOPQRSTUVWYZabcdefghijklmnopqrstuvwxyz"
 
 PROSE_SHA256 = {"abaa56a64551d8eead1b19cbae3c6db443f99f0cab81df07bed3cb75c0db9346": "3.11.7"}
 """Digests of ``pydoc_data/topics.py`` that figures were taken on, and whose Python they are."""
@@ -203,13 +203,13 @@ KJV = register_dataset(
         "kjv",
         len(BIBLE_SYMBOLS),
         (128,),
-        (31902, 3358),
+        (31901, 3357),
         "the King James Bible, 4,298,239 characters in passages; text in the public domain, from Debian's package",
     )
 )
 PROSE = register_dataset(
     BuiltIn(
-        "python_prose", 96, (128,), (3390, 357), "the texts of Python's help(), passages (PSF licence)", make=make_prose
+        "python_prose", 103, (128,), (3452, 363), "the texts of Python's help(), passages (PSF licence)", make=make_prose
     )
 )
 NUMBERS = register_dataset(
