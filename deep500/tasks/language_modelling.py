@@ -190,5 +190,16 @@ class Texts(Gallery):
             for row in sums["rows"][: self.most]
         ]
         caption = "Drawn at temperature 1 after the passage on the left."
-        return [{"kind": "table", "title": "What does it write?", "caption": caption,
-                 "columns": ["after", "written"], "rows": texts}] if texts else []
+        return (
+            [
+                {
+                    "kind": "table",
+                    "title": "What does it write?",
+                    "caption": caption,
+                    "columns": ["after", "written"],
+                    "rows": texts,
+                }
+            ]
+            if texts
+            else []
+        )

@@ -131,9 +131,7 @@ class Blocks:
         build.network.add_output(present)
         return present
 
-    def attention(
-        self, x: str, source: str, name: str, bias: str, cache: tuple[int, Any, int] | None = None
-    ) -> str:
+    def attention(self, x: str, source: str, name: str, bias: str, cache: tuple[int, Any, int] | None = None) -> str:
         """x plus what it reads of ``source`` (itself, or what an encoder made, which is normalized already)."""
         build = self.build
         y = build.layer_norm(x, f"{name}.norm")
@@ -164,5 +162,7 @@ class Blocks:
         """x plus two layers with GELU of it."""
         build = self.build
         y = self.dense(build.layer_norm(x, f"{name}.norm"), f"{name}.wide", self.hidden)
-        y = self.dense(build.node("Gelu", [y], f"{name}.gelu", build.shapes[y]), f"{name}.narrow", self.width, self.added)
+        y = self.dense(
+            build.node("Gelu", [y], f"{name}.gelu", build.shapes[y]), f"{name}.narrow", self.width, self.added
+        )
         return build.add(x, build.dropout(y, f"{name}.dropout", self.dropout), f"{name}.add")

@@ -122,9 +122,7 @@ class Bible(DatasetInfo):
     def options(self) -> tuple[str, ...]:
         return ("length", "context", "tokens")
 
-    def load(
-        self, search: Search, seed: int, length: int = 128, context: int = 64, tokens: str = "characters"
-    ) -> Pair:
+    def load(self, search: Search, seed: int, length: int = 128, context: int = 64, tokens: str = "characters") -> Pair:
         file = BIBLE.stored([root / "debian" for root in search.roots], search.download)
         text = bible_text(read_package(file, "./usr/lib/bible.data"))
         return divided(text, BIBLE_SYMBOLS, "kjv", f"Debian's {BIBLE.file}", length, context, tokens)
@@ -209,7 +207,12 @@ KJV = register_dataset(
 )
 PROSE = register_dataset(
     BuiltIn(
-        "python_prose", 103, (128,), (3452, 363), "the texts of Python's help(), passages (PSF licence)", make=make_prose
+        "python_prose",
+        103,
+        (128,),
+        (3452, 363),
+        "the texts of Python's help(), passages (PSF licence)",
+        make=make_prose,
     )
 )
 NUMBERS = register_dataset(
