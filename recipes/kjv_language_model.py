@@ -4,10 +4,10 @@ python recipes/kjv_language_model.py --download
 python recipes/kjv_language_model.py "dataset='python_prose'"
 python recipes/kjv_language_model.py --framework jax
 
-Judged are all characters but the first of the last 5 % of the text, each after 64 others at least. Data: Debian's package
-``bible-kjv-text`` 4.38, fetched by apt-get without root; without apt-get, ``dataset='python_prose'`` needs no download.
-Limits: 1.0 MB of parameters; the split is by place, so that the test is Paul's letters to Revelation, whose verses share
-phrases with the Gospels.
+Judged are all characters but the first of the last 5 % of the text, each after 64 others at least. Data: Debian's
+package ``bible-kjv-text`` 4.38, fetched by apt-get without root; without apt-get, ``dataset='python_prose'`` needs no download.
+Limits: 1.0 MB of parameters; the split is by place, so that the test is Paul's letters to Revelation, whose verses
+share phrases with the Gospels.
 """
 
 import deep500 as d5

@@ -175,7 +175,7 @@ class PairEncoding(Vocabulary):
         others = [number for number in range(256) if number not in printable]
         table = {chr(number): number for number in printable}
         table.update({chr(256 + place): number for place, number in enumerate(others)})
-        names = [self.tokenizer.id_to_token(number) for number in range(self.size)]
+        names = [str(self.tokenizer.id_to_token(number)) for number in range(self.size)]
         self.widths = _widths(bytes(table[symbol] for symbol in name) for name in names)
 
     def encode(self, text: str, where: str = "text") -> np.ndarray:

@@ -124,7 +124,7 @@ class Transduction(Task):
         beam: int = 1,
     ) -> None:
         super().__init__(label, output, loss)
-        self.target = getattr(dataset, "target", None) if target is None else target
+        self.target: Any = getattr(dataset, "target", None) if target is None else target
         self.seen = getattr(dataset, "seen", None) if seen is None else seen
         if self.target is None or beam < 1:
             raise InputError(

@@ -87,7 +87,8 @@ def test_no_place_reads_a_later_one(name):
 def gradients(backend, network, batch):
     executor = d5.load_backend(backend).from_model(network.copy())
     names = [f"{name}.grad" for name in network.trainable()]
-    outputs = executor.inference_and_backprop(batch, "loss")
+    outputs = dict(executor.inference_and_backprop(batch, "loss"))
+    outputs.update(zip(names, executor.network.fetch_tensors(names), strict=True))
     return {name: executor.network.to_numpy(outputs[name]) for name in ["loss", *names]}
 
 

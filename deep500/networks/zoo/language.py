@@ -7,6 +7,7 @@ after token t and reads no later one. ``classes`` is the size of the vocabulary.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ def _recurrent(
             build.parameter(f"{name}.weight_hh", build.uniform((1, gates * width, width), bound)),
             build.parameter(f"{name}.bias", build.uniform((1, 2 * gates * width), bound)),
         ]
-        more = {"linear_before_reset": 1} if kind == "GRU" else {}
+        more: dict[str, Any] = {"linear_before_reset": 1} if kind == "GRU" else {}
         build.network.add_node(kind, [x, *names], [f"{name}.states"], name=name, hidden_size=width, **more)
         x = build.node("Squeeze", [f"{name}.states", axis], f"{name}.hidden", (length, width))
     x = build.dropout(x, "fc.dropout", dropout)

@@ -128,7 +128,7 @@ class Pairs(Dataset):
         lengths = (longest[0], longest[1]) if lengths is None else lengths
         if longest[0] > lengths[0] or longest[1] > lengths[1]:
             raise DataError(f"{name}: got texts of up to {longest} tokens with their end; expected at most {lengths}")
-        self.classes, self.shape, self.lengths = target.size, (lengths[0],), lengths
+        self.classes, self.shape = target.size, (lengths[0],)
         self._source = _filled(sides[0], lengths[0], 0)
         self._label = _filled([np.append(tokens, target.end) for tokens in sides[1]], lengths[1], IGNORE)
         self._decoder = _filled([np.append(target.start, tokens) for tokens in sides[1]], lengths[1], 0)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -122,10 +123,12 @@ class Bible(DatasetInfo):
     def options(self) -> tuple[str, ...]:
         return ("length", "context", "tokens")
 
-    def load(self, search: Search, seed: int, length: int = 128, context: int = 64, tokens: str = "characters") -> Pair:
+    def load(self, search: Search, seed: int, **options: Any) -> Pair:
+        """From the package in the folders searched, fetched if asked for; DataError if there is none."""
         file = BIBLE.stored([root / "debian" for root in search.roots], search.download)
         text = bible_text(read_package(file, "./usr/lib/bible.data"))
-        return divided(text, BIBLE_SYMBOLS, "kjv", f"Debian's {BIBLE.file}", length, context, tokens)
+        chosen = {"length": 128, "context": 64, "tokens": "characters", **options}
+        return divided(text, BIBLE_SYMBOLS, "kjv", f"Debian's {BIBLE.file}", **chosen)
 
 
 def make_prose(seed: int = 0, length: int = 128, context: int = 64, tokens: str = "characters") -> Pair:
