@@ -4,10 +4,12 @@ python recipes/kjv_language_model.py --download
 python recipes/kjv_language_model.py "dataset='python_prose'"
 python recipes/kjv_language_model.py --framework jax
 
-Judged are all characters but the first of the last 5 % of the text, each after 64 others at least. Data: Debian's
-package ``bible-kjv-text`` 4.38, fetched by apt-get without root; without apt-get, ``dataset='python_prose'`` needs no download.
-Limits: 1.0 MB of parameters; the split is by place, so that the test is Paul's letters to Revelation, whose verses
-share phrases with the Gospels.
+Judged are all characters but the first of the last 5 % of the text, each after 64 others at least (but the very first
+ones). Beside it, on the same split: Witten-Bell 4-grams (three characters of context) 2.094, 6-grams 1.780, xz after the
+training text 1.884 and alone 2.261 bits a character.
+
+Data: Debian's package ``bible-kjv-text`` 4.38, fetched by apt-get without root; ``dataset='python_prose'`` needs none.
+Limits: the split is by place, so the test is the end of the New Testament, whose phrases are often those of the rest.
 """
 
 import deep500 as d5

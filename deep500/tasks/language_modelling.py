@@ -41,7 +41,7 @@ def generate(
 
     Args:
         executor: of a network that maps ``input`` (items, length) to scores (items, classes, length).
-        tokens: (items, length) int64, what is there already: all of the length that the network reads.
+        tokens: (items, length) int64, what is there already: as many as the network reads.
         count: tokens to write.
         output: name of the scores.
         temperature: divides the scores; 0 takes the highest one.
@@ -65,8 +65,8 @@ def generate(
 class LanguageModelling(Task):
     """The next token at every place of a text.
 
-    A batch holds tokens as ``input`` and what comes next as the label, (items, length) int64; places with label -100
-    are read, not judged. The output is scores (items, classes, length). The loss is the mean cross entropy of the labels
+    A batch holds tokens as ``input`` and what comes next as the label, (items, length) int64; places with label
+    -100 are read, not judged. The output is scores (items, classes, length). The loss is the mean cross entropy of the labels
     that count, in nats a token.
 
     Qualities: ``bits_per_character``, the sum of -log2 p over all labels that count / the characters that these stand

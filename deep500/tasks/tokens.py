@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.errors import DataError, InputError, DataError
+from deep500.errors import DataError, InputError
 
 
 class Vocabulary:

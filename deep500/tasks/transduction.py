@@ -58,7 +58,7 @@ def beam_search(step: Step, items: int, longest: int, start: int, end: int, beam
 
 
 def bleu_counts(said: Sequence[str], wanted: Sequence[str]) -> np.ndarray:
-    """What BLEU sums up, over words between spaces: n-grams that match, n-grams said, of n = 1 to 4, and both lengths."""
+    """What BLEU sums up, over words between spaces: matching n-grams, n-grams said (n = 1 to 4), both lengths."""
     counts = np.zeros(2 * ORDERS + 2)
     for a, b in zip(said, wanted, strict=True):
         first, second = a.split(), b.split()

@@ -1,7 +1,7 @@
 """Language models: `gru_language_model`, `lstm_language_model`, `causal_transformer`.
 
-Samples are ``shape=(length,)`` tokens; the scores ``output`` are (items, classes, length), where place t says what comes
-after token t and reads no later one. ``classes`` is the size of the vocabulary.
+Samples are ``shape=(length,)`` tokens; the scores ``output`` are (items, classes, length), where place t says what
+comes after token t and reads no later one. ``classes`` is the size of the vocabulary.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def causal_transformer(
 
     With ``cache=True`` the same arguments give the *second network*, which has the same parameters and reads one token
     at a time: inputs ``input`` (items, 1), ``position`` (1,) and for each layer ``past.L.key`` and ``past.L.value``
-    (items, heads, length, width / heads), zeros at first; outputs ``output`` (items, classes, 1), and ``present.L.key``,
-    ``present.L.value`` for the next token. What stands at ``position`` of a past is replaced, what stands after it is
+    (items, heads, length, width / heads), zeros at first; outputs ``output`` (items, classes, 1), ``present.L.key``
+    and ``present.L.value`` for the next token. What stands at ``position`` of a past is replaced, what stands after it is
     not read.
 
     Args:

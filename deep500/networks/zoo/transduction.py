@@ -22,8 +22,8 @@ def encoder_decoder(
 ) -> Network:
     """Pre-norm encoder and decoder (Vaswani et al. 2017, arXiv 1706.03762), learned positions, tied target embedding.
 
-    Inputs ``input`` (items, length) and ``decoder_input`` (items, target_length), int64: the target after a start. Where
-    ``input`` is 0 it is over and not read. Scores ``output`` are (items, classes, target_length).
+    Inputs ``input`` (items, length) and ``decoder_input`` (items, target_length), int64: the target after a start.
+    Where ``input`` is 0 it is over and not read. Scores ``output`` are (items, classes, target_length).
 
     Parameters, with a = 4 * width^2 + 6 * width for attention and f = 2 * width * hidden + hidden + 3 * width:
     (source + classes + length + target_length) * width + layers * (3 * a + 2 * f) + 4 * width.

@@ -185,7 +185,7 @@ def read_column(path: str | Path, column: str = "text") -> list[str]:
     kind = table.schema.field(column).type if column in table.column_names else "absent"
     if kind not in (pyarrow.string(), pyarrow.large_string()):
         raise DataError(
-            f"{path}: got column {column!r} {kind}, of {', '.join(table.column_names)}; expected one of strings: name it"
+            f"{path}: got column {column!r} {kind}, of {', '.join(table.column_names)}; expected strings: name it"
         )
     return [text for text in table.column(column).to_pylist() if text is not None]
 

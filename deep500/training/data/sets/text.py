@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import util
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def bible_text(packed: bytes) -> str:
         offsets = struct.unpack_from(f">{windows + 1}I", packed, 0x5C)
     except struct.error as error:
         raise DataError(f"kjv: got {error}; expected bible.data: fetch the package again") from error
-    raw = b"".join(unpack_lzw(packed[a:b]) for a, b in zip(offsets, offsets[1:], strict=False)).decode("latin-1")
+    raw = b"".join(unpack_lzw(packed[a:b]) for a, b in pairwise(offsets)).decode("latin-1")
     text = "".join(_verses(raw.splitlines()[1:]))
     digest = hashlib.sha256(text.encode()).hexdigest()
     if digest != BIBLE_SHA256:
