@@ -20,7 +20,7 @@ FIXED = {
     "validation_split": 0.02,
     "task": "transduction",
     "train_sampler": d5.ShuffleSampler,
-    "epochs": 8,
+    "epochs": 3,
 }
 MUTABLE = {
     "batch_size": 64,
@@ -28,7 +28,7 @@ MUTABLE = {
     "executor_kwargs": dict(device=d5.CPUDevice()),
     "optimizer": d5fw.AdamOptimizer,
     "optimizer_kwargs": dict(lr=2e-3),
-    "schedule": d5.schedules.CosineSchedule(total=8),
+    "schedule": d5.schedules.CosineSchedule(total=3),
     "seed": 0,
 }
 METRICS = [

@@ -101,9 +101,7 @@ class LanguageModelling(Task):
         super().__init__(label, output, loss)
         vocabulary = getattr(dataset, "vocabulary", None) if vocabulary is None else vocabulary
         if vocabulary is None:
-            raise InputError(
-                f"task {self.name!r}: got no vocabulary; expected one, or data with one: pass vocabulary=Characters(...)"
-            )
+            raise InputError(f"task {self.name!r}: got no vocabulary; expected one, or data with one: pass vocabulary=")
         self.vocabulary: Vocabulary = vocabulary
 
     def count(self, batch: Mapping[str, Any]) -> int:

@@ -242,3 +242,32 @@ def test_columns_and_parallel_files(tmp_path):
     (tmp_path / "dev.en").write_text("yes\n")
     with pytest.raises(DataError, match="got 2 and 1 lines"):
         read_wmt(tmp_path, "dev", "de", "en")
+
+
+@pytest.mark.parametrize("recipe", ["kjv_language_model", "number_translation"])
+def test_recipes_train_judge_and_show(recipe, tmp_path, monkeypatch):
+    """On little data, on the reference backend: every quality is a number, and texts are shown."""
+    import importlib.util
+    from pathlib import Path
+
+    monkeypatch.chdir(tmp_path)
+    path = Path(__file__).resolve().parents[2] / "recipes" / f"{recipe}.py"
+    spec = importlib.util.spec_from_file_location(recipe, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    small = {"epochs": 1, "validation_split": 0.2}
+    if recipe == "number_translation":
+        small |= {"dataset_kwargs": dict(train=80, test=8, longer=4)}
+        small |= {"model_kwargs": {**module.FIXED["model_kwargs"], "width": 16, "layers": 1}}
+    else:
+        text = "so it goes. " * 60
+        make = lambda seed=0: tuple(Passages(text, Characters.of(text), 40, context=c) for c in (0, 8))  # noqa: E731
+        small |= {"dataset": make, "model_kwargs": dict(width=8, embedding=4)}
+    fw = d5.load_backend("reference")
+    mutable = {**module.MUTABLE, "executor": fw.from_model, "executor_kwargs": {}, "optimizer": fw.AdamOptimizer}
+    metrics = [(metric, None) for metric, _ in module.METRICS]
+    result = d5.run_recipe({**module.FIXED, **small}, {**mutable, "batch_size": 8}, metrics, ["--quiet"])
+    assert result
+    found = "".join(file.read_text() for file in tmp_path.rglob("*.json"))
+    assert f"test_{module.METRICS[0][0].quality}" in found
+    assert ("What does it write?" in found) == (recipe == "kjv_language_model")
