@@ -5,8 +5,8 @@ python recipes/kjv_language_model.py "dataset='python_prose'"
 python recipes/kjv_language_model.py --framework jax
 
 Judged are all characters but the first of the last 5 % of the text, each after 64 others at least (but the first
-ones). Beside it, on the same split: Witten-Bell 4-grams (three characters of context) 2.094, 6-grams 1.780, xz after the
-training text 1.884 and alone 2.261 bits a character.
+ones). Beside it, on the same split: Witten-Bell 4-grams (three characters of context) 2.094, 6-grams 1.780, xz after
+the training text 1.884 and alone 2.261 bits a character.
 
 Data: Debian's package ``bible-kjv-text`` 4.38, fetched by apt-get without root.
 Limits: the split is by place, so the test is the end of the New Testament, whose phrases are often those of the rest.

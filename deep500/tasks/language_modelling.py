@@ -66,8 +66,8 @@ class LanguageModelling(Task):
     """The next token at every place of a text.
 
     A batch holds tokens as ``input`` and what comes next as the label, (items, length) int64; places with label
-    -100 are read, not judged. The output is scores (items, classes, length). The loss is the mean cross entropy of the labels
-    that count, in nats a token.
+    -100 are read, not judged. The output is scores (items, classes, length). The loss is the mean cross entropy of the
+    labels that count, in nats a token.
 
     Qualities: ``bits_per_character``, the sum of -log2 p over all labels that count / the characters that these stand
     for, of all batches together; ``perplexity``, e^(mean -ln p a token).
