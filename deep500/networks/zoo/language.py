@@ -102,8 +102,8 @@ def causal_transformer(
     With ``cache=True`` the same arguments give the *second network*, which has the same parameters and reads one token
     at a time: inputs ``input`` (items, 1), ``position`` (1,) and for each layer ``past.L.key`` and ``past.L.value``
     (items, heads, length, width / heads), zeros at first; outputs ``output`` (items, classes, 1), ``present.L.key``
-    and ``present.L.value`` for the next token. What stands at ``position`` of a past is replaced, what stands after it is
-    not read.
+    and ``present.L.value`` for the next token. What stands at ``position`` of a past is replaced, what stands after it
+    is not read.
 
     Args:
         width: a multiple of ``heads``; with rotary positions width / heads is even.
