@@ -7,9 +7,9 @@ import pytest
 
 import deep500.networks as d5nt
 from deep500.errors import InputError, NetworkError
+from deep500.results.exhibits import write_exhibits
 from deep500.tasks import Detection
 from deep500.tasks.boxes import anchor_grid, decode, encode, intersection_over_union, match, suppress, suppress_by_class
-from deep500.results.exhibits import write_exhibits
 from deep500.training.data import load_dataset
 from tests.conftest import load_backend
 from tests.tolerances import as_numpy, assert_close
