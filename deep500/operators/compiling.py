@@ -40,6 +40,7 @@ def compile_custom_cppop(
     openmp: bool = False,
     timeout: float = 60.0,
     check: bool = True,
+    whole: Mapping[int, tuple[int, int]] | None = None,
 ) -> CompiledOp:
     """Compile a C++ operator, or find it in the cache, and load it.
 
@@ -63,6 +64,7 @@ def compile_custom_cppop(
         timeout: seconds for one call with ``isolate``.
         check: False leaves out the check of a derived gradient, which every build makes once; the library's signature
             says so. For gradients that are registered and meant to differ from forward's.
+        whole: index of an input of whole numbers -> (least, greatest + 1) that they have in that check; 0 and 1 else.
 
     Returns:
         The operator. The library is kept in ``DEEP500_CACHE`` (else ``$XDG_CACHE_HOME/deep500``, ``~/.cache/deep500``)
@@ -91,6 +93,7 @@ def compile_custom_cppop(
         openmp,
         check,
         infer,
+        whole,
     )
     seconds = timeout if isolate else None
     return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output, _derivation(gradient))
@@ -113,6 +116,7 @@ def compile_custom_cppop_inline(
     openmp: bool = False,
     timeout: float = 60.0,
     check: bool = True,
+    whole: Mapping[int, tuple[int, int]] | None = None,
 ) -> CompiledOp:
     """The same as :func:`compile_custom_cppop` from source text; the compiler calls it ``<name>.cpp``.
 
@@ -149,6 +153,7 @@ def compile_custom_cppop_inline(
         openmp,
         check,
         infer,
+        whole,
     )
     seconds = timeout if isolate else None
     return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output, _derivation(gradient))
@@ -172,6 +177,7 @@ def _spec(
     openmp: bool,
     check: bool,
     infer: Infer | None,
+    whole: Mapping[int, tuple[int, int]] | None,
 ) -> BuildSpec:
     if not inputs or not outputs:
         raise InputError(f"C++ operator {name!r}: got {len(inputs)} inputs and {len(outputs)} outputs; expected some")
@@ -200,6 +206,7 @@ def _spec(
         fast_math,
         openmp,
         check,
+        tuple((index, *limits) for index, limits in sorted((whole or {}).items())),
     )
 
 

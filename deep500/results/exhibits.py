@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deep500.errors import ResultsError
 from deep500.reading import validate
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.formats import EXHIBITS_SCHEMA, FILES
@@ -22,11 +21,6 @@ def write_exhibits(path: Path, task: str, seed: int, exhibits: Sequence[Mapping[
     """
     content = {"schema": EXHIBITS_SCHEMA, "task": task, "seed": seed, "exhibits": list(exhibits)}
     validate(content, FILES[EXHIBITS], path / EXHIBITS)
-    for exhibit in exhibits:
-        if exhibit["kind"] == "matrix":
-            sizes = {len(row) for row in exhibit["values"]}
-            if len(exhibit["values"]) != len(exhibit["rows"]) or sizes != {len(exhibit["columns"])}:
-                raise ResultsError(f"exhibit {exhibit['title']!r}: got a matrix that its rows and columns do not fit")
     write_atomic(path / EXHIBITS, to_json(content) + "\n")
 
 

@@ -362,6 +362,36 @@ def _is_picture(value: Any) -> None:
 
 _PICTURE_KIND = declare(_PICTURE)
 _NO_PICTURE = text("(?!)", "grey or red, green, blue: height x width x channels bytes")
+_MATRIX = declare(
+    {
+        **_SHOWN,
+        "values": [[MEASURED]],
+        "rows": [str],
+        "columns": [str],
+        "row_axis": str,
+        "column_axis": str,
+        "*": NO_OTHER,
+    }
+)
+_LINES = declare({**_SHOWN, "lines": {str: [[MEASURED]]}, "x_axis": str, "y_axis": str, "*": NO_OTHER})
+_NO_MATRIX = text("(?!)", "a row of values for every name of a row, a value for every name of a column")
+_NO_LINES = text("(?!)", "lines, each of x values and as many y values")
+
+
+def _is_matrix(value: Any) -> None:
+    _MATRIX.check(value)
+    sizes = {len(row) for row in value["values"]}
+    if len(value["values"]) != len(value["rows"]) or sizes != {len(value["columns"])}:
+        _NO_MATRIX.check("a matrix of other sizes")
+
+
+def _is_lines(value: Any) -> None:
+    _LINES.check(value)
+    lines = value["lines"].values()
+    if not lines or any(len(line) != 2 or not line[0] or len(line[0]) != len(line[1]) for line in lines):
+        _NO_LINES.check("points that lack one of both")
+
+
 EXHIBITS_SCHEMA = "deep500-exhibits-1"
 EXHIBITS = {
     "schema": word(EXHIBITS_SCHEMA),
@@ -371,16 +401,8 @@ EXHIBITS = {
         chosen(
             "kind",
             {
-                "matrix": {
-                    **_SHOWN,
-                    "values": [[MEASURED]],
-                    "rows": [str],
-                    "columns": [str],
-                    "row_axis": str,
-                    "column_axis": str,
-                    "*": NO_OTHER,
-                },
-                "lines": {**_SHOWN, "lines": {str: [[MEASURED]]}, "x_axis": str, "y_axis": str, "*": NO_OTHER},
+                "matrix": Kind("a matrix", _is_matrix),
+                "lines": Kind("lines", _is_lines),
                 "table": {**_SHOWN, "columns": [str], "rows": [[_CELL]], "*": NO_OTHER},
                 "pictures": {**_SHOWN, "pictures": [Kind("a picture", _is_picture)], "*": NO_OTHER},
             },

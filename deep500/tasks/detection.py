@@ -10,7 +10,7 @@ import numpy as np
 from deep500.errors import InputError
 from deep500.tasks.average_precision import COLUMNS, MOST, average_precision, detection_rows, mean_over_classes
 from deep500.tasks.boxes import LONGEST, VARIANCES, anchor_grid, decode, encode, match, suppress_by_class
-from deep500.tasks.gallery import Exhibit, Gallery
+from deep500.tasks.gallery import Exhibit, Gallery, picture
 from deep500.tasks.task import Quality, Sums, Task
 
 if TYPE_CHECKING:
@@ -248,9 +248,7 @@ class DetectionGallery(Gallery):
                 if box[0] >= 0
             ]
             caption = f"picture {int(row[0])}"
-            pictures.append(
-                {"pixels": np.reshape(pixels, (height, width)).astype(int).tolist(), "caption": caption, "boxes": drawn}
-            )
+            pictures.append(picture(np.reshape(pixels, (height, width)), caption, drawn))
         if not pictures:
             return []
         title = "What is found where?"

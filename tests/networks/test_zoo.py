@@ -47,6 +47,9 @@ COUNTS = [  # model, arguments, trainable parameters, source
     ("lenet", dict(shape=(1, 28, 28)), 61_706, "LeNet-5 with full connections between its feature maps"),
     ("lenet", dict(shape=(3, 32, 32)), 62_006, "PyTorch's CIFAR-10 tutorial"),
     ("mlp", dict(shape=(784,), hidden=(500, 100)), 784 * 500 + 500 + 500 * 100 + 100 + 1010, "by hand"),
+    ("conv1d", dict(), 13 * 64 * 5 + 2 * 64 * 64 * 5 + 3 * 64 + 65 * 10, "the formula of its docstring"),
+    ("conv1d_ctc", dict(classes=11), 13 * 64 * 7 + 3 * 64 * 64 * 7 + 4 * 64 + 65 * 11 + 2 * 4 * 64, "its docstring"),
+    ("bigru", dict(), 2 * (3 * 64 * (13 + 64) + 6 * 64) + 129 * 10, "nn.GRU(13, 64, bidirectional=True) and nn.Linear"),
     ("simple_cnn", dict(), 16 * 9 + 16 + 32 * 16 * 9 + 32 + 32 * 49 * 64 + 64 + 650, "by hand"),
 ]
 
@@ -82,6 +85,8 @@ SMALL: list[tuple[str, dict[str, Any]]] = [  # every model, cheap to run
     ("attention_block", dict(shape=(7, 16), heads=4, layers=2)),
     ("nasrnn", dict(shape=(3, 6), hidden=9)),
     ("nasrnn", dict(shape=(3, 6), tied=False)),
+    ("conv1d", dict(shape=(9, 5), width=16)),
+    ("bigru", dict(shape=(9, 5), width=16)),
 ]
 IDS = [f"{name} {options}" for name, options in SMALL]
 
@@ -130,6 +135,11 @@ ELSEWHERE = {
     "ssd": "tests/tasks/test_detection.py",
     "actor_critic": "tests/tasks/test_control.py",
     "q_network": "tests/tasks/test_control.py",
+    "conv1d_ctc": "tests/networks/test_zoo_speech.py",
+    "gru_language_model": "tests/text/test_text.py",
+    "lstm_language_model": "tests/text/test_text.py",
+    "causal_transformer": "tests/text/test_text.py",
+    "encoder_decoder": "tests/text/test_text.py",
 }
 """Models whose output is not one score per class."""
 

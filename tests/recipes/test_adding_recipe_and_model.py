@@ -51,7 +51,7 @@ def test_a_file_of_recipes_is_listed_and_runs_by_name_with_a_model_that_is_anoth
     (tmp_path / "recipes" / "two_branches.py").write_text(MODEL)
     monkeypatch.chdir(tmp_path)
     assert cli.main(["list"]) == 0
-    assert "digits_two_branches  Two branches read digits." in capsys.readouterr().out
+    assert "digits_two_branches Two branches read digits." in " ".join(capsys.readouterr().out.split())
     assert cli.main(["run", "digits_two_branches", "--quiet"]) == 0
     assert "verdict: PASSED" in capsys.readouterr().out
 

@@ -54,6 +54,7 @@ def test_run_leaves_a_complete_record(tmp_path, capsys, backend):
         "SHA256SUMS",
         "checkpoints",
         "claims.json",
+        "exhibits.json",
         "journal.jsonl",
         "manifest.json",
         "metrics.jsonl",
@@ -202,7 +203,7 @@ WRONG = [
     ({"model": lambda depth: None, "model_kwargs": {"dept": 3}}, RecipeError, "'depth'"),
     ({"model": lambda **_: 3, "model_kwargs": None}, RecipeError, "got int"),
     ({"dataset": "digit"}, DataError, "digits"),
-    ({"dataset": lambda: 3}, DataError, "expected two Datasets"),
+    ({"dataset": lambda: 3}, DataError, "expected two or three Datasets"),
     ({"dataset_kwargs": {"sise": 3}}, DataError, "size"),
     ({"optimizer_kwargs": {"momentun": 0.9}}, Deep500Error, "momentum"),
     ({"optimizer_kwargs": {"lr": -1.0}}, Deep500Error, "lr"),
@@ -322,8 +323,10 @@ def test_preprocessing_reaches_both_halves_augmentation_the_training_one(tmp_pat
 
         return transform
 
-    run(tmp_path, batch_size=359, epochs=1, **{name: [note(name)] for name in seen})  # 4 batches; validation has 1
-    assert (len(seen["preprocessing"]), len(seen["augmentation"])) == (5, 4)
+    run(
+        tmp_path, batch_size=359, epochs=1, **{name: [note(name)] for name in seen}
+    )  # 4 batches; validation has 1, and what the report shows
+    assert (len(seen["preprocessing"]), len(seen["augmentation"])) == (6, 4)
 
 
 def test_early_stop_says_why(tmp_path, capsys):

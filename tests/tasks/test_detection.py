@@ -7,6 +7,7 @@ import pytest
 
 import deep500.networks as d5nt
 from deep500.errors import InputError, NetworkError
+from deep500.results.exhibits import write_exhibits
 from deep500.tasks import Detection
 from deep500.tasks.boxes import anchor_grid, decode, encode, intersection_over_union, match, suppress, suppress_by_class
 from deep500.training.data import load_dataset
@@ -62,13 +63,14 @@ def test_targets_are_what_the_network_reads(batch):
     assert (there.sum(axis=1) >= (batch["box_label"] >= 0).sum(axis=1)).all()
 
 
-def test_the_gallery_shows_pictures_with_both_kinds_of_boxes(batch):
+def test_the_gallery_shows_pictures_with_both_kinds_of_boxes(batch, tmp_path):
     made = task()
     gallery = made.gallery()
     (exhibit,) = gallery.exhibits(gallery.judge(batch, perfect(made, batch)))
     assert exhibit["kind"] == "pictures" and len(exhibit["pictures"]) == 8
     first = exhibit["pictures"][0]
-    assert np.shape(first["pixels"]) == (64, 64) and {box["wanted"] for box in first["boxes"]} == {True, False}
+    assert (first["height"], first["width"]) == (64, 64) and {box["wanted"] for box in first["boxes"]} == {True, False}
+    write_exhibits(tmp_path, made.name, 0, [exhibit])  # refuses what the report cannot show
     assert gallery.exhibits(gallery.zero()) == []
 
 

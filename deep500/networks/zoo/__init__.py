@@ -16,6 +16,7 @@ from deep500.networks.zoo.branching import inception_v3, repvgg, squeezenet
 from deep500.networks.zoo.builder import Builder
 from deep500.networks.zoo.convolutional import lenet, simple_cnn, vgg16
 from deep500.networks.zoo.detection import ssd
+from deep500.networks.zoo.language import causal_transformer, gru_language_model, lstm_language_model
 from deep500.networks.zoo.nasrnn import nasrnn
 from deep500.networks.zoo.nested import nested_resnet
 from deep500.networks.zoo.perceptron import mlp
@@ -23,6 +24,8 @@ from deep500.networks.zoo.policy import actor_critic, q_network
 from deep500.networks.zoo.residual import mixed_resnet, resnet, resnet50, resnext50, wide_resnet
 from deep500.networks.zoo.separable import nasnet_a
 from deep500.networks.zoo.sequence import lstm, transformer
+from deep500.networks.zoo.speech import bigru, conv1d, conv1d_ctc
+from deep500.networks.zoo.transduction import encoder_decoder
 from deep500.networks.zoo.unet import unet
 
 MODELS: dict[str, tuple[Callable[..., Network], tuple[int, ...]]] = {  # name: (builder, sample shape by default)
@@ -49,7 +52,17 @@ MODELS: dict[str, tuple[Callable[..., Network], tuple[int, ...]]] = {  # name: (
     "attention_block": (attention_block, (64, 768)),
     "lstm": (lstm, (28, 28)),
     "nasrnn": (nasrnn, (5, 512)),
+    "conv1d": (conv1d, (40, 13)),
+    "conv1d_ctc": (conv1d_ctc, (128, 13)),
+    "bigru": (bigru, (40, 13)),
+    "gru_language_model": (gru_language_model, (64,)),
+    "lstm_language_model": (lstm_language_model, (64,)),
+    "causal_transformer": (causal_transformer, (64,)),
+    "encoder_decoder": (encoder_decoder, (12,)),
 }
+
+OF_TOKENS = (transformer, bert, gru_language_model, lstm_language_model, causal_transformer, encoder_decoder)
+"""Builders whose samples of shape (length,) are int64 tokens."""
 
 
 def model_names() -> list[str]:
@@ -103,7 +116,7 @@ def create(
     ]:
         if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
             raise NetworkError(f"model {name!r}: got {what} {value!r}; expected whole numbers >= 1: choose such a size")
-    dtype = "int64" if model in (transformer, bert) and len(sample) == 1 else "float32"
+    dtype = "int64" if model in OF_TOKENS and len(sample) == 1 else "float32"
     build = Builder(name, "N" if batch is None else int(batch), tuple(int(s) for s in sample), seed, dtype)
     return model(build, int(classes), **kwargs)
 

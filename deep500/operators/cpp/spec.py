@@ -75,6 +75,7 @@ class BuildSpec:
     fast_math: bool = False
     openmp: bool = False
     check: bool = True
+    whole: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def dtype(self) -> str:

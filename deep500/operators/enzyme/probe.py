@@ -139,15 +139,19 @@ def decoded(dtypes: Sequence[str], arrays: Sequence[np.ndarray | None]) -> list[
     return [np.zeros(()) if a is None else decode(t, a) for t, a in zip(dtypes, arrays, strict=True)]
 
 
-def draw(library: Library, kind: str, rng: np.random.Generator) -> list[np.ndarray]:
-    """Inputs that the library's dtypes hold exactly; integers are 0 and 1, or 0 where an axis has one element."""
+def draw(library: Library, kind: str, rng: np.random.Generator, whole: dict[str, list[int]]) -> list[np.ndarray]:
+    """Inputs that the library's dtypes hold exactly; integers are 0 and 1, or 0 where an axis has one element.
+
+    ``whole`` has other limits, by the number of the input.
+    """
     least = min((n for shape in library.shapes[0] for n in shape), default=1)
     values = []
-    for dtype, shape in zip(library.inputs, library.shapes[0], strict=True):
+    for i, (dtype, shape) in enumerate(zip(library.inputs, library.shapes[0], strict=True)):
         if is_float(dtype):
             made: np.ndarray = rng.standard_normal(shape) if kind == "normal" else rng.uniform(0.25, 0.95, shape)
         else:
-            made = rng.integers(0, 2 if least > 1 else 1, shape)
+            low, high = whole.get(str(i), (0, 2 if least > 1 else 1))
+            made = rng.integers(low, high, shape)
         values.append(decode(dtype, encode(dtype, np.asarray(made))))
     return values
 
@@ -159,6 +163,7 @@ class Probe:
         self.library = Library(job["library"])
         self.reference = Library(job["twin"]) if job["twin"] else self.library
         self.active = [i for i, t in enumerate(self.library.inputs) if is_float(t) and i not in job["inactive"]]
+        self.whole = job["whole"]
         floats = [t for t in (*self.library.inputs, *self.library.outputs) if is_float(t)]
         self.dtype = max(floats, key=lambda t: TOLERANCE[t])  # the coarsest
         own = [t for t in (*self.reference.inputs, *self.reference.outputs) if is_float(t)]
@@ -178,7 +183,7 @@ class Probe:
                 try:
                     for library in (self.library, self.reference):
                         library.open(inputs, outputs)
-                    self.x = draw(self.library, kind, self.rng)
+                    self.x = draw(self.library, kind, self.rng, self.whole)
                     y = self.library.forward(self.x) + self.reference.forward(self.x)
                 except RuntimeError as error:
                     notes.append(f"{inputs}: {error}")

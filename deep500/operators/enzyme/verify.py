@@ -65,6 +65,7 @@ def check_build(spec: BuildSpec, library: Path, twin: Path | None, examples: Seq
         "library": str(library),
         "twin": str(twin) if twin else None,
         "inactive": spec.inactive,
+        "whole": {index: limits for index, *limits in spec.whole},
         "examples": examples,
     }
     done = _run(spec, json.dumps(job))

@@ -2,7 +2,8 @@
 
 By name: `load_dataset`, `dataset_names`, `dataset_info`, and `StandInWarning` where built-in data replace absent ones.
 Of one's own: `Dataset` is the base, `NumpyDataset` holds arrays, `FileListDataset` and `ImageFolder` read files,
-`SequenceDataset` pads (with it `PackedSampler` and `length_mask`), `Subset` is a part (`hold_out`); a `Batch` is a
+`SequenceDataset` pads (with it `PackedSampler` and `length_mask`), `Utterances` and
+`AudioFiles` hold speech, `Subset` is a part (`hold_out`); a `Batch` is a
 dictionary of arrays. With a name of its own: `register_dataset` takes a `DatasetInfo`, either `BuiltIn` (a function
 makes it) or `Published` (files, in one `Layout` or several).
 """
@@ -14,8 +15,10 @@ from deep500.training.data.load import dataset_info, dataset_names, load_dataset
 from deep500.training.data.published import Layout, Published, StandInWarning
 from deep500.training.data.sequences import PackedSampler, SequenceDataset, length_mask
 from deep500.training.data.split import Subset, hold_out
+from deep500.training.data.utterances import AudioFiles, Utterances
 
 __all__ = [
+    "AudioFiles",
     "Batch",
     "BuiltIn",
     "Dataset",
@@ -29,6 +32,7 @@ __all__ = [
     "SequenceDataset",
     "StandInWarning",
     "Subset",
+    "Utterances",
     "dataset_info",
     "dataset_names",
     "hold_out",

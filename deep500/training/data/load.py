@@ -10,13 +10,14 @@ import deep500.training.data.sets as _sets  # noqa: F401 - they register themsel
 from deep500.errors import DataError, nearest
 from deep500.training.data.catalog import DATASETS, DatasetInfo, Pair, Search, registered
 from deep500.training.data.files import ImageFolder
+from deep500.training.data.soundfolder import SETTINGS, audio_folder
 
-FOLDER = "imagefolder:"
+FOLDER, SOUNDS = "imagefolder:", "audiofolder:"
 _TEST_FOLDERS = ("test", "val", "validation")
 
 
 def dataset_names() -> list[str]:
-    """All names that :func:`load_dataset` knows, besides ``imagefolder:PATH``; those that need no files first."""
+    """All names that :func:`load_dataset` knows, besides those of folders; those that need no files first."""
     return sorted(DATASETS, key=lambda name: not DATASETS[name].built_in)
 
 
@@ -51,13 +52,15 @@ def load_dataset(
 
     Args:
         name: see :func:`dataset_names`; or ``imagefolder:PATH`` for a folder with ``train`` and ``test`` (or ``val``)
-            in it, each with one sub-folder of images per class.
+            in it, each with one sub-folder of images per class; or ``audiofolder:PATH``, the same with WAV or FLAC
+            files.
         root: the only folder to look in, and where downloads go.
         download: fetch an absent set (https, checksum verified).
         stand_in: replace a set that is absent, or cannot be fetched, by built-in data of the same shape and dtype.
         verify: compare existing copies with the official checksums.
         seed: decides how ``digits32`` (and so the stand-in for colour images) is drawn.
-        options: ``size`` for digits; ``shape`` for image folders.
+        options: ``size`` for digits; ``shape`` for image folders; ``rate`` and the other arguments of
+            :class:`~deep500.training.data.audio.LogMel` for sounds.
 
     Raises:
         DataError: unknown name or option; data absent (with the folders searched and the cure), truncated, altered or
@@ -70,6 +73,8 @@ def load_dataset(
     """
     if name.startswith(FOLDER):
         return _image_folder(Path(name[len(FOLDER) :]), **_checked(name, options, ("shape",)))
+    if name.startswith(SOUNDS):
+        return audio_folder(*_halves_of(Path(name[len(SOUNDS) :])), **_checked(name, options, SETTINGS))
     info = dataset_info(name)
     search = Search(_roots(root), download, stand_in, verify)
     return info.load(search, seed, **_checked(name, options, info.options))
@@ -83,13 +88,18 @@ def _checked(name: str, options: dict[str, Any], known: tuple[str, ...]) -> dict
     return options
 
 
-def _image_folder(path: Path, **options: Any) -> Pair:
+def _halves_of(path: Path) -> tuple[Path, Path]:
     halves = [path / "train", *(path / name for name in _TEST_FOLDERS if (path / name).is_dir())]
     if len(halves) < 2 or not halves[0].is_dir():
         raise DataError(
             f"{path}: got no folder with both halves; expected 'train' and one of {', '.join(_TEST_FOLDERS)} in it; "
             "check the path or make the split"
         )
+    return halves[0], halves[1]
+
+
+def _image_folder(path: Path, **options: Any) -> Pair:
+    halves = _halves_of(path)
     train = ImageFolder(halves[0], **options)
     return train, ImageFolder(halves[1], class_names=train.class_names, **options)
 

@@ -22,7 +22,8 @@ class SequenceDataset(Dataset):
     """Sequences of different lengths, held in memory.
 
     A batch holds ``input`` (items, longest, ...) padded with zeros, ``input_length`` (items,) int64, and the labels:
-    one of each item as ``label`` (items,), or a sequence of each as ``label`` (items, longest) and ``label_length``.
+    one of each item as ``label`` (items,), or a sequence of each as ``label`` (items, longest of all) and
+    ``label_length``.
 
     Args:
         sequences: arrays (length, ...), all of the same sizes behind the first; a flat array with ``lengths``.
@@ -30,6 +31,7 @@ class SequenceDataset(Dataset):
         lengths: of the parts of a flat array.
         pad: ``"longest"`` pads every batch to the longest sequence of all, which backends that must know sizes when
             they compile need; ``"batch"`` to the longest of the batch, which is faster where sizes may change.
+        multiple: batches are padded further to a multiple of it, so that there are few sizes to compile for.
         input_name, label_name: keys of the batch; lengths are ``<name>_length``.
         classes: number of classes; None takes the largest label plus one.
         name, provenance, stand_in: see :class:`~deep500.training.data.Dataset`.
@@ -55,6 +57,7 @@ class SequenceDataset(Dataset):
         *,
         lengths: Sequence[int] | np.ndarray | None = None,
         pad: str = "longest",
+        multiple: int = 1,
         input_name: str = "input",
         label_name: str = "label",
         classes: int | None = None,
@@ -64,10 +67,13 @@ class SequenceDataset(Dataset):
     ) -> None:
         if pad not in ("longest", "batch"):
             raise InputError(f"got pad={pad!r}; expected 'longest' or 'batch': choose one")
-        self.name, self.provenance, self.stand_in, self.pad = name, provenance, stand_in, pad
+        if multiple < 1:
+            raise InputError(f"got multiple={multiple}; expected a whole number of at least 1: correct it")
+        self.name, self.provenance, self.stand_in = name, provenance, stand_in
+        self.pad, self.multiple = pad, multiple
         self.input_name, self.label_name, self.classes = input_name, label_name, classes
         self._flat, self._starts, self.lengths = _joined(sequences, lengths, f"{name}: sequence")
-        self.shape = (int(self.lengths.max()), *self._flat.shape[1:])
+        self.shape = (-(-int(self.lengths.max()) // multiple) * multiple, *self._flat.shape[1:])
         self._labels: np.ndarray | None = None
         self._label_starts: np.ndarray | None = None
         self.label_lengths: np.ndarray | None = None
@@ -110,10 +116,12 @@ class SequenceDataset(Dataset):
 
     def _padded(self, name: str, flat: np.ndarray, starts: Any, lengths: Any, chosen: np.ndarray) -> Batch:
         of_items = lengths[chosen]
-        longest = int(lengths.max() if self.pad == "longest" or not len(chosen) else of_items.max())
-        padded = np.zeros((len(chosen), longest, *flat.shape[1:]), flat.dtype)
-        for row, item in enumerate(chosen):
-            padded[row, : lengths[item]] = flat[starts[item] : starts[item] + lengths[item]]
+        every = self.pad == "longest" or name != self.input_name or not len(chosen)
+        longest = int(lengths.max() if every else of_items.max())
+        if name == self.input_name:
+            longest = -(-longest // self.multiple) * self.multiple
+        parts = [flat[starts[item] : starts[item] + lengths[item]] for item in chosen]
+        padded = zero_padded(parts, longest, flat.shape[1:], flat.dtype)
         return {name: padded, f"{name}_length": of_items.astype(np.int64)}
 
     def digest(self) -> str:
@@ -141,6 +149,19 @@ def _joined(sequences: Any, lengths: Any, what: str) -> tuple[np.ndarray, np.nda
         where = int(counts.argmin()) if len(counts) else 0
         raise DataError(f"{what} {where}: got length 0; expected at least 1: leave empty ones out")
     return flat, np.cumsum(counts) - counts, counts
+
+
+def zero_padded(parts: Sequence[np.ndarray], size: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Parts of different lengths in one array (parts, size, ...), zeros behind the end of each.
+
+    Example:
+        >>> zero_padded([np.array([1, 2]), np.array([3])], 3, (), np.int64).tolist()
+        [[1, 2, 0], [3, 0, 0]]
+    """
+    padded = np.zeros((len(parts), size, *shape), dtype)
+    for row, part in zip(padded, parts, strict=True):
+        row[: len(part)] = part
+    return padded
 
 
 def length_mask(lengths: np.ndarray, steps: int) -> np.ndarray:

@@ -22,6 +22,7 @@ class Subset(Dataset):
 
     Attributes:
         lengths: those of the samples, where the whole has lengths.
+        alphabet, vocabulary, target, seen: those of the whole, where it has them.
 
     Raises:
         DataError: no positions.
@@ -40,6 +41,9 @@ class Subset(Dataset):
         self.input_name, self.label_name = dataset.input_name, dataset.label_name
         self.stand_in = dataset.stand_in
         self.provenance = f"{dataset.provenance}; {part}: {len(self.positions)} of {len(dataset)}"
+        self.alphabet = getattr(dataset, "alphabet", None)
+        self.vocabulary = getattr(dataset, "vocabulary", None)
+        self.target, self.seen = getattr(dataset, "target", None), getattr(dataset, "seen", None)
         lengths = getattr(dataset, "lengths", None)
         self.lengths = None if lengths is None else np.asarray(lengths)[self.positions]
 

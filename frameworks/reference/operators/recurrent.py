@@ -1,43 +1,89 @@
-"""The LSTM; GRU and RNN are the fallback's."""
+"""LSTM, GRU and RNN with their usual activations; others are the fallback's, which reads no lengths."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from deep500.errors import UnsupportedOperator
 from deep500.frameworks.reference.operators.elementwise import sigmoid
 from deep500.frameworks.reference.operators.table import op
 from deep500.networks.node import Node
 
 Array = np.ndarray
+States: TypeAlias = tuple[Array, ...]
 _USUAL = ("Sigmoid", "Tanh", "Tanh")
 
 
+_STEPS = {"LSTM": _USUAL, "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+
+
 def _usual(node: Node) -> bool:
-    """Default activations, no clipping, sequences of equal length."""
-    activations = tuple(node.attribute("activations") or _USUAL)
-    ragged = len(node.inputs) > 4 and bool(node.inputs[4])
-    return (
-        activations[:3] == _USUAL
-        and len(set(activations[3:])) <= 2
-        and not ragged
-        and not any(node.attribute(name) for name in ("clip", "input_forget", "activation_alpha", "activation_beta"))
-    )
+    """Default activations and no clipping. Lengths with anything else are taken too, to be refused."""
+    return _ragged(node) or _plain(node)
 
 
-def _one_direction(x: Array, w: Array, r: Array, b: Array, h: Array, c: Array, peep: Sequence[Array]) -> Any:
-    """All hidden states [length, batch, hidden] and the last h and c. Gates in ONNX's order: i o f c."""
-    states = np.empty((len(x), *h.shape), x.dtype)
-    driven = np.matmul(x, w.T) + b  # of all steps at once
-    for t in range(len(x)):
-        i, o, f, g = np.split(driven[t] + h @ r.T, 4, axis=-1)
-        i, f = sigmoid(i + peep[0] * c), sigmoid(f + peep[2] * c)
-        c = f * c + i * np.tanh(g)
-        h = sigmoid(o + peep[1] * c) * np.tanh(c)
-        states[t] = h
-    return states, h, c
+def _ragged(node: Node) -> bool:
+    return len(node.inputs) > 4 and bool(node.inputs[4])
+
+
+def _plain(node: Node) -> bool:
+    usual = _STEPS[node.op_type]
+    names = tuple(node.attribute("activations") or usual)
+    others = ("clip", "input_forget", "activation_alpha", "activation_beta")
+    return names in (usual, usual * 2) and not any(node.attribute(name, None) for name in others)
+
+
+def _walk(
+    step: Callable[[int, Array, States], States], x: Array, states: States, lengths: Array | None, direction: str
+) -> tuple[Array, States]:
+    """Run ``step(direction, frame, states)``; past a sample's length its output is 0 and its state stays.
+
+    Returns:
+        all hidden states [length, directions, batch, hidden], and the last states [directions, batch, hidden].
+    """
+    every, ends = [], []
+    for d in range(len(states[0])):
+        backwards = direction == "reverse" or d == 1
+        now, shown = tuple(s[d] for s in states), np.zeros((len(x), *states[0].shape[1:]), x.dtype)
+        for t in range(len(x))[:: -1 if backwards else 1]:
+            new = step(d, x[t], now)
+            if lengths is None:
+                now, shown[t] = new, new[0]
+            else:
+                alive = (t < lengths)[:, None]
+                shown[t] = np.where(alive, new[0], 0)
+                now = tuple(np.where(alive, n, s) for n, s in zip(new, now, strict=True))
+        every.append(shown)
+        ends.append(now)
+    return np.stack(every, 1), tuple(np.stack(parts) for parts in zip(*ends, strict=True))
+
+
+def _begin(x: Array, r: Array, given: Array | None, layout: int) -> Array:
+    if given is None:
+        return np.zeros((r.shape[0], x.shape[1], r.shape[2]), x.dtype)
+    return given.swapaxes(0, 1) if layout else given
+
+
+def _results(y: Array, states: States, layout: int, outputs: int) -> Any:
+    if layout:
+        y, states = y.transpose(2, 0, 1, 3), tuple(s.swapaxes(0, 1) for s in states)
+    return (y, *states)[:outputs]
+
+
+def _refuse(kind: str, lengths: Array | None, attributes: dict[str, Any]) -> None:
+    """Raise UnsupportedOperator for lengths with settings that only the fallback knows, which reads no lengths."""
+    usual, names = _STEPS[kind], attributes.get("activations")
+    names = usual if names is None else tuple(n.decode() if isinstance(n, bytes) else n for n in names)
+    odd = [k for k in ("clip", "input_forget", "activation_alpha", "activation_beta") if attributes.get(k)]
+    odd += [] if names in (usual, usual * 2) else ["activations"]
+    if lengths is not None and odd:
+        raise UnsupportedOperator(
+            f"{kind}: got sequence_lens with {', '.join(odd)}; expected the usual activations without clipping on the "
+            "reference backend: use another one"
+        )
 
 
 @op("LSTM", when=_usual)
@@ -46,7 +92,7 @@ def lstm(
     w: Array,
     r: Array,
     b: Array | None = None,
-    lengths: None = None,
+    lengths: Array | None = None,
     h0: Array | None = None,
     c0: Array | None = None,
     peepholes: Array | None = None,
@@ -58,28 +104,78 @@ def lstm(
     **usual: Any,
 ) -> Any:
     """Long short-term memory (Hochreiter & Schmidhuber 1997; peepholes: Gers & Schmidhuber 2000)."""
+    _refuse("LSTM", lengths, usual)
     x = x.swapaxes(0, 1) if layout else x
     directions, hidden = r.shape[0], r.shape[2]
-    start = np.zeros((directions, x.shape[1], hidden), x.dtype)
-    h0, c0 = (start if s is None else s.swapaxes(0, 1) if layout else s for s in (h0, c0))
     bias = np.zeros((directions, 8 * hidden), x.dtype) if b is None else b
     peep = np.zeros((directions, 3 * hidden), x.dtype) if peepholes is None else peepholes
-    every, last_h, last_c = [], [], []
-    for d in range(directions):
-        backwards = direction == "reverse" or d == 1
-        states, h, c = _one_direction(
-            x[::-1] if backwards else x,
-            w[d],
-            r[d],
-            bias[d, : 4 * hidden] + bias[d, 4 * hidden :],
-            h0[d],
-            c0[d],
-            np.split(peep[d], 3),
-        )
-        every.append(states[::-1] if backwards else states)
-        last_h.append(h)
-        last_c.append(c)
-    y, h, c = np.stack(every, 1), np.stack(last_h), np.stack(last_c)
-    if layout:
-        y, h, c = y.transpose(2, 0, 1, 3), h.swapaxes(0, 1), c.swapaxes(0, 1)
-    return (y, h, c)[:outputs]
+
+    def step(d: int, frame: Array, states: States) -> States:
+        (h, c), (pi, po, pf) = states, np.split(peep[d], 3)
+        gates = frame @ w[d].T + h @ r[d].T + bias[d, : 4 * hidden] + bias[d, 4 * hidden :]
+        i, o, f, g = np.split(gates, 4, axis=-1)
+        i, f = sigmoid(i + pi * c), sigmoid(f + pf * c)
+        c = f * c + i * np.tanh(g)
+        return sigmoid(o + po * c) * np.tanh(c), c
+
+    states = (_begin(x, r, h0, layout), _begin(x, r, c0, layout))
+    return _results(*_walk(step, x, states, lengths, direction), layout, outputs)
+
+
+@op("GRU", when=_usual)
+def gru(
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    lengths: Array | None = None,
+    h0: Array | None = None,
+    *,
+    hidden_size: int | None = None,
+    direction: str = "forward",
+    layout: int = 0,
+    linear_before_reset: int = 0,
+    outputs: int = 2,
+    **usual: Any,
+) -> Any:
+    """Gated recurrent unit (Cho et al. 2014)."""
+    _refuse("GRU", lengths, usual)
+    x = x.swapaxes(0, 1) if layout else x
+    bias = np.zeros((r.shape[0], 6 * r.shape[2]), x.dtype) if b is None else b
+
+    def step(d: int, frame: Array, states: States) -> States:
+        (h,), (of_input, of_state) = states, np.split(bias[d], 2)
+        xz, xr, xh = np.split(frame @ w[d].T + of_input, 3, axis=-1)
+        (rz, rr, rh), (bz, br, bh) = np.split(r[d], 3), np.split(of_state, 3)
+        z, reset = sigmoid(xz + h @ rz.T + bz), sigmoid(xr + h @ rr.T + br)
+        inner = reset * (h @ rh.T + bh) if linear_before_reset else (reset * h) @ rh.T + bh
+        return ((1 - z) * np.tanh(xh + inner) + z * h,)
+
+    return _results(*_walk(step, x, (_begin(x, r, h0, layout),), lengths, direction), layout, outputs)
+
+
+@op("RNN", when=_usual)
+def rnn(
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    lengths: Array | None = None,
+    h0: Array | None = None,
+    *,
+    hidden_size: int | None = None,
+    direction: str = "forward",
+    layout: int = 0,
+    outputs: int = 2,
+    **usual: Any,
+) -> Any:
+    """h = tanh(W x + R h + b) (Elman 1990)."""
+    _refuse("RNN", lengths, usual)
+    x = x.swapaxes(0, 1) if layout else x
+    hidden = r.shape[2]
+    bias = np.zeros((r.shape[0], 2 * hidden), x.dtype) if b is None else b
+
+    def step(d: int, frame: Array, states: States) -> States:
+        return (np.tanh(frame @ w[d].T + states[0] @ r[d].T + bias[d, :hidden] + bias[d, hidden:]),)
+
+    return _results(*_walk(step, x, (_begin(x, r, h0, layout),), lengths, direction), layout, outputs)

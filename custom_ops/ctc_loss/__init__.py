@@ -1,0 +1,1 @@
+"""Plugin: see ctc_loss.py."""

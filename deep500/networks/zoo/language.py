@@ -1,0 +1,139 @@
+"""Language models: `gru_language_model`, `lstm_language_model`, `causal_transformer`.
+
+Samples are ``shape=(length,)`` tokens; the scores ``output`` are (items, classes, length), where place t says what
+comes after token t and reads no later one. ``classes`` is the size of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import NetworkError
+from deep500.networks.network import Network
+from deep500.networks.zoo.blocks import Blocks, embedding, scores
+from deep500.networks.zoo.builder import Builder
+
+
+def length_of(build: Builder) -> int:
+    """The number of tokens of a sample; NetworkError for other samples."""
+    shape = build.shapes["input"]
+    if len(shape) != 1:
+        raise NetworkError(f"got shape {shape}; expected (length,): give shape= of a sequence of tokens")
+    return shape[0]
+
+
+def _recurrent(
+    build: Builder, classes: int, kind: str, gates: int, width: int, size: int, layers: int, dropout: float
+) -> Network:
+    length = length_of(build)
+    if layers < 1:
+        raise NetworkError(f"got {layers} layers; expected at least 1: choose such a number")
+    table = embedding(build, "embedding", classes, size)
+    time_first = build.node("Transpose", ["input"], "time_first", (), perm=[1, 0])
+    x = build.node("Gather", [table, time_first], "embedding", (length, size), axis=0)
+    bound = 1 / math.sqrt(width)
+    axis = build.constant("direction.axis", np.array([1], np.int64))
+    for layer in range(layers):
+        before, name = build.shapes[x][-1], f"{kind.lower()}.{layer}"
+        x = build.dropout(x, f"{name}.dropout", dropout)
+        names = [
+            build.parameter(f"{name}.weight_ih", build.uniform((1, gates * width, before), bound)),
+            build.parameter(f"{name}.weight_hh", build.uniform((1, gates * width, width), bound)),
+            build.parameter(f"{name}.bias", build.uniform((1, 2 * gates * width), bound)),
+        ]
+        more: dict[str, Any] = {"linear_before_reset": 1} if kind == "GRU" else {}
+        build.network.add_node(kind, [x, *names], [f"{name}.states"], name=name, hidden_size=width, **more)
+        x = build.node("Squeeze", [f"{name}.states", axis], f"{name}.hidden", (length, width))
+    x = build.dropout(x, "fc.dropout", dropout)
+    weight = build.parameter("fc.weight", build.uniform((width, classes), bound))
+    x = build.node("MatMul", [x, weight], "fc.matmul", (length, classes))
+    x = build.add(x, build.parameter("fc.bias", np.zeros(classes)), "fc")
+    build.node("Transpose", [x], "output", (classes, length), perm=[1, 2, 0])
+    build.network.add_output("output")
+    return build.network
+
+
+def gru_language_model(
+    build: Builder, classes: int, *, width: int = 256, embedding: int = 64, layers: int = 1, dropout: float = 0.0
+) -> Network:
+    """Embedding, GRU layers (``linear_before_reset=1``, PyTorch's), and a linear layer for every token.
+
+    Parameters: classes * embedding + sum over layers of 3 * width * (inputs + width + 2) + (width + 1) * classes, where
+    inputs is ``embedding`` for the first layer and ``width`` for others.
+
+    Args:
+        width: of the hidden states.
+        embedding: width of the embedding.
+        layers: how many GRUs.
+        dropout: rate before every layer and before the linear one.
+
+    Initialisation: embedding N(0, 0.02^2), biases of the linear layer 0, all else U(-1/sqrt(width), 1/sqrt(width)).
+    """
+    return _recurrent(build, classes, "GRU", 3, width, embedding, layers, dropout)
+
+
+def lstm_language_model(
+    build: Builder, classes: int, *, width: int = 256, embedding: int = 64, layers: int = 1, dropout: float = 0.0
+) -> Network:
+    """As :func:`gru_language_model`, of LSTMs: 4 * width * (inputs + width + 2) parameters each."""
+    return _recurrent(build, classes, "LSTM", 4, width, embedding, layers, dropout)
+
+
+def causal_transformer(
+    build: Builder,
+    classes: int,
+    *,
+    width: int = 128,
+    heads: int = 4,
+    layers: int = 2,
+    hidden: int | None = None,
+    positions: str = "rotary",
+    dropout: float = 0.0,
+    cache: bool = False,
+) -> Network:
+    """Pre-norm decoder (GELU) whose scores are products with its own embedding (tied), as in GPT-2.
+
+    Parameters: classes * width + (length * width if positions are learned) + layers * (4 * width^2 + 9 * width +
+    2 * width * hidden + hidden) + 2 * width.
+
+    With ``cache=True`` the same arguments give the *second network*, which has the same parameters and reads one token
+    at a time: inputs ``input`` (items, 1), ``position`` (1,) and for each layer ``past.L.key`` and ``past.L.value``
+    (items, heads, length, width / heads), zeros at first; outputs ``output`` (items, classes, 1), ``present.L.key``
+    and ``present.L.value`` for the next token. What stands at ``position`` of a past is replaced, what stands after it
+    is not read.
+
+    Args:
+        width: a multiple of ``heads``; with rotary positions width / heads is even.
+        heads, layers: attention heads of a layer, layers.
+        hidden: width inside the feed-forward part; 4 * width if None.
+        positions: ``"rotary"`` (Su et al. 2021, arXiv 2104.09864) or ``"learned"``.
+        dropout: rate on the embedding and both branches.
+        cache: see above.
+
+    Initialisation: N(0, 0.02^2), of what is added to the stream N(0, 0.02^2 / (2 layers)) (GPT-2's), biases 0.
+    """
+    length = length_of(build)
+    blocks = Blocks(build, width, heads, hidden or 4 * width, dropout, layers)
+    if positions not in ("rotary", "learned"):
+        raise NetworkError(f"got positions={positions!r}; expected 'rotary' or 'learned': choose one")
+    batch = (build.network.inputs["input"].shape or ("N",))[0]
+    if cache:
+        build.network.remove_input("input")
+        build.network.add_input("input", (batch, 1), "int64")
+        build.network.add_input("position", (1,), "int64")
+    table = embedding(build, "embedding", classes, width)
+    steps = 1 if cache else length
+    x = build.node("Gather", [table, "input"], "embedding", (steps, width), axis=0)
+    if positions == "learned":
+        x = blocks.placed(x, "position", length, "position" if cache else None)
+    else:
+        blocks.rotate(length, "position" if cache else None)
+    x = build.dropout(x, "embedding.dropout", dropout)
+    bias = blocks.cached_bias(length) if cache else blocks.causal_bias(length)
+    for layer in range(layers):
+        x = blocks.attention(x, x, f"layers.{layer}.attention", bias, (layer, batch, length) if cache else None)
+        x = blocks.feed_forward(x, f"layers.{layer}.mlp")
+    return scores(build, build.layer_norm(x, "norm"), table, classes)

@@ -1,0 +1,203 @@
+"""Language modelling: what comes next, judged in bits a character."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deep500.errors import InputError
+from deep500.tasks.gallery import Exhibit, Gallery
+from deep500.tasks.task import Quality, Sums, Task
+from deep500.tasks.tokens import Vocabulary
+
+if TYPE_CHECKING:
+    from deep500.networks.network import Network
+
+IGNORE = -100
+"""Labels that are not judged."""
+
+SAMPLES = "samples"
+"""Name under which :meth:`LanguageModelling.predict` gives texts that the network writes on."""
+
+WRITTEN, BEFORE = 160, 32
+"""Tokens of a sample of text, and those before it that are shown."""
+
+
+def surprises(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """-log softmax(scores)[label] in float64 of every label that counts; scores (items, classes, length)."""
+    values = np.moveaxis(scores, 1, -1)[labels != IGNORE].astype(np.float64)
+    top = values.max(axis=1, keepdims=True)
+    total = top[:, 0] + np.log(np.exp(values - top).sum(axis=1))
+    return total - values[np.arange(len(values)), labels[labels != IGNORE]]
+
+
+def generate(
+    executor: Any, tokens: np.ndarray, count: int, output: str = "output", temperature: float = 1.0, seed: int = 0
+) -> np.ndarray:
+    """Tokens that a language model writes on.
+
+    Args:
+        executor: of a network that maps ``input`` (items, length) to scores (items, classes, length).
+        tokens: (items, length) int64, what is there already: as many as the network reads.
+        count: tokens to write.
+        output: name of the scores.
+        temperature: divides the scores; 0 takes the highest one.
+        seed: of what is drawn.
+
+    Returns:
+        (items, count) int64.
+    """
+    if count < 1 or temperature < 0 or tokens.ndim != 2:
+        raise InputError(f"got count={count}, temperature={temperature}, tokens {tokens.shape}; expected some to write")
+    rng, written = np.random.default_rng(seed), tokens
+    length = tokens.shape[1]
+    for _ in range(count):
+        scores = executor.inference({"input": np.ascontiguousarray(written[:, -length:])}, [output])[output]
+        last = executor.network.to_numpy(scores)[:, :, -1].astype(np.float64)
+        drawn = last if not temperature else last / temperature + rng.gumbel(size=last.shape)
+        written = np.concatenate([written, drawn.argmax(axis=1)[:, None]], axis=1)
+    return written[:, length:]
+
+
+class LanguageModelling(Task):
+    """The next token at every place of a text.
+
+    A batch holds tokens as ``input`` and what comes next as the label, (items, length) int64; places with label
+    -100 are read, not judged. The output is scores (items, classes, length). The loss is the mean cross entropy of the
+    labels that count, in nats a token.
+
+    Qualities: ``bits_per_character``, the sum of -log2 p over all labels that count / the characters that these stand
+    for, of all batches together; ``perplexity``, e^(mean -ln p a token).
+
+    Args:
+        label, output, loss: see :class:`~deep500.tasks.task.Task`.
+        vocabulary: what the classes stand for; that of ``dataset`` if None.
+        dataset: has an attribute ``vocabulary``.
+
+    Example:
+        >>> from deep500.tasks.tokens import Characters
+        >>> task = LanguageModelling(output="scores", vocabulary=Characters("ab"))
+        >>> sums = task.judge({"label": np.array([[0, 1, -100]])}, {"scores": np.zeros((1, 2, 3))})
+        >>> task.measure(sums, None)
+        {'bits_per_character': 1.0, 'perplexity': 2.0}
+    """
+
+    name, sample = "language_modelling", "token"
+    qualities = (Quality("bits_per_character", "bits", "lower"), Quality("perplexity", direction="lower"))
+    judges_training = False
+
+    def __init__(
+        self,
+        label: str = "label",
+        output: str | None = None,
+        loss: str = "loss",
+        *,
+        vocabulary: Vocabulary | None = None,
+        dataset: Any = None,
+    ) -> None:
+        super().__init__(label, output, loss)
+        vocabulary = getattr(dataset, "vocabulary", None) if vocabulary is None else vocabulary
+        if vocabulary is None:
+            raise InputError(f"task {self.name!r}: got no vocabulary; expected one, or data with one: pass vocabulary=")
+        self.vocabulary: Vocabulary = vocabulary
+
+    def count(self, batch: Mapping[str, Any]) -> int:
+        """Labels that count."""
+        return int(np.count_nonzero(np.asarray(batch[self.label]) != IGNORE))
+
+    def add_loss(self, network: Network) -> Network:
+        """The network with the cross entropy of the labels that count."""
+        from deep500.networks import add_loss
+
+        return add_loss(network, "cross_entropy", self.output, self.label, self.loss, ignore_index=IGNORE)
+
+    def zero(self) -> dict[str, np.ndarray]:
+        """No token seen."""
+        return {name: np.zeros(()) for name in ("nats", "tokens", "characters")}
+
+    def judge(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
+        """Nats of a batch, its tokens and their characters."""
+        assert self.output is not None
+        labels = batch[self.label]
+        wanted = labels[labels != IGNORE]
+        nats = surprises(outputs[self.output], labels).sum()
+        return {"nats": nats, "tokens": wanted.size, "characters": self.vocabulary.widths[wanted].sum()}
+
+    def measure(self, sums: Sums, loss: float | None) -> dict[str, float | None]:
+        """Both qualities; None where nothing was judged."""
+        nats, tokens, characters = (float(sums[name]) for name in ("nats", "tokens", "characters"))
+        return {
+            "bits_per_character": nats / math.log(2) / characters if characters else None,
+            "perplexity": math.exp(min(nats / tokens, 700.0)) if tokens else None,
+        }
+
+    def predict(self, executor: Any, batch: Mapping[str, Any], wanted: Sequence[str]) -> Mapping[str, Any]:
+        """Scores of a batch; and ``samples``, if wanted: what the network writes after two of the items,
+        where the first one is the first of a text (it has no context before it)."""
+        outputs = dict(executor.inference(batch, [name for name in wanted if name != SAMPLES]))
+        if SAMPLES in wanted and (np.asarray(batch[self.label])[0, 0] != IGNORE):  # the first passage of a text
+            begun = np.asarray(batch["input"])[:2]
+            outputs[SAMPLES] = generate(executor, begun, WRITTEN, self.output or "output")
+        return outputs
+
+    def gallery(self) -> Texts:
+        """Texts that the network writes."""
+        return Texts(self)
+
+    def decode(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> list[Any]:
+        """The likeliest next token at every place, as a text."""
+        assert self.output is not None
+        return [self.vocabulary.decode(row) for row in outputs[self.output].argmax(axis=1)]
+
+
+class Texts(Gallery):
+    """What the network writes on, after ends of passages of the data."""
+
+    most = 6
+
+    def __init__(self, task: LanguageModelling) -> None:
+        super().__init__(task)
+        self.vocabulary = task.vocabulary
+
+    def judged_inputs(self) -> tuple[str, ...]:
+        """The passages."""
+        return ("input",)
+
+    def judged_outputs(self) -> tuple[str, ...]:
+        """What follows them; only of the batch with the first passage, because writing takes long."""
+        return (SAMPLES,)
+
+    def zero(self) -> dict[str, np.ndarray]:
+        """No text."""
+        return {"rows": np.zeros((0, WRITTEN + BEFORE))}
+
+    def judge(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
+        """Both texts of a batch."""
+        written = outputs.get(SAMPLES)
+        if written is None or batch["input"].shape[1] < BEFORE:
+            return {}
+        return {"rows": np.concatenate([batch["input"][: len(written), -BEFORE:], written], axis=1)}
+
+    def exhibits(self, sums: Sums) -> list[Exhibit]:
+        """A table of them."""
+        texts = [
+            [self.vocabulary.decode(row[:BEFORE].astype(int)), self.vocabulary.decode(row[BEFORE:].astype(int))]
+            for row in sums["rows"][: self.most]
+        ]
+        caption = "Drawn at temperature 1 after the passage on the left."
+        return (
+            [
+                {
+                    "kind": "table",
+                    "title": "What does it write?",
+                    "caption": caption,
+                    "columns": ["after", "written"],
+                    "rows": texts,
+                }
+            ]
+            if texts
+            else []
+        )
