@@ -228,7 +228,9 @@ def test_every_import_is_a_declared_requirement(distributions: Path) -> None:
             allowed |= declared["mpi"] if inside[-2:] == ("transports", "mpi.py") else set()
             allowed |= declared["stats"] if inside[-2:] == ("measure", "regression.py") else set()
             allowed |= declared["tensorboard"] if inside[-2:] == ("results", "export_tensorboard.py") else set()
-            provers = [(folder, name) for folder in ("substitutions", "proofs") for name in ("saturation.py", "solver.py")]
+            provers = [
+                (folder, name) for folder in ("substitutions", "proofs") for name in ("saturation.py", "solver.py")
+            ]
             allowed |= declared["substitutions"] if inside[-2:] in provers else set()
             allowed |= declared["control"] if inside[-2:] == ("tasks", "environments.py") else set()
             allowed |= declared["pytorch"] if folder == "recipes" else set()  # a recipe is for one backend or more

@@ -89,15 +89,16 @@ def test_the_comparison_is_that_of_the_pairs_and_can_be_made_again(compared):
 
 
 def test_pairs_auto_makes_as_many_as_a_pilot_tells(recipe, tmp_path, monkeypatch):
-    # enough that no time is spent: steps of this recipe scatter by far more than what 9 pairs can show
-    monkeypatch.setattr("deep500.compare.against.MOST_PAIRS", 9)
+    # enough that little time is spent: steps of this recipe scatter by far more than what 6 pairs can show
+    monkeypatch.setattr("deep500.compare.against.PAIRS", 2)
+    monkeypatch.setattr("deep500.compare.against.MOST_PAIRS", 6)
     monkeypatch.setattr("deep500.compare.against.EFFECT", 1e-4)
     cli.main(["run", str(recipe), "--against", "", "--pairs", "auto", "--out", str(tmp_path), "--quiet"])
     (place,) = (tmp_path / "against-tiny").glob("*.json")
     facts = json.loads(place.read_text())
-    assert facts["pilot"]["pairs"] == 8 and facts["pilot"]["scatter"] > 0 and facts["pilot"]["wanted"] > 9
+    assert facts["pilot"]["pairs"] == 2 and facts["pilot"]["scatter"] > 0 and facts["pilot"]["wanted"] > 6
     seeds = [len(json.loads((path / "manifest.json").read_text())["seeds"]) for path in sides(facts)]
-    assert seeds == [9, 9] and not {*facts["pilot"]["runs"]} & {str(path) for path in sides(facts)}
+    assert seeds == [6, 6] and not {*facts["pilot"]["runs"]} & {str(path) for path in sides(facts)}
     assert any("takes" in remark for remark in facts["remarks"])
 
 
