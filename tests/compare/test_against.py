@@ -89,16 +89,17 @@ def test_the_comparison_is_that_of_the_pairs_and_can_be_made_again(compared):
 
 
 def test_pairs_auto_makes_as_many_as_a_pilot_tells(recipe, tmp_path, monkeypatch):
-    # enough that little time is spent: steps of this recipe scatter by far more than what 6 pairs can show
+    # enough that little time is spent: steps of this recipe scatter by far more than what 3 pairs can show
     monkeypatch.setattr("deep500.compare.against.PAIRS", 2)
-    monkeypatch.setattr("deep500.compare.against.MOST_PAIRS", 6)
+    monkeypatch.setattr("deep500.compare.against.MOST_PAIRS", 3)
+    monkeypatch.setattr("deep500.compare.against.rounds_needed", lambda groups: 2)
     monkeypatch.setattr("deep500.compare.against.EFFECT", 1e-4)
     cli.main(["run", str(recipe), "--against", "", "--pairs", "auto", "--out", str(tmp_path), "--quiet"])
     (place,) = (tmp_path / "against-tiny").glob("*.json")
     facts = json.loads(place.read_text())
-    assert facts["pilot"]["pairs"] == 2 and facts["pilot"]["scatter"] > 0 and facts["pilot"]["wanted"] > 6
+    assert facts["pilot"]["pairs"] == 2 and facts["pilot"]["scatter"] > 0 and facts["pilot"]["wanted"] > 3
     seeds = [len(json.loads((path / "manifest.json").read_text())["seeds"]) for path in sides(facts)]
-    assert seeds == [6, 6] and not {*facts["pilot"]["runs"]} & {str(path) for path in sides(facts)}
+    assert seeds == [3, 3] and not {*facts["pilot"]["runs"]} & {str(path) for path in sides(facts)}
     assert any("takes" in remark for remark in facts["remarks"])
 
 
