@@ -15,7 +15,7 @@ from typing import Any
 
 import deep500
 from deep500.errors import MissingBackend
-from deep500.recipe.guard import guarded
+from deep500.recipe.guard import DEBUG, guarded
 from deep500.recipe.options import Against, Parser, add_against, add_options, take_options
 from deep500.registry import backend_names, is_installed, load_backend
 
@@ -70,8 +70,9 @@ is imported when the command is used, so that ``deep500 --help`` loads none of t
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; ``argv`` defaults to the process's own."""
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
-        return guarded(lambda: _main(sys.argv[1:] if argv is None else list(argv)))
+        return guarded(lambda: _main(words), debug=DEBUG in words)
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else int(bool(leave.code))
 
@@ -121,7 +122,7 @@ def add_list(parser: argparse.ArgumentParser) -> Execute:
 
 
 def _list(_: argparse.Namespace) -> int:
-    from deep500.networks.zoo import model_names
+    from deep500.networks.zoo import model_names, model_summary
     from deep500.operators.registry import operator_names, operator_summary
     from deep500.recipe.loader import list_recipes, list_studies
     from deep500.training.data import dataset_info, dataset_names
@@ -129,7 +130,7 @@ def _list(_: argparse.Namespace) -> int:
     sections = {
         "recipes (deep500 run NAME)": [(recipe.name, recipe.summary) for recipe in list_recipes()],
         "studies (python -m recipes.studies.NAME)": [(study.name, study.summary) for study in list_studies()],
-        "models": [(name, "") for name in model_names()],
+        "models": [(name, model_summary(name)) for name in model_names()],
         "data sets": [(name, dataset_info(name).summary) for name in dataset_names()],
         "backends": [(name, _backend_state(name)) for name in backend_names()],
         "custom operators (domain deep500)": [(name, operator_summary(name)) for name in operator_names()],
@@ -200,7 +201,8 @@ def _data_state(name: str) -> str:
     try:
         return load_dataset(name)[0].provenance
     except DataError as error:
-        return f"absent or damaged: {error}"
+        text = str(error)
+        return "absent" if text.startswith("got no ") else f"damaged: {text}"
 
 
 def _table(title: str, rows: Sequence[tuple[str, str]]) -> None:

@@ -66,7 +66,8 @@ def fall_back(device: Device, available: int, strict: bool = False) -> Device:
     """
     if device.kind == "cpu" or device.index < available:
         return device
-    message = f"got device {device}; expected one of the {available} GPUs that this backend sees"
+    seen = {0: "no GPU", 1: "one GPU, gpu:0"}.get(available, f"gpu:0 to gpu:{available - 1}")
+    message = f"got device {device}; expected one that this backend sees, which is {seen}"
     if strict:
         raise MissingDevice(f"{message}; choose --device cpu or run where there is one")
     warnings.warn(f"{message}; running on the CPU instead", DeviceWarning, stacklevel=3)

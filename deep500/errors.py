@@ -42,10 +42,22 @@ class DataError(Deep500Error, ValueError):
     exit_code = 3
 
 
+class UnknownDataset(DataError):
+    """No data set has this name, or what is given as one is none."""
+
+    exit_code = 2
+
+
 class MissingBackend(Deep500Error, ImportError):
     """A framework that is asked for is not installed; the message holds the line that installs it."""
 
     exit_code = 3
+
+
+class UnknownBackend(MissingBackend):
+    """No backend has this name; the message says which have a similar one."""
+
+    exit_code = 2
 
 
 class MissingDevice(Deep500Error, RuntimeError):

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from deep500.errors import InputError, MissingBackend, nearest
+from deep500.errors import InputError, MissingBackend, UnknownBackend, nearest
 
 BACKENDS = {  # backend: (the module it needs, the extra that installs it)
     "reference": ("numpy", "reference"),
@@ -85,14 +85,15 @@ def load_backend(name: str) -> ModuleType:
     """Import a backend by name and return its module.
 
     Raises:
-        MissingBackend: no such backend, or its framework is not installed. A framework that is installed but broken
+        UnknownBackend: no such backend.
+        MissingBackend: its framework is not installed. A framework that is installed but broken
             raises its own error.
     """
     for entry in entry_points(group="deep500.frameworks"):
         if entry.name == name and name not in BACKENDS:
             return entry.load()
     if name not in BACKENDS:
-        raise MissingBackend(f"got backend {name!r}; expected one of the known ones: {nearest(name, backend_names())}")
+        raise UnknownBackend(f"got backend {name!r}; expected one of the known ones: {nearest(name, backend_names())}")
     require(name)
     return importlib.import_module(f"deep500.frameworks.{name}")
 

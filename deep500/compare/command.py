@@ -79,6 +79,8 @@ def execute(words: argparse.Namespace) -> int:
     if (Path(words.subject) / MANIFEST).is_file():
         return _runs(words)
     if words.frameworks is None:
+        if words.overrides and "=" not in words.overrides[0]:
+            raise InputError(f"got {words.subject!r}, where no finished run is; expected two results folders: name both")
         raise InputError(
             "got no --frameworks; expected at least two: add --frameworks pytorch,reference, or name two "
             "results folders"

@@ -112,7 +112,7 @@ def _pair(first: Path, second: Path, base: Mapping[str, Any], other: Mapping[str
             for name, finding in check(second, claims, ABOUT).items()
             if finding.status != NOT_APPLICABLE
         },
-        "changed": {name: tuple(map(_short, ends)) for name, ends in comparison.changed.items()},
+        "changed": in_groups(comparison.changed, 200),
         "series": comparison.series,
         "medians": medians,
         "metrics": {name: (metrics[0][name], metrics[1][name]) for name in comparison.metrics},
@@ -166,11 +166,6 @@ def _sentence(comparison: RunComparison, base: str, other: str) -> str:
     why = f"; {head.reason}" if head.reason else ""
     said = "".join(f" {remark[0].upper()}{remark[1:]}." for remark in comparison.remarks)
     return f"{words} ({head.series}: {size}; {p}; {head.basis}{why}).{said}"
-
-
-def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else to_json(value, indent=None)
-    return text if len(text) <= 200 else f"{text[:199]}…"
 
 
 def _figures(comparison: RunComparison, other: str) -> list[Figure]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from deep500.compare.differences import as_lines, short
 from deep500.compare.history import floor_from_earlier
 from deep500.errors import ResultsError
 from deep500.measure.comparison import (
@@ -115,11 +116,11 @@ class RunComparison:
         return IS_SLOWER if head.verdict == SLOWER else SAME_OR_FASTER
 
     def __str__(self) -> str:
-        lines = [f"first:  {self.first}", f"second: {self.second}", "", "what differs:"]
-        lines += [f"  {name}: {_short(a)} -> {_short(b)}" for name, (a, b) in self.changed.items()] or ["  nothing"]
+        lines = [f"first:  {self.first}", f"second: {self.second}"]
         lines += ["", "times, second compared with first:", *(f"  {compared}" for compared in self.series)]
         lines += [f"  {remark}" for remark in self.remarks]
-        lines += ["", "metrics:", *(f"  {name}: {a} -> {b}" for name, (a, b) in self.metrics.items())]
+        lines += ["", "metrics:", *(f"  {name}: {short(a)} -> {short(b)}" for name, (a, b) in self.metrics.items())]
+        lines += ["", "what differs:", *as_lines(self.changed)]
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -419,8 +420,3 @@ def kept_launches(store: SampleStore, series: str, stat: Mapping[str, Any]) -> l
         samples, cut = store.durations(series, launch["launch"]), launch["cut"]["index"]
         kept.append(samples[cut:] if cut < samples.size else samples)
     return kept
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

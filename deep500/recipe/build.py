@@ -17,7 +17,7 @@ from typing import Any
 
 from deep500.devices import DeviceWarning
 from deep500.distributed import Communicator, Serial
-from deep500.errors import DataError, InputError, MissingDevice, RecipeError
+from deep500.errors import InputError, MissingDevice, RecipeError, UnknownDataset
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugin
@@ -136,7 +136,7 @@ def load_data(values: Mapping[str, Any], strict: bool, download: bool, root: Pat
     parts = source(*args, **kwargs)
     fits = isinstance(parts, (tuple, list)) and len(parts) in (2, 3)
     if not (fits and all(isinstance(part, Dataset) for part in parts)):
-        raise DataError(
+        raise UnknownDataset(
             f"dataset: got {type(parts).__name__} from {describe(source)}; expected two or three Datasets: (train, "
             "test) or (train, validation, test)"
         )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from deep500.errors import Deep500Error
@@ -18,15 +21,24 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells have it."""
 
 
-def guarded(action: Callable[[], T]) -> T:
+PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+LIBRARIES = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+DEBUG = "--debug"
+"""The option, of every command, that shows whole tracebacks."""
+
+
+def guarded(action: Callable[[], T], debug: bool = False) -> T:
     """Call ``action``; leave the process with an exit code if it raises an error of Deep500 or is interrupted.
 
-    Any other exception is a defect of Deep500 and keeps its traceback.
+    An exception that code of the user's raises, in a recipe, a listener or another object of it, is told with the lines
+    of that code. Any other is a defect of Deep500 and keeps its traceback. With ``debug`` all do.
     """
     try:
         check_folder()
         return action()
     except Deep500Error as error:
+        if debug:
+            traceback.print_exc()
         sys.stderr.write(f"{_rank()}deep500: error: {' '.join(str(error).splitlines())}\n")
         _end_other_ranks(error.exit_code)
         raise SystemExit(error.exit_code) from None
@@ -37,6 +49,38 @@ def guarded(action: Callable[[], T]) -> T:
     except BrokenPipeError:  # "| head" has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at exit
         raise SystemExit(1) from None
+    except Exception as error:
+        told = None if debug else users_lines(error)
+        if told is None:
+            raise
+        sys.stderr.write(f"{told}\n{_rank()}deep500: error: that is an exception of your code; {DEBUG} shows all of it\n")
+        _end_other_ranks(1)
+        raise SystemExit(1) from None
+
+
+def users_lines(error: BaseException) -> str | None:
+    """The traceback of an exception without the frames of Deep500; None if it was not the user's code that raised it.
+
+    It was where the innermost frame that is of no library is of none of our files.
+    """
+    if isinstance(error, SyntaxError) and error.filename and _whose(error.filename) == "user":
+        return "".join(traceback.format_exception_only(type(error), error)).rstrip()
+    frames = traceback.extract_tb(error.__traceback__)
+    whose = [_whose(frame.filename) for frame in frames]
+    if next((who for who in reversed(whose) if who != "library"), "deep500") != "user":
+        return None
+    last = max((place for place, who in enumerate(whose) if who == "deep500"), default=-1)
+    shown = [frame for frame in frames[last + 1 :] if not frame.filename.startswith("<")]
+    lines = [*traceback.format_list(shown), *traceback.format_exception_only(type(error), error)]
+    return "".join(["Traceback (most recent call last):\n", *lines]).rstrip()
+
+
+def _whose(filename: str) -> str:
+    """``deep500``, ``library`` or ``user``."""
+    if filename.startswith("<"):
+        return "library"
+    real = os.path.realpath(filename)
+    return "deep500" if real.startswith(PACKAGE) else "library" if real.startswith(LIBRARIES) else "user"
 
 
 def _several() -> Communicator | None:

@@ -7,9 +7,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from deep500.errors import RecipeError
+from deep500.recipe.guard import DEBUG
 
 # fmt: off
 RUN_DEFINING = (
@@ -81,8 +82,22 @@ def turns_of(options: Options) -> dict[str, dict[str, str]]:
     return {TURNS: {"id": name, "side": side}} if name else {}
 
 
+class _Nothing(argparse.Action):
+    """An option that is read elsewhere: :func:`deep500.recipe.guard.guarded` looks for it itself."""
+
+    def __init__(self, *words: Any, **more: Any) -> None:
+        super().__init__(*words, **{**more, "dest": argparse.SUPPRESS, "default": argparse.SUPPRESS})
+
+    def __call__(self, *_: Any) -> None:
+        pass
+
+
 class Parser(argparse.ArgumentParser):
     """argparse that raises instead of leaving the process, so that one place decides exit codes."""
+
+    def __init__(self, *words: Any, **more: Any) -> None:
+        super().__init__(*words, **more)
+        self.add_argument(DEBUG, action=_Nothing, nargs=0, help="show whole tracebacks")
 
     def error(self, message: str) -> NoReturn:
         raise RecipeError(f"got a wrong command line: {message}; expected options of {self.prog}; see --help")

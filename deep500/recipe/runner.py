@@ -8,7 +8,7 @@ from typing import Any
 
 from deep500.distributed import world
 from deep500.recipe.console import Console
-from deep500.recipe.guard import guarded
+from deep500.recipe.guard import DEBUG, guarded
 from deep500.recipe.options import Options, parse_options
 from deep500.recipe.plan import Source, make_plan, mutable_lines
 from deep500.recipe.ranks import SilentConsole, check_size, start_ranks
@@ -49,7 +49,8 @@ def run_recipe(
     if argv is None and caller.get("__name__") == "__main__" and path is not None:
         command = [str(path), *sys.argv[1:]]
         return guarded(
-            lambda: execute(fixed, mutable, metrics, _options(sys.argv[1:], source, caller), source, command)
+            lambda: execute(fixed, mutable, metrics, _options(sys.argv[1:], source, caller), source, command),
+            debug=DEBUG in sys.argv[1:],
         )
     return execute(fixed, mutable, metrics, _options(argv or (), source, caller), source)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deep500.errors import PlanError, RecipeError, nearest
+from deep500.events import HOOKS
 from deep500.recipe import training
 from deep500.recipe.transformations import check_transformations
 from deep500.tasks import TASKS, Classification, Task
@@ -57,8 +58,21 @@ def _seed(value: Any) -> str | None:
     return None if fits else "an integer of at least 0"
 
 
-def _list(value: Any) -> str | None:
-    return None if isinstance(value, (list, tuple)) else "a list"
+def _listeners(value: Any) -> str | None:
+    hears = isinstance(value, (list, tuple)) and all(any(hasattr(one, hook) for hook in HOOKS) for one in value)
+    return None if hears else "a list of listeners: children of deep500.Event, or objects with one of its hooks"
+
+
+def _schedule(value: Any) -> str | None:
+    return None if value is None else _listeners([value]) and "a schedule of deep500.schedules, or a listener"
+
+
+def _function(value: Any) -> str | None:
+    return None if value is None or callable(value) else "a function"
+
+
+def _callables(value: Any) -> str | None:
+    return None if isinstance(value, (list, tuple)) and all(map(callable, value)) else "a list of functions"
 
 
 def _paths(value: Any) -> str | None:
@@ -116,17 +130,18 @@ KEYS: dict[str, Key] = {
         "of classification: 'cross_entropy' or 'mean_squared_error', if the model has none; other tasks have their own",
         own=False,
     ),
-    "preprocessing": Key("transformations of training and validation batches", default=(), made=True, check=_list),
-    "augmentation": Key("transformations of training batches only", default=(), made=True, check=_list),
+    "preprocessing": Key("transformations of training and validation batches", default=(), made=True, check=_callables),
+    "augmentation": Key("transformations of training batches only", default=(), made=True, check=_callables),
     "scheme": Key(
         "how ranks train together: callable(optimizer, comm); d5.schemes.ConsistentDecentralized if absent",
         companions=True,
         check=_maker,
     ),
-    "schedule": Key("learning-rate schedule", made=True),
-    "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient", made=True),
-    "gradient_transform": Key("callable on all gradients together, such as global clipping", made=True),
-    "events": Key("listeners", default=(), check=_list),
+    "schedule": Key("learning-rate schedule", made=True, check=_schedule),
+    "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient", made=True, check=_function),
+    "gradient_transform": Key("callable on all gradients together, such as global clipping", made=True,
+                              check=_function),
+    "events": Key("listeners", default=(), check=_listeners),
     "network_transformations": Key(
         "callables network -> network, applied before training; 'substitutions' rewrites by proved rules",
         default=(),

@@ -6,6 +6,7 @@ To add a model is to write ``def model(build, classes, *, option=default)`` and 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -68,6 +69,17 @@ OF_TOKENS = (transformer, bert, gru_language_model, lstm_language_model, causal_
 def model_names() -> list[str]:
     """Names that :func:`create` takes."""
     return list(MODELS)
+
+
+def model_summary(name: str) -> str:
+    """What a model is, in a line.
+
+    Example:
+        >>> model_summary("resnet50")
+        'ResNet-50 for ImageNet (He et al. 2015), version 1.5: the stride is in the 3x3 convolution, as in torchvision.'
+    """
+    words = (inspect.getdoc(_model(name)[0]) or "").partition("\n")[0]
+    return re.sub(r":\w+:`~?([^`]*)`|``", r"\1", words)
 
 
 def model_options(name: str) -> dict[str, Any]:

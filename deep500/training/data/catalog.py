@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from deep500.errors import DataError, nearest
+from deep500.errors import DataError, UnknownDataset, nearest
 from deep500.training.data.dataset import Dataset
 
 Pair: TypeAlias = tuple[Dataset, Dataset]
@@ -100,10 +100,10 @@ def register_dataset(info: Info) -> Info:
 
 
 def registered(name: str, also: str) -> DatasetInfo:
-    """The data set of that name; else a DataError that offers the nearest, and ``also``."""
+    """The data set of that name; else an UnknownDataset that offers the nearest, and ``also``."""
     info = DATASETS.get(name)
     if info is None:
-        raise DataError(
+        raise UnknownDataset(
             f"got data set {name!r}; expected one of {', '.join(DATASETS)} or {also}; {nearest(name, DATASETS)}"
         )
     return info
