@@ -72,7 +72,7 @@ def hold_out(dataset: Dataset, share: float) -> tuple[Subset, Subset]:
         >>> from deep500.training.data import load_dataset
         >>> train, validation = hold_out(load_dataset("digits")[0], 0.1)
         >>> len(train), len(validation)
-        (1294, 144)
+        (1295, 143)
     """
     if not 0 < share < 1:
         raise InputError(f"got share {share!r} to hold out; expected a number between 0 and 1, such as 0.1")
