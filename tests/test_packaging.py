@@ -209,6 +209,20 @@ def third_party_imports(path: Path, known: Mapping[str, list[str]]) -> set[str]:
     return distributions - {"deep500"}
 
 
+EXTRA_OF = {  # the files that may import what an extra brings
+    ("transports", "mpi.py"): "mpi",
+    ("measure", "regression.py"): "stats",
+    ("results", "export_tensorboard.py"): "tensorboard",
+    ("proofs", "saturation.py"): "substitutions",
+    ("proofs", "solver.py"): "substitutions",
+    ("substitutions", "saturation.py"): "substitutions",
+    ("tasks", "environments.py"): "control",
+    ("tasks", "tokens.py"): "data",
+    ("data", "audio.py"): "data",
+    ("data", "text.py"): "data",
+}
+
+
 def test_every_import_is_a_declared_requirement(distributions: Path) -> None:
     """What the package imports directly it requires directly, in the core or in the backend's own extra."""
     (wheel,) = distributions.glob("*.whl")
@@ -225,14 +239,7 @@ def test_every_import_is_a_declared_requirement(distributions: Path) -> None:
         for path in (p for p in (ROOT / folder).rglob("*.py") if p.resolve() == p):
             inside = path.relative_to(ROOT).parts
             allowed = declared[""] | declared.get(inside[1] if folder == "frameworks" else "", set())
-            allowed |= declared["mpi"] if inside[-2:] == ("transports", "mpi.py") else set()
-            allowed |= declared["stats"] if inside[-2:] == ("measure", "regression.py") else set()
-            allowed |= declared["tensorboard"] if inside[-2:] == ("results", "export_tensorboard.py") else set()
-            provers = [
-                (folder, name) for folder in ("substitutions", "proofs") for name in ("saturation.py", "solver.py")
-            ]
-            allowed |= declared["substitutions"] if inside[-2:] in provers else set()
-            allowed |= declared["control"] if inside[-2:] == ("tasks", "environments.py") else set()
+            allowed |= declared.get(EXTRA_OF.get(inside[-2:], ""), set())
             allowed |= declared["pytorch"] if folder == "recipes" else set()  # a recipe is for one backend or more
             if undeclared := third_party_imports(path, known) - allowed:
                 missing[str(path.relative_to(ROOT))] = sorted(undeclared)

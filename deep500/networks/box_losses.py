@@ -13,6 +13,7 @@ import numpy as np
 
 from deep500.errors import NetworkError
 from deep500.networks.emit import Emitter
+from deep500.networks.losses import huber
 from deep500.networks.network import Network
 
 BOX_LOSSES = ("smooth_l1", "giou")
@@ -59,17 +60,11 @@ def focal_loss(
 
 
 def smooth_l1(op: Emitter, value: str, wanted: str, beta: float = 1.0, dtype: str = "float32") -> str:
-    """d^2 / (2 beta) where d = |value - wanted| < beta, else d - beta / 2 (Girshick 2015, equation 3; Huber / beta).
+    """d^2 / (2 beta) where d = |value - wanted| < beta, else d - beta / 2 (Girshick 2015, equation 3).
 
-    Raises:
-        NetworkError: beta is not positive.
+    That is :func:`deep500.networks.losses.huber` with delta = beta, divided by beta, which must be positive.
     """
-    if not 0 < beta < math.inf:
-        raise NetworkError(f"got beta={beta} for smooth_l1; expected a positive number: 1.0 is usual")
-    difference = op("Abs", op("Sub", value, wanted))
-    near = op("Min", difference, op.constant(np.array(beta, dtype)))
-    rest = op("Sub", difference, op("Mul", near, op.constant(np.array(0.5, dtype))))
-    return op("Mul", near, op("Div", rest, op.constant(np.array(beta, dtype))))
+    return op("Div", huber(op, value, wanted, beta, dtype), op.constant(np.array(beta, dtype)))
 
 
 def giou_loss(op: Emitter, boxes: str, wanted: str, dtype: str = "float32") -> str:

@@ -6,6 +6,7 @@ A loss is a function ``(at: Place, **options)`` that adds nodes and returns the 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,30 @@ class Place:
         if name not in self.emit.network.inputs:
             self.emit.network.add_input(name, shape, dtype)
         return name
+
+
+def huber(op: Emitter, value: str, wanted: str, delta: float = 1.0, dtype: str = "float32") -> str:
+    """d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), d = value - wanted (Huber 1964), element by element.
+
+    With c = min(|d|, delta) that is c (|d| - c / 2), whose derivative has no case.
+
+    Args:
+        op: writes the nodes.
+        value, wanted: of one shape.
+        delta: from where on the loss is a straight line, positive.
+        dtype: of both.
+
+    Returns:
+        the name of the losses, of that shape.
+
+    Raises:
+        NetworkError: delta is not positive.
+    """
+    if not 0 < delta < math.inf:
+        raise NetworkError(f"got delta={delta}; expected a positive number: 1.0 is usual")
+    size = op("Abs", op("Sub", value, wanted))
+    near = op("Min", size, op.constant(np.array(delta, dtype)))
+    return op("Mul", near, op("Sub", size, op("Mul", near, op.constant(np.array(0.5, dtype)))))
 
 
 def _cross_entropy(
@@ -93,18 +118,10 @@ def _mean_squared_error(at: Place) -> None:
 
 
 def _huber(at: Place, *, delta: float = 1.0) -> None:
-    """Mean of d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), d = output - label (Huber 1964).
-
-    With c = min(|d|, delta) that is c (|d| - c / 2), whose derivative has no case.
-    """
-    if not delta > 0:
-        raise NetworkError(f"got delta={delta}; expected a number above 0: choose such a one")
-    emit = at.emit
+    """Mean of :func:`huber`; ``label`` is like the output."""
     at.input(at.label, at.shape, at.dtype)
-    size = emit("Abs", emit("Sub", at.output, at.label))
-    near = emit("Min", size, at.number(delta))
-    value = emit("Mul", near, emit("Sub", size, emit("Mul", near, at.number(0.5))))
-    emit.network.add_node("ReduceMean", [value], [at.loss], name=at.loss, keepdims=0)
+    value = huber(at.emit, at.output, at.label, delta, at.dtype)
+    at.emit.network.add_node("ReduceMean", [value], [at.loss], name=at.loss, keepdims=0)
 
 
 def _kl_divergence(at: Place) -> None:
