@@ -202,3 +202,11 @@ def test_written_files_have_ordinary_permissions(tmp_path: Path) -> None:
     plain.touch()
     Network.from_onnx(affine()).to_onnx(path)
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+def test_a_split_into_equal_parts_says_into_how_many_under_a_newer_label():
+    """Before opset 18 its outputs told; ONNX Runtime refuses the newer operator without the number."""
+    text = '<ir_version: 8, opset_import: ["" : 13]> g (float[6] x) => (float[2] a, float[2] b, float[2] c)'
+    network = Network.from_onnx(onnx.parser.parse_model(f"{text} {{ a, b, c = Split <axis: int = 0> (x) }}"))
+    (node,) = network.nodes
+    assert node.attributes["num_outputs"] == 3
