@@ -41,7 +41,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     )
     add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"timed blocks per framework ({ROUNDS}); 0: only check")
     add("--steps", type=int, metavar="N", help="steps or inferences per block (as many as take 0.2 s)")
-    add("--threads", type=int, metavar="N", help="threads and cores of each process (all)")
+    add("--threads", type=int, metavar="N", help="threads and cores of each process ($OMP_NUM_THREADS, else all)")
     add("--seed", type=int, metavar="S", help="the first seed (the recipe's)")
     add("--batch-sizes", default="1", metavar="1,8", help="ONNX file: batch sizes to time (1)")
     add("--size", action="append", default=[], metavar="NAME=N", help="ONNX file: value of another symbolic size")
@@ -80,7 +80,9 @@ def execute(words: argparse.Namespace) -> int:
         return _runs(words)
     if words.frameworks is None:
         if words.overrides and "=" not in words.overrides[0]:
-            raise InputError(f"got {words.subject!r}, where no finished run is; expected two results folders: name both")
+            raise InputError(
+                f"got {words.subject!r}, where no finished run is; expected two results folders: name both"
+            )
         raise InputError(
             "got no --frameworks; expected at least two: add --frameworks pytorch,reference, or name two "
             "results folders"

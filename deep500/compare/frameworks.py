@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from deep500.compare.checks import Check
 from deep500.compare.claims import ABOUT, framework_claims
 from deep500.compare.gate import check_equivalence
-from deep500.compare.processes import usable_cores
 from deep500.compare.result import SCHEMA, ComparisonResult
 from deep500.compare.subject import Setting, Subject, digest, digests
 from deep500.compare.timing import Team
 from deep500.compare.traces import CURVE
 from deep500.errors import InputError, RecipeError
 from deep500.measure.environment import describe
+from deep500.measure.machine import threads_to_use
 from deep500.recipe.build import Notes
 from deep500.recipe.loader import find_recipe
 from deep500.registry import load_backend
@@ -61,7 +61,7 @@ def compare_frameworks(
         repeat: trainings per framework, each with another seed; 0 trains none.
         rounds: blocks timed per framework; 0 times nothing.
         steps: training steps per block; None: as many as take about 0.2 s.
-        threads: threads and cores per process; None: all that this process may use.
+        threads: threads and cores per process; None: ``OMP_NUM_THREADS``, else all that this process may use.
         seed: the first seed; the recipe's own if None.
         out: folder for results; None writes nothing.
         data: folder with data sets; download: fetch absent ones; open: allow overrides of FIXED keys.
@@ -96,7 +96,7 @@ def compare_frameworks(
     result = ComparisonResult(path.stem, names, gate, labels=labels, environment=describe(path.parent))
     if gate and (rounds or repeat):
         expected = {"weights": digest(_weights(subjects[0])), "batches": digests(judged)}
-        with Team(names, threads or usable_cores(), "training", asdict(setting)) as team:
+        with Team(names, threads or threads_to_use(), "training", asdict(setting)) as team:
             _measure(result, team, expected, Amount(rounds, steps, repeat, subjects[0].seed), say)
     asked = {**asdict(setting), "rounds": rounds, "steps": steps, "repeat": repeat}
     return write(result, out, {**asked, "custom_ops": subjects[0].custom_ops})

@@ -15,13 +15,13 @@ import numpy as np
 from deep500.compare import first_difference
 from deep500.compare.checks import Check, GateResult, relative
 from deep500.compare.frameworks import ROUNDS, Say, check_frameworks, silent, write
-from deep500.compare.processes import usable_cores
 from deep500.compare.result import ComparisonResult
 from deep500.compare.subject import Candidate
 from deep500.compare.timing import Team
 from deep500.compare.traces import as_arrays
 from deep500.errors import ComparisonError
 from deep500.measure.environment import describe
+from deep500.measure.machine import threads_to_use
 from deep500.networks.execution.inputs import batch_symbol, make_inputs
 from deep500.networks.network import Network
 from deep500.networks.objects import as_network
@@ -60,7 +60,7 @@ def compare_models(
         batch_sizes: to be timed; a model with a batch size of its own has only that one.
         rounds: blocks timed per framework and batch size; 0 times nothing.
         steps: inferences per block; None: as many as take about 0.2 s.
-        threads: threads and cores per process; None: all that this process may use.
+        threads: threads and cores per process; None: ``OMP_NUM_THREADS``, else all that this process may use.
         seed: of the inputs and of the order.
         sizes: values for symbolic sizes other than the batch.
         custom_ops: folders (or files) of the plugins that the model's custom operators need.
@@ -90,7 +90,7 @@ def compare_models(
         options = {"seed": seed, "sizes": dict(sizes or {}), "custom_ops": plugins}
         with (
             _file_of(model, network) as file,
-            Team(names, threads or usable_cores(), "inference", {**options, "model": file}) as team,
+            Team(names, threads or threads_to_use(), "inference", {**options, "model": file}) as team,
         ):
             result.facts = team.facts
             for batch in batches:

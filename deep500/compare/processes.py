@@ -12,6 +12,7 @@ from typing import Any
 
 from deep500 import errors
 from deep500.errors import ComparisonError, Deep500Error
+from deep500.measure.machine import usable_cores
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -23,11 +24,6 @@ THREAD_VARIABLES = (
     "TF_NUM_INTEROP_THREADS",
 )
 """Set in every worker to the same number, together with the cores that it may use."""
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Process:

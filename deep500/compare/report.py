@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from deep500.compare.claims import ABOUT, run_claims
+from deep500.compare.differences import in_groups
 from deep500.compare.runs import (
     HEADLINE,
     InvalidComparison,
@@ -28,7 +29,7 @@ from deep500.report.claims import plot_claims
 from deep500.report.figures import Figure
 from deep500.report.page import metric_row, render, render_views, view
 from deep500.report.plot import BOTTOM, TOP, Axis, Plot, place_names, room_for
-from deep500.results.files import read_json, to_json, write_atomic
+from deep500.results.files import read_json, write_atomic
 from deep500.results.layout import check_layout
 from deep500.results.record import Record
 from deep500.results.rules import NOT_APPLICABLE, RULES, check, summary_of

@@ -80,8 +80,12 @@ class SeriesComparison:
     reason: str = ""
 
     def __str__(self) -> str:
+        return self.sentence(self.reason)
+
+    def sentence(self, reason: str) -> str:
+        """What was found, with a reason beside it."""
         words = {FASTER: "faster", SLOWER: "slower", EQUIVALENT: "equivalent"}.get(self.verdict, "unresolved")
-        why = f" ({self.reason})" if self.reason else ""
+        why = f" ({reason})" if reason else ""
         ends = "" if self.ratio.low is None else f" [{self.ratio.low:.3f}, {self.ratio.high:.3f}]"
         p = "not tested" if self.p is None else f"p {self.p:.2g}"
         return f"{self.series}: {words}{why}, time ratio {self.ratio.median:.3f}{ends} ({p}, {self.basis})"
@@ -117,7 +121,11 @@ class RunComparison:
 
     def __str__(self) -> str:
         lines = [f"first:  {self.first}", f"second: {self.second}"]
-        lines += ["", "times, second compared with first:", *(f"  {compared}" for compared in self.series)]
+        reasons = {compared.reason for compared in self.series}
+        shared = reasons.pop() if len(reasons) == 1 and len(self.series) > 1 else ""
+        each = [compared.sentence("" if shared else compared.reason) for compared in self.series]
+        lines += ["", "times, second compared with first:", *(f"  {one}" for one in each)]
+        lines += [f"  none is judged: {shared}"] if shared else []
         lines += [f"  {remark}" for remark in self.remarks]
         lines += ["", "metrics:", *(f"  {name}: {short(a)} -> {short(b)}" for name, (a, b) in self.metrics.items())]
         lines += ["", "what differs:", *as_lines(self.changed)]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from deep500.distributed.world import transport_of
 from deep500.errors import CommunicationError, MissingBackend
+from deep500.measure.machine import usable_cores
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 """Variables that say how many threads a rank computes with."""
@@ -75,8 +76,7 @@ def environment(ranks: int, given: Mapping[str, str], cores: int | None = None) 
         >>> variables["OMP_NUM_THREADS"], variables["MKL_NUM_THREADS"], variables["DEEP500_WORLD_SIZE"]
         ('2', '3', '4')
     """
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = str(max(1, (count if cores is None else cores) // ranks))
+    threads = str(max(1, (usable_cores() if cores is None else cores) // ranks))
     variables = {name: threads for name in THREADS} | dict(given)
     variables["DEEP500_WORLD_SIZE"] = str(ranks)
     variables["DEEP500_TRANSPORT"] = "mpi"  # "serial", from the user's shell, would make every rank start ranks again

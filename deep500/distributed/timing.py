@@ -10,7 +10,6 @@ ranks are pooled only where Kruskal and Wallis's test finds no difference betwee
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from deep500.distributed.transports.communicator import Communicator
 from deep500.distributed.world import world
 from deep500.errors import InputError
 from deep500.measure.launches import DIFFER, FEWEST_TO_COMPARE, groups_differ, nearly_independent
+from deep500.measure.machine import usable_cores
 from deep500.measure.plan import Plan
 from deep500.measure.quantiles import Estimate, quantile
 from deep500.measure.sampling import Judge, next_size
@@ -236,7 +236,7 @@ class _Series:
         self.comm, self.clock, self.now, self.sync = comm, clock, now, sync
         self.room = 1.5  # length of a window over the longest step of the last chunk
         hosts = [str(name) for name in comm.gather_facts(platform.node())]
-        self.spin = SPIN if hosts.count(hosts[comm.rank]) <= _cores() else 0.0
+        self.spin = SPIN if hosts.count(hosts[comm.rank]) <= usable_cores() else 0.0
         self.tolerance = TOLERANCE if self.spin else ASLEEP
 
     def take(
@@ -310,10 +310,6 @@ class _Series:
                 time.sleep(left)
             while self.now() < at:
                 pass
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _spent(comm: Communicator) -> float:

@@ -74,6 +74,22 @@ def kernel() -> dict[str, Any]:
     }
 
 
+def usable_cores() -> int:
+    """Cores that this process may use.
+
+    Example:
+        >>> usable_cores() >= 1
+        True
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_to_use() -> int:
+    """Threads that a framework takes unless told: ``OMP_NUM_THREADS``, else as many as there are usable cores."""
+    declared = os.environ.get("OMP_NUM_THREADS", "")
+    return int(declared) if declared.isdigit() and int(declared) > 0 else usable_cores()
+
+
 def process() -> dict[str, Any]:
     """The interpreter and what this process is allowed: limits, affinity, scheduling, locale, packages."""
     affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None

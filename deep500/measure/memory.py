@@ -6,11 +6,12 @@ exact, however short it was. Where that cannot be done, the peak is None: not me
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from deep500.measure.machine import usable_cores
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -61,8 +62,7 @@ class UsageMeter:
         seconds, cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
         peak = _status("VmHWM") if self._resets else None
         grown = None if peak is None or self._before is None else max(0, peak - self._before)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.usage = Usage(peak, grown, cpu, seconds, cores)
+        self.usage = Usage(peak, grown, cpu, seconds, usable_cores())
 
 
 def _reset_peak() -> bool:

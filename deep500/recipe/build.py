@@ -69,7 +69,8 @@ class Notes:
             yield
         for warning in caught:
             if issubclass(warning.category, DeviceWarning) and strict:
-                raise MissingDevice(f"--strict: {warning.message}; expected the device: choose another with --device")
+                found = str(warning.message).rpartition(";")[0]
+                raise MissingDevice(f"{found}; with --strict nothing else is taken: choose another with --device")
             if issubclass(warning.category, COLLECTED):
                 if str(warning.message) not in self.warnings:
                     self.warnings.append(str(warning.message))

@@ -89,12 +89,13 @@ class EpochLines(Event):
         if record is None:
             return
         facts = [f"epoch {record.epoch + 1}/{run.epochs}"]
+        three_splits = run.trainer is not None and run.trainer.test_sampler is not None
         qualities = [] if run.trainer is None else run.trainer.task.qualities
-        for half in ("train", "test"):
+        for half, called in (("train", "train"), ("test", "validation" if three_splits else "test")):
             for name, unit in (("loss", ""), *((quality.name, quality.unit) for quality in qualities)):
                 value = record.get(f"{half}_{name}")
                 if value is not None:
-                    facts.append(f"{half} {name.replace('_', ' ')} {format_number(float(value))} {unit}".rstrip())
+                    facts.append(f"{called} {name.replace('_', ' ')} {format_number(float(value))} {unit}".rstrip())
         if record.train_seconds:
             rate = (record.train_samples or 0) / record.train_seconds
             sample = "sample" if run.trainer is None else run.trainer.task.sample

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deep500.errors import RecipeError, nearest
+from deep500.recipe.calls import accepts
 from deep500.recipe.names import is_own_name
 from deep500.recipe.schema import COMPANIONS, KEYS, base_of, check_name, copy_containers
 
@@ -103,6 +104,34 @@ def apply(values: dict[str, Any], override: Override, resolve_name: Callable[[st
         return
     container = copy_containers(values.get(key, () if key.endswith("_args") else {}))
     values[key] = _replace(container, path, override)
+
+
+def leave_out(values: dict[str, Any], changes: Iterable[Override]) -> list[str]:
+    """Take keywords of the recipe's from ``<key>_kwargs`` where a class from the command line does not know them.
+
+    A recipe writes them for its own class: ``momentum`` means nothing to ``optimizer=AdamOptimizer``. Those that the
+    command line itself gives stay, to be refused if they are wrong.
+
+    Returns:
+        what was left out, in words.
+    """
+    changes, said = list(changes), []
+    for change in changes:
+        name = f"{change.key}_kwargs"
+        if change.path or not values.get(name) or not (change.key in KEYS and KEYS[change.key].companions):
+            continue
+        new, given = values[change.key], {other.path[0] for other in changes if other.key == name and other.path}
+        known = getattr(new, "hyperparameters", None)
+        odd = [
+            word
+            for word in values[name]
+            if word not in given and not (accepts(new, word) if known is None else word in known)
+        ]
+        if odd and not any(other.key == name and not other.path for other in changes):
+            values[name] = {word: value for word, value in values[name].items() if word not in odd}
+            kept = ", ".join(f"{word}={value}" for word, value in values[name].items()) or "nothing"
+            said.append(f"{change}: {', '.join(odd)} of the recipe's {name} left out, not known to it; kept: {kept}")
+    return said
 
 
 def _replace(container: Any, path: tuple[str, ...], override: Override) -> Any:

@@ -68,6 +68,7 @@ class Plan:
         opened: what was changed against FIXED; empty means the closed division.
         repetition: when to train more seeds than these, None for never.
         own: what was named as ``path.py:Name`` or ``module:Name``, with the SHA-256 of its file.
+        left_out: arguments of the recipe's that another class, named on the command line, does not take, in words.
         resolved: all of this as JSON, the same in every process.
     """
 
@@ -77,6 +78,7 @@ class Plan:
     opened: list[str] = field(default_factory=list)
     repetition: Repetition | None = None
     own: list[dict[str, str | None]] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     @property
     def division(self) -> str:
@@ -103,13 +105,11 @@ def make_plan(
     ``folder`` is the recipe's, where files are looked for that it names as ``path.py:Name``.
     """
     values = merge(fixed, mutable)
-    opened = [
-        str(change)
-        for change in overrides.parse(options.overrides)
-        if _override(values, change, fixed, mutable, options.open)
-    ]
+    changes = overrides.parse(options.overrides)
+    opened = [str(change) for change in changes if _override(values, change, fixed, mutable, options.open)]
     own = Own(folder)
     own.load(values)
+    left_out = overrides.leave_out(values, changes)
     if options.device is not None:
         if overrides.refuse_fixed(f"--device {options.device}", "executor_kwargs", fixed, mutable, options.open):
             opened.append(f"--device {options.device}")
@@ -126,7 +126,7 @@ def make_plan(
         full["epochs"] = 1
     seeds = [full["seed"] + number for number in range(1 if isinstance(options.repeat, str) else options.repeat)]
     pairs = check_metrics(own.metrics(metrics))
-    return Plan(full, pairs, seeds, opened, _repetition(options), own.files)
+    return Plan(full, pairs, seeds, opened, _repetition(options), own.files, left_out)
 
 
 class Own:

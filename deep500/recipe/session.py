@@ -61,7 +61,7 @@ class Session:
     ) -> None:
         self.plan, self.options, self.source, self.console = plan, options, source, console
         self.comm = Serial() if comm is None else comm
-        self.notes = Notes()
+        self.notes = Notes(list(plan.left_out))
         self.ranks: dict[str, Any] = {}
         self.seeds = list(plan.seeds)
         self.look: Look | None = None

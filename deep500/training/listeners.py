@@ -68,7 +68,8 @@ class ProgressBar(Event):
         if tally is not None:
             shown["samples/s"] = tally.samples / max(perf_counter() - self._started, 1e-9)
         if run.record is not None:
-            shown["test accuracy"] = run.record.test_accuracy
+            validated = "test" if run.trainer is None or run.trainer.test_sampler is None else "validation"
+            shown[f"{validated} accuracy"] = run.record.test_accuracy
         bar.set_postfix({k: f"{v:.4g}" for k, v in shown.items() if v is not None}, refresh=False)
         bar.refresh()
         self._drawn = perf_counter()

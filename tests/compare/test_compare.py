@@ -127,7 +127,7 @@ def test_missing_framework(recipe, monkeypatch, capsys):
 BAD = [
     (["--frameworks", "reference"], 2, "at least two"),
     (["--frameworks", "reference,reference"], 2, "at least two"),
-    (["--frameworks", "reference,pytorhc"], 3, "'pytorch'"),
+    (["--frameworks", "reference,pytorhc"], 2, "'pytorch'"),
     (["--frameworks", "reference,pytorch", "epochs=3"], 2, "--open"),
     (["--frameworks", "reference,pytorch", "--rounds", "-1"], 2, "--rounds"),
     (["--frameworks", "reference,pytorch", "--threads", "0"], 2, "--threads"),

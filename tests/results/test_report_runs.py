@@ -39,7 +39,7 @@ def test_verdict_differences_and_plots(runs):
     step = compare_runs(first, second).series[0]
     assert step.verdict == "faster" and f"is faster than {first.name} (step: time ratio {step.ratio.median:.3f}" in page
     assert page.index("What differs") < page.index("time ratio</th>") < page.index("Is it faster, and by how much?")
-    assert re.search(r"resolved.recipe.batch_size</th><td.*?>32</td><td.*?>64</td>", page)
+    assert re.search(r"batch_size</th><td.*?>32</td><td.*?>64</td>", page)
     row = re.search(r"<tr><th scope=.row.>step</th>.*?</tr>", page.partition("<article")[0], re.DOTALL)
     medians = r"[mµ]s</span> <span class=.soft.>99 % CI over 8 launches, n_eff \d"
     assert row and len(re.findall(medians, row[0])) == 2  # rule R1

@@ -76,7 +76,7 @@ class Published(DatasetInfo):
             files = self.layouts[0].archives or self.layouts[0].folders
             raise DataError(
                 f"got no data set {self.name!r}: {problem}; expected {files[0]} or another usual layout there; put the "
-                "files there, set DATA_ROOT, download=True, or stand_in=True to use built-in data instead"
+                "files there, set DATA_ROOT, add --download (download=True), or take built-in data (stand_in=True)"
             )
         message = (
             f"{self.name}: {problem}; built-in STAND-IN data are used, quality figures mean nothing for {self.name}"

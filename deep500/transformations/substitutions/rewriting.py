@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx
 
-from deep500.errors import DataError, InputError
+from deep500.errors import InputError
 from deep500.networks.network import Network
 from deep500.transformations.substitutions.equivalence import Equivalence, check_equivalent
 from deep500.transformations.substitutions.graph.importing import Imported, import_network
@@ -251,12 +251,12 @@ def one_rule(rules: Rules, wanted: str) -> WrittenRule:
     """The rule with a name, an id, or an id that begins so.
 
     Raises:
-        DataError: none, or several.
+        InputError: none, or several.
     """
     known = written_rules(rules)
     found = [one for one in known if one.name == wanted or (len(wanted) >= 4 and one.rule.id.startswith(wanted))]
     if len(found) != 1:
-        raise DataError(
+        raise InputError(
             f"got rule {wanted!r}, which {len(found)} of {len(known)} rules are called; expected a name, or an id by "
             "its first letters (four at least): see 'deep500 rules list'"
         )

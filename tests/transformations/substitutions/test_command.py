@@ -103,7 +103,7 @@ ERRORS = [  # words after the model, exit code, what the error says
     (["-o", "out.onnx", "--size", "N"], 2, "got --size 'N'; expected NAME=N"),
     (["-o", "out.onnx", "--size", "N=0"], 2, "got --size 'N=0'"),
     (["-o", "out.onnx", "--size", "M=3"], 2, "symbolic sizes, which are N"),
-    (["-o", "out.onnx", "--backend", "pytroch"], 3, "did you mean 'pytorch'"),
+    (["-o", "out.onnx", "--backend", "pytroch"], 2, "did you mean 'pytorch'"),
     (["-o", "out.onnx", "--rules", "nowhere.jsonl"], 3, "nowhere.jsonl: got no such file"),
     (["-o", "out.onnx", "--replay", "nowhere.json"], 3, "nowhere.json"),
     (["-o", "out.onnx", "--replay", "a.json", "--history", "b.json"], 2, "got --replay and --history"),

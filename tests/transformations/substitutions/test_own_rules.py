@@ -242,7 +242,7 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["prove"], 2, "expected deep500 rules prove FILE"),
         (["apply", "good.txt", "m.onnx"], 2, "apply RULES MODEL -o OUT"),
-        (["show", "none"], 3, "'deep500 rules list'"),
+        (["show", "none"], 2, "'deep500 rules list'"),
         (["apply", "my.txt", "m.onnx", "-o", "o.onnx"], 3, "--unproved"),
         (["apply", "false.txt", "m.onnx", "-o", "o.onnx", "--unproved"], 3, "which this does not"),
         (["prove", "gone.txt"], 3, "no such file"),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import InputError, UnsupportedOperator
+from deep500.measure.machine import threads_to_use
 from deep500.measure.pairs import compare_functions
 from deep500.transformations.substitutions.cost.analytic import traffic
 from deep500.transformations.substitutions.cost.database import Database, Place, Row, backend_version, machine_hash, now
@@ -89,7 +90,7 @@ class Measured(Cost):
         fresh: bool = False,
     ) -> None:
         super().__init__()
-        running = process_threads()
+        running = threads_to_use()
         if threads not in (None, running) or not limit > 0:
             raise InputError(
                 f"got threads={threads} and limit={limit} in a process of {running} threads; expected that number and "
@@ -187,11 +188,3 @@ def doubtful(row: Row) -> bool:
         (False, True)
     """
     return row.mad > max(DOUBT * row.seconds, 5 * RESOLUTION)
-
-
-def process_threads() -> int:
-    """Threads of this process' frameworks: ``OMP_NUM_THREADS``, else as many as there are usable cores."""
-    declared = os.environ.get("OMP_NUM_THREADS", "")
-    if declared.isdigit() and int(declared) > 0:
-        return int(declared)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
