@@ -12,6 +12,7 @@ from deep500.compare.checks import GateResult
 from deep500.compare.timing import Timing
 from deep500.measure.comparison import rounds_needed
 from deep500.measure.statistics import Interval
+from deep500.notebooks import folded
 
 SCHEMA = "deep500-comparison-1"
 
@@ -57,6 +58,9 @@ class ComparisonResult:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {"schema": SCHEMA, **asdict(self), "gate": self.gate.as_dict()}
+
+    def _repr_html_(self) -> str:
+        return folded(f"comparison of {', '.join(self.frameworks)} on {self.subject}", str(self), opened=True)
 
     def __str__(self) -> str:
         parts = [_gate(self.gate)]

@@ -45,6 +45,7 @@ from deep500.measure.launches import over_launches
 from deep500.measure.pairs import control_bias
 from deep500.measure.statistics import Interval
 from deep500.measure.steady import SteadyState
+from deep500.notebooks import folded
 from deep500.recipe.options import TURNS
 from deep500.results.files import read_json
 from deep500.results.record import MANIFEST, SUMMARY
@@ -130,6 +131,9 @@ class RunComparison:
         lines += ["", "metrics:", *(f"  {name}: {short(a)} -> {short(b)}" for name, (a, b) in self.metrics.items())]
         lines += ["", "what differs:", *as_lines(self.changed)]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return folded(f"{self.second.name} against {self.first.name}", str(self), opened=True)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

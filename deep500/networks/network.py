@@ -24,6 +24,7 @@ from deep500.networks.checks import as_parameter, as_shape, check_dtype, check_n
 from deep500.networks.hashing import content_hash
 from deep500.networks.node import Node, check_node, first_variadic, most_outputs
 from deep500.networks.shapes import infer_descriptors
+from deep500.notebooks import folded
 from deep500.tensors import Dim, TensorDescriptor
 
 if TYPE_CHECKING:
@@ -363,6 +364,9 @@ class Network:
 
     def __repr__(self) -> str:
         return f"<Network {self.name!r}: {len(self._nodes)} nodes, {len(self._parameters)} parameters>"
+
+    def _repr_html_(self) -> str:
+        return folded(repr(self), str(self))
 
     # -- gradients --------------------------------------------------------------------------------------------------
     def with_gradient(

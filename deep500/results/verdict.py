@@ -8,6 +8,7 @@ from typing import Any
 
 from deep500.measure.standing import headline
 from deep500.measure.statistics import MINIMUM_SAMPLES
+from deep500.notebooks import folded
 
 MOST_REASONS = 3
 """Most reasons of seeds that a remark lists."""
@@ -207,6 +208,14 @@ class RecipeResult:
     def exit_code(self) -> int:
         """0 when no target was missed, else 1."""
         return 0 if self else 1
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (m.name, m.label, "not measured" if m.value is None else f"{m.value:.6g} {m.unit}") for m in self.metrics
+        ]
+        lines = [f"{name}: {value.rstrip()} ({label})" for name, label, value in rows]
+        labels = f" [{', '.join(self.labels)}]" if self.labels else ""
+        return folded(f"{self.verdict}{labels}", "\n".join([*lines, f"report: {self.report or 'none'}"]), opened=True)
 
     def __getitem__(self, name: str) -> MetricResult:
         """The metric of that name; raises KeyError."""
