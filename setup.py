@@ -125,6 +125,7 @@ setup(
         ],
         "deep500.operators": ["include/deep500/*.h"],  # no package of its own
         "deep500.report": ["templates/*"],  # nor is this
+        "deep500.recipe.skeletons": ["*.txt"],
     },
     include_package_data=True,
     install_requires=CORE,
