@@ -67,7 +67,7 @@ def _timed(
         executor = make(file)
         functions[name] = partial(executor.inference, inputs)
         functions[name]()
-    return in_turns(functions, seed, limit)
+    return in_turns(functions, seed, limit, clock=deployment(optimized.backend).clock())
 
 
 def _stays(optimized: Optimized, reason: str) -> Optimized:

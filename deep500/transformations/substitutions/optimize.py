@@ -50,8 +50,10 @@ WRITING = 0.5
 """Share of the time left that writing one more candidate may take; the others took as long."""
 TIMING = 0.7
 """Share of what is left then, for timing; the check has the rest."""
-COMPILING = 0.6
-"""Share of the time for timing after which no further candidate is compiled."""
+TIMING_COMPILED = 0.9
+"""Likewise where candidates must be compiled first: that is what takes long."""
+COMPILING = 0.3
+"""Share of the time for timing that is kept for compiling candidates, at least."""
 MOST_TIMING = 5.0
 """Seconds of timing, in which some percent are seen."""
 FAILURES = (NetworkError, UnsupportedOperator, MissingBackend, MemoryError)
@@ -312,7 +314,8 @@ def _choose(
         written = _write_in_time(imported, candidates, matcher, deadline, failed)
         networks = {name: made[2] for name, made in written.items()}
         deadline.tell("timing")
-        timed = _timed(imported, networks, backend, seed, sizes, failed, TIMING * deadline.left()) if networks else None
+        limit = (TIMING_COMPILED if deployment(backend).compiles else TIMING) * deadline.left()
+        timed = _timed(imported, networks, backend, seed, sizes, failed, limit) if networks else None
         order = _faster(timed, networks)
     for name in order:
         made = written.get(name) or _try(failed, name, partial(_written, imported, candidates[name], matcher))
@@ -382,9 +385,10 @@ def _timed(
 ) -> Remeasured | None:
     """Candidates timed beside the original; those that the backend does not run are left out."""
     every, numbers = {ORIGINAL: imported.network, **networks}, {**imported.sizes, **sizes}
-    until = time.perf_counter() + COMPILING * limit
-    limit = min(limit, MOST_TIMING)
-    compare = partial(remeasure, every, backend, sizes=numbers, seed=seed, limit=limit, failed=failed, until=until)
+    rounds = min(MOST_TIMING, (1 - COMPILING) * limit)
+    until, limit = time.perf_counter() + limit - rounds, rounds
+    how: dict[str, Any] = {"until": until, "clock": deployment(backend).clock()}
+    compare = partial(remeasure, every, backend, sizes=numbers, seed=seed, limit=limit, failed=failed, **how)
     timed = _try(failed, ORIGINAL, compare)  # it may not run there either: nothing is faster than that, and it stays
     return timed if timed is not None and timed.comparisons else None
 

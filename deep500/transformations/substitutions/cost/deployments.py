@@ -7,15 +7,21 @@ formulas, one of which has fused what compilers fuse, and whole candidates are c
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from deep500.errors import MissingBackend, nearest
+from deep500.measure.sampling import Clock
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.registry import backend_names, load_backend
+
+ONE_THREAD = frozenset({"reference", "pytorch", "onnxruntime"})
+"""Backends that run on the processor unless told otherwise, with OMP_NUM_THREADS threads."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,15 @@ class Deployment:
     backend: str
     options: Mapping[str, Any] = field(default_factory=dict)
     compiles: bool = False
+
+    def clock(self) -> Clock:
+        """The clock to compare networks with: what the processor spends on this process where that is all there is.
+
+        One thread that waits for nothing takes as long as it computes, and only what it computes is the same on a busy
+        machine. With more threads, or in a backend that may run elsewhere, the time that passes is what counts.
+        """
+        alone = self.backend in ONE_THREAD and os.environ.get("OMP_NUM_THREADS") == "1"
+        return time.process_time_ns if alone else time.perf_counter_ns
 
     def executor(self, network: Network, device: Any = None) -> GraphExecutor:
         """The network as it would be deployed."""
