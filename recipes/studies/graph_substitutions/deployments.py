@@ -230,11 +230,11 @@ def mean(rows: Sequence[Mapping[str, Any]]) -> Interval | None:
         if both[0] is None or both[1] is None:
             continue
         stayed = row["same"].get(OURS) == ORIGINAL
-        logs.append(np.zeros(10**6) if stayed else np.log(both[0] / both[1]))
+        logs.append(np.zeros(ROUNDS) if stayed else np.log(both[0] / both[1]))
     if not logs:
         return None
     rounds = min(map(len, logs))
-    return median_interval(np.exp(np.mean([gain[:rounds] for gain in logs], axis=0))[:1000])
+    return median_interval(np.exp(np.mean([gain[:rounds] for gain in logs], axis=0)))
 
 
 def as_text(rows: Sequence[Mapping[str, Any]]) -> str:
