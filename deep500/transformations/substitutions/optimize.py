@@ -40,8 +40,10 @@ CANDIDATES = 3
 """States, by predicted cost, that are measured from end to end."""
 GROWTH = 1
 """Rules that add more operators than this to what they replace are not tried in that direction."""
-FORMULA = 0.3
-"""Share of the budget for the search by formula, before operators are measured."""
+FORMULA = 0.6
+"""Share of the search for that by formulas, before operators are measured: they find the forms that are far away."""
+FORMULAS = (0.5, 0.25, 0.25)
+"""Shares of that for each formula."""
 SEARCH = 0.6
 """Share of the budget for the search, where candidates are timed afterwards."""
 ALONE = 0.75
@@ -52,9 +54,11 @@ TIMING = 0.7
 """Share of what is left then, for timing; the check has the rest."""
 TIMING_COMPILED = 0.9
 """Likewise where candidates must be compiled first: that is what takes long."""
+GRACE = 0.1
+"""Share of the budget that the check may take in any case: timing takes longer on a machine that became busy."""
 COMPILING = 0.3
 """Share of the time for timing that is kept for compiling candidates, at least."""
-MOST_TIMING = 5.0
+MOST_TIMING = 4.0
 """Seconds of timing, in which some percent are seen."""
 FAILURES = (NetworkError, UnsupportedOperator, MissingBackend, MemoryError)
 """What ends a candidate, and not the run."""
@@ -191,11 +195,15 @@ def _search(
     budget = (SEARCH if measure else ALONE) * deadline.left()
     if cost is None and not measure:
         return searched(by_formula, budget, "priced by formula")
+    every = [by_formula, Analytic(runs, fused=True), Analytic(runs, fused=True, without=("split", "concat"))]
+    names = "priced by formula", "priced by formula, fused", "priced by formula, fused and without parts"
+    seconds = budget if cost is None else FORMULA * budget
+    quick = _joined(
+        [searched(each, part * seconds, what) for each, part, what in zip(every, FORMULAS, names, strict=True)],
+        by_formula,
+    )
     if cost is None:
-        every = [by_formula, Analytic(runs, fused=True), Analytic(runs, fused=True, without=("split", "concat"))]
-        names = "priced by formula", "priced by formula, fused", "priced by formula, fused and without parts"
-        return _joined([searched(each, budget / 3, what) for each, what in zip(every, names, strict=True)], by_formula)
-    quick = searched(by_formula, FORMULA * budget, "priced by formula")
+        return quick
     cost.until = begin + budget
     try:
         left = max(cost.until - time.perf_counter(), 0.0)
@@ -204,9 +212,10 @@ def _search(
         quick.timed_out = True
         return quick
     known = {state.graph.outputs for state in result.best}
-    for state in quick.best[:1]:
-        if state.graph.outputs not in known:
-            result.best.append(dataclasses.replace(state, cost=_price(cost, state.graph)))
+    others = [state for state in quick.best if state.graph.outputs not in known]
+    if others:  # one measured state less: what formulas found is there to be different
+        result.best = result.best[: CANDIDATES - 1]
+    result.best += [dataclasses.replace(state, cost=_price(cost, state.graph)) for state in others[: CANDIDATES - 1]]
     result.priced += quick.priced
     return result
 
@@ -317,6 +326,7 @@ def _choose(
         limit = (TIMING_COMPILED if deployment(backend).compiles else TIMING) * deadline.left()
         timed = _timed(imported, networks, backend, seed, sizes, failed, limit) if networks else None
         order = _faster(timed, networks)
+        deadline.extend(GRACE * deadline.budget)
     for name in order:
         made = written.get(name) or _try(failed, name, partial(_written, imported, candidates[name], matcher))
         check = made and _try(failed, name, partial(check_equivalent, *made, seed, sizes, answers, deadline.check))
