@@ -12,6 +12,7 @@ from typing import Any
 from deep500.errors import InputError, OutOfMemory
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugins
+from deep500.transformations.substitutions.cost import deployment_names
 from deep500.transformations.substitutions.delivery import Source, deliver
 from deep500.transformations.substitutions.file_times import judge_files
 from deep500.transformations.substitutions.operators.own import load_activation
@@ -28,7 +29,11 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add = parser.add_argument
     add("model", type=Path, help="an ONNX file")
     add("-o", "--out", type=Path, required=True, metavar="FILE", help="where the optimized model goes")
-    add("--backend", default="onnxruntime", help="the backend that shall run it (onnxruntime)")
+    add(
+        "--backend",
+        default="onnxruntime",
+        help=f"where it shall run: {', '.join(deployment_names())}, ... (onnxruntime)",
+    )
     add("--budget", type=float, default=30.0, metavar="S", help="seconds of search (30); 0: search nothing")
     add("--alpha", type=float, default=1.05, metavar="A", help="look again at what costs A times the best (1.05)")
     add("--training", action="store_true", help="keep parameters as they are: the model will be trained")

@@ -45,6 +45,10 @@ class Deadline:
         """Keep the time of a check, where the original's answers took some seconds."""
         self.kept = KEPT * seconds
 
+    def extend(self, seconds: float) -> None:
+        """Let some seconds be left at least, however many are spent."""
+        self.budget = max(self.budget, self.spent() + seconds)
+
     def left(self, with_kept: bool = False) -> float:
         """Seconds that are left, those kept for the check not counted unless asked for; 0 if none."""
         return max(self.budget - self.spent() - (0.0 if with_kept else self.kept), 0.0)

@@ -15,6 +15,7 @@ from deep500.errors import UnsupportedOperator
 from deep500.measure.comparison import FASTER
 from deep500.networks.execution.inputs import make_inputs
 from deep500.registry import load_backend
+from deep500.transformations.substitutions.cost import deployment
 from deep500.transformations.substitutions.cost.ranking import Remeasured, in_turns
 from deep500.transformations.substitutions.delivery import Source
 from deep500.transformations.substitutions.graph.importing import named, stand_ins
@@ -34,7 +35,9 @@ def judge_files(
         seed: of the inputs.
         limit: seconds of timing.
     """
-    make = getattr(load_backend(optimized.backend), "from_file", None) if optimized.measured is not None else None
+    make = (
+        getattr(load_backend(deployment(optimized.backend).backend), "from_file", None) if optimized.measured else None
+    )
     if make is None or optimized.chosen is None:
         return optimized
     try:
@@ -64,7 +67,7 @@ def _timed(
         executor = make(file)
         functions[name] = partial(executor.inference, inputs)
         functions[name]()
-    return in_turns(functions, seed, limit)
+    return in_turns(functions, seed, limit, clock=deployment(optimized.backend).clock())
 
 
 def _stays(optimized: Optimized, reason: str) -> Optimized:

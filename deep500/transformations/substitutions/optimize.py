@@ -15,8 +15,16 @@ from deep500.errors import InputError, MissingBackend, NetworkError, Unsupported
 from deep500.measure.comparison import FASTER
 from deep500.networks.network import Network
 from deep500.networks.objects import as_network
-from deep500.registry import backend_names, load_backend
-from deep500.transformations.substitutions.cost import Analytic, Cost, Measured, OutOfTime, Remeasured, remeasure
+from deep500.registry import load_backend
+from deep500.transformations.substitutions.cost import (
+    Analytic,
+    Cost,
+    Measured,
+    OutOfTime,
+    Remeasured,
+    deployment,
+    remeasure,
+)
 from deep500.transformations.substitutions.deadline import Deadline, Progress
 from deep500.transformations.substitutions.equivalence import Answers, check_equivalent
 from deep500.transformations.substitutions.graph.importing import Imported, import_network, named
@@ -32,8 +40,10 @@ CANDIDATES = 3
 """States, by predicted cost, that are measured from end to end."""
 GROWTH = 1
 """Rules that add more operators than this to what they replace are not tried in that direction."""
-FORMULA = 0.3
-"""Share of the budget for the search by formula, before operators are measured."""
+FORMULA = 0.6
+"""Share of the search for that by formulas, before operators are measured: they find the forms that are far away."""
+FORMULAS = (0.5, 0.25, 0.25)
+"""Shares of that for each formula."""
 SEARCH = 0.6
 """Share of the budget for the search, where candidates are timed afterwards."""
 ALONE = 0.75
@@ -42,6 +52,14 @@ WRITING = 0.5
 """Share of the time left that writing one more candidate may take; the others took as long."""
 TIMING = 0.7
 """Share of what is left then, for timing; the check has the rest."""
+TIMING_COMPILED = 0.9
+"""Likewise where candidates must be compiled first: that is what takes long."""
+GRACE = 0.1
+"""Share of the budget that the check may take in any case: timing takes longer on a machine that became busy."""
+COMPILING = 0.3
+"""Share of the time for timing that is kept for compiling candidates, at least."""
+MOST_TIMING = 4.0
+"""Seconds of timing, in which some percent are seen."""
 FAILURES = (NetworkError, UnsupportedOperator, MissingBackend, MemoryError)
 """What ends a candidate, and not the run."""
 ORIGINAL = "original"
@@ -74,7 +92,8 @@ def optimize_network(
     Args:
         network: or any model that :func:`deep500.networks.as_network` takes; stays as it is.
             Operators outside the rule language stay opaque; the rest is rewritten around them.
-        backend: name of the backend that shall run it.
+        backend: name of the backend or deployment that shall run it (``"pytorch-compiled"`` is ``torch.compile``). What
+            compiles networks itself has no prices of operators: candidates by formula are compiled and timed instead.
         budget: seconds for all of it; 0 searches nothing. The check of a result has its time kept; what cannot be
             checked within the budget is not taken. See ``timed_out``.
         training: the network will be trained: parameters stay as they are, with their names, and nothing is computed
@@ -116,12 +135,13 @@ def optimize_network(
     if budget == 0:
         return Optimized.unchanged(network, backend, "the budget is 0: nothing was searched", training)
     if measure:
-        load_backend(backend)
+        load_backend(deployment(backend).backend)
         importlib.import_module("scipy.stats")  # what is loaded once per process is nobody's search
     started = time.perf_counter()
     try:
         matcher = Matcher(load_rules(rules, unproved), GROWTH)  # proving rules is nobody's search either
-        cost = Measured(backend, database, seed=seed, fresh=fresh_prices) if measure else None
+        alone = measure and not deployment(backend).compiles
+        cost = Measured(backend, database, seed=seed, fresh=fresh_prices) if alone else None
         deadline = Deadline(budget, progress)
         imported = import_network(network, training, sizes)
         try:
@@ -136,7 +156,7 @@ def optimize_network(
                 raise
             reason = f"the check failed: {type(error).__name__}: {error}"
             return Optimized.unchanged(network, backend, reason, training)
-        result = _search(imported, matcher, cost, backend, deadline, alpha)
+        result = _search(imported, matcher, cost, backend, deadline, alpha, measure)
         return _choose(imported, matcher, result, backend, deadline, answers, measure, seed, sizes or {})
     except MemoryError as error:  # both forms do not fit: the one that was given does
         reason = f"memory ended ({error or 'MemoryError'}): the network and a second form of it did not fit"
@@ -144,15 +164,25 @@ def optimize_network(
 
 
 def _search(
-    imported: Imported, matcher: Matcher, cost: Measured | None, backend: str, deadline: Deadline, alpha: float
+    imported: Imported,
+    matcher: Matcher,
+    cost: Measured | None,
+    backend: str,
+    deadline: Deadline,
+    alpha: float,
+    measure: bool,
 ) -> SearchResult:
     """Search by formula, and then, where there are measured prices, from what was found and from the start by these.
+
+    Where candidates are timed but operators have no prices, since the backend compiles networks, several formulas
+    search: what fuses makes one of them right for one network and another for the next.
 
     The best state by formula is a candidate whatever measured prices of single operators say: prices that lie close
     together are noisy, and candidates are timed from end to end.
     """
     fixed, begin = tuple(imported.sizes.values()), time.perf_counter()
-    by_formula: Cost = Analytic(backend)
+    runs = deployment(backend).backend
+    by_formula: Cost = Analytic(runs)
 
     def searched(cost: Cost, seconds: float, what: str, starts: Sequence[State] = ()) -> SearchResult:
         def progress(_: float, best: float, first: float, where: str) -> None:
@@ -162,10 +192,18 @@ def _search(
         return backtracking.run(imported.graph, starts)
 
     # What is found must be written and checked in time as well; prices by formula alone leave more for the search.
-    budget = (ALONE if cost is None else SEARCH) * deadline.left()
-    if cost is None:
+    budget = (SEARCH if measure else ALONE) * deadline.left()
+    if cost is None and not measure:
         return searched(by_formula, budget, "priced by formula")
-    quick = searched(by_formula, FORMULA * budget, "priced by formula")
+    every = [by_formula, Analytic(runs, fused=True), Analytic(runs, fused=True, without=("split", "concat"))]
+    names = "priced by formula", "priced by formula, fused", "priced by formula, fused and without parts"
+    seconds = budget if cost is None else FORMULA * budget
+    quick = _joined(
+        [searched(each, part * seconds, what) for each, part, what in zip(every, FORMULAS, names, strict=True)],
+        by_formula,
+    )
+    if cost is None:
+        return quick
     cost.until = begin + budget
     try:
         left = max(cost.until - time.perf_counter(), 0.0)
@@ -174,11 +212,24 @@ def _search(
         quick.timed_out = True
         return quick
     known = {state.graph.outputs for state in result.best}
-    for state in quick.best[:1]:
-        if state.graph.outputs not in known:
-            result.best.append(dataclasses.replace(state, cost=_price(cost, state.graph)))
+    others = [state for state in quick.best if state.graph.outputs not in known]
+    if others:  # one measured state less: what formulas found is there to be different
+        result.best = result.best[: CANDIDATES - 1]
+    result.best += [dataclasses.replace(state, cost=_price(cost, state.graph)) for state in others[: CANDIDATES - 1]]
     result.priced += quick.priced
     return result
+
+
+def _joined(found: Sequence[SearchResult], cost: Cost) -> SearchResult:
+    """The best states of all searches, those that came first in any of them first."""
+    states = dict[Any, State]()
+    for place in range(CANDIDATES):
+        for result in found:
+            for state in result.best[place : place + 1]:
+                if state.cost < result.first.cost:
+                    states.setdefault(state.graph.outputs, dataclasses.replace(state, cost=cost.total(state.graph)))
+    priced, late = sum(result.priced for result in found), any(result.timed_out for result in found)
+    return dataclasses.replace(found[0], best=list(states.values())[:CANDIDATES], priced=priced, timed_out=late)
 
 
 def _price(cost: Cost, graph: Graph) -> float:
@@ -218,8 +269,7 @@ def retrace(imported: Imported, history: History, matcher: Matcher) -> Graph:
 
 
 def _check(network: Network, backend: str, sizes: Mapping[str, Any], seed: Any) -> None:
-    if backend not in backend_names():
-        load_backend(backend)  # raises, with the nearest name
+    deployment(backend)  # raises, with the nearest name
     symbols = {
         size for described in named(network).inputs.values() for size in described.shape or () if isinstance(size, str)
     }
@@ -260,11 +310,11 @@ def _choose(
         "priced": result.priced,
     }
     better = [state for state in result.best if measure or state.cost <= result.first.cost]
-    candidates = {f"candidate {n}": state for n, state in enumerate(better, 1)}
-    if not any(state.graph.outputs != result.first.graph.outputs for state in candidates.values()):
-        if result.timed_out:
-            return Optimized.unchanged(network, backend, "nothing faster was found", imported.training, **searched)
-        candidates = {"candidate 1": result.first}  # written back, biases and all, it may be faster even so
+    found = [state for state in better if state.graph.outputs != result.first.graph.outputs]
+    if not found and result.timed_out:
+        return Optimized.unchanged(network, backend, "nothing faster was found", imported.training, **searched)
+    # As it was, but written anew, biases and all, a network may be faster too.
+    candidates = {f"candidate {n}": state for n, state in enumerate([*found, result.first], 1)}
     failed: dict[str, str] = {}
     timed: Remeasured | None = None
     written: dict[str, tuple[Imported, Graph, Network]] = {}
@@ -273,8 +323,10 @@ def _choose(
         written = _write_in_time(imported, candidates, matcher, deadline, failed)
         networks = {name: made[2] for name, made in written.items()}
         deadline.tell("timing")
-        timed = _timed(imported, networks, backend, seed, sizes, failed, TIMING * deadline.left()) if networks else None
+        limit = (TIMING_COMPILED if deployment(backend).compiles else TIMING) * deadline.left()
+        timed = _timed(imported, networks, backend, seed, sizes, failed, limit) if networks else None
         order = _faster(timed, networks)
+        deadline.extend(GRACE * deadline.budget)
     for name in order:
         made = written.get(name) or _try(failed, name, partial(_written, imported, candidates[name], matcher))
         check = made and _try(failed, name, partial(check_equivalent, *made, seed, sizes, answers, deadline.check))
@@ -343,7 +395,10 @@ def _timed(
 ) -> Remeasured | None:
     """Candidates timed beside the original; those that the backend does not run are left out."""
     every, numbers = {ORIGINAL: imported.network, **networks}, {**imported.sizes, **sizes}
-    compare = partial(remeasure, every, backend, sizes=numbers, seed=seed, limit=limit, failed=failed)
+    rounds = min(MOST_TIMING, (1 - COMPILING) * limit)
+    until, limit = time.perf_counter() + limit - rounds, rounds
+    how: dict[str, Any] = {"until": until, "clock": deployment(backend).clock()}
+    compare = partial(remeasure, every, backend, sizes=numbers, seed=seed, limit=limit, failed=failed, **how)
     timed = _try(failed, ORIGINAL, compare)  # it may not run there either: nothing is faster than that, and it stays
     return timed if timed is not None and timed.comparisons else None
 

@@ -4,11 +4,13 @@ python -m recipes.studies.graph_substitutions --dry-run
 python -m recipes.studies.graph_substitutions --only E1,E5,E6
 python -m recipes.studies.graph_substitutions --only E2 --networks nasrnn,bert --backends pytorch --budget 30 --json \
     out.json
+python -m recipes.studies.graph_substitutions e2
 
-E1 generates rules, E5 proves them, E6 validates the axioms. E2 optimises whole networks per backend, E3 merges the
-groups of a convolution, E4 divides substitution from layout in attention. Variants are timed in turns, in this process,
-with as many threads as each framework takes: OMP_NUM_THREADS=1 and the like say so. Exit codes: 0, 1 if an answer is
-wrong or something failed, else as ``deep500 run``.
+The last is E2 by deployment, beside the optimizers that people have: see `deployments`. E1 generates rules, E5 proves
+them, E6 validates the axioms. E2 optimises whole networks per backend, E3 merges the groups of a convolution, E4
+divides substitution from layout in attention. Variants are timed in turns, in this process, with as many threads as
+each framework takes: OMP_NUM_THREADS=1 and the like say so. Exit codes: 0, 1 if an answer is wrong or something failed,
+else as ``deep500 run``.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from tqdm import tqdm
 from deep500.errors import Deep500Error, nearest
 from deep500.measure.environment import describe
 from deep500.registry import backend_names, is_installed, load_backend
-from recipes.studies.graph_substitutions import attention, grouping, networks, rules
+from recipes.studies.graph_substitutions import attention, deployments, grouping, networks, rules
 from recipes.studies.graph_substitutions.page import write_page
 from recipes.studies.graph_substitutions.settings import Settings
 from recipes.studies.graph_substitutions.subjects import SUBJECTS
@@ -151,7 +153,10 @@ def _each(todo: Sequence[tuple[Any, ...]], measure: Callable[..., Any], settings
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write; returns the exit code."""
-    chosen = options(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["e2"]:
+        return deployments.main(words[1:])
+    chosen = options(words)
     try:
         results = run(chosen)
     except Deep500Error as error:

@@ -56,7 +56,11 @@ CLOCKS: dict[str, Callable[[], int]] = {"wall": time.perf_counter_ns, "cpu": tim
 
 
 def in_turns(
-    functions: Mapping[str, Callable[[], object]], seconds: float, clock: str = "wall", seed: int = 0
+    functions: Mapping[str, Callable[[], object]],
+    seconds: float,
+    clock: str = "wall",
+    seed: int = 0,
+    most: int = MOST_ROUNDS,
 ) -> Timed:
     """Time functions in turns for about that long; there are never fewer rounds than a verdict needs.
 
@@ -65,6 +69,7 @@ def in_turns(
         seconds: of all samples together, about.
         clock: one of :data:`CLOCKS`.
         seed: of the order within the rounds.
+        most: rounds, however short they are.
     """
     once, now = [], CLOCKS[clock]
     for function in functions.values():
@@ -74,7 +79,7 @@ def in_turns(
         once.append((now() - begin) / 1e9)
     calls = max(1, math.ceil(SAMPLE / max(min(once), 1e-9)))
     fewest = rounds_needed(len(once) * (len(once) - 1) // 2)
-    rounds = max(fewest, min(MOST_ROUNDS, int(seconds / (calls * (sum(once) + once[0])))))
+    rounds = max(fewest, min(most, int(seconds / (calls * (sum(once) + once[0])))))
     repeated = {name: _repeated(function, calls) for name, function in functions.items()}
     compared = compare_functions(repeated, rounds, seed=seed, warm_up=1, clock=now)
     first = next(iter(functions))

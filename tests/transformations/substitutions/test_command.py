@@ -60,7 +60,7 @@ def test_two_runs_and_a_replay_write_the_same_bytes(model: str, capsys: pytest.C
 
 
 def test_a_measured_result_replays_to_its_bytes(model: str) -> None:
-    load_backend("onnxruntime")
+    load_backend("pytorch")
     words = [
         model,
         "-o",
@@ -73,6 +73,8 @@ def test_a_measured_result_replays_to_its_bytes(model: str) -> None:
         "N=4",
         "--database",
         "costs.sqlite",
+        "--backend",
+        "pytorch",
     ]
     assert optimize(*words) == 0 and Path("costs.sqlite").is_file()
     assert optimize(model, "-o", "again.onnx", "--replay", "out.json") == 0

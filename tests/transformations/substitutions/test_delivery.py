@@ -327,6 +327,7 @@ def test_an_initializer_that_is_also_an_input(model: onnx.ModelProto) -> None:
 def test_a_price_store_that_cannot_be_written(model: onnx.ModelProto, capsys: pytest.CaptureFixture[str]) -> None:
     Path("costs").mkdir()
     words = ["optimize", "one.onnx", "-o", "out.onnx", "--database", "costs", "--size", "N=2", "--budget", "1"]
+    words += ["--backend", "reference"]
     assert cli.main(words) == 2 and "cost database" in capsys.readouterr().err
     assert not Path("out.onnx").exists()
 

@@ -1,6 +1,9 @@
 """What graphs cost: `Analytic` by formula, the same everywhere, and `Measured` by timing what a backend does."""
 
 from deep500.transformations.substitutions.cost.analytic import Analytic as Analytic
+from deep500.transformations.substitutions.cost.deployments import Deployment as Deployment
+from deep500.transformations.substitutions.cost.deployments import deployment as deployment
+from deep500.transformations.substitutions.cost.deployments import deployment_names as deployment_names
 from deep500.transformations.substitutions.cost.measured import Measured as Measured
 from deep500.transformations.substitutions.cost.model import Cost as Cost
 from deep500.transformations.substitutions.cost.model import OutOfTime as OutOfTime

@@ -10,7 +10,7 @@ decide between rewrites where nothing may be measured, and predict no other mach
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -57,6 +57,12 @@ MACHINES: Mapping[str, Machine] = MappingProxyType(
 """By backend. NumPy and PyTorch split and transpose by views, ONNX Runtime and the compilers copy."""
 OTHER = Machine(1e-6)
 """A backend from elsewhere."""
+FUSED = frozenset({*ACTIVATIONS, "add", "mul", "shift", "scale", "bias", "gain", "normalize", "reshape"})
+"""Kinds that compilers compute in the loop of what they read, or fold into it."""
+IN_A_LOOP = 0.05
+"""What such a unit costs there, as a part of its price alone: what is kept in registers moves no bytes."""
+UNWANTED = 1.0
+"""Seconds of a unit that a search shall not make."""
 
 PRODUCTS = frozenset({"conv", "conv+bias", "matmul", "gemm"})
 # fmt: off
@@ -115,6 +121,8 @@ class Analytic(Cost):
 
     Args:
         backend: whose constants, see `MACHINES`; one that is not listed has those of `OTHER`.
+        fused: the backend computes elementwise units in the loops of others: they are nearly free.
+        without: kinds of units that shall not be made, such as ``"split"``.
 
     Example:
         >>> from deep500.transformations.substitutions.graph.store import Store
@@ -125,14 +133,18 @@ class Analytic(Cost):
         '1.3e-06 s'
     """
 
-    def __init__(self, backend: str = "reference") -> None:
+    def __init__(self, backend: str = "reference", fused: bool = False, without: Collection[str] = ()) -> None:
         super().__init__()
         self.backend, self.machine = backend, MACHINES.get(backend, OTHER)
+        self.fused, self.without = fused, frozenset(without)
 
     def price(self, graph: Graph, unit: Unit) -> float:
         """The roofline's time; see the module."""
         machine = self.machine
+        if unit.kind in self.without:
+            return UNWANTED
         if unit.kind in machine.views:
             return machine.overhead
         rate = machine.products if unit.kind in PRODUCTS else machine.others
-        return machine.overhead + max(operations(graph, unit) / rate, traffic(graph, unit) / machine.bandwidth)
+        alone = machine.overhead + max(operations(graph, unit) / rate, traffic(graph, unit) / machine.bandwidth)
+        return IN_A_LOOP * alone if self.fused and unit.kind in FUSED else alone

@@ -84,12 +84,13 @@ def remeasure(
     device: Any = None,
     clock: Clock = time.perf_counter_ns,
     failed: dict[str, str] | None = None,
+    until: float | None = None,
 ) -> Remeasured:
     """Time inference of several networks in turns and compare each with the first.
 
     Args:
         networks: by name, at least two, with the same inputs; the first is what the others are compared with.
-        backend: name of a backend.
+        backend: name of a backend or deployment.
         sizes: numbers for symbolic sizes of the inputs.
         seed: of the inputs (integers are 0 or 1: valid as tokens) and of the order within the rounds.
         limit: seconds of measuring, beside compilation; networks too slow for the fewest rounds that can show anything
@@ -98,6 +99,8 @@ def remeasure(
         device: as executors take it.
         clock: returns nanoseconds.
         failed: receives what the backend says of networks that it does not run, which are left out; None: an error.
+        until: the time, of ``time.perf_counter``, by which all networks shall be compiled: with ``failed``, those that
+            would take longer, as far as the others tell, are left out.
 
     Raises:
         InputError: fewer than two networks, inputs that differ, or a symbolic size without a number.
@@ -110,7 +113,11 @@ def remeasure(
         >>> measured["small"].verdict, measured.chosen
         ('faster', 'small')
     """
-    return in_turns(_functions(networks, backend, sizes, seed, device, failed), seed, limit, margin, clock)
+    functions = _functions(networks, backend, sizes, seed, device, failed, until)
+    if len(functions) < 2:  # there is nothing to compare the first with
+        alone = {name: median_interval([typical(run)]) for name, run in functions.items()}
+        return Remeasured(alone, (), median_interval([1.0]), 0)
+    return in_turns(functions, seed, limit, margin, clock)
 
 
 def in_turns(
@@ -142,6 +149,7 @@ def _functions(
     seed: int,
     device: Any,
     failed: dict[str, str] | None = None,
+    until: float | None = None,
 ) -> dict[str, Callable[[], object]]:
     if len(networks) < 2:
         raise InputError(
@@ -155,14 +163,19 @@ def _functions(
                 "first: compare networks that can take each other's place"
             )
     run, inputs = Runner(backend, device, seed), make_inputs(named(first), None, seed, sizes)
-    functions = {}
+    functions, longest = {}, 0.0
     for name, network in networks.items():
+        begin = time.perf_counter()
+        if failed is not None and until is not None and network is not first and begin + longest > until:
+            failed[name] = f"got too little time to compile it; expected {longest:.2g} s; raise the budget"
+            continue
         try:
             functions[name] = run(network, inputs)
         except (NetworkError, UnsupportedOperator) as error:
             if failed is None or network is first:
                 raise
             failed[name] = f"{type(error).__name__}: {error}"
+        longest = max(longest, time.perf_counter() - begin)
     return functions
 
 

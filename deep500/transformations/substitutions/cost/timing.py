@@ -21,7 +21,7 @@ from deep500.measure.repeated import measure
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.execution.inputs import make_inputs
 from deep500.networks.network import Network
-from deep500.registry import load_backend
+from deep500.transformations.substitutions.cost.deployments import deployment
 
 FEWEST, MOST = 12, 400
 """Rounds of a slope."""
@@ -48,14 +48,14 @@ class Runner:
     """Networks as functions without arguments, on inputs that lie on the device already.
 
     Args:
-        backend: name of a backend.
+        backend: name of a backend or deployment.
         device: None for its default.
         seed: of the inputs.
     """
 
     def __init__(self, backend: str, device: Any = None, seed: int = 0) -> None:
         self.backend, self.device, self.seed = backend, device, seed
-        self._make = load_backend(backend).from_model
+        self.deployment = deployment(backend)
 
     def __call__(self, network: Network, inputs: dict[str, np.ndarray] | None = None) -> Callable[[], object]:
         """A call runs the network once and waits for the device; it has run already, so compilers are done.
@@ -63,7 +63,7 @@ class Runner:
         Raises:
             UnsupportedOperator: the backend cannot run it.
         """
-        executor: GraphExecutor = self._make(network, device=self.device)
+        executor = self.deployment.executor(network, self.device)
         made = make_inputs(network, None, self.seed) if inputs is None else inputs
         tensors = {name: executor.network.to_tensor(array) for name, array in made.items()}
         run = partial(_run, executor, tensors)

@@ -1,0 +1,99 @@
+"""Deployments: a backend as it shall run a network, its own compiler included, and how candidates for it are found.
+
+Backends that run operators one by one are priced by operators that were measured. One that compiles networks leaves no
+operators to price: it fuses elementwise work into products, folds constants and moves layouts. There the search goes by
+formulas, one of which has fused what compilers fuse, and whole candidates are compiled and timed from end to end.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from deep500.errors import MissingBackend, nearest
+from deep500.measure.sampling import Clock
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.networks.network import Network
+from deep500.registry import backend_names, load_backend
+
+ONE_THREAD = frozenset({"reference", "pytorch", "onnxruntime"})
+"""Backends that run on the processor unless told otherwise, with OMP_NUM_THREADS threads."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Where a network shall run.
+
+    Attributes:
+        name: as users give it.
+        backend: whose executor.
+        options: of the executor.
+        compiles: whether the backend rewrites networks itself, so that operators have no prices of their own.
+    """
+
+    name: str
+    backend: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    compiles: bool = False
+
+    def clock(self) -> Clock:
+        """The clock to compare networks with: what the processor spends on this process where that is all there is.
+
+        One thread that waits for nothing takes as long as it computes, and only what it computes is the same on a busy
+        machine. With more threads, or in a backend that may run elsewhere, the time that passes is what counts.
+        """
+        alone = self.backend in ONE_THREAD and os.environ.get("OMP_NUM_THREADS") == "1"
+        return time.process_time_ns if alone else time.perf_counter_ns
+
+    def executor(self, network: Network, device: Any = None) -> GraphExecutor:
+        """The network as it would be deployed."""
+        made: GraphExecutor = load_backend(self.backend).from_model(network, device=device, **self.options)
+        return made
+
+
+KNOWN: Mapping[str, Deployment] = MappingProxyType(
+    {
+        made.name: made
+        for made in (
+            Deployment("onnxruntime", "onnxruntime", {"optimization": "all"}, compiles=True),
+            Deployment("pytorch-compiled", "pytorch", {"compile": True}, compiles=True),
+            Deployment("tensorflow", "tensorflow", compiles=True),
+            Deployment("jax", "jax", compiles=True),
+        )
+    }
+)
+"""Deployments that are more than the name of a backend; every other backend runs operators one by one."""
+
+
+def deployment_names() -> list[str]:
+    """All names, of backends that are installed or not, and of deployments of their own.
+
+    Example:
+        >>> deployment_names()[:3]
+        ['reference', 'pytorch', 'pytorch-compiled']
+    """
+    names = []
+    for backend in backend_names():
+        names += [backend, *(made.name for made in KNOWN.values() if made.backend == backend != made.name)]
+    return names
+
+
+def deployment(name: str) -> Deployment:
+    """The deployment of a name.
+
+    Raises:
+        MissingBackend: nothing is called so.
+
+    Example:
+        >>> deployment("pytorch-compiled").backend, deployment("reference").compiles
+        ('pytorch', False)
+    """
+    if name not in KNOWN and name not in backend_names():
+        raise MissingBackend(
+            f"got backend {name!r}; expected one of the known ones: {nearest(name, deployment_names())}"
+        )
+    return KNOWN.get(name) or Deployment(name, name)
