@@ -77,7 +77,7 @@ class _OfText(ProbingMetric):
         judged = trainer.validation_sampler if trainer.test_sampler is None else trainer.test_sampler
         found = []
         for sampler in (trainer.train_sampler, judged):
-            dataset = getattr(sampler, "dataset", None)
+            dataset: Any = getattr(sampler, "dataset", None)
             while hasattr(dataset, "dataset"):  # a part of it
                 dataset = dataset.dataset
             if not hasattr(dataset, "tokens") or not hasattr(dataset, "vocabulary"):

@@ -238,7 +238,7 @@ class DetectionGallery(Gallery):
         pictures = []
         for row in sorted(sums["pictures"].tolist()):
             pixels, boxes = row[1 : 1 + height * width], np.reshape(row[1 + height * width :], (BOX_ROWS, 7))
-            drawn = [
+            drawn: list[dict[str, Any]] = [
                 {
                     "box": [float(edge) for edge in box[3:]],
                     "text": self.task.names[int(box[1])] + ("" if box[0] else f" {box[2]:.2f}"),

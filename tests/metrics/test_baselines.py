@@ -44,7 +44,7 @@ def test_ngrams_are_the_formula(order):
 def test_both_read_the_texts_of_a_run():
     letters = Characters.of(TRAIN)
     train, test = (Passages(text, letters, 8) for text in (TRAIN, TEST))
-    part, held = hold_out(train, 0.2)
+    part, held = hold_out(train, 0.4)
     samplers = [OrderedSampler(data, 2) for data in (part, held, test)]
     trainer = SimpleNamespace(
         **dict(zip(("train_sampler", "validation_sampler", "test_sampler"), samplers, strict=True))
@@ -56,7 +56,9 @@ def test_both_read_the_texts_of_a_run():
     assert ngrams.measure(None) == pytest.approx(by_hand(TRAIN, TEST, 2, letters.size), abs=1e-12)
     sizes = [len(lzma.compress(text.encode(), preset=9)) for text in (TRAIN + TEST, TRAIN)]
     assert packed.measure(None) == pytest.approx(8 * (sizes[0] - sizes[1]) / len(TEST))
-    trainer.train_sampler = OrderedSampler(NumpyDataset(np.zeros((4, 2), np.float32), np.zeros(4, np.int64)), 2)
+    trainer.train_sampler = OrderedSampler(
+        NumpyDataset(np.zeros((4, 2), np.float32), "input", np.zeros(4, np.int64)), 2
+    )
     assert ngrams.measure(None) is None and "no texts" in ngrams.reason
 
 
