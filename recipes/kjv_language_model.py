@@ -1,7 +1,7 @@
 """What comes next in the King James Bible: characters, by a recurrent network, judged in bits a character.
 
 python recipes/kjv_language_model.py --download
-python recipes/kjv_language_model.py "dataset='python_prose'"
+python recipes/kjv_language_model.py --open "dataset='python_prose'"
 python recipes/kjv_language_model.py --framework jax
 
 Judged are all characters but the first of the last 5 % of the text, each after 64 others at least (but the first
