@@ -2,7 +2,7 @@
 
 python recipes/connected_digits_ctc.py --download
 python recipes/connected_digits_ctc.py --framework tensorflow
-python recipes/connected_digits_ctc.py "task_kwargs={'compiled': True}"
+python recipes/connected_digits_ctc.py --open "task_kwargs={'compiled': True}"
 
 Limits: recordings of single digits are joined without pauses, so boundaries are easier to hear than in connected
 speech; all six speakers are in both halves. The test strings are of recordings that are in no training or

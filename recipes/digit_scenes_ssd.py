@@ -1,4 +1,4 @@
-"""A one-scale detector on scenes of real scanned digits (64x64 pixels): mAP .60 in half a minute of one core.
+"""A one-scale detector on scenes of real scanned digits (64x64 pixels): mAP .60 in a minute of one core.
 
 python recipes/digit_scenes_ssd.py
 python recipes/digit_scenes_ssd.py --framework jax
@@ -16,6 +16,7 @@ EPOCHS = 8
 STRIDE, SIZES = 4, [[13.0, 20.0]]
 FIXED = {
     "dataset": "digit_scenes",
+    "validation_split": 0.1,  # the test scenes are judged once, after training
     "task": d5.tasks.Detection,
     "task_kwargs": dict(image=(64, 64), stride=STRIDE, sizes=SIZES, ratios=[1.45]),
     "train_sampler": d5.ShuffleSampler,

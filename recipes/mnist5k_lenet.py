@@ -10,7 +10,13 @@ import deep500 as d5
 import deep500.frameworks.pytorch as d5fw
 from deep500.recipe import run_recipe
 
-FIXED = {"model": "lenet", "dataset": "mnist_5k", "train_sampler": d5.ShuffleSampler, "epochs": 10}
+FIXED = {
+    "model": "lenet",
+    "dataset": "mnist_5k",
+    "validation_split": 0.1,  # the test digits are judged once, after training
+    "train_sampler": d5.ShuffleSampler,
+    "epochs": 10,
+}
 MUTABLE = {
     "batch_size": 32,
     "executor": d5fw.from_model,

@@ -1,8 +1,8 @@
 """Digits to English words by a transformer with encoder and decoder: 40312 is forty thousand three hundred twelve.
 
 python recipes/number_translation.py
-python recipes/number_translation.py "dataset_kwargs={'back': True}" "model_kwargs.target_length=7"
-python recipes/number_translation.py "task_kwargs={'beam': 4}"
+deep500 run number_translation --open "dataset_kwargs={'back':True}" model_kwargs.source=32 model_kwargs.target_length=7
+python recipes/number_translation.py --open "task_kwargs={'beam': 4}"
 
 Limits: numbers are generated; none of the test is in training. ``exact_match`` is of lengths seen (1 to 5 digits),
 ``exact_match_longer`` of 6 digits, which learned positions cannot be expected to reach.

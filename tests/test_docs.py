@@ -26,6 +26,7 @@ import pytest
 from deep500 import cli
 from deep500.errors import InputError
 from tests.conftest import HANG
+from tests.packages import serve
 from tests.transformations.substitutions.samples import branches, own_activations
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -222,6 +223,7 @@ def test_command_works(
         return
     if covered(words):
         return
+    serve(monkeypatch)
     if "--ranks" in words and words[1] != "simulate":  # two show what four would
         words[words.index("--ranks") + 1] = "2"
     ignored = shutil.ignore_patterns("__pycache__", "studies")

@@ -1,7 +1,8 @@
 """What to measure: one class per metric. How to measure it soundly is :mod:`deep500.measure`.
 
 * Quality: `TestAccuracy`, `TrainingAccuracy`, `TestLoss`, `TrainingLoss`, `TestQuality` (of any task), `TopKAccuracy`
-  (of arrays `top_k_accuracy`), `VarianceOverSeeds`, `DatasetBias` (of labels `dataset_bias`).
+  (of arrays `top_k_accuracy`), `VarianceOverSeeds`, `DatasetBias` (of labels `dataset_bias`); of texts without a
+  network `NgramBits` and `PackedBits`.
 * Time: `WallTime`, `TrainingTime`, `TimeToQuality`, `TimeToAccuracy`, `Throughput`, `StepLatency`,
   `InferenceLatency`, `ServerRate`, `OfflineThroughput`, `TimingBreakdown`, `IOShare`, `CommunicationShare`.
 * Work and resources: `Flops`, `FlopRate`, `RoofShare`, `PeakMemory`, `CPUUtilisation`, `GPUUtilisation`, `EnergyUse`,
@@ -22,6 +23,8 @@ from deep500.metrics.base import Metric as Metric
 from deep500.metrics.base import ObservingMetric as ObservingMetric
 from deep500.metrics.base import ProbingMetric as ProbingMetric
 from deep500.metrics.base import TestMetric as TestMetric
+from deep500.metrics.baselines import NgramBits as NgramBits
+from deep500.metrics.baselines import PackedBits as PackedBits
 from deep500.metrics.bias import DatasetBias as DatasetBias
 from deep500.metrics.bias import dataset_bias as dataset_bias
 from deep500.metrics.breakdown import CommunicationShare as CommunicationShare

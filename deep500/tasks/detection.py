@@ -238,7 +238,7 @@ class DetectionGallery(Gallery):
         pictures = []
         for row in sorted(sums["pictures"].tolist()):
             pixels, boxes = row[1 : 1 + height * width], np.reshape(row[1 + height * width :], (BOX_ROWS, 7))
-            drawn = [
+            drawn: list[dict[str, Any]] = [
                 {
                     "box": [float(edge) for edge in box[3:]],
                     "text": self.task.names[int(box[1])] + ("" if box[0] else f" {box[2]:.2f}"),
@@ -247,9 +247,10 @@ class DetectionGallery(Gallery):
                 for box in boxes
                 if box[0] >= 0
             ]
-            caption = f"picture {int(row[0])}"
+            seen = [", ".join(box["text"] for box in drawn if box["wanted"] == wanted) for wanted in (True, False)]
+            caption = f"picture {int(row[0])}: there {seen[0] or 'nothing'}; found {seen[1] or 'nothing'}"
             pictures.append(picture(np.reshape(pixels, (height, width)), caption, drawn))
         if not pictures:
             return []
-        title = "What is found where?"
-        return [{"kind": "pictures", "title": title, "pictures": pictures, "caption": "wanted, and found with scores"}]
+        caption = f"Wide, blue: what is there. Narrow, orange: what is found with a score of {SHOWN_SCORE} or more."
+        return [{"kind": "pictures", "title": "What is found where?", "pictures": pictures, "caption": caption}]

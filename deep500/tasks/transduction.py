@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deep500.errors import InputError
+from deep500.tasks.gallery import Exhibit, Gallery
 from deep500.tasks.language_modelling import IGNORE
 from deep500.tasks.task import Quality, Sums, Task
 
@@ -21,6 +22,9 @@ DECODED = "decoded"
 
 ORDERS = 4
 """Longest n-grams of BLEU."""
+
+WIDEST = 48
+"""Tokens of a text that a gallery keeps."""
 
 Step = Callable[[np.ndarray, int], np.ndarray]
 """From tokens so far (rows, T), and a place, to log-probabilities (rows, classes) of what comes after it."""
@@ -103,7 +107,7 @@ class Transduction(Task):
 
     Args:
         label, output, loss: see :class:`~deep500.tasks.task.Task`.
-        dataset: has ``target``, a vocabulary, and ``seen``, the longest source in training.
+        dataset: has ``source`` and ``target``, vocabularies, and ``seen``, the longest source in training.
         target, seen: instead of the data set's.
         beam: sequences that the search keeps; 1 is greedy.
     """
@@ -125,6 +129,7 @@ class Transduction(Task):
     ) -> None:
         super().__init__(label, output, loss)
         self.target: Any = getattr(dataset, "target", None) if target is None else target
+        self.source: Any = getattr(dataset, "source", None)
         self.seen = getattr(dataset, "seen", None) if seen is None else seen
         if self.target is None or beam < 1:
             raise InputError(
@@ -203,3 +208,60 @@ class Transduction(Task):
     def decode(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> list[Any]:
         """What was found, as texts."""
         return [self.target.decode(row) for row in outputs[DECODED]]
+
+    def gallery(self) -> Pairings:
+        """Sources with what was wanted and what was found."""
+        return Pairings(self)
+
+
+class Pairings(Gallery):
+    """What is made of sources: some that go wrong, of lengths seen and of longer ones, and some that do not.
+
+    A row holds whether it is right, whether it is longer than those seen, and the tokens of source, target and what was
+    found, :data:`WIDEST` each and -1 behind their ends.
+    """
+
+    most = 5
+
+    def __init__(self, task: Transduction) -> None:
+        super().__init__(task)
+        self.transduction = task
+
+    def zero(self) -> dict[str, np.ndarray]:
+        """No item."""
+        return {"rows": np.zeros((0, 2 + 3 * WIDEST))}
+
+    def judge(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
+        """Some items of a batch of each kind."""
+        task = self.transduction
+        said, wanted = task.decode(batch, outputs), task.wanted(batch)
+        rows = np.full((len(said), 2 + 3 * WIDEST), -1.0)
+        rows[:, 0] = [a == b for a, b in zip(said, wanted, strict=True)]
+        rows[:, 1] = task.seen is not None and np.count_nonzero(batch["input"], axis=1) > task.seen
+        for part, tokens in enumerate((batch["input"], batch[task.label], outputs[DECODED])):
+            start, width = 2 + part * WIDEST, min(WIDEST, tokens.shape[1])
+            rows[:, start : start + width] = np.where(tokens == IGNORE, -1, tokens)[:, :width]
+        return {"rows": self._some(rows)}
+
+    def shrink(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """Some of each kind."""
+        return self._some(rows)
+
+    def _some(self, rows: np.ndarray) -> np.ndarray:
+        kinds = [(rows[:, 0] == right) & (rows[:, 1] == longer) for longer in (0, 1) for right in (0, 1)]
+        return np.concatenate([rows[kind][: self.most] for kind in kinds])
+
+    def exhibits(self, sums: Sums) -> list[Exhibit]:
+        """A table of them."""
+        texts = [self._row(row) for row in self._some(sums["rows"])]
+        caption = f"At most {self.most} of each kind; longer: than any source in training."
+        columns = ["source", "length", "wanted", "found", "right"]
+        table = {"kind": "table", "title": "What becomes of a source?", "caption": caption, "columns": columns}
+        return [{**table, "rows": texts}] if texts else []
+
+    def _row(self, row: np.ndarray) -> list[Any]:
+        task = self.transduction
+        source, *targets = (part[part >= 0].astype(int) for part in np.split(row[2:], 3))
+        text = task.source.decode(source[source > 0]) if task.source else " ".join(map(str, source))
+        wanted, found = (task.target.decode(tokens) for tokens in targets)
+        return [text, "longer" if row[1] else "seen", wanted, found, "yes" if row[0] else "no"]

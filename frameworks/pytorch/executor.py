@@ -141,6 +141,7 @@ class TorchNetwork(BoundNetwork):
         if not isinstance(value, torch.Tensor) or (value.dtype, value.shape, value.device) != wanted:
             return self.feed_tensor(name, value)
         old.data = value.detach()
+        torch.autograd.graph.increment_version(old)  # which the line above does not; an address may come again
         return self._executor.forget_constant(name)
 
     def leave_gradients(self, gradients: Mapping[str, Any]) -> None:

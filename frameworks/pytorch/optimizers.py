@@ -67,6 +67,8 @@ class NativeOptimizer(Optimizer):
         if self.changes_gradients:
             self._modify()
         native.step()
+        # Fused kernels write without counting it, and what inference keeps of parameters goes by that count.
+        torch.autograd.graph.increment_version(self._parameters)
 
     def _modify(self) -> None:
         parameters = [p.detach() for p in self._parameters]

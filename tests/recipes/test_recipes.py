@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,8 @@ import pytest
 
 from deep500.cli import main
 from deep500.recipe.loader import list_recipes, load_recipe
+from deep500.recipe.options import parse_options
+from deep500.recipe.plan import make_plan
 from tests.packages import serve
 
 BUILT_IN = Path(__file__).parents[2] / "recipes"
@@ -42,6 +46,17 @@ def test_dry_run(capsys, name, monkeypatch):
     code, summary, manifest = run(capsys, "run", name, "--dry-run", "batch_size=8")
     assert code == 0 and summary["verdict"] == "UNJUDGED (dry run)"
     assert manifest["division"] == "closed" and "open division" not in summary["labels"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_of_docstrings_say_open_where_they_must(name):
+    """Each is understood as it stands, whatever backend it names: that takes no data and trains nothing."""
+    recipe = load_recipe(BUILT_IN / f"{name}.py")
+    commands = re.findall(rf"^ *(?:python recipes/{name}\.py|deep500 run {name})\b(.*)$", recipe.__doc__, re.M)
+    assert commands
+    for command in commands:
+        words = re.sub(r"--framework \w+", "", command)
+        make_plan(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, parse_options(shlex.split(words)))
 
 
 def test_the_demo_reaches_its_target(capsys):

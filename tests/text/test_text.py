@@ -11,6 +11,7 @@ import pytest
 import deep500 as d5
 from deep500.errors import DataError, InputError, NetworkError
 from deep500.networks import add_loss, create, to_dtype
+from deep500.results.exhibits import write_exhibits
 from deep500.tasks import LanguageModelling, Transduction
 from deep500.tasks.language_modelling import generate
 from deep500.tasks.tokens import Bytes, Characters, PairEncoding, Words
@@ -181,6 +182,21 @@ def test_transduction_judges_longer_sources_apart():
     assert (got["exact_match"], got["exact_match_longer"]) == (100.0, 0.0)
 
 
+def test_the_gallery_shows_sources_of_every_kind(tmp_path):
+    digits, words = Words(list("12"), separator=""), Words(["one", "two"])
+    pairs = Pairs([("1", "one"), ("2", "two"), ("21", "two one")] + [("1", "one")] * 9, digits, words, seen=1)
+    task = Transduction(output="output", dataset=pairs)
+    gallery = task.gallery()
+    found = np.array([[2, 0, 3], [2, 0, 0], [3, 2, 0]] + [[2, 0, 0]] * 9)
+    both = [gallery.judge(pairs[part], {"decoded": found[part]})["rows"] for part in (slice(0, 2), slice(2, 12))]
+    (exhibit,) = gallery.exhibits({"rows": gallery.shrink("rows", np.concatenate(both))})
+    assert exhibit["rows"][:2] == [["2", "seen", "two", "one", "no"], ["1", "seen", "one", "one", "yes"]]
+    assert exhibit["rows"][-1] == ["21", "longer", "two one", "two one", "yes"]
+    assert len(exhibit["rows"]) == 1 + gallery.most + 1  # of the ten that are right, as many as are shown of each kind
+    write_exhibits(tmp_path, task.name, 0, [exhibit])
+    assert gallery.exhibits(gallery.zero()) == []
+
+
 def test_vocabularies_give_texts_back():
     text = "Ünder the sun, the sun — ☉"
     pytest.importorskip("tokenizers")
@@ -283,4 +299,4 @@ def test_recipes_train_judge_and_show(recipe, tmp_path, monkeypatch):
     assert result
     found = "".join(file.read_text() for file in tmp_path.rglob("*.json"))
     assert f"test_{module.METRICS[0][0].quality}" in found
-    assert ("What does it write?" in found) == (recipe == "kjv_language_model")
+    assert {"kjv_language_model": "What does it write?"}.get(recipe, "What becomes of a source?") in found

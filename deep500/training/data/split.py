@@ -43,7 +43,7 @@ class Subset(Dataset):
         self.provenance = f"{dataset.provenance}; {part}: {len(self.positions)} of {len(dataset)}"
         self.alphabet = getattr(dataset, "alphabet", None)
         self.vocabulary = getattr(dataset, "vocabulary", None)
-        self.target, self.seen = getattr(dataset, "target", None), getattr(dataset, "seen", None)
+        self.source, self.target, self.seen = (getattr(dataset, name, None) for name in ("source", "target", "seen"))
         lengths = getattr(dataset, "lengths", None)
         self.lengths = None if lengths is None else np.asarray(lengths)[self.positions]
 
