@@ -119,11 +119,19 @@ extern "C" void hydro_primal(double *x, double *u, double *e, const Mesh *mesh, 
 }
 
 #ifndef D5_PRIMAL
-// Shadows hold derivatives of what they belong to: of the result before, of the start after.
+// Shadows hold derivatives of what they belong to: of the result before, of the start after. `dmesh` is work space: where
+// loops are function objects, Enzyme adds to the shadow of every array that one of them holds, constant or not, and
+// without a shadow to the array itself.
 extern "C" void hydro_gradient(double *x, double *dx, double *u, double *du, double *e, double *de, const Mesh *mesh,
-                               const Ways *ways) {
+                               Mesh *dmesh, const Ways *ways) {
+#ifdef D5_RAJA
+  __enzyme_autodiff<void>((void *)run, enzyme_dup, x, dx, enzyme_dup, u, du, enzyme_dup, e, de, enzyme_dup, mesh, dmesh,
+                          enzyme_const, ways);
+#else
+  (void)dmesh;
   __enzyme_autodiff<void>((void *)run, enzyme_dup, x, dx, enzyme_dup, u, du, enzyme_dup, e, de, enzyme_const, mesh,
                           enzyme_const, ways);
+#endif
 }
 #ifndef _OPENMP  // Enzyme's forward mode stops at OpenMP's parallel regions
 // Shadows hold a direction: of the start before, of the result after.

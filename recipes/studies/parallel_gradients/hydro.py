@@ -119,6 +119,14 @@ class Part:
         shared = {p: np.flatnonzero(np.isin(self.nodes, others[p])) for p in range(len(others)) if p != rank}
         beside, sent, received, ghosts = self._borders()
         self.mesh = self._mesh(ghosts)
+        self.mesh_shadow = Mesh.from_buffer_copy(self.mesh)
+        for name, size in (
+            ("mass", len(self.mass)),
+            ("nodal_mass", len(self.nodal_mass)),
+            ("free", len(self.free)),
+            ("gases", np.size(REGIONS)),
+        ):
+            setattr(self.mesh_shadow, name, self._keep(np.zeros(size)).ctypes.data)
         self.ways = Ways(
             self._links(corners, len(self.nodes), 3),
             self._links(beside, 3 * (len(self.elements) + ghosts), 1),
@@ -126,9 +134,21 @@ class Part:
             self._exchange(sent, received, 3),
         )
 
-    def arguments(self, state: Sequence[np.ndarray]) -> list[object]:
-        """What hydro_primal takes; with derivatives in turn, hydro_gradient and hydro_tangent."""
-        return [*(a.ctypes.data for a in state), ctypes.byref(self.mesh), ctypes.byref(self.ways)]
+    def primal(self, library: ctypes.CDLL, state: Sequence[np.ndarray]) -> None:
+        """All steps: updates position, velocity and energy."""
+        library.hydro_primal(*map(_address, state), ctypes.byref(self.mesh), ctypes.byref(self.ways))
+
+    def gradient(self, library: ctypes.CDLL, state: Sequence[np.ndarray], shadow: Sequence[np.ndarray]) -> None:
+        """All steps and back: derivatives of a function of the result become those of the start."""
+        pairs = [_address(a) for pair in zip(state, shadow, strict=True) for a in pair]
+        library.hydro_gradient(
+            *pairs, ctypes.byref(self.mesh), ctypes.byref(self.mesh_shadow), ctypes.byref(self.ways)
+        )
+
+    def tangent(self, library: ctypes.CDLL, state: Sequence[np.ndarray], direction: Sequence[np.ndarray]) -> None:
+        """All steps in forward mode: a direction at the start becomes that of the result."""
+        pairs = [_address(a) for pair in zip(state, direction, strict=True) for a in pair]
+        library.hydro_tangent(*pairs, ctypes.byref(self.mesh), ctypes.byref(self.ways))
 
     def _limits(self, rank: int) -> list[tuple[int, int]]:
         place = np.unravel_index(rank, self.box.ranks)
@@ -228,3 +248,7 @@ class Part:
         array = np.ascontiguousarray(array, dtype=float if array.dtype.kind == "f" else np.int64)
         self.kept.append(array)
         return array
+
+
+def _address(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
