@@ -9,9 +9,9 @@ template <class R, class... A> R __enzyme_fwddiff(void *, A...);
 extern int enzyme_dup, enzyme_const;
 
 using namespace hydro;
+using d5::APART;
 using d5::begin;
-
-constexpr long APART = 8;  // numbers of blocks lie in cache lines of their own
+using Least = d5::Reducer<d5::Minimum>;
 
 // What does not change: this rank's part of the mesh.
 struct Mesh {
@@ -37,13 +37,13 @@ static void all_rates(const Mesh *mesh, long region, const double *x, const doub
   const double *mass = mesh->mass, gamma = mesh->gases[region].gamma, stiffness = mesh->gases[region].stiffness;
   D5_LOOP(b, blocks, (x, u, energy, thermo, jumps, gradients, limits, n, blocks, elements, mass, gamma, stiffness), {
     const Gas gas{gamma, stiffness};
-    double limit = limits[APART * b];
+    double limit = d5::Minimum::START;
     for (long i = begin(n, b, blocks); i < begin(n, b + 1, blocks); ++i) {
       const long e = elements[i];
       limit = smaller(limit, rates(x + 24 * e, u + 24 * e, energy[e], mass[e], gas, thermo + THERMO * e, jumps + 3 * e,
                                    gradients + 3 * e));
     }
-    limits[APART * b] = limit;
+    Least::combine(limits, b, limit);
   })
 }
 
@@ -89,18 +89,19 @@ static void run(double *position, double *velocity, double *energy, const Mesh *
   double *x = numbers(24 * e), *before = numbers(24 * e), *after = numbers(24 * e), *force = numbers(24 * e);
   double *thermo = numbers(THERMO * e), *jumps = numbers(3 * e), *gradients = numbers(3 * (e + mesh->ghosts));
   double *beside = numbers(6 * e), *nodal = numbers(3 * mesh->nodes);
-  double *limits = numbers(APART * blocks), *steps = numbers(APART * blocks);
+  double *steps = numbers(APART * blocks);
+  Least limits(blocks);
   double step = mesh->first_step;
   for (long t = 0; t < mesh->steps; ++t) {
     d5::gather(position, x, &ways->corners);
     d5::gather(velocity, before, &ways->corners);
-    for (long b = 0; b < blocks; ++b) limits[APART * b] = 1e300;
-    for (long r = 0; r < mesh->regions; ++r) all_rates(mesh, r, x, before, energy, thermo, jumps, gradients, limits);
-    double least = GROWTH * step, agreed;
-    for (long b = 0; b < blocks; ++b) least = smaller(least, limits[APART * b]);
+    limits.reset();
+    for (long r = 0; r < mesh->regions; ++r)
+      all_rates(mesh, r, x, before, energy, thermo, jumps, gradients, limits.places);
+    double least = smaller(limits.result(), GROWTH * step), agreed;
     d5::allreduce_min(&least, &agreed);
     step = t ? agreed : smaller(agreed, mesh->first_step);
-    for (long b = 0; b < blocks; ++b) steps[APART * b] = step;
+    d5::broadcast(step, steps, blocks);
     d5::exchange(gradients, &ways->borders);
     d5::gather(gradients, beside, &ways->beside);
     all_forces(mesh, x, before, thermo, jumps, gradients, beside, force);
@@ -110,7 +111,7 @@ static void run(double *position, double *velocity, double *energy, const Mesh *
     d5::gather(velocity, after, &ways->corners);
     all_work(mesh, force, before, after, steps, energy);
   }
-  for (double *work_space : {x, before, after, force, thermo, jumps, gradients, beside, nodal, limits, steps})
+  for (double *work_space : {x, before, after, force, thermo, jumps, gradients, beside, nodal, steps})
     std::free(work_space);
 }
 

@@ -1,6 +1,7 @@
 // The loop of a form: plain, OpenMP's, or a template with an execution policy. The body of iteration i is the same in
 // all of them and touches memory of its own only, so that no two iterations meet in a gradient either.
 #pragma once
+#include <cstdlib>
 
 #define D5_WORDS(...) #__VA_ARGS__
 #define D5_PRAGMA(...) _Pragma(D5_WORDS(__VA_ARGS__))
@@ -26,15 +27,43 @@ template <> struct Loop<threaded> {
 #endif
 template <class Policy, class Body> void forall(long n, Body body) { Loop<Policy>::run(n, body); }
 
-// A reducer: every iteration combines into a place of its own, the places are combined in order.
-template <class T> struct Minimum {
-  T *places;
-  void combine(long i, T value) const { places[i] = value < places[i] ? value : places[i]; }
+constexpr long APART = 8;  // places of iterations lie in cache lines of their own
+
+struct Minimum {
+  static constexpr double START = 1e300;
+  static double join(double a, double b) { return b < a ? b : a; }
 };
-template <class T> struct Sum {
-  T *places;
-  void combine(long i, T value) const { places[i] += value; }
+struct Sum {
+  static constexpr double START = 0;
+  static double join(double a, double b) { return a + b; }
 };
+// A reducer: iteration i joins values to a place of its own, `combine(places, i, value)`; then places are joined in
+// order, so the result does not depend on the number of threads.
+template <class Kind> struct Reducer {
+  double *places;
+  long n;
+  explicit Reducer(long iterations) : places((double *)std::malloc(sizeof(double) * APART * iterations)), n(iterations) {
+    reset();
+  }
+  Reducer(const Reducer &) = delete;
+  ~Reducer() { std::free(places); }
+  void reset() {
+    for (long i = 0; i < n; ++i) places[APART * i] = Kind::START;
+  }
+  static void combine(double *places, long i, double value) {
+    places[APART * i] = Kind::join(places[APART * i], value);
+  }
+  double result() const {
+    double all = Kind::START;
+    for (long i = 0; i < n; ++i) all = Kind::join(all, places[APART * i]);
+    return all;
+  }
+};
+// One number for all iterations, copied: what every iteration reads would be what every iteration adds to, backwards.
+inline void broadcast(double value, double *places, long n) {
+  for (long i = 0; i < n; ++i) places[APART * i] = value;
+}
+inline long begin(long n, long block, long blocks) { return n * block / blocks; }
 }  // namespace d5
 
 // D5_LOOP(i, n, (captured pointers and sizes), { body })

@@ -13,8 +13,6 @@ struct Links {
   const long *source_of, *start, *readers;
 };
 
-inline long begin(long n, long block, long blocks) { return n * block / blocks; }
-
 // target[i] = source[source_of[i]]
 inline void copy_out(const double *source, double *target, const Links &links) {
   const long n = links.targets, blocks = links.blocks, width = links.width;
