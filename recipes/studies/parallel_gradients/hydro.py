@@ -12,7 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recipes.studies.parallel_gradients import proxy
+from recipes.studies.parallel_gradients.proxy import Arrays
+
 Integers = np.ndarray
+
 REGIONS = ((1.4, 0.0), (5 / 3, 0.0), (2.0, 0.005))
 """Ratio of specific heats and stiffness of each kind of gas."""
 BLAST = 0.5
@@ -93,62 +97,52 @@ def _bounds(cells: int, parts: int, part: int) -> tuple[int, int]:
     return cells * part // parts, cells * (part + 1) // parts
 
 
-class Part:
+class Part(proxy.Part):
     """One rank's part of a box: arrays, and the structures that hold their addresses.
 
     Args:
         box: the whole.
         rank: whose part.
 
-    Attributes:
-        nodes, elements: numbers in the whole box of those here, in ascending order.
-        start: position, velocity and energy at the start.
-        owned: 1 for nodes that no lower rank holds.
+    Inputs are position and velocity (three for each node) and energy per mass (of each element); so are results.
     """
 
+    name, in_place = "hydro", True
+
     def __init__(self, box: Box, rank: int) -> None:
-        self.box, self.rank, self.kept = box, rank, []
+        self.box, self.rank = box, rank
+        self.kept: Arrays = []
         self.limits = [self._limits(other) for other in range(int(np.prod(box.ranks)))]
         self.nodes, self.elements = self._nodes(self.limits[rank]), self._elements(self.limits[rank])
         others = [self._nodes(limits) for limits in self.limits]
-        self.owned = np.ones(len(self.nodes))
+        mine = np.ones(len(self.nodes))
         for other in range(rank):
-            self.owned[np.isin(self.nodes, others[other])] = 0
+            mine[np.isin(self.nodes, others[other])] = 0
+        nodal = (3 * self.nodes[:, None] + np.arange(3)).ravel()
+        self.at = self.result_at = [nodal, nodal, self.elements]
+        self.result_owned = [np.repeat(mine, 3), np.repeat(mine, 3), np.ones(len(self.elements))]
+        self.sizes = self.result_sizes = [3 * int(np.prod([n + 1 for n in box.shape]))] * 2 + [int(np.prod(box.shape))]
         self.start = self._start()
         corners = self._corners()
         shared = {p: np.flatnonzero(np.isin(self.nodes, others[p])) for p in range(len(others)) if p != rank}
         beside, sent, received, ghosts = self._borders()
-        self.mesh = self._mesh(ghosts)
-        self.mesh_shadow = Mesh.from_buffer_copy(self.mesh)
-        for name, size in (
-            ("mass", len(self.mass)),
-            ("nodal_mass", len(self.nodal_mass)),
-            ("free", len(self.free)),
-            ("gases", np.size(REGIONS)),
-        ):
-            setattr(self.mesh_shadow, name, self._keep(np.zeros(size)).ctypes.data)
-        self.ways = Ways(
+        mesh = self._mesh(ghosts)
+        ways = Ways(
             self._links(corners, len(self.nodes), 3),
             self._links(beside, 3 * (len(self.elements) + ghosts), 1),
             self._exchange(shared, shared, 3),
             self._exchange(sent, received, 3),
         )
+        self.constants, self.constant_count = [mesh, ways], len(self.kept)
+        shadow = Mesh.from_buffer_copy(mesh)
+        for name, size in (("mass", len(self.mass)), ("nodal_mass", len(self.nodes)), ("free", 3 * len(self.nodes))):
+            setattr(shadow, name, self._keep(np.zeros(size)).ctypes.data)
+        shadow.gases = self._keep(np.zeros(np.size(REGIONS))).ctypes.data
+        self.constant_shadows = [shadow]
 
-    def primal(self, library: ctypes.CDLL, state: Sequence[np.ndarray]) -> None:
-        """All steps: updates position, velocity and energy."""
-        library.hydro_primal(*map(_address, state), ctypes.byref(self.mesh), ctypes.byref(self.ways))
-
-    def gradient(self, library: ctypes.CDLL, state: Sequence[np.ndarray], shadow: Sequence[np.ndarray]) -> None:
-        """All steps and back: derivatives of a function of the result become those of the start."""
-        pairs = [_address(a) for pair in zip(state, shadow, strict=True) for a in pair]
-        library.hydro_gradient(
-            *pairs, ctypes.byref(self.mesh), ctypes.byref(self.mesh_shadow), ctypes.byref(self.ways)
-        )
-
-    def tangent(self, library: ctypes.CDLL, state: Sequence[np.ndarray], direction: Sequence[np.ndarray]) -> None:
-        """All steps in forward mode: a direction at the start becomes that of the result."""
-        pairs = [_address(a) for pair in zip(state, direction, strict=True) for a in pair]
-        library.hydro_tangent(*pairs, ctypes.byref(self.mesh), ctypes.byref(self.ways))
+    def unchanged(self) -> Arrays:
+        """Of mesh and links, without the shadows' work space."""
+        return self.kept[: self.constant_count]
 
     def _limits(self, rank: int) -> list[tuple[int, int]]:
         place = np.unravel_index(rank, self.box.ranks)
@@ -249,6 +243,3 @@ class Part:
         self.kept.append(array)
         return array
 
-
-def _address(array: np.ndarray) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
