@@ -1,8 +1,8 @@
 """One launch of a proxy in a form: ``python -m recipes.studies.parallel_gradients.worker JOB FILE``, under a launcher
 where there are ranks. Rank 0 writes the answer to ``FILE``, which NumPy reads.
 
-``JOB`` is JSON: ``proxy``, ``form``, ``library``, ``problem``, ``ranks``, ``threads``; and ``do``: ``gradient``,
-``derivatives`` or ``times`` with a number of ``samples``.
+``JOB`` is JSON: ``proxy``, ``form``, ``library``, ``problem``, ``ranks``, ``threads``; and ``samples``: how often to take
+times; 0: check derivatives.
 """
 
 from __future__ import annotations
@@ -111,22 +111,32 @@ def derivatives(ranks: Ranks, part: Part, library: ctypes.CDLL) -> dict[str, Any
 
 
 def times(ranks: Ranks, part: Part, library: ctypes.CDLL, samples: int) -> dict[str, Any]:
-    """Wall seconds of primal and gradient in turns, each from when all ranks begin to when the last one has ended."""
-    weights, seconds = weights_of(part), np.zeros((samples + 1, 2))
+    """Seconds of primal and gradient in turns: by the wall's clock, from when all ranks begin to when the last one has
+    ended, and of processors, of all ranks and threads together.
+    """
+    weights, seconds = weights_of(part), np.zeros((samples + 1, 2, 2))
     for sample in range(samples + 1):
         values, shadows = part.values(part.start), part.reverse_shadows(weights)
         seconds[sample, 0] = _timed(ranks, lambda: part.primal(library, values))  # noqa: B023
         values = part.values(part.start)
         seconds[sample, 1] = _timed(ranks, lambda: part.gradient(library, values, shadows))  # noqa: B023
     every = ranks.gather(seconds[1:])  # the first of each brings memory
-    return {"primal": np.max(every, axis=0)[:, 0], "gradient": np.max(every, axis=0)[:, 1]} if every else {}
+    if not every:
+        return {}
+    wall, processor = np.max(every, axis=0)[..., 0], np.sum(every, axis=0)[..., 1]
+    return {
+        "primal": wall[:, 0],
+        "gradient": wall[:, 1],
+        "primal_processor": processor[:, 0],
+        "gradient_processor": processor[:, 1],
+    }
 
 
-def _timed(ranks: Ranks, call: Callable[[], None]) -> float:
+def _timed(ranks: Ranks, call: Callable[[], None]) -> tuple[float, float]:
     ranks.wait()
-    start = time.perf_counter()
+    start = time.perf_counter(), time.process_time()
     call()
-    return time.perf_counter() - start
+    return time.perf_counter() - start[0], time.process_time() - start[1]
 
 
 def main(words: list[str]) -> None:
@@ -139,10 +149,10 @@ def main(words: list[str]) -> None:
     part = part_of(job, ranks.rank)
     if ranks.size != job["ranks"]:
         raise RuntimeError(f"got {ranks.size} ranks; expected {job['ranks']}: an MPI that does not find the others")
-    if job["do"] == "times":
+    if job["samples"]:
         answer = times(ranks, part, library, job["samples"])
     else:
-        answer = {"gradient": gradient, "derivatives": derivatives}[job["do"]](ranks, part, library)
+        answer = gradient(ranks, part, library) | derivatives(ranks, part, library)
     if ranks.rank == 0:
         np.savez(words[1], **answer)
 

@@ -1,0 +1,2 @@
+"""placeholder"""
+def report_sources(paths): return ""
