@@ -64,7 +64,7 @@ def library(proxy: str, form: str) -> Path:
     front, back = mpi_flags() if how.mpi else ((), ())
     flags = (*FLAGS, *front, *(("-DD5_MPI",) if how.mpi else ()), *(("-DD5_RAJA",) if how.raja else ()))
     exports = (f"{proxy}_gradient", f"{proxy}_tangent")
-    options = Options(openmp=how.openmp, fast_math=FAST[proxy], back=back, apart=exports)
+    options = Options(openmp=how.openmp, fast_math=FAST[proxy], back=back, apart=exports, owned=True)
     engine = find_engine()
     texts = [path.read_bytes() for path in (Path(pipeline.__file__), *sorted(SOURCES.glob("*.[ch]pp")))]
     words = repr((proxy, engine.version, find_clang(engine).version, cpu_model(), flags, options)).encode()

@@ -24,8 +24,8 @@ CHECKED = {
 }
 """Small: finite differences must not cross a kink."""
 TIMED = {
-    "hydro": {"shape": [20, 20, 20], "steps": 10, "blocks": 16},
-    "docking": {"poses": 1536, "proteins": 256, "blocks": 16},
+    "hydro": {"shape": [16, 16, 16], "steps": 10, "blocks": 16},
+    "docking": {"poses": 1024, "proteins": 256, "blocks": 16},
 }
 QUICK = {
     "hydro": {"shape": [4, 4, 4], "steps": 2, "blocks": 4},
@@ -120,8 +120,8 @@ def checked_points(most: int) -> list[Point]:
 
 
 def timed_points(cores: int) -> list[Point]:
-    """Up to as many workers as there are cores, in powers of two."""
-    counts = [2**n for n in range(8) if 2**n <= cores]
+    """One worker, as many as there are cores, and powers of two between."""
+    counts = sorted({cores, *(2**n for n in range(8) if 2**n <= cores)})
     return [
         Point("serial"),
         *(Point(form, 1, n) for form in ("openmp", "raja") for n in counts),
