@@ -83,8 +83,8 @@ static void all_work(const Mesh *mesh, const double *force, const double *before
   })
 }
 
-// All steps; position, velocity (3 per node) and energy (per element) are updated in place.
-static void run(double *position, double *velocity, double *energy, const Mesh *mesh, const Ways *ways) {
+// All steps; position, velocity (3 per node), energy (per element) and the time are updated in place.
+static void run(double *position, double *velocity, double *energy, double *clock, const Mesh *mesh, const Ways *ways) {
   const long e = mesh->elements, blocks = mesh->blocks;
   double *x = numbers(24 * e), *before = numbers(24 * e), *after = numbers(24 * e), *force = numbers(24 * e);
   double *thermo = numbers(THERMO * e), *jumps = numbers(3 * e), *gradients = numbers(3 * (e + mesh->ghosts));
@@ -102,6 +102,7 @@ static void run(double *position, double *velocity, double *energy, const Mesh *
     d5::allreduce_min(&least, &agreed);
     step = t ? agreed : smaller(agreed, mesh->first_step);
     d5::broadcast(step, steps, blocks);
+    *clock += step;
     d5::exchange(gradients, &ways->borders);
     d5::gather(gradients, beside, &ways->beside);
     all_forces(mesh, x, before, thermo, jumps, gradients, beside, force);
@@ -115,31 +116,31 @@ static void run(double *position, double *velocity, double *energy, const Mesh *
     std::free(work_space);
 }
 
-extern "C" void hydro_primal(double *x, double *u, double *e, const Mesh *mesh, const Ways *ways) {
-  run(x, u, e, mesh, ways);
+extern "C" void hydro_primal(double *x, double *u, double *e, double *t, const Mesh *mesh, const Ways *ways) {
+  run(x, u, e, t, mesh, ways);
 }
 
 #ifndef D5_PRIMAL
 // Shadows hold derivatives of what they belong to: of the result before, of the start after. `dmesh` is work space: where
 // loops are function objects, Enzyme adds to the shadow of every array that one of them holds, constant or not, and
 // without a shadow to the array itself.
-extern "C" void hydro_gradient(double *x, double *dx, double *u, double *du, double *e, double *de, const Mesh *mesh,
-                               Mesh *dmesh, const Ways *ways) {
+extern "C" void hydro_gradient(double *x, double *dx, double *u, double *du, double *e, double *de, double *t,
+                               double *dt, const Mesh *mesh, Mesh *dmesh, const Ways *ways) {
 #ifdef D5_RAJA
-  __enzyme_autodiff<void>((void *)run, enzyme_dup, x, dx, enzyme_dup, u, du, enzyme_dup, e, de, enzyme_dup, mesh, dmesh,
-                          enzyme_const, ways);
+  __enzyme_autodiff<void>((void *)run, enzyme_dup, x, dx, enzyme_dup, u, du, enzyme_dup, e, de, enzyme_dup, t, dt,
+                          enzyme_dup, mesh, dmesh, enzyme_const, ways);
 #else
   (void)dmesh;
-  __enzyme_autodiff<void>((void *)run, enzyme_dup, x, dx, enzyme_dup, u, du, enzyme_dup, e, de, enzyme_const, mesh,
-                          enzyme_const, ways);
+  __enzyme_autodiff<void>((void *)run, enzyme_dup, x, dx, enzyme_dup, u, du, enzyme_dup, e, de, enzyme_dup, t, dt,
+                          enzyme_const, mesh, enzyme_const, ways);
 #endif
 }
 #ifndef _OPENMP  // Enzyme's forward mode stops at OpenMP's parallel regions
 // Shadows hold a direction: of the start before, of the result after.
-extern "C" void hydro_tangent(double *x, double *dx, double *u, double *du, double *e, double *de, const Mesh *mesh,
-                              const Ways *ways) {
-  __enzyme_fwddiff<void>((void *)run, enzyme_dup, x, dx, enzyme_dup, u, du, enzyme_dup, e, de, enzyme_const, mesh,
-                         enzyme_dup, ways, ways);
+extern "C" void hydro_tangent(double *x, double *dx, double *u, double *du, double *e, double *de, double *t, double *dt,
+                              const Mesh *mesh, const Ways *ways) {
+  __enzyme_fwddiff<void>((void *)run, enzyme_dup, x, dx, enzyme_dup, u, du, enzyme_dup, e, de, enzyme_dup, t, dt,
+                         enzyme_const, mesh, enzyme_dup, ways, ways);
 }
 #endif
 #endif

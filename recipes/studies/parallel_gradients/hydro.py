@@ -104,7 +104,8 @@ class Part(proxy.Part):
         box: the whole.
         rank: whose part.
 
-    Inputs are position and velocity (three for each node) and energy per mass (of each element); so are results.
+    Inputs are position and velocity (three for each node), energy per mass (of each element) and the time; so are
+    results.
     """
 
     name, in_place = "hydro", True
@@ -119,9 +120,10 @@ class Part(proxy.Part):
         for other in range(rank):
             mine[np.isin(self.nodes, others[other])] = 0
         nodal = (3 * self.nodes[:, None] + np.arange(3)).ravel()
-        self.at = self.result_at = [nodal, nodal, self.elements]
-        self.result_owned = [np.repeat(mine, 3), np.repeat(mine, 3), np.ones(len(self.elements))]
-        self.sizes = self.result_sizes = [3 * int(np.prod([n + 1 for n in box.shape]))] * 2 + [int(np.prod(box.shape))]
+        self.at = self.result_at = [nodal, nodal, self.elements, np.zeros(1, dtype=int)]
+        first = np.array([float(rank == 0)])
+        self.result_owned = [np.repeat(mine, 3), np.repeat(mine, 3), np.ones(len(self.elements)), first]
+        self.sizes = self.result_sizes = [3 * int(np.prod([n + 1 for n in box.shape]))] * 2 + [int(np.prod(box.shape)), 1]
         self.start = self._start()
         corners = self._corners()
         shared = {p: np.flatnonzero(np.isin(self.nodes, others[p])) for p in range(len(others)) if p != rank}
@@ -169,7 +171,7 @@ class Part(proxy.Part):
         self.nodal_mass = self._keep(count[self.nodes] * cell**3 / 8)
         self.mass = self._keep(np.full(len(self.elements), cell**3))
         position, velocity = (places + noise[0]) * cell, noise[1] * 0.5
-        return [position[self.nodes].ravel(), velocity[self.nodes].ravel(), energy[self.elements]]
+        return [position[self.nodes].ravel(), velocity[self.nodes].ravel(), energy[self.elements], np.zeros(1)]
 
     def _corners(self) -> Integers:
         """Node of every corner: eight for an element, numbered by bits of x, y, z."""

@@ -19,7 +19,7 @@ import numpy as np
 from recipes.studies.parallel_gradients import docking, hydro
 from recipes.studies.parallel_gradients.proxy import Arrays, Part
 
-SCALES = {"hydro": (1e-2, 1.0, 1.0), "docking": (1.0,)}
+SCALES = {"hydro": (1e-2, 1.0, 1.0, 1.0), "docking": (1.0,)}
 """Sizes of directions beside those of the inputs."""
 STEP = 1e-6
 
