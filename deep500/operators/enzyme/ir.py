@@ -49,7 +49,8 @@ def fix_reductions(ir: str) -> str:
 
 
 _ATOMIC = re.compile(
-    r"^(\s*)(%[-\w.$]+|%\"[^\"\n]+\") = atomicrmw fadd ptr (\S+), (double|float) (\S+) monotonic, (align \d+)", re.MULTILINE
+    r"^(\s*)(%[-\w.$]+|%\"[^\"\n]+\") = atomicrmw fadd ptr (\S+), (double|float) (\S+) monotonic, (align \d+)",
+    re.MULTILINE,
 )
 
 

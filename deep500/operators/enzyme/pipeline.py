@@ -108,8 +108,8 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
         for module, (code, ir, said) in zip(modules, results, strict=True):
             if failed(code, ir):
                 missing[module.stem] = str(refusal(code, ir, said, module, options))
-            ir = plain_updates(ir) if options.owned else ir
-            module.write_text(turn_loops(ir) if options.turn else ir, encoding="utf-8")
+            owned = plain_updates(ir) if options.owned else ir
+            module.write_text(turn_loops(owned) if options.turn else owned, encoding="utf-8")
         if missing:
             raise EnzymeError("\n".join(missing.values()), missing=missing)
         back(clang, modules, made, options)

@@ -27,7 +27,8 @@ inline void cross(const double *a, const double *b, double *out) {
 inline double dot(const double *a, const double *b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
 
 // One face, whose corners a, b, c, d are seen anticlockwise from outside: its part of the volume, and an eighth of twice
-// its area for each corner. No table of corners and no local arrays: see the study's page on what Enzyme gets wrong.
+// its area for each corner. Scalars: with local arrays, filled in one loop and read in a loop nest, inside a loop over the
+// faces, Enzyme's reverse mode is wrong without a message.
 template <int a, int b, int c, int d> inline double face(const double *x, double *areas) {
   const double p0 = x[3 * c] - x[3 * a], p1 = x[3 * c + 1] - x[3 * a + 1], p2 = x[3 * c + 2] - x[3 * a + 2];
   const double q0 = x[3 * d] - x[3 * b], q1 = x[3 * d + 1] - x[3 * b + 1], q2 = x[3 * d + 2] - x[3 * b + 2];

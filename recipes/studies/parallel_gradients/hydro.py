@@ -123,7 +123,10 @@ class Part(proxy.Part):
         self.at = self.result_at = [nodal, nodal, self.elements, np.zeros(1, dtype=int)]
         first = np.array([float(rank == 0)])
         self.result_owned = [np.repeat(mine, 3), np.repeat(mine, 3), np.ones(len(self.elements)), first]
-        self.sizes = self.result_sizes = [3 * int(np.prod([n + 1 for n in box.shape]))] * 2 + [int(np.prod(box.shape)), 1]
+        self.sizes = self.result_sizes = [3 * int(np.prod([n + 1 for n in box.shape]))] * 2 + [
+            int(np.prod(box.shape)),
+            1,
+        ]
         self.start = self._start()
         corners = self._corners()
         shared = {p: np.flatnonzero(np.isin(self.nodes, others[p])) for p in range(len(others)) if p != rank}
@@ -226,9 +229,7 @@ class Part(proxy.Part):
     def _links(self, source_of: Integers, sources: int, width: int) -> Links:
         start = np.concatenate([[0], np.cumsum(np.bincount(source_of, minlength=sources))])
         arrays = (source_of, start, np.argsort(source_of, kind="stable"))
-        return Links(
-            sources, len(source_of), width, self.box.blocks, *(self._keep(a).ctypes.data for a in arrays)
-        )
+        return Links(sources, len(source_of), width, self.box.blocks, *(self._keep(a).ctypes.data for a in arrays))
 
     def _exchange(self, sent: dict[int, Integers], received: dict[int, Integers], width: int) -> Exchange:
         ranks = [p for p in sent if len(sent[p])]
@@ -244,4 +245,3 @@ class Part(proxy.Part):
         array = np.ascontiguousarray(array, dtype=float if array.dtype.kind == "f" else np.int64)
         self.kept.append(array)
         return array
-

@@ -27,10 +27,7 @@ TIMED = {
     "hydro": {"shape": [16, 16, 16], "steps": 10, "blocks": 16},
     "docking": {"poses": 1024, "proteins": 256, "blocks": 16},
 }
-QUICK = {
-    "hydro": {"shape": [4, 4, 4], "steps": 2, "blocks": 4},
-    "docking": {"poses": 32, "proteins": 16, "blocks": 4},
-}
+QUICK = {"hydro": {"shape": [4, 4, 4], "steps": 2, "blocks": 4}, "docking": {"poses": 32, "proteins": 16, "blocks": 4}}
 Parts = ("primal", "gradient")
 
 

@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from deep500.measure.statistics import Interval, paired_ratio
-from recipes.studies.parallel_gradients.measuring import (
-    STRONG,
-    WORST_PUBLISHED,
-    Checked,
-    Timed,
-    base_of,
-    efficiency,
-)
+from recipes.studies.parallel_gradients.measuring import STRONG, WORST_PUBLISHED, Checked, Timed, base_of, efficiency
 
 EFFICIENCY = 0.9
 """Least parallel efficiency of the gradient over the primal's, on two workers."""

@@ -1,8 +1,8 @@
 """One launch of a proxy in a form: ``python -m recipes.studies.parallel_gradients.worker JOB FILE``, under a launcher
 where there are ranks. Rank 0 writes the answer to ``FILE``, which NumPy reads.
 
-``JOB`` is JSON: ``proxy``, ``form``, ``library``, ``problem``, ``ranks``, ``threads``; and ``samples``: how often to take
-times; 0: check derivatives.
+``JOB`` is JSON: ``proxy``, ``form``, ``library``, ``problem``, ``ranks``, ``threads``; and ``samples``: how often to
+take times; 0: check derivatives.
 """
 
 from __future__ import annotations
