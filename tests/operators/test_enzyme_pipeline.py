@@ -122,6 +122,23 @@ def test_openmp_loops_and_sums(build: Build) -> None:
     np.testing.assert_array_equal(c, np.linspace(1, 2, 1001))
 
 
+def test_loops_that_own_their_memory_need_no_atomic_updates(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same gradient; and there were atomic updates to be made plain."""
+    linked: list[str] = []
+    real = pipeline.back
+
+    def back(clang: object, modules: list[Path], *rest: object) -> None:
+        linked.append("".join(module.read_text() for module in modules))
+        real(clang, modules, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(pipeline, "back", back)
+    x, c = np.linspace(-1, 1, 1001), np.linspace(1, 2, 1001)
+    for owned in (False, True):
+        gradient = run(build(loop(OMP), openmp=True, owned=owned), x, c, np.ones(1001))
+        np.testing.assert_allclose(gradient, 2 * x * c, rtol=1e-13)
+    assert "atomicrmw fadd" in linked[0] and "atomicrmw" not in linked[1]
+
+
 def test_a_pointer_shared_by_reference_is_refused(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would overwrite the caller's input, with exit code 0: the refusal is tried against the real thing."""
     text = loop("#pragma omp parallel for")

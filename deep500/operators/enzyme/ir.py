@@ -20,6 +20,7 @@ no loop is element-wise, nothing changes.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Sequence
 
@@ -45,6 +46,39 @@ def fix_reductions(ir: str) -> str:
         return ir
     ir = _END_REDUCE.sub(r"call void @__kmpc_barrier(\1, \2)", _REDUCE.sub(r"\1add i32 0, 2", ir))
     return ir if _BARRIER.search(ir) else ir + "\ndeclare void @__kmpc_barrier(ptr, i32)\n"
+
+
+_ATOMIC = re.compile(
+    r"^(\s*)(%[-\w.$]+|%\"[^\"\n]+\") = atomicrmw fadd ptr (\S+), (double|float) (\S+) monotonic, (align \d+)",
+    re.MULTILINE,
+)
+
+
+def plain_updates(ir: str) -> str:
+    """Let gradients add to memory without atomic updates, which Enzyme writes wherever threads run.
+
+    Right only where no two iterations of a parallel loop read one active place, so that backwards no two add to one.
+
+    Args:
+        ir: LLVM's text form, as Enzyme leaves it.
+
+    Example:
+        >>> print(plain_updates("  %a = atomicrmw fadd ptr %p, double %v monotonic, align 8"))
+          %a = load double, ptr %p, align 8
+          %d5.sum.0 = fadd double %a, %v
+          store double %d5.sum.0, ptr %p, align 8
+    """
+    count = itertools.count()
+
+    def plain(update: re.Match[str]) -> str:
+        indent, old, place, kind, value, align = update.groups()
+        new = f"%d5.sum.{next(count)}"
+        return (
+            f"{indent}{old} = load {kind}, ptr {place}, {align}\n{indent}{new} = fadd {kind} {old}, {value}\n"
+            f"{indent}store {kind} {new}, ptr {place}, {align}"
+        )
+
+    return _ATOMIC.sub(plain, ir)
 
 
 def shared_pointers(ir: str) -> list[str]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from deep500.errors import CompileError, EnzymeError
 from deep500.operators.enzyme.diagnose import explain, pragmas
 from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engine
-from deep500.operators.enzyme.ir import fix_reductions, shared_pointers, split, turn_loops
+from deep500.operators.enzyme.ir import fix_reductions, plain_updates, shared_pointers, split, turn_loops
 
 GATE = "\ndeclare void @__enzyme_autodiff_gate(...)\n"
 """The engine looks for Enzyme calls only if a function's name starts with ``__enzyme_autodiff``; C++ names do not."""
@@ -53,6 +53,7 @@ class Options:
         complain: makes the error for what the compiler said.
         apart: exports that are differentiated in modules of their own, see :mod:`deep500.operators.enzyme.ir`.
         turn: let element-wise loops of derivatives run upwards, see :mod:`deep500.operators.enzyme.ir`.
+        owned: no two iterations of a parallel loop read one active place: gradients then need no atomic updates.
         listing: where to list the files that the C++ includes, system headers left out, as ``-MMD`` does.
     """
 
@@ -68,6 +69,7 @@ class Options:
     apart: tuple[str, ...] = ()
     turn: bool = False
     listing: Path | None = None
+    owned: bool = False
 
 
 def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options: Options | None = None) -> None:
@@ -106,7 +108,8 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
         for module, (code, ir, said) in zip(modules, results, strict=True):
             if failed(code, ir):
                 missing[module.stem] = str(refusal(code, ir, said, module, options))
-            module.write_text(turn_loops(ir) if options.turn else ir, encoding="utf-8")
+            owned = plain_updates(ir) if options.owned else ir
+            module.write_text(turn_loops(owned) if options.turn else owned, encoding="utf-8")
         if missing:
             raise EnzymeError("\n".join(missing.values()), missing=missing)
         back(clang, modules, made, options)

