@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from deep500.errors import CompileError, MissingEngine
 from deep500.operators.base import Descriptors
 from deep500.operators.cpp.compilers import Compiler
+from deep500.operators.cpp.progress import stage
 from deep500.operators.cpp.spec import CPP_TYPES, INCLUDE, BuildSpec, Infer
 from deep500.operators.cpp.wrapper import wrapper_source
 
@@ -182,7 +183,8 @@ def openmp_flags(compiler: Compiler) -> tuple[list[str], list[str]]:
 
 def _kind_flags(compiler: Compiler) -> list[str]:
     # Without -fno-gnu-unique, gcc shares static members of templates between libraries that know nothing of each other.
-    return ["-fno-gnu-unique"] if compiler.kind == "gcc" else []
+    # A limit of errors, since it would explain twenty thousand one by one; clang has one.
+    return ["-fno-gnu-unique", "-fmax-errors=20"] if compiler.kind == "gcc" else ["-ferror-limit=20"]
 
 
 def _fast_math(compiler: Compiler) -> list[str]:
@@ -213,6 +215,7 @@ def run_compiler(
     Raises:
         CompileError: it fails or takes too long.
     """
+    stage("compiling")
     if live:
         sys.stderr.write(f"deep500: {' '.join(command)}\n")
     with subprocess.Popen(

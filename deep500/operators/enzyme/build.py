@@ -15,6 +15,7 @@ from pathlib import Path
 
 from deep500.errors import CompileError, EnzymeError
 from deep500.operators.cpp.commands import LINK, Job, compile_error
+from deep500.operators.cpp.progress import stage
 from deep500.operators.cpp.spec import CPP_TYPES, FLOATING, BuildSpec
 from deep500.operators.cpp.wrapper import wrapper_source
 from deep500.operators.enzyme.pipeline import Options, compile_library
@@ -71,6 +72,7 @@ class Build:
     def _checked(self, twin: Path | None, missing: Missing) -> None:
         """Try the library; without the further derivatives where one of them is wrong."""
         for _ in range(3):
+            stage("checking the gradient")
             wrong = check_build(self.job.spec, self.job.library, twin, examples(self.job.inputs, self.job.infer))
             if not wrong:
                 return
