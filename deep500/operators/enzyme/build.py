@@ -76,7 +76,7 @@ class Build:
             wrong = check_build(self.job.spec, self.job.library, twin, examples(self.job.inputs, self.job.infer))
             if not wrong:
                 return
-            error = error_of(self.job.spec, wrong[0])
+            error = error_of(self.job.spec, wrong[0], self._source())
             if wrong[0].part not in ("jvp", "hvp"):
                 break
             missing = self._attempt({**missing, wrong[0].part: str(error)})
@@ -85,9 +85,7 @@ class Build:
     def _twin(self) -> Path | None:
         """The same operator in float64 with nothing but the gradient, None if it is or cannot be."""
         job, spec = self.job, double(self.job.spec)
-        sources = [job.place / path for path in (job.main, *job.sources)]
-        generic = any("D500_DTYPE" in path.read_text(encoding="utf-8", errors="replace") for path in sources)
-        if spec == job.spec or not generic:
+        if spec == job.spec or "D500_DTYPE" not in self._source():
             return None
         twin = replace(job, spec=spec, library=job.place / "twin.so")
         try:
@@ -95,6 +93,11 @@ class Build:
         except CompileError:
             return None  # the source has other types beside D500_DTYPE
         return twin.library
+
+    def _source(self) -> str:
+        """The operator's text, all files of it."""
+        paths = [self.job.place / path for path in (self.job.main, *self.job.sources)]
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in paths)
 
 
 def double(spec: BuildSpec) -> BuildSpec:

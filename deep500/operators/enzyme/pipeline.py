@@ -20,7 +20,7 @@ from pathlib import Path
 
 from deep500.errors import CompileError, EnzymeError
 from deep500.operators.cpp.progress import stage
-from deep500.operators.enzyme.diagnose import explain, pragmas
+from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engine
 from deep500.operators.enzyme.ir import fix_reductions, shared_pointers, split, turn_loops
 
@@ -191,8 +191,9 @@ def differentiate(engine: Engine, clang: Clang, ir: Path, options: Options) -> t
     try:
         return run(command, options.timeout)
     except subprocess.TimeoutExpired as error:
+        cures = "; ".join(hints(_own_source(options))) or "simplify the operator"
         raise EnzymeError(
-            f"{options.name}: got no end of Enzyme in {options.timeout:g} s; expected one: simplify the operator"
+            f"{options.name}: got no end of Enzyme in {options.timeout:g} s; expected one\nwhat to change: {cures}"
         ) from error
 
 

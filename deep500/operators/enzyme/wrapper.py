@@ -26,6 +26,21 @@ class Tensor:
     active: bool
 
 
+SORTING = """
+#if defined(_LIBCPP___ALGORITHM_SORT_H)
+// libc++ keeps std::sort of numbers in its library, where Enzyme does not see it; with an order of its own it is a
+// template.
+namespace std { inline namespace _LIBCPP_ABI_NAMESPACE {
+template <class Less, class Place> void __sort(Place first, Place last, Less) {
+  std::sort(first, last, [](const auto &a, const auto &b) { return a < b; });
+}
+template void __sort<__less<float> &, float *>(float *, float *, __less<float> &);
+template void __sort<__less<double> &, double *>(double *, double *, __less<double> &);
+} }
+#endif
+"""
+
+
 def gradient_source(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
     """C++ that defines the exports of derivatives and the signature, to follow ``d500_primal`` of the same operator.
 
@@ -47,7 +62,7 @@ def gradient_source(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
             f"and outputs {spec.outputs}; expected a floating-point input and output that are active: use gradient=None"
         )
     scratch = CPP_TYPES[spec.dtype]
-    parts = ['#include "deep500/enzyme.h"', *(_reverse(x, y, scratch, has) for has in (False, True))]
+    parts = ['#include "deep500/enzyme.h"', SORTING, *(_reverse(x, y, scratch, has) for has in (False, True))]
     optional = [_optional("jvp", _jvp(x, y, scratch)), _optional("hvp", _hvp(x, y, scratch))]
     backward = [_backward(x, y, scratch), _blocks(x, y, [*spec.inputs, *spec.outputs], spec.openmp)]
     return "\n".join([*parts, *backward, *optional, _signature(spec, fields), ""])
