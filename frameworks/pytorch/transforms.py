@@ -44,7 +44,10 @@ def transformable(op: CustomOp, library: Any) -> Callable[..., tuple[torch.Tenso
                 raise library.no_gradient()
             x, y = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
             wanted = tuple(ctx.needs_input_grad)
-            whole = [torch.zeros_like(b) if g is None or not b.is_floating_point() else g for g, b in zip(grads, y)]
+            whole = [
+                torch.zeros_like(b) if g is None or not b.is_floating_point() else g
+                for g, b in zip(grads, y, strict=True)
+            ]
             made = iter(Gradient.apply(ctx.count, wanted, *whole, *x, *y))
             return tuple(next(made) if want else None for want in wanted)
 

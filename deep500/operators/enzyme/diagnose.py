@@ -54,6 +54,7 @@ HINTS = (  # what stands in a source whose gradient is wrong, or for which Enzym
     (r"\b(?:__builtin_)?memmove\b|\bcopy_backward\b|\bstable_sort\b|\binplace_merge\b",
      "memory is moved over itself ({found}), which Enzyme takes for a copy: go through a second array, element by "
      "element; sort indices with std::sort, then gather"),
+    (r"\bsort\s*\(", "what is sorted may be an output: sort a std::vector, then write the outputs from it"),
     (r"\bcatch\b", "an exception is caught inside, which Enzyme does not follow: decide with if instead of throw"),
 )
 # fmt: on

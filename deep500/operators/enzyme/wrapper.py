@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from deep500.errors import InputError
@@ -62,10 +63,22 @@ def gradient_source(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
             f"and outputs {spec.outputs}; expected a floating-point input and output that are active: use gradient=None"
         )
     scratch = CPP_TYPES[spec.dtype]
-    parts = ['#include "deep500/enzyme.h"', SORTING, *(_reverse(x, y, scratch, has) for has in (False, True))]
+    parts = [
+        '#include "deep500/enzyme.h"',
+        *([SORTING] if _sorts(spec) else []),
+        *(_reverse(x, y, scratch, has) for has in (False, True)),
+    ]
     optional = [_optional("jvp", _jvp(x, y, scratch)), _optional("hvp", _hvp(x, y, scratch))]
     backward = [_backward(x, y, scratch), _blocks(x, y, [*spec.inputs, *spec.outputs], spec.openmp)]
     return "\n".join([*parts, *backward, *optional, _signature(spec, fields), ""])
+
+
+def _sorts(spec: BuildSpec) -> bool:
+    """Whether the operator's source speaks of sorting: others need not wait until that is compiled."""
+    paths = [Path(path) for path in (*([spec.file] if spec.file else []), *spec.other_files)]
+    paths = [path for path in paths if path.suffix not in (".o", ".a", ".so")]
+    texts = [spec.source or "", *(path.read_text(encoding="utf-8", errors="replace") for path in paths)]
+    return any("sort" in text for text in texts)
 
 
 def _signature(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
