@@ -63,6 +63,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "info": ("show versions, backends, devices, data sets and folders", "deep500.cli:add_info"),
     "env": ("what is known of this machine, as JSON; is it fit to measure?", "deep500.results.command:add_env"),
     "new": ("write a recipe, operator, scheme or task to begin with, and its test", "deep500.recipe.skeletons:add_new"),
+    "cache": (
+        "list, measure and clear what compiled operators take",
+        "deep500.operators.cpp.cache_command:add_command",
+    ),
     "setup": ("bring a part that pip alone cannot install", "deep500.cli:add_setup"),
 }
 """Every command: what it does, and the function that declares its options and returns its `Execute`. A command's module

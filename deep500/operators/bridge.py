@@ -17,9 +17,11 @@ from typing import TypeGuard
 from deep500.errors import MissingEngine
 from deep500.operators.base import CustomOp
 from deep500.operators.cpp.binding import failure
-from deep500.operators.cpp.cache import building, cache_folder, enter
+from deep500.operators.cpp.cache import building, enter, private_folder, sound_library
 from deep500.operators.cpp.compiled_op import CompiledOp
 from deep500.operators.cpp.compilers import find_compiler
+from deep500.operators.cpp.entries import make_room
+from deep500.operators.cpp.progress import progress
 
 INCLUDE = Path(__file__).resolve().parent / "include"
 """Folder of the headers."""
@@ -45,23 +47,27 @@ def build_bridge(source: Path, includes: Sequence[str], libraries: Sequence[str]
         version: of the framework: other versions get libraries of their own.
 
     Raises:
+        CacheError: the cache cannot be written, or others can write to it.
         MissingEngine: there is no C++ compiler, or it fails.
     """
     compiler = find_compiler()
     texts = [source.read_bytes(), (INCLUDE / "deep500" / "bridge.h").read_bytes()]
     about = repr((compiler.identity, _FLAGS, version, [*map(str, includes)], [*map(str, libraries)]))
     key = sha256(b"\0".join([*texts, about.encode()])).hexdigest()[:32]
-    folder, name = cache_folder() / "bridges", f"{source.parent.name}.so"
-    target = folder / key
-    if not (target / name).is_file():
-        with building(folder, key) as place:
-            if not (target / name).is_file():
-                made = place / "made"
-                made.mkdir()
-                command = [*compiler.command, *_FLAGS, *(f"-I{folder}" for folder in (INCLUDE, *includes)), str(source)]
-                _compile([*command, "-o", str(made / name), *map(str, libraries)], source)
-                enter(made, target)
-    return target / name
+    folder, name = private_folder("bridges"), f"{source.parent.name}.so"
+    library = sound_library(folder / key, name)
+    if library is not None:
+        return library
+    with progress(f"building the bridge to {source.parent.name}"), building(folder, key) as place:
+        library = sound_library(folder / key, name)  # another process may have built it while this one waited
+        if library is None:
+            made = place / "made"
+            made.mkdir()
+            command = [*compiler.command, *_FLAGS, *(f"-I{folder}" for folder in (INCLUDE, *includes)), str(source)]
+            _compile([*command, "-o", str(made / name), *map(str, libraries)], source)
+            enter(made / name, folder / key, key)
+            make_room()
+    return folder / key / name
 
 
 def _compile(command: Sequence[str], source: Path) -> None:

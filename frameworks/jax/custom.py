@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.errors import UnsupportedOperator
-from deep500.frameworks.jax.custom_routes import Callback, Route, Specs, is_differentiable, settle
+from deep500.frameworks.jax.custom_routes import Callback, Route, Specs, settle
+from deep500.frameworks.jax.derivatives import differentiable
 from deep500.frameworks.jax.dtypes import DTYPES
 from deep500.frameworks.jax.native_op import NativeOp
-from deep500.networks.execution.custom import OperatorFunctions, no_gradient
+from deep500.networks.execution.custom import OperatorFunctions
 from deep500.operators.base import CustomOp
 from deep500.operators.bridge import can_bridge
-from deep500.operators.cpp import CompiledOp
 from deep500.operators.failures import find_failure
 from deep500.operators.python_op import GradientOp
 from deep500.tensors import TensorDescriptor, numpy_dtype
@@ -30,9 +30,10 @@ from deep500.tensors import TensorDescriptor, numpy_dtype
 def custom_op(op: CustomOp) -> JaxOperator:
     """An operator as a function of JAX arrays: one array, or a tuple of them if it has several outputs.
 
-    It works under ``jax.jit``, ``jax.grad`` (reverse mode, in every floating dtype) and ``jax.vmap`` (one call after
-    the other). Inputs that are no floating numbers have no gradient. Errors of a call are Deep500's; where it stands in
-    a function that the caller has jitted they are JAX's, with the same text.
+    It works under ``jax.jit``, ``jax.grad`` (in every floating dtype) and ``jax.vmap`` (one call after the other), and
+    where Enzyme made its gradient under ``jax.jvp``, ``jax.jacfwd`` and ``jax.hessian``. Inputs that are no floating
+    numbers have no gradient. Errors of a call are Deep500's; where it stands in a function that the caller has jitted
+    they are JAX's, with the same text.
 
     Args:
         op: any operator; dtypes and shapes of the outputs are what its ``infer`` says.
@@ -80,7 +81,7 @@ class JaxOperator:
         self.__name__ = self.__qualname__ = op.name
         jitted = jax.jit(self._forward, inline=True)
         self._run = jitted if isinstance(op, NativeOp) else finished(jitted, _wait)
-        self._traced = jitted if isinstance(self._route, NativeOp) else _differentiable(op, self._route, jitted)
+        self._traced = jitted if isinstance(self._route, NativeOp) else differentiable(op, self._route, jitted)
 
     def __call__(self, *inputs: Any) -> Any:
         """The outputs for these inputs (arrays, or what ``jnp.asarray`` takes)."""
@@ -101,7 +102,8 @@ class JaxOperator:
         """
         if isinstance(self._route, NativeOp):
             return self.all(inputs)
-        return _differentiable(self.op, self._route, lambda *_: tuple(outputs))(*map(jnp.asarray, inputs))
+        known = differentiable(self.op, self._route, lambda *both: both[len(inputs) :], extra=len(outputs))
+        return known(*map(jnp.asarray, inputs), *outputs)
 
     def _forward(self, *inputs: Any) -> tuple[Any, ...]:
         specs = _specs(self.op, inputs)
@@ -150,76 +152,6 @@ def _specs(op: CustomOp, inputs: Sequence[Any]) -> Specs:
             "output_descriptors, or give the operator an infer that tells them"
         )
     return [jax.ShapeDtypeStruct(d.shape, numpy_dtype(str(d.dtype))) for d in descriptors]
-
-
-class _Wanted(tuple[bool, ...]):
-    """Which inputs' gradients are wanted; no data to JAX, but part of the program."""
-
-
-jax.tree_util.register_static(_Wanted)
-
-
-def _differentiable(op: CustomOp, route: Route, run: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """The operator with its gradient."""
-    function = jax.custom_vjp(run)
-    without = op.spec.inactive if isinstance(op, CompiledOp) else ()
-    gradients: dict[tuple[bool, ...], Callable[..., tuple[Any, ...]]] = {}
-
-    def forward(*inputs: Any) -> tuple[Any, Any]:
-        values = tuple(x.value for x in inputs)
-        wanted = _Wanted(
-            bool(x.perturbed and is_differentiable(x.value) and i not in without) for i, x in enumerate(inputs)
-        )
-        outputs = function(*values)
-        return outputs, (values, outputs, wanted)
-
-    def backward(saved: Any, grads: Any) -> tuple[Any, ...]:
-        inputs, outputs, wanted = saved
-        if not op.differentiable:
-            raise no_gradient(op)
-        if wanted not in gradients:
-            gradients[wanted] = _gradient(op, route, wanted)
-        whole = [_whole(g, y) for g, y in zip(grads, outputs, strict=True)]
-        made = iter(gradients[wanted](whole, list(inputs), list(outputs)))
-        return tuple(next(made) if w else None for w in wanted)
-
-    function.defvjp(forward, backward, symbolic_zeros=True)
-    return function
-
-
-def _gradient(op: CustomOp, route: Route, wanted: tuple[bool, ...]) -> Callable[..., tuple[Any, ...]]:
-    """The gradients of the wanted inputs, with a gradient of their own where the operator has second derivatives."""
-
-    def run(grads: Any, inputs: Any, outputs: Any) -> tuple[Any, ...]:
-        return route.backward(wanted, grads, inputs, outputs)
-
-    function = jax.custom_vjp(jax.jit(run, inline=True))
-
-    def forward(grads: Any, inputs: Any, outputs: Any) -> tuple[Any, Any]:
-        return function(grads, inputs, outputs), (grads, inputs)
-
-    def backward(saved: Any, tangents: Any) -> tuple[Any, Any, None]:
-        grads, inputs = saved
-        given = iter(tangents)
-        along = [next(given) if w else jnp.zeros_like(x) for w, x in zip(wanted, inputs, strict=True)]
-        first, second = route.second(wanted, grads, inputs, along)
-        made = iter(second)
-        return (
-            [g if is_differentiable(g) else None for g in first],
-            [next(made) if w else None for w in wanted],
-            None,  # outputs are functions of the inputs, whose second derivatives are all in `second`
-        )
-
-    function.defvjp(forward, backward)
-    return function
-
-
-def _whole(gradient: Any, output: Any) -> Any:
-    """An output's gradient as an array of its dtype and shape, zeros where none flows."""
-    symbolic = isinstance(gradient, jax.custom_derivatives.SymbolicZero)
-    if symbolic or gradient.dtype == jax.dtypes.float0:
-        return jnp.zeros_like(output)
-    return gradient
 
 
 def custom_op_from_native(

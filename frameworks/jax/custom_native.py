@@ -58,16 +58,16 @@ class XlaCall:
         """The gradients of the wanted inputs."""
         return self._call(BACKWARD, mask(wanted), chosen(wanted, inputs), [*grads, *inputs, *outputs])
 
-    def second(
+    def push(self, inputs: Sequence[Any], tangents: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
+        """Tangents of all outputs, from those of all inputs."""
+        specs = [jax.ShapeDtypeStruct(y.shape, y.dtype) for y in outputs]
+        return self._call(JVP, 0, specs * 2, [*inputs, *tangents])[len(specs) :]
+
+    def bend(
         self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]
-    ) -> tuple[Sequence[Any], Sequence[Any]]:
-        """By the operator's Jacobian-vector and Hessian-vector products (the Hessian is symmetric)."""
-        if not (self.op.signature.get("jvp") and self.op.signature.get("hvp")):
-            raise no_second(self.op)
-        outputs = [jax.ShapeDtypeStruct(g.shape, g.dtype) for g in grads]
-        pushed = self._call(JVP, 0, outputs * 2, [*inputs, *tangents])
-        bent = self._call(HVP, mask(wanted), chosen(wanted, inputs), [*grads, *inputs, *tangents])
-        return pushed[len(outputs) :], bent
+    ) -> Sequence[Any]:
+        """How the gradients of the wanted inputs change: by the Hessian-vector product, as the Hessian is symmetric."""
+        return self._call(HVP, mask(wanted), chosen(wanted, inputs), [*grads, *inputs, *tangents])
 
     def _call(self, phase: int, wanted: int, specs: Specs, args: Sequence[Any]) -> tuple[Any, ...]:
         if not specs:
@@ -105,7 +105,7 @@ class XlaGradientCall:
         """No: it is asked for nothing that could call this."""
         raise no_second(self.inner.op)
 
-    second = backward
+    push = bend = backward
 
 
 def mask(wanted: Sequence[bool]) -> int:

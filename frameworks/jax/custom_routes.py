@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deep500.networks.execution.custom import no_second, unlike_inferred
+from deep500.networks.execution.custom import unlike_inferred
 from deep500.operators.base import CustomOp, contiguous
 from deep500.operators.failures import Reported, guarded
 
@@ -34,10 +34,13 @@ class Route(Protocol):
     ) -> tuple[Any, ...]:
         """The gradients of the wanted inputs."""
 
-    def second(
+    def push(self, inputs: Sequence[Any], tangents: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
+        """Tangents of all outputs, from those of all inputs."""
+
+    def bend(
         self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]
-    ) -> tuple[Sequence[Any], Sequence[Any]]:
-        """The gradient of ``backward`` times tangents with respect to output gradients and wanted inputs."""
+    ) -> Sequence[Any]:
+        """How the gradients of the wanted inputs change along tangents of the inputs."""
 
 
 # JAX prints whatever a callback raises; what is reported anyway need not be printed.
@@ -85,9 +88,31 @@ class Callback:
             jax.pure_callback(guarded(op.name, call), specs, *grads, *inputs, *outputs, vmap_method="sequential")
         )
 
-    def second(self, *args: Any) -> tuple[Sequence[Any], Sequence[Any]]:
-        """No."""
-        raise no_second(self.op)
+    def push(self, inputs: Sequence[Any], tangents: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
+        """See :class:`Route`; by the operator's ``jvp``."""
+        op, n = self.op, len(inputs)
+
+        def call(*arrays: Any) -> tuple[np.ndarray, ...]:
+            host = [_host(x) for x in arrays]
+            return tuple(op.jvp(host[:n], host[n:])[1])  # type: ignore[attr-defined]
+
+        specs = tuple(jax.ShapeDtypeStruct(y.shape, y.dtype) for y in outputs)
+        return tuple(jax.pure_callback(guarded(op.name, call), specs, *inputs, *tangents, vmap_method="sequential"))
+
+    def bend(
+        self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> Sequence[Any]:
+        """See :class:`Route`; by the operator's ``hvp``."""
+        op, out, n = self.op, len(grads), len(grads) + len(inputs)
+
+        def call(*arrays: Any) -> tuple[np.ndarray, ...]:
+            host = [_host(x) for x in arrays]
+            bent = op.hvp(host[:out], host[out:n], host[n:])  # type: ignore[attr-defined]
+            return tuple(b for b, w in zip(bent, wanted, strict=True) if w)
+
+        specs = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x, w in zip(inputs, wanted, strict=True) if w)
+        call_back = guarded(op.name, call)
+        return tuple(jax.pure_callback(call_back, specs, *grads, *inputs, *tangents, vmap_method="sequential"))
 
 
 def is_differentiable(x: Any) -> bool:

@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
-from torch.autograd.forward_ad import make_dual, unpack_dual
 
 from deep500.errors import InputError, UnsupportedOperator
 from deep500.frameworks.pytorch.arrays import backward_by_arrays, by_arrays, desc_from_tensor, dtype_name, host_array
 from deep500.frameworks.pytorch.dtypes import from_array, torch_dtype
 from deep500.frameworks.pytorch.gpu import common_device, launch
+from deep500.frameworks.pytorch.transforms import transformable
 from deep500.operators.base import CustomOp
 from deep500.operators.bridge import can_bridge, operator_key
 from deep500.tensors import Dim, TensorDescriptor
@@ -45,6 +45,7 @@ class Library:
         name = f"{re.sub(r'[^0-9A-Za-z_]', '_', op.name)}_{lasting_key(op) or secrets.token_hex(8)}"
         self.backward = self._define_backward(f"{name}_backward") if op.differentiable else None
         self.forward = self._define_forward(name)
+        self.transformable = transformable(op, self)
 
     def _define_forward(self, name: str) -> Any:
         def forward(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -93,34 +94,21 @@ class Library:
                     f"operator {self.op.name!r}: got {type(x).__name__} as input {i}; expected a tensor: convert it "
                     "with torch.as_tensor"
                 )
-        dual = forward_mode() and any(unpack_dual(x).tangent is not None for x in inputs)
-        outputs = self._along(inputs) if dual else self.forward(list(inputs))
+        outputs = self.transformable(*inputs) if _is_transformed() else self.forward(list(inputs))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
-
-    def _along(self, inputs: Tensors) -> list[torch.Tensor]:
-        """Outputs with tangents for inputs with tangents: forward mode."""
-        op = self.op
-        if not getattr(op, "signature", {}).get("jvp"):
-            raise UnsupportedOperator(
-                f"operator {op.name!r}: got tangents of forward mode; expected plain tensors, or an operator whose "
-                "gradient Enzyme made: use backward"
-            )
-        pairs = [unpack_dual(x) for x in inputs]
-        tangents = [torch.zeros_like(p.primal) if p.tangent is None else p.tangent for p in pairs]
-        both = op.jvp([host_array(p.primal) for p in pairs], [*map(host_array, tangents)])  # type: ignore[attr-defined]
-        return [
-            make_dual(from_array(y), from_array(t)) if y.dtype.kind == "f" else from_array(y)
-            for y, t in zip(*both, strict=True)
-        ]
 
     # -- gradients ----------------------------------------------------------------------------------------------------
     def _differentiate(self, ctx: Any, grads: list[torch.Tensor]) -> list[torch.Tensor | None]:
         if self.backward is None:
-            raise UnsupportedOperator(
-                f"operator {self.op.name!r}: got a gradient to pass on; expected one that has a backward: write it, or "
-                "detach() its inputs"
-            )
+            raise self.no_gradient()
         return self.differentiable_backward(grads, ctx.saved_tensors, ctx.needs_input_grad[0])
+
+    def no_gradient(self) -> UnsupportedOperator:
+        """The error for an operator without a gradient."""
+        return UnsupportedOperator(
+            f"operator {self.op.name!r}: got a gradient to pass on; expected one that has a backward: write it, or "
+            "detach() its inputs"
+        )
 
     def differentiable_backward(
         self, grads: Tensors, saved: Tensors, wanted: Sequence[bool]
@@ -182,9 +170,9 @@ class Library:
         return [(y.dtype, shape or []) for y, shape in zip(outputs, sizes, strict=True)]
 
 
-def forward_mode() -> bool:
-    """Whether tensors may have tangents: within ``torch.autograd.forward_ad.dual_level()``."""
-    return forward_ad._current_level >= 0
+def _is_transformed() -> bool:
+    """Whether tensors may be those of ``torch.func``, or have tangents (``torch.autograd.forward_ad.dual_level()``)."""
+    return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -193,6 +193,61 @@ def test_second_derivatives_of_enzyme_s_operators() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
     one_only = jax.jacrev(jax.grad(goal(function)))(x, w)
     np.testing.assert_allclose(one_only, want[0][0], rtol=1e-12, atol=1e-12)
+
+
+def test_forward_mode_and_hessians_of_enzyme_s_operators() -> None:
+    x, w = (jnp.asarray(array[:, 0]) for array in values()[:2])
+    v, u = x[::-1], w[::-1]
+
+    def formula(x: Any, w: Any) -> Any:
+        return jnp.sin(x**3 * w)
+
+    for operator in (pair(), Product()):
+        function = d5fw.custom_op(operator)
+
+        def own(x: Any, w: Any, function: Any = function) -> Any:
+            outputs = function(x, w)
+            return jnp.sin(outputs[0] if isinstance(outputs, tuple) else outputs)
+
+        for transform in (
+            lambda f: jax.jvp(f, (x, w), (v, u)),
+            lambda f: jax.jit(jax.jacfwd(f))(x, w),
+            lambda f: jax.hessian(lambda *a: f(*a).sum(), (0, 1))(x, w),
+            lambda f: jax.jit(jax.hessian(lambda x: f(x, w).sum()))(x),
+            lambda f: jax.vmap(lambda x: jax.jvp(f, (x, w), (v, u))[1])(jnp.stack([x, v])),
+            lambda f: jax.grad(lambda w: jax.checkpoint(f)(x, w).sum())(w),
+        ):
+            for got, want in zip(jax.tree.leaves(transform(own)), jax.tree.leaves(transform(formula)), strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+        with pytest.raises(UnsupportedOperator, match="at most forward mode over reverse mode"):
+            jax.jacfwd(jax.jacfwd(own))(x, w)
+
+
+class Product(d5.CustomPythonOp):
+    """x^3 w and x rounded, with all derivatives that operators have whose gradient Enzyme made."""
+
+    signature: ClassVar = {"jvp": True, "hvp": True}
+
+    def forward(self, inputs):
+        return [inputs[0] ** 3 * inputs[1], np.rint(inputs[0]).astype("int64")]
+
+    def backward(self, grads, fwd_inputs, fwd_outputs):
+        x, w = fwd_inputs
+        return [3 * x**2 * w * grads[0], x**3 * grads[0]]
+
+    def jvp(self, inputs, tangents):
+        (x, w), (v, u) = inputs, tangents
+        return self.forward(inputs), [3 * x**2 * w * v + x**3 * u, np.zeros(x.shape, "int64")]
+
+    def hvp(self, grads, inputs, tangents):
+        (x, w), (v, u) = inputs, tangents
+        return [grads[0] * (6 * x * w * v + 3 * x**2 * u), grads[0] * 3 * x**2 * v]
+
+
+def test_no_forward_mode_is_an_error() -> None:
+    function = d5fw.custom_op(softsign("float64"))
+    with pytest.raises(UnsupportedOperator, match=r"tangents of forward mode.*gradient='enzyme'"):
+        jax.jvp(function, (jnp.ones(3),), (jnp.ones(3),))
 
 
 def test_isolated_operators_take_the_callback() -> None:

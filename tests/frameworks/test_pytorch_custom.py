@@ -20,6 +20,9 @@ from deep500.tensors import TensorDescriptor  # noqa: E402
 from tests.frameworks.torch_operators import CHOOSE, Cube, Marked, MulAdd, compile_cube, random  # noqa: E402
 
 pytestmark = pytest.mark.backend("pytorch")
+SCRIPT_IS_DEPRECATED = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+"""PyTorch's own, of make_dual."""
+
 Function = Any  # of tensors, with attributes
 
 
@@ -180,13 +183,66 @@ def test_subclasses_keep_their_class(cube: Function) -> None:
     assert [type(cube(x)) for _ in range(2)] == [Marked, Marked]
 
 
+@SCRIPT_IS_DEPRECATED
 def test_transformations_of_torch_func(cube: Function) -> None:
     x, w = random(3), random(3, grad=False)
     cube(x)
     gradient = torch.func.grad(lambda w: (cube(x) * w).sum())(w)  # around it, not through it
     torch.testing.assert_close(gradient.detach(), x.detach() ** 3)
-    with pytest.raises(RuntimeError, match="functorch transforms"):
-        torch.func.grad(lambda w: cube(w).sum())(w)
+    torch.testing.assert_close(torch.func.grad(lambda w: cube(w).sum())(w), 3 * w**2)
+    many = torch.stack([w, 2 * w])
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(lambda w: cube(w).sum()))(many), 3 * many**2)
+    torch.testing.assert_close(torch.func.vmap(cube)(many), many**3)
+    torch.testing.assert_close(torch.func.jacrev(cube)(w), torch.diag(3 * w**2))
+    with pytest.raises(UnsupportedOperator, match=r"got tangents of forward mode.*gradient='enzyme'"):
+        torch.func.jvp(cube, (w,), (w,))
+
+
+class Product(d5.CustomPythonOp):
+    """x^3 w and x rounded, with all derivatives that operators have whose gradient Enzyme made."""
+
+    signature: ClassVar = {"jvp": True, "hvp": True}
+
+    def forward(self, inputs: Any) -> Any:
+        return [inputs[0] ** 3 * inputs[1], np.rint(inputs[0]).astype("int64")]
+
+    def backward(self, grads: Any, fwd_inputs: Any, fwd_outputs: Any) -> Any:
+        x, w = fwd_inputs
+        return [3 * x**2 * w * grads[0], x**3 * grads[0]]
+
+    def jvp(self, inputs: Any, tangents: Any) -> Any:
+        (x, w), (v, u) = inputs, tangents
+        return self.forward(inputs), [3 * x**2 * w * v + x**3 * u, np.zeros(x.shape, "int64")]
+
+    def hvp(self, grads: Any, inputs: Any, tangents: Any) -> Any:
+        (x, w), (v, u) = inputs, tangents
+        return [grads[0] * (6 * x * w * v + 3 * x**2 * u), grads[0] * 3 * x**2 * v]
+
+
+@SCRIPT_IS_DEPRECATED
+def test_forward_mode_and_hessians_of_torch_func() -> None:
+    from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
+
+    x, w, v, u = (random(3, grad=False) for _ in range(4))
+    function = d5fw.custom_op(Product())
+
+    def own(x: Any, w: Any) -> Any:
+        return torch.sin(function(x, w)[0])
+
+    def plain(x: Any, w: Any) -> Any:
+        return torch.sin(x**3 * w)
+
+    torch.testing.assert_close(jvp(own, (x, w), (v, u)), jvp(plain, (x, w), (v, u)))
+    for transform in (
+        lambda f: jacfwd(f, (0, 1))(x, w),
+        lambda f: hessian(lambda *a: f(*a).sum(), (0, 1))(x, w),
+        lambda f: jacrev(jacrev(lambda *a: f(*a).sum(), (0, 1)), (0, 1))(x, w),
+        lambda f: grad(lambda x: jvp(lambda x: f(x, w).sum(), (x,), (v,))[1])(x),  # reverse over forward
+        lambda f: vmap(lambda x: jvp(lambda x: f(x, w), (x,), (v,))[1])(torch.stack([x, u])),
+    ):
+        torch.testing.assert_close(transform(own), transform(plain))
+    with pytest.raises(UnsupportedOperator, match="at most forward mode over reverse mode"):
+        jacfwd(jacfwd(own))(x, w)
 
 
 def test_inference_mode_and_empty_tensors(cube: Function) -> None:
@@ -265,7 +321,7 @@ def test_outputs_whose_size_depends_on_values() -> None:
         d5fw.custom_op(described)(x.to("meta"))
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # PyTorch's own, of make_dual
+@SCRIPT_IS_DEPRECATED
 def test_second_gradients_and_forward_mode(cube: Function) -> None:
     x = random(3)
     (first,) = torch.autograd.grad(cube(x).sum(), x, create_graph=True)

@@ -123,3 +123,30 @@ CRASHING = elementwise("crashing", "for (std::size_t i = 0; i < n; ++i) y[i] = x
 UNKNOWN = elementwise(
     "unknown", "for (std::size_t i = 0; i < n; ++i) y[i] = mystery(x[i]);", before='extern "C" double mystery(double);'
 )
+
+ACCUMULATED = elementwise(
+    "accumulated",
+    """float sum = 0.0f;
+    for (std::size_t i = 0; i < n; ++i) sum += float(x[i]) * float(x[i]);
+    const float scale = 1.0f / std::sqrt(sum / float(n) + 1.0f);
+    for (std::size_t i = 0; i < n; ++i) y[i] = T(float(x[i]) * scale);""",
+)
+"""Sums in float, whatever its type is."""
+
+SORTED = elementwise(
+    "ranked",
+    """std::vector<T> kept(x, x + n);
+    std::sort(kept.begin(), kept.end());
+    for (std::size_t i = 0; i < n; ++i) y[i] = kept[i] * T(i + 1);""",
+    before="#include <algorithm>",
+)
+MOVED = elementwise(
+    "moved",
+    """for (std::size_t i = 0; i < n; ++i) y[i] = x[i];
+    __builtin_memmove(y + 1, y, (n - 1) * sizeof(T)); // memory is moved by memmove
+    for (std::size_t i = 0; i < n; ++i) y[i] *= x[i];""",
+)
+CAUGHT = elementwise(
+    "caught",
+    "for (std::size_t i = 0; i < n; ++i) try { if (x[i] < 0) throw 1; y[i] = x[i] * x[i]; } catch (int) { y[i] = 0; }",
+)

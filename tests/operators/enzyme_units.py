@@ -35,6 +35,11 @@ REFUSED = {  # name: (unit, what the error must say of its cause, what it must s
              " double r; __builtin_memcpy(&r, &b, 8); y[i] = r; }"),
         "cannot handle unknown binary operator", "bits of a float",
     ),
+    "intrinsics": (
+        unit("typedef double four __attribute__((vector_size(32), aligned(8)));\n"
+             "*(four *)y = __builtin_ia32_maxpd256(*(const four *)x, *(const four *)c);"),
+        "unknown intrinsic", "(x86.avx.max.pd.256) has no derivative: write a plain loop",
+    ),
     "inline assembly": (
         unit('for (long i = 0; i < n; ++i) { double r = x[i]; asm volatile("sqrtsd %0, %0" : "+x"(r)); y[i] = r; }'),
         "Assertion", "inline assembly",

@@ -107,3 +107,11 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DEEP500_CXX", "no-such-compiler")
     with pytest.raises(d5.errors.MissingEngine, match="got DEEP500_CXX='no-such-compiler', no program"):
         d5.compile_custom_cppop_inline("broken", OP.format(FORWARD), VECTOR, VECTOR)
+
+
+def test_twenty_thousand_errors_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gcc would explain them one by one, for many minutes."""
+    monkeypatch.setattr(commands, "SECONDS", 60.0)
+    body = "".join(f"  u{i} = y[0];\n" for i in range(20_000))
+    with pytest.raises(d5.errors.CompileError, match=r"simple\.cpp:5:\d+: error: .*u0"):
+        d5.compile_custom_cppop_inline("simple", simple(body), VECTOR, VECTOR)

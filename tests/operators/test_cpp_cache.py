@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -13,7 +14,12 @@ import numpy as np
 import pytest
 
 import deep500 as d5
-from deep500.operators.cpp import build, cache
+from deep500 import cli
+from deep500.errors import CacheError, InputError
+from deep500.operators import bridge
+from deep500.operators.cpp import build, cache, entries, progress
+from deep500.operators.cpp.commands import compile_library
+from deep500.operators.cpp.spec import BuildSpec
 from tests.conftest import HANG
 from tests.operators.cpp_sources import simple
 
@@ -201,3 +207,158 @@ def test_a_cached_operator_starts_no_process(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
     assert compiled()(np.zeros(1, "float32")) == 7
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
+    """A library that a compiler made, and its list of included files."""
+    kept: list[bytes] = []
+
+    def keeping(job: build.Job) -> None:
+        compile_library(job)
+        kept.extend((job.library.read_bytes(), job.listing.read_bytes()))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEEP500_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(build, "compile_library", keeping)
+        compiled()
+    return kept[0], kept[1]
+
+
+@pytest.fixture
+def made(parts: tuple[bytes, bytes], folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """An empty cache, and a compiler that takes no time: it gives the same library again. Grows with every build."""
+    done: list[str] = []
+
+    def again(job: build.Job) -> None:
+        done.append(job.spec.name)
+        job.library.write_bytes(parts[0])
+        job.listing.write_bytes(parts[1])
+
+    monkeypatch.setattr(build, "compile_library", again)
+    return done
+
+
+def found(body: str = BODY) -> Path:
+    """The library, which is not loaded."""
+    spec = BuildSpec("simple", simple(body), None, ("float32",), ("float32",))
+    return build.find_library(spec, VECTOR, lambda inputs: inputs)
+
+
+@pytest.mark.parametrize("damage", ["cut short", "foreign", "one byte", "no seal", "a link", "writable by all"])
+def test_a_library_that_is_not_as_it_was_built_is_built_again(made: list[str], damage: str) -> None:
+    """One that was cut short would end this process when it is mapped."""
+    library = found()
+    assert found() == library and len(made) == 1
+    content = library.read_bytes()
+    if damage == "cut short":
+        library.write_bytes(content[:3000])
+    elif damage == "foreign":
+        library.write_bytes(Path(sys.executable).resolve().read_bytes()[: len(content)])
+    elif damage == "one byte":
+        library.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif damage == "no seal":
+        (library.parent / cache.SEAL).unlink()
+    elif damage == "writable by all":
+        library.parent.chmod(0o777)
+    else:
+        library.rename(library.with_name("other.so"))
+        library.symlink_to("other.so")
+    assert compiled()(np.zeros(1, "float32")) == 7 and len(made) == 2
+    assert library.read_bytes() == content and library.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_bridges_are_held_to_their_seals_too(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    source = tmp_path / "own" / "bridge.cpp"
+    source.write_text('extern "C" int seven() { return 7; }\n', encoding="utf-8")
+    made = bridge.build_bridge(source, [], [], "1")
+    written = made.stat().st_mtime_ns
+    assert bridge.build_bridge(source, [], [], "1").stat().st_mtime_ns == written
+    made.write_bytes(made.read_bytes()[:500])
+    assert bridge.build_bridge(source, [], [], "1") == made and made.stat().st_size > 500
+
+
+def test_the_cache_is_made_for_nobody_else(folder: Path, made: list[str]) -> None:
+    library = found()
+    for place in (folder.parent, folder, folder / "locks", library.parent, library):
+        assert place.stat().st_mode & 0o077 == 0, place
+
+
+@pytest.mark.parametrize("fault", ["writable by the group", "writable by all", "a link", "another owner", "above"])
+def test_a_cache_that_others_can_write_to_is_refused(
+    made: list[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    found()
+    if fault == "a link":
+        folder.rename(tmp_path / "elsewhere")
+        folder.symlink_to(tmp_path / "elsewhere")
+    elif fault == "another owner":
+        owner = folder.stat().st_uid
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1000)
+        if owner == 0:
+            os.chown(folder, 1234, -1)
+    else:
+        place, mode = {"writable by the group": (folder, 0o770), "writable by all": (folder.parent, 0o777)}.get(
+            fault, (tmp_path, 0o777)
+        )
+        place.chmod(mode)
+    expected = {"above": "everybody can rename", "another owner": "owned by the user", "a link": "which is a link"}
+    with pytest.raises(CacheError, match=expected.get(fault, "writable by others") + ".*DEEP500_CACHE"):
+        found()
+
+
+def test_the_least_recently_used_libraries_make_room(
+    made: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEEP500_CACHE_LIMIT", "none")
+    old, older, recent = (found(f"y[0] = {n};") for n in range(3))
+    for library, hours in ((old, 3), (older, 5)):
+        then = time.time() - 3600 * hours
+        os.utime(library.parent / cache.SEAL, (then, then))
+    size = entries.size_of(old.parent)
+    monkeypatch.setenv("DEEP500_CACHE_LIMIT", str(int(3.5 * size)))
+    found("y[0] = 3;")
+    assert (older.exists(), old.exists(), recent.exists()) == (False, True, True)
+    assert len(list(folder.glob("*.json"))) == 3
+    assert found("y[0] = 0;") == old, "now it was used"
+    monkeypatch.setenv("DEEP500_CACHE_LIMIT", "1K")
+    assert not entries.make_room(), "what was used within the last hour stays"
+    assert found("y[0] = 2;") == recent and found("y[0] = 1;") == older, "what was removed is built again"
+
+
+def test_a_limit_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for said, expected in (("1.5K", 1536), ("2 GiB", 2 << 30), ("none", None), ("", entries.LIMIT)):
+        monkeypatch.setenv("DEEP500_CACHE_LIMIT", said)
+        assert entries.limit() == expected
+    monkeypatch.setenv("DEEP500_CACHE_LIMIT", "much")
+    with pytest.raises(InputError, match="'much'; expected a size such as 500M"):
+        entries.limit()
+
+
+def test_the_command(made: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    library = found()
+    assert cli.main(["cache"]) == 0
+    listed = capsys.readouterr().out
+    assert "simple" in listed and library.parent.name in listed and "1 libraries" in listed
+    assert cli.main(["cache", "clear", "another"]) == 0 and library.exists()
+    assert cli.main(["cache", "clear"]) == 0 and not library.exists()
+    assert cli.main(["cache", "size"]) == 0
+    assert "0 libraries, 0 B of at most 2.0 GiB" in capsys.readouterr().out
+
+
+def test_a_terminal_shows_that_something_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "BEAT", 0.001)
+    for screen, seen in ((Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", screen)
+        with progress.progress("building mish"):
+            progress.stage("differentiating")
+            end = time.monotonic() + HANG
+            while seen and "building mish, differentiating [00:0" not in screen.getvalue() and time.monotonic() < end:
+                time.sleep(0.001)
+        assert ("building mish, differentiating [00:0" in screen.getvalue()) == seen

@@ -275,3 +275,12 @@ def test_threads_share_an_operator() -> None:
         assert all(pool.map(work, range(8)))
     addresses = {op._binding.instance(op.sizes([(size,)])) for size in range(1000, 1040)}
     assert len(addresses) == 40
+
+
+def test_macros_may_have_names_that_our_own_text_uses() -> None:
+    vector = [d5.tensordesc(["N"])]
+    macros = {"A": "3", "Op": None, "_OWN": 1}
+    op = d5.compile_custom_cppop_inline("macro", simple("y[0] = A;"), vector, vector, additional_definitions=macros)
+    assert op(np.zeros(1, "float32")) == 3
+    with pytest.raises(d5.errors.InputError, match=r"a macro's name and its value apart: write \{'A': '2'\}"):
+        d5.compile_custom_cppop_inline("macro", "", vector, vector, additional_definitions={"A=2": ""})

@@ -10,10 +10,12 @@ import pytest
 
 import deep500 as d5
 from deep500.errors import EnzymeError, InputError, MissingEngine, UnsupportedOperator
-from deep500.operators.enzyme import pipeline
+from deep500.operators.cpp.spec import BuildSpec
+from deep500.operators.enzyme import pipeline, verify
 from deep500.operators.enzyme.engine import find_clang, find_engine
 from deep500.operators.enzyme.ir import turn_loops
 from deep500.operators.enzyme.verify import examples
+from deep500.tensors import numpy_dtype
 from tests.operators import enzyme_sources as sources
 
 
@@ -267,3 +269,36 @@ def test_shapes_to_try_follow_the_descriptors() -> None:
     assert all(shapes[1][0] <= shapes[0][1] for shapes, _ in tried)
     anything = examples([d5.TensorDescriptor("float32", None)] * 2, lambda given: given[:1])
     assert [len(shapes[0]) for shapes, _ in anything] == [1, 2, 4, 3]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 2e-2), ("float64", 1e-5)])
+def test_sums_in_less_than_the_operator_s_type_are_judged_by_their_noise(dtype: str, tolerance: float) -> None:
+    """Steps of 1e-6 drown in float's rounding, which is measured; the gradient is right."""
+    op = compiled("accumulated", sources.ACCUMULATED, [dtype], [dtype])
+    assert op.signature["jvp"] and op.signature["hvp"]
+    x = np.linspace(-1, 2, 7).astype(numpy_dtype(dtype))
+    wide, r = x.astype("float64"), 1 / np.sqrt((x.astype("float64") ** 2).mean() + 1)
+    got = op.backward([np.ones_like(x)], [x], [x])[0]
+    assert got is not None
+    np.testing.assert_allclose(got.astype("float64"), r - wide * r**3 * wide.sum() / 7, rtol=tolerance, atol=tolerance)
+
+
+def test_noise_hides_no_gradient_that_is_wrong_by_one_percent() -> None:
+    wrong = """
+__attribute__((noinline)) static float half(float x) { return 0.5f * x; }
+static float half_augmented(float x) { return half(x); }
+static float half_gradient(float, float seed) { return 0.505f * seed; }
+void *__enzyme_register_gradient_half[] = {(void *)half, (void *)half_augmented, (void *)half_gradient};
+"""
+    source = wrong + sources.ACCUMULATED.replace("T(float(x[i]) * scale)", "T(half(float(x[i])) * scale)")
+    with pytest.raises(EnzymeError, match="a gradient that is not that of forward: the gradient of input 0"):
+        compiled("accumulated", source, ["float64"], ["float64"])
+
+
+def test_exceptions_that_are_caught_are_named() -> None:
+    spec = BuildSpec("caught", sources.CAUGHT, None, ("float64",), ("float64",))
+    threw = verify.Defect("backward", "exit code 1 in backward (RuntimeError: backward threw int)", "crash")
+    for defect, alone in ((threw, True), (verify.Defect("backward", "0; differences: 1", "value"), False)):
+        cures = str(verify.error_of(spec, defect, sources.CAUGHT)).partition("what to change: ")[2]
+        assert cures.startswith("an exception is caught inside") and (";" not in cures) == alone
+    assert "an exception" not in str(verify.error_of(spec, threw, sources.POWER))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +13,12 @@ import pytest
 
 from deep500.errors import CompileError, EnzymeError, MissingEngine
 from deep500.operators.enzyme import pipeline
-from deep500.operators.enzyme.diagnose import explain, pragmas
+from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import find_clang, find_engine
 from deep500.operators.enzyme.ir import fix_reductions
 from deep500.operators.enzyme.pipeline import Options, compile_library
+from deep500.operators.enzyme.wrapper import SORTING
+from tests.operators import enzyme_sources as sources
 from tests.operators.enzyme_units import OMP, OPENMP_REFUSED, REFUSED, loop, unit
 
 
@@ -209,3 +212,25 @@ def test_a_failure_that_is_not_known_still_says_what_to_try() -> None:
         and "leave statements out" in said
     )
     assert "exit code -11 and said nothing" in explain("", -11)
+
+
+def test_memory_that_is_moved_over_itself_is_named() -> None:
+    """Enzyme does not end, or takes it for a copy; a comment that speaks of it counts for nothing."""
+    moved, caught = hints(sources.MOVED), hints(sources.CAUGHT)
+    assert len(moved) == len(caught) == 1
+    assert re.search(r"moved over itself \(__builtin_memmove|moved over itself \(memmove", moved[0])
+    assert "decide with if" in caught[0] and not hints("y[i] = x[i];  // no memmove, no catch")
+    said = explain("x.cpp:1:2: error: in function f: Enzyme: <analysis>\n /include/__tree:1010:70", 1)
+    assert "cannot follow" in said and "unordered_map" in said and "<analysis>" not in said
+
+
+def test_sorting_numbers_is_differentiated(build: Build) -> None:
+    """zig's C++ library keeps it where Enzyme does not see it."""
+    body = """
+    double kept[4];
+    for (long i = 0; i < n; ++i) kept[i] = x[i] * c[i];
+    std::sort(kept, kept + n);
+    for (long i = 0; i < n; ++i) y[i] = kept[i];"""
+    text = unit(body, before=f"#include <algorithm>\n{SORTING}")
+    x, c, dy = np.array([0.5, -2.0, 3.0, 1.0]), np.array([1.0, 2.0, 3.0, -5.0]), np.arange(1.0, 5.0)
+    np.testing.assert_array_equal(run(build(text), x, c, dy), c * [3.0, 2.0, 4.0, 1.0])

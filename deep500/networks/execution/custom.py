@@ -114,6 +114,14 @@ def no_gradient(op: CustomOp) -> UnsupportedOperator:
     )
 
 
+def no_forward(op: CustomOp) -> UnsupportedOperator:
+    """The error for an operator that is to be differentiated forwards."""
+    return UnsupportedOperator(
+        f"operator {op.name!r}: got tangents of forward mode; expected reverse mode (grad, jacrev), or an operator "
+        "whose gradient Enzyme made: compile it with gradient='enzyme'"
+    )
+
+
 def no_second(op: CustomOp) -> UnsupportedOperator:
     """The error for an operator whose gradient is to be differentiated."""
     return UnsupportedOperator(

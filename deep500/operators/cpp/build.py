@@ -9,9 +9,11 @@ from pathlib import Path
 
 from deep500.errors import CacheError, CompileError
 from deep500.operators.base import Descriptors
-from deep500.operators.cpp.cache import building, cache_folder, enter, write_text
+from deep500.operators.cpp.cache import building, enter, private_folder, sound_library, write_text
 from deep500.operators.cpp.commands import FLAGS, LINK, Derivation, Job, compile_library
 from deep500.operators.cpp.compilers import Compiler, cpu_model, find_compiler, find_nvcc
+from deep500.operators.cpp.entries import make_room
+from deep500.operators.cpp.progress import progress
 from deep500.operators.cpp.spec import INCLUDE, BuildSpec, Infer
 from deep500.operators.cpp.wrapper import ABI, wrapper_source
 from deep500.reading import declare, read_json
@@ -37,22 +39,23 @@ def find_library(
     Raises:
         CompileError: it does not compile.
         EnzymeError: Enzyme cannot differentiate it, or the gradient is wrong.
-        CacheError: the cache cannot be written.
+        CacheError: the cache cannot be written, or others can write to it.
         MissingEngine: there is no compiler.
         MissingDevice: it is in CUDA, and nvcc or a GPU is missing.
     """
     compiler = find_nvcc(spec.name) if spec.is_cuda else find_compiler()
-    folder = cache_folder() / "cpp"
+    folder = private_folder("cpp")
     key = _key(spec, compiler, derivation)
     library = _cached(folder, key, spec)
     if library is not None:
         return library
-    with building(folder, key) as place:
+    with progress(f"building {spec.name}"), building(folder, key) as place:
         library = _cached(folder, key, spec)  # another process may have built it while this one waited
         if library is None:
             job = _job(spec, compiler, place, live_output, inputs, infer, derivation)
             compile_library(job)
             library = _entered(job, folder, key)
+            make_room()
         return library
 
 
@@ -69,7 +72,7 @@ def _key(spec: BuildSpec, compiler: Compiler, derivation: Derivation | None) -> 
 
 
 def _cached(folder: Path, key: str, spec: BuildSpec) -> Path | None:
-    """The library, if there is one. An entry that is damaged is none: the library is built and listed anew."""
+    """The library, if there is one. A list or library that is damaged is none: it is built and listed anew."""
     entry = folder / f"{key}.json"
     try:
         listed = read_json(entry, INCLUDED, error=CacheError) if entry.is_file() else None
@@ -78,8 +81,7 @@ def _cached(folder: Path, key: str, spec: BuildSpec) -> Path | None:
     if listed is None:
         return None
     place = folder / _with_contents(key, [_known_place(name, spec) for name in listed])
-    library = place / f"{spec.name}.so"
-    return library if library.is_file() else None
+    return sound_library(place, f"{spec.name}.so")
 
 
 def _with_contents(key: str, files: list[Path]) -> str:
@@ -130,7 +132,7 @@ def _entered(job: Job, folder: Path, key: str) -> Path:
     """Move a library that is finished to its place, and list what it was made from."""
     included = [path for path in _included(job.listing, job.place) if not path.is_relative_to(job.place)]
     target = folder / _with_contents(key, included)
-    enter(job.library.parent, target)
+    enter(job.library, target, key)
     write_text(folder / f"{key}.json", json.dumps([_portable(path, job.spec) for path in included]))
     return target / job.library.name
 

@@ -19,8 +19,9 @@ from typing import Any, Protocol
 from deep500.errors import CompileError, MissingEngine
 from deep500.operators.base import Descriptors
 from deep500.operators.cpp.compilers import Compiler
+from deep500.operators.cpp.progress import stage
 from deep500.operators.cpp.spec import CPP_TYPES, INCLUDE, BuildSpec, Infer
-from deep500.operators.cpp.wrapper import wrapper_source
+from deep500.operators.cpp.wrapper import is_global, wrapper_source
 
 HEADERS = (".h", ".hpp", ".hh", ".inl", ".cuh")
 OBJECTS = (".o", ".a", ".so")
@@ -88,10 +89,17 @@ class Job:
 
     @property
     def flags(self) -> list[str]:
-        """Folders of headers, and the macros that were asked for."""
-        spec = self.spec
-        folders = [f"-I{INCLUDE}", *([f"-I{Path(spec.file).parent}"] if spec.file else [])]
-        return [*folders, *(f"-D{key}={value}" for key, value in spec.definitions)]
+        """Folders of headers, and of the macros that were asked for those which the unit does not define itself."""
+        return [*self._folders, *(f"-D{key}={value}" for key, value in self.spec.definitions if is_global(key))]
+
+    @property
+    def flags_of_others(self) -> list[str]:
+        """The same for other sources, which are compiled by themselves: all macros."""
+        return [*self._folders, *(f"-D{key}={value}" for key, value in self.spec.definitions)]
+
+    @property
+    def _folders(self) -> list[str]:
+        return [f"-I{INCLUDE}", *([f"-I{Path(self.spec.file).parent}"] if self.spec.file else [])]
 
     def listing_flags(self, number: int = 0) -> list[str]:
         """Flags that make the compiler write the listing of the unit, or of another source, from 1 on."""
@@ -122,12 +130,12 @@ def compile_cuda(job: Job) -> None:
         *(["-Xcompiler=-fopenmp"] if spec.openmp else []),
         *mathematics,
         f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}",
-        *job.flags,
     ]
     made = [str(job.place / f"{number}.o") for number in range(1 + len(job.sources))]
-    commands = [[*front, *job.listing_flags(), "-x", "cu", "-c", str(job.unit), "-o", made[0]]]
+    commands = [[*front, *job.flags, *job.listing_flags(), "-x", "cu", "-c", str(job.unit), "-o", made[0]]]
     for number, source in enumerate(job.sources, 1):
-        commands.append([*front, *job.listing_flags(number), "-c", source, "-o", made[number]])
+        command = [*front, *job.flags_of_others, *job.listing_flags(number), "-c", source, "-o", made[number]]
+        commands.append(command)
     linking = [*job.compiler.command, "-shared", "-Xlinker=-Bsymbolic,-z,defs"]
     commands.append([*linking, *made, *job.objects, "-o", str(job.library)])
     for command in commands:
@@ -139,13 +147,14 @@ def compile_plainly(job: Job) -> None:
     spec, compiler = job.spec, job.compiler
     job.unit.write_text(wrapper_source(spec, job.main), encoding="utf-8")
     front, back = openmp_flags(compiler) if spec.openmp else ([], [])
-    flags = [*FLAGS, *_kind_flags(compiler), f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}", *job.flags]
+    flags = [*FLAGS, *_kind_flags(compiler), f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}"]
     compiling = [*compiler.command, *flags, *front, *(_fast_math(compiler) if spec.fast_math else [])]
     objects = [str(job.place / "operator.o")]
-    commands = [[*compiling, *job.listing_flags(), "-c", str(job.unit), "-o", objects[0]]]
+    commands = [[*compiling, *job.flags, *job.listing_flags(), "-c", str(job.unit), "-o", objects[0]]]
     for number, source in enumerate(job.sources, 1):
         objects.append(str(job.place / f"other{number}.o"))
-        commands.append([*compiling, *job.listing_flags(number), "-c", source, "-o", objects[-1]])
+        command = [*compiling, *job.flags_of_others, *job.listing_flags(number), "-c", source, "-o", objects[-1]]
+        commands.append(command)
     objects += job.objects
     # Linked without -ffast-math: with it, gcc adds code that makes the whole process round denormal numbers to 0.
     libraries = [*(["-lmvec"] if spec.fast_math and compiler.kind != "gcc" else []), "-lm"]
@@ -182,7 +191,8 @@ def openmp_flags(compiler: Compiler) -> tuple[list[str], list[str]]:
 
 def _kind_flags(compiler: Compiler) -> list[str]:
     # Without -fno-gnu-unique, gcc shares static members of templates between libraries that know nothing of each other.
-    return ["-fno-gnu-unique"] if compiler.kind == "gcc" else []
+    # A limit of errors, since it would explain twenty thousand one by one; clang has one.
+    return ["-fno-gnu-unique", "-fmax-errors=20"] if compiler.kind == "gcc" else ["-ferror-limit=20"]
 
 
 def _fast_math(compiler: Compiler) -> list[str]:
@@ -213,6 +223,7 @@ def run_compiler(
     Raises:
         CompileError: it fails or takes too long.
     """
+    stage("compiling")
     if live:
         sys.stderr.write(f"deep500: {' '.join(command)}\n")
     with subprocess.Popen(

@@ -121,6 +121,12 @@ def as_definitions(name: str, definitions: dict[str, Any]) -> Definitions:
     """Macros sorted by name; raises InputError for what cannot be one."""
     made = {str(key): "1" if value is None else str(value) for key, value in definitions.items()}
     for key, value in made.items():
+        if "=" in key:
+            macro, _, rest = key.partition("=")
+            raise InputError(
+                f"C++ operator {name!r}: got definition {key!r}: {value!r}; expected a macro's name and its value "
+                f"apart: write {{{macro!r}: {rest!r}}}"
+            )
         if not key.partition("(")[0].isidentifier() or "\n" in key + value:
             raise InputError(
                 f"C++ operator {name!r}: got definition {key!r}: {value!r}; expected the name of a macro and one line"

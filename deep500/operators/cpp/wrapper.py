@@ -47,7 +47,7 @@ def wrapper_source(spec: BuildSpec, main: str, others: Sequence[str] = (), deriv
     """
     included = "\n".join(f'#include "{path}"' for path in (main, *others))
     parts = [_scratched(spec), *((_calls(spec), _gradient(spec, derive)) if not spec.is_cuda else _cuda(spec))]
-    return "\n".join([_head(spec), included, _checks(spec), _instance(spec), *parts, ""])
+    return "\n".join([_head(spec), _defined(spec, included), _checks(spec), _instance(spec), *parts, ""])
 
 
 def parameters(spec: BuildSpec, method: str) -> list[str]:
@@ -77,6 +77,19 @@ def _head(spec: BuildSpec) -> str:
         names |= {"FORWARD_CUDA": "forward_cuda", "BACKWARD_CUDA": "backward_cuda"}
     lines = [f'#define D500_{macro} "{expected(spec, method)}"' for macro, method in names.items()]
     return "\n".join([*lines, f'#include "deep500/{"cuda" if spec.is_cuda else "abi"}.h"', '#include "deep500/math.h"'])
+
+
+def is_global(macro: str) -> bool:
+    """Whether a macro must hold for system headers and ours too: by its reserved name, such as ``_GNU_SOURCE``."""
+    return macro.startswith("_")
+
+
+def _defined(spec: BuildSpec, included: str) -> str:
+    """The sources, among the macros that were asked for; these end with them, as our own text may use such names."""
+    macros = [(key, value) for key, value in spec.definitions if not is_global(key)]
+    before = [f"#define {key} {value}" for key, value in macros]
+    after = [f"#undef {key.partition('(')[0]}" for key, _ in macros]
+    return "\n".join([*before, included, *after])
 
 
 def _checks(spec: BuildSpec) -> str:

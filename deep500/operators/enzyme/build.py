@@ -15,6 +15,7 @@ from pathlib import Path
 
 from deep500.errors import CompileError, EnzymeError
 from deep500.operators.cpp.commands import LINK, Job, compile_error
+from deep500.operators.cpp.progress import stage
 from deep500.operators.cpp.spec import CPP_TYPES, FLOATING, BuildSpec
 from deep500.operators.cpp.wrapper import wrapper_source
 from deep500.operators.enzyme.pipeline import Options, compile_library
@@ -71,10 +72,11 @@ class Build:
     def _checked(self, twin: Path | None, missing: Missing) -> None:
         """Try the library; without the further derivatives where one of them is wrong."""
         for _ in range(3):
+            stage("checking the gradient")
             wrong = check_build(self.job.spec, self.job.library, twin, examples(self.job.inputs, self.job.infer))
             if not wrong:
                 return
-            error = error_of(self.job.spec, wrong[0])
+            error = error_of(self.job.spec, wrong[0], self._source())
             if wrong[0].part not in ("jvp", "hvp"):
                 break
             missing = self._attempt({**missing, wrong[0].part: str(error)})
@@ -83,9 +85,7 @@ class Build:
     def _twin(self) -> Path | None:
         """The same operator in float64 with nothing but the gradient, None if it is or cannot be."""
         job, spec = self.job, double(self.job.spec)
-        sources = [job.place / path for path in (job.main, *job.sources)]
-        generic = any("D500_DTYPE" in path.read_text(encoding="utf-8", errors="replace") for path in sources)
-        if spec == job.spec or not generic:
+        if spec == job.spec or "D500_DTYPE" not in self._source():
             return None
         twin = replace(job, spec=spec, library=job.place / "twin.so")
         try:
@@ -93,6 +93,11 @@ class Build:
         except CompileError:
             return None  # the source has other types beside D500_DTYPE
         return twin.library
+
+    def _source(self) -> str:
+        """The operator's text, all files of it."""
+        paths = [self.job.place / path for path in (self.job.main, *self.job.sources)]
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in paths)
 
 
 def double(spec: BuildSpec) -> BuildSpec:

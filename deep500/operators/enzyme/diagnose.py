@@ -8,6 +8,12 @@ from collections.abc import Iterator
 # fmt: off
 CURES = (  # what Enzyme says -> what to change
     (r"Cannot deduce type of copy", "memory is copied as bytes: copy element by element, y[i] = x[i]"),
+    (r"unknown intrinsic",
+     "an instruction of one processor ({intrinsics}) has no derivative: write a plain loop, which the compiler turns "
+     "into such instructions, or register a gradient (__enzyme_register_gradient_*)"),
+    (r"/__tree:\d+|[( ]_?Rb_tree|stl_tree",
+     "std::map and std::set rearrange nodes, which Enzyme cannot follow: use std::unordered_map, or a std::vector and "
+     "sorted indices"),
     (r"No augmented forward pass found for (?P<name>[\w.]*)",
      "the function {name!r} has no source here: add its file to other_files, register a gradient "
      "(__enzyme_register_gradient_*), or mark it __enzyme_inactivefn_*"),
@@ -43,6 +49,29 @@ PRAGMAS = (  # a clause that Enzyme refuses with an assertion only -> what to ch
 # fmt: on
 
 
+# fmt: off
+HINTS = (  # what stands in a source whose gradient is wrong, or for which Enzyme does not end -> what to change
+    (r"\b(?:__builtin_)?memmove\b|\bcopy_backward\b|\bstable_sort\b|\binplace_merge\b",
+     "memory is moved over itself ({found}), which Enzyme takes for a copy: go through a second array, element by "
+     "element; sort indices with std::sort, then gather"),
+    (r"\bsort\s*\(", "what is sorted may be an output: sort a std::vector, then write the outputs from it"),
+    (r"\bcatch\b", "an exception is caught inside, which Enzyme does not follow: decide with if instead of throw"),
+)
+# fmt: on
+
+
+def hints(source: str) -> list[str]:
+    """What to change in a source for which Enzyme says nothing, by what stands in it; comments are passed over.
+
+    Example:
+        >>> hints("try { f(); } catch (...) { }  // memmove")
+        ['an exception is caught inside, which Enzyme does not follow: decide with if instead of throw']
+    """
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", "", source, flags=re.DOTALL)
+    matched = ((re.search(pattern, code), cure) for pattern, cure in HINTS)
+    return [cure.format(found=found[0]) for found, cure in matched if found]
+
+
 def explain(stderr: str, code: int, ir: str = "", source: str = "") -> str:
     """One or two sentences on a failed run of Enzyme: its own line, and what to change.
 
@@ -53,7 +82,9 @@ def explain(stderr: str, code: int, ir: str = "", source: str = "") -> str:
         source: the operator's C++ text, for the lines of its OpenMP pragmas.
     """
     line = own_line(stderr, code)
-    cures = list(dict.fromkeys([*_by_message(stderr), *_by_source(source), *_by_ir(ir)]))
+    by_message = list(_by_message(stderr, ir))
+    by_ir = [] if "unknown intrinsic" in stderr else _by_ir(ir)  # intrinsics may hold assembly of the compiler's own
+    cures = list(dict.fromkeys([*by_message, *_by_source(source), *by_ir])) or hints(source)
     unknown = "leave statements out until it builds, to find the one it stops at; or write backward"
     advice = "; ".join(cures) or unknown
     return f"{line}\nwhat to change: {advice}"
@@ -67,18 +98,20 @@ def own_line(stderr: str, code: int) -> str:
             # The reason may follow an excerpt of the representation.
             reason = next((t for t in lines[i:] if re.search(r"annot |unhandled|No \w+.* found|ailed to", t)), "")
             first = re.sub(r"in function \S+ .*?: Enzyme:", "Enzyme:", text)
+            first = first.replace("Enzyme: <analysis>", "Enzyme: cannot follow where the memory used here comes from")
             return (first if reason in ("", text) else f"{first.split('Enzyme:')[0]}Enzyme: {reason.strip()}")[:400]
     said = next((t for t in lines if "Assertion" in t), next((t for t in lines if t.strip()), ""))
     said = re.sub(r"^.*?(\w+\.(?:cpp|h)):\d+:.*?Assertion", r"Enzyme stopped (\1): Assertion", said)
     return (said or f"Enzyme ended with exit code {code} and said nothing")[:400]
 
 
-def _by_message(stderr: str) -> Iterator[str]:
+def _by_message(stderr: str, ir: str) -> Iterator[str]:
     errors = "\n".join(t for t in stderr.splitlines() if "warning" not in t)
     for pattern, cure in CURES:
         matched = re.search(pattern, errors)
         if matched:
-            yield cure.format(**matched.groupdict())
+            found = sorted(set(re.findall(r"@llvm\.((?:x86|aarch64|arm)\.[\w.]+)", ir)))
+            yield cure.format(intrinsics=", ".join(found[:3]) or "an intrinsic", **matched.groupdict())
             return
 
 

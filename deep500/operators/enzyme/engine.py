@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from deep500.errors import MissingEngine
-from deep500.operators.cpp.cache import cache_folder
+from deep500.errors import CacheError, MissingEngine
+from deep500.operators.cpp.cache import cache_folder, suspect
 from deep500.operators.cpp.compilers import zig_program
 
 COMMAND = "deep500 setup enzyme"
@@ -72,6 +72,7 @@ def find_engine() -> Engine:
 
     Raises:
         MissingEngine: there is none; the message holds the command that installs it.
+        CacheError: the one that was set up is somebody else's, or others can write to it.
     """
     named = os.environ.get(VARIABLE)
     if named:
@@ -85,6 +86,12 @@ def find_engine() -> Engine:
             f"got no Enzyme engine (looked for {path}, for plugins of the system and at ${VARIABLE}); expected one for "
             f"gradients of C++ operators: {COMMAND}"
         )
+    for place in (path, *list(path.parents)[:3]):  # as far up as the cache folder; the engine is run
+        if against := suspect(Path(os.path.realpath(place)) if place == cache_folder() else place):
+            raise CacheError(
+                f"got an Enzyme engine in {str(place)!r}, which is {against}; expected one that only you can write to: "
+                f"remove it, then {COMMAND}"
+            )
     return Engine("catalyst", path, f"catalyst {VERSION} ({BINARY_SHA256[:8]})", CATALYST_LLVM)
 
 

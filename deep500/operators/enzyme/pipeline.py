@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deep500.errors import CompileError, EnzymeError
-from deep500.operators.enzyme.diagnose import explain, pragmas
+from deep500.operators.cpp.progress import stage
+from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engine
 from deep500.operators.enzyme.ir import fix_reductions, plain_updates, shared_pointers, split, turn_loops
 
@@ -96,7 +97,9 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=library.parent) as folder:
         before, made = Path(folder) / "before.ll", Path(folder) / library.name
+        stage("compiling")
         prepare(clang, tu, before, ["-g0", *flags], options)
+        stage("differentiating")
         modules = _modules(before, options)
         with ThreadPoolExecutor(len(modules)) as pool:
             results = list(pool.map(lambda module: differentiate(engine, clang, module, options), modules))
@@ -112,6 +115,7 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
             module.write_text(turn_loops(owned) if options.turn else owned, encoding="utf-8")
         if missing:
             raise EnzymeError("\n".join(missing.values()), missing=missing)
+        stage("linking")
         back(clang, modules, made, options)
         made.replace(library)
 
@@ -190,8 +194,9 @@ def differentiate(engine: Engine, clang: Clang, ir: Path, options: Options) -> t
     try:
         return run(command, options.timeout)
     except subprocess.TimeoutExpired as error:
+        cures = "; ".join(hints(_own_source(options))) or "simplify the operator"
         raise EnzymeError(
-            f"{options.name}: got no end of Enzyme in {options.timeout:g} s; expected one: simplify the operator"
+            f"{options.name}: got no end of Enzyme in {options.timeout:g} s; expected one\nwhat to change: {cures}"
         ) from error
 
 

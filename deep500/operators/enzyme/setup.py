@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from deep500.errors import MissingEngine
+from deep500.operators.cpp.cache import private_folder
 from deep500.operators.enzyme import engine
 from deep500.operators.enzyme.engine import DISTRIBUTION, VARIABLE, VERSION, engine_path, find_clang, find_engine
 from deep500.wheels import Wheel, WheelError, compare
@@ -71,7 +72,7 @@ def _bring(path: Path, say: Say) -> None:
             f"got {sys.platform} on {platform.machine()}; expected Linux on x86_64, for which an engine is known: "
             f"build Enzyme for this machine and point {VARIABLE} to LLVMEnzyme-N.so"
         )
-    with _locked(path.parent.parent):
+    with _locked(private_folder(path.parent.parent.name)):
         if not os.access(path, os.X_OK):
             say(f"Bringing the Enzyme engine ({DISTRIBUTION} {VERSION}: 88 MB) to {path.parent}")
             with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent.parent) as temporary:
@@ -153,7 +154,6 @@ def _compare(file: Path, expected: str) -> None:
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the folder's lock; it vanishes with the process that holds it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")
     except OSError as error:
         raise MissingEngine(

@@ -4,7 +4,8 @@ An exit code of zero proves nothing. What is compared, at small random inputs:
 
 * the gradient against central differences, along a random direction of every input and along one where nothing cancels.
   In float64: operators for shorter types that are written with ``D500_DTYPE`` are built a second time for it, others
-  are judged by longer steps and a tolerance of 1 % (5 % float16, 20 % bfloat16);
+  are judged by longer steps and a tolerance of 1 % (5 % float16, 20 % bfloat16). A forward may round to less than its
+  types say (a ``float`` accumulator): how much is measured, and what differences are off by for it is allowed for;
 * the library's own gradients with those in float64, all at once, a second time, and one by one;
 * Jacobian-vector products with the gradient, Hessian-vector products with differences of the gradient;
 * all inputs, byte by byte, before and after each call.
@@ -24,6 +25,7 @@ from typing import Any
 
 from deep500.errors import Deep500Error, EnzymeError
 from deep500.operators.cpp.spec import BuildSpec, Infer
+from deep500.operators.enzyme.diagnose import hints
 from deep500.operators.enzyme.probe import STAGE
 from deep500.tensors import TensorDescriptor
 
@@ -83,15 +85,27 @@ def check_build(spec: BuildSpec, library: Path, twin: Path | None, examples: Seq
             f"integers has none. Register one (__enzyme_register_gradient_*), or pass inactive=({index},)",
             stacklevel=2,
         )
+    for index in report["unclear"]:
+        warnings.warn(
+            f"C++ operator {spec.name!r}: the gradient of input {index} could not be judged: forward is so roughly "
+            "rounded that its differences say nothing. Compute in a wider type, or compare it with another framework",
+            stacklevel=2,
+        )
     return [Defect(defect["part"], defect["text"], defect["kind"]) for defect in report["wrong"]]
 
 
-def error_of(spec: BuildSpec, defect: Defect) -> EnzymeError:
-    """The error for a gradient that is wrong."""
-    got = "a crash when it was tried" if defect.kind == "crash" else "a wrong gradient from Enzyme"
+def error_of(spec: BuildSpec, defect: Defect, source: str = "") -> EnzymeError:
+    """The error for a gradient that is wrong.
+
+    Args:
+        source: the operator's C++ text, for what in it is known to do that.
+    """
+    got = "a crash when it was tried" if defect.kind == "crash" else "a gradient that is not that of forward"
+    known = hints(source)
+    cures = "; ".join(known if known and " threw " in defect.text else [*known, CAUSES[defect.kind]])
     return EnzymeError(
         f"C++ operator {spec.name!r}: got {got}: {defect.text}; expected what forward implies, and inputs left as "
-        f"they are\nwhat to change: {CAUSES[defect.kind]}"
+        f"they are\nwhat to change: {cures}"
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from deep500.errors import InputError
@@ -24,6 +25,21 @@ class Tensor:
     index: int
     count: str
     active: bool
+
+
+SORTING = """
+#if defined(_LIBCPP___ALGORITHM_SORT_H)
+// libc++ keeps std::sort of numbers in its library, where Enzyme does not see it; with an order of its own it is a
+// template.
+namespace std { inline namespace _LIBCPP_ABI_NAMESPACE {
+template <class Less, class Place> void __sort(Place first, Place last, Less) {
+  std::sort(first, last, [](const auto &a, const auto &b) { return a < b; });
+}
+template void __sort<__less<float> &, float *>(float *, float *, __less<float> &);
+template void __sort<__less<double> &, double *>(double *, double *, __less<double> &);
+} }
+#endif
+"""
 
 
 def gradient_source(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
@@ -47,10 +63,22 @@ def gradient_source(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
             f"and outputs {spec.outputs}; expected a floating-point input and output that are active: use gradient=None"
         )
     scratch = CPP_TYPES[spec.dtype]
-    parts = ['#include "deep500/enzyme.h"', *(_reverse(x, y, scratch, has) for has in (False, True))]
+    parts = [
+        '#include "deep500/enzyme.h"',
+        *([SORTING] if _sorts(spec) else []),
+        *(_reverse(x, y, scratch, has) for has in (False, True)),
+    ]
     optional = [_optional("jvp", _jvp(x, y, scratch)), _optional("hvp", _hvp(x, y, scratch))]
     backward = [_backward(x, y, scratch), _blocks(x, y, [*spec.inputs, *spec.outputs], spec.openmp)]
     return "\n".join([*parts, *backward, *optional, _signature(spec, fields), ""])
+
+
+def _sorts(spec: BuildSpec) -> bool:
+    """Whether the operator's source speaks of sorting: others need not wait until that is compiled."""
+    paths = [Path(path) for path in (*([spec.file] if spec.file else []), *spec.other_files)]
+    paths = [path for path in paths if path.suffix not in (".o", ".a", ".so")]
+    texts = [spec.source or "", *(path.read_text(encoding="utf-8", errors="replace") for path in paths)]
+    return any("sort" in text for text in texts)
 
 
 def _signature(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
