@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
 import numpy as np
 
 from deep500.devices import Device, fall_back, to_device
+from deep500.errors import MissingDevice
 from deep500.frameworks.jax.compiler import TARGET, PureFunction, pure_function
 from deep500.frameworks.jax.dtypes import DTYPES, place
 from deep500.frameworks.jax.functions import Compiled
@@ -129,7 +131,7 @@ class Executor(GraphExecutor):
         gpus = _devices("gpu") if wanted.kind == "gpu" else []
         super().__init__(fall_back(wanted, len(gpus), strict))
         self._peak_before: int | None = None
-        self.jax_device = gpus[self.device.index] if self.device.kind == "gpu" else _devices("cpu")[0]
+        self.jax_device = gpus[self.device.index] if self.device.kind == "gpu" else _processor(self.device.index)
         self.tensors: dict[str, Any] = {}
         self.gradients: dict[str, Any] = {}
         self.results: dict[str, Any] = {}
@@ -138,7 +140,12 @@ class Executor(GraphExecutor):
         self._compiled: dict[tuple[tuple[str, ...], bool, str], Compiled] = {}
         self._version: int | None = None
         self.wide = True
+        self.usual = self.jax_device == jax.devices()[0]
         self.reseed(seed)
+
+    def settings(self) -> AbstractContextManager[Any]:
+        """What holds while functions are traced, compiled and called: what is folded lands on its device."""
+        return jax.default_device(self.jax_device)
 
     # -- compiling --------------------------------------------------------------------------------------------------
     def refresh(self) -> None:
@@ -289,6 +296,17 @@ class Executor(GraphExecutor):
 @jax.jit
 def _weighted_sum(terms: list[list[Any]], weights: list[Any]) -> list[Any]:
     return [sum(w * tensor for w, tensor in zip(weights, column, strict=True)) for column in zip(*terms, strict=True)]
+
+
+def _processor(index: int) -> jax.Device:
+    """JAX's device of the processor: the first, unless ``XLA_FLAGS`` made several."""
+    there = _devices("cpu")
+    if index >= len(there):
+        raise MissingDevice(
+            f"got device cpu:{index}; expected one of the {len(there)} processors that JAX sees: let JAX_PLATFORMS "
+            "name cpu too (cuda,cpu), or ask for another device"
+        )
+    return there[index]
 
 
 def _devices(kind: str) -> list[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,9 @@ from deep500.errors import InputError, UnsupportedOperator, nearest
 from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute_names, compile_program
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.pytorch.failures import RAISED, failure
-from deep500.frameworks.pytorch.memory import footprint, settle
+from deep500.frameworks.pytorch.memory import footprint, requested, settle
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck, input_check
+from deep500.networks.execution.labels import check_range, label_checks
 from deep500.networks.execution.program import from_network
 from deep500.networks.execution.refusals import (
     loss_not_scalar,
@@ -97,6 +98,7 @@ class Compiled:
     outputs: tuple[str, ...]
     check: InputCheck
     backward: Callable[[torch.Tensor], Any] = torch.Tensor.backward
+    labels: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # ranges that are checked before a run
 
 
 class TorchNetwork(BoundNetwork):
@@ -287,7 +289,10 @@ class Executor(GraphExecutor):
         module = compile_program(program, self.tensors, self.torch_device, recognise)
         self._read_as_constants |= module.meta["consulted"].keys()
         call: Any = torch.compile(module, dynamic=False) if self.compile else module
-        return Compiled(module, call, program.inputs, outputs, input_check(network, outputs))
+        # A wrong label on a GPU is an assertion of a kernel, after which the process can use no GPU any more.
+        labels = label_checks(program) if self.torch_device.type == "cuda" else {}
+        check = input_check(network, outputs)
+        return Compiled(module, call, program.inputs, outputs, check, labels=labels)
 
     def _training(self, outputs: tuple[str, ...], loss: str) -> Compiled:
         """What a training run calls: the compiled network, or what a checkpointing plan makes of it."""
@@ -383,6 +388,8 @@ class Executor(GraphExecutor):
         return dict(self._results)
 
     def _run(self, compiled: Compiled, inputs: Mapping[str, Any]) -> Any:
+        for name, limits in compiled.labels.items():
+            check_range(name, inputs.get(name), *limits)
         try:
             return compiled.call(*[self._tensor(inputs.get(name)) for name in compiled.inputs])
         except (RuntimeError, *RAISED) as error:
@@ -445,7 +452,7 @@ class Executor(GraphExecutor):
         """Largest sum of tensors on the GPU since the last reset, in bytes; None on the processor."""
         if self.torch_device.type != "cuda":
             return None
-        peak = torch.cuda.max_memory_allocated(self.torch_device)
+        peak = requested(self.torch_device, "peak")
         if reset:
             torch.cuda.reset_peak_memory_stats(self.torch_device)
         return int(peak)
@@ -455,6 +462,11 @@ class Executor(GraphExecutor):
         self._results = {}
         for parameter in self._trainable:
             parameter.grad = None
+        if self.torch_device.type == "cuda":  # libraries get their workspaces at the first step, and keep them
+            self.inference_and_backprop(inputs, loss)
+            self._results = {}
+            for parameter in self._trainable:
+                parameter.grad = None
         settle()
         return footprint(lambda: self.inference_and_backprop(inputs, loss), self.torch_device).peak
 

@@ -129,6 +129,7 @@ def compile_cuda(job: Job) -> None:
     for number, source in enumerate(job.sources, 1):
         commands.append([*front, *job.listing_flags(number), "-c", source, "-o", made[number]])
     linking = [*job.compiler.command, "-shared", "-Xlinker=-Bsymbolic,-z,defs"]
+    linking += ["-Xcompiler=-fopenmp"] if spec.openmp else []
     commands.append([*linking, *made, *job.objects, "-o", str(job.library)])
     for command in commands:
         run_compiler(spec, command, job.place, job.live)
