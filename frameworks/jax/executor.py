@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import jax
 import numpy as np
 
 from deep500.devices import Device, fall_back, to_device
-from deep500.errors import MissingDevice
+from deep500.errors import InputError, MissingDevice
 from deep500.frameworks.jax.compiler import TARGET, PureFunction, pure_function
 from deep500.frameworks.jax.dtypes import DTYPES, place
 from deep500.frameworks.jax.functions import Compiled
 from deep500.frameworks.jax.memory import step_memory
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor
+from deep500.networks.execution.precision import used_precision
 from deep500.networks.execution.program import Program, from_network
 from deep500.networks.execution.refusals import unfit_parameter, unknown_parameter, unknown_value
 from deep500.networks.losses import find_loss, gradient_name
@@ -35,6 +36,8 @@ def from_model(
     strict: bool = False,
     seed: int = 0,
     quantization: str | None = None,
+    precision: str = "ieee",
+    deterministic: bool = False,
 ) -> Executor:
     """An executor for a network.
 
@@ -45,6 +48,10 @@ def from_model(
         seed: of Dropout and its like, see :meth:`Executor.reseed`.
         quantization: what gradients of quantised values are: none, or those of the straight-through estimator
             (``"straight_through"``, see :mod:`deep500.networks.quantization`).
+        precision: of float32 on a GPU: ``"ieee"``, or ``"tf32"``, which rounds what products and convolutions take to ten
+            bits of fraction and differs by 1e-3. Processors compute as IEEE says, whatever is asked for.
+        deterministic: on a GPU, allow only kernels that give the same bits every time; XLA must have been told
+            so when the process started (``XLA_FLAGS=--xla_gpu_deterministic_ops=true``).
 
     Raises:
         UnsupportedOperator: naming every node that cannot be run.
@@ -55,7 +62,7 @@ def from_model(
         >>> executor.inference({"input": np.ones((2, 4), "float32")})["output"].shape
         (2, 3)
     """
-    return Executor(network, device, strict, seed, quantization)
+    return Executor(network, device, strict, seed, quantization, precision, deterministic)
 
 
 def from_onnx(
@@ -119,8 +126,17 @@ class Executor(GraphExecutor):
         strict: bool = False,
         seed: int = 0,
         quantization: str | None = None,
+        precision: str = "ieee",
+        deterministic: bool = False,
     ) -> None:
         self._prepare(device, strict, seed)
+        self.precision = used_precision(precision, self.device)
+        self.deterministic = deterministic and self.device.kind == "gpu"
+        if self.deterministic and "--xla_gpu_deterministic_ops=true" not in os.environ.get("XLA_FLAGS", ""):
+            raise InputError(
+                "got deterministic=True and an XLA that was not told; expected XLA_FLAGS=--xla_gpu_deterministic_ops=true "
+                "in the environment: set it before the process starts"
+            )
         self.network = JaxNetwork(differentiable(network, quantization), self)
         self.refresh()
         self._compile(tuple(self.network.outputs), False)
@@ -140,12 +156,16 @@ class Executor(GraphExecutor):
         self._compiled: dict[tuple[tuple[str, ...], bool, str], Compiled] = {}
         self._version: int | None = None
         self.wide = True
-        self.usual = self.jax_device == jax.devices()[0]
+        self.usual = self.jax_device == jax.devices()[0] and self.device.kind == "cpu"
         self.reseed(seed)
 
     def settings(self) -> AbstractContextManager[Any]:
         """What holds while functions are traced, compiled and called: what is folded lands on its device."""
-        return jax.default_device(self.jax_device)
+        held = ExitStack()
+        held.enter_context(jax.default_device(self.jax_device))
+        if self.device.kind == "gpu":  # JAX's own default there is TF32
+            held.enter_context(jax.default_matmul_precision("highest" if self.precision == "ieee" else "tensorfloat32"))
+        return held
 
     # -- compiling --------------------------------------------------------------------------------------------------
     def refresh(self) -> None:

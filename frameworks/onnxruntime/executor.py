@@ -23,6 +23,7 @@ from deep500.frameworks.onnxruntime.program import SessionProgram
 from deep500.frameworks.onnxruntime.segments import Segments, make_program
 from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, open_session, options
 from deep500.networks.execution.emitted_gradient import EmittedGradientExecutor
+from deep500.networks.execution.precision import used_precision
 from deep500.networks.network import Choice, Network
 from deep500.networks.quantization import differentiable
 from deep500.transformations.recomputation.rewriting import executed_step
@@ -58,6 +59,8 @@ class Executor(EmittedGradientExecutor):
             ``"all"``.
         quantization: what gradients of quantised values are: none, or those of the straight-through estimator
             (``"straight_through"``, see :mod:`deep500.networks.quantization`).
+        precision: of float32 on a GPU: ``"ieee"``, or ``"tf32"``, which differs by 1e-3.
+        deterministic: on a GPU, prefer kernels that give the same bits every time (ONNX Runtime refuses none).
 
     Raises:
         InputError: an unknown level of optimization.
@@ -82,14 +85,19 @@ class Executor(EmittedGradientExecutor):
         seed: int = 0,
         optimization: str = "all",
         quantization: str | None = None,
+        precision: str = "ieee",
+        deterministic: bool = False,
     ) -> None:
         network = differentiable(network, quantization)
         wanted = to_device(device)
         found = fall_back(wanted, wanted.index + 1 if _has_card(wanted) else 0, strict)
         super().__init__(found, network)
-        cuda = (CUDA, {"device_id": self.device.index})
+        self.precision = used_precision(precision, self.device)
+        self.deterministic = deterministic and self.device.kind == "gpu"
+        cuda = (CUDA, {"device_id": self.device.index, "use_tf32": int(self.precision == "tf32")})
         self.providers: list[Any] = [cuda] * (self.device.kind == "gpu") + ["CPUExecutionProvider"]
         self.threads, self.settings = threads, options(threads, optimization=optimization)
+        self.settings.use_deterministic_compute = self.deterministic
         self.seed = seed
         self._live = False  # whether parameters are inputs of the inference sessions
         self._rebuilt = False

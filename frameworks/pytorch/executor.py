@@ -21,8 +21,10 @@ from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.pytorch.failures import RAISED, failure
 from deep500.frameworks.pytorch.memory import footprint, requested, settle
+from deep500.frameworks.pytorch.numerics import Numerics, adopt
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck, input_check
 from deep500.networks.execution.labels import check_range, label_checks
+from deep500.networks.execution.precision import used_precision
 from deep500.networks.execution.program import from_network
 from deep500.networks.execution.refusals import (
     loss_not_scalar,
@@ -48,6 +50,8 @@ def from_model(
     recompute: str = "checkpoint",
     quantization: str | None = None,
     recognise: bool = True,
+    precision: str = "ieee",
+    deterministic: bool = False,
 ) -> Executor:
     """An executor for a network.
 
@@ -64,6 +68,10 @@ def from_model(
         recognise: run what exporters took apart (normalisations, activations, attention, dense and recurrent layers) by
             one function each, and compute once what depends on no input; ``executor.module.recognised`` lists what was
             found. False: node by node, as under a checkpointing plan.
+        precision: of float32 on a GPU: ``"ieee"``, or ``"tf32"``, which rounds what products and convolutions take to ten
+            bits of fraction and differs by 1e-3. Processors compute as IEEE says, whatever is asked for.
+        deterministic: on a GPU, allow only kernels that give the same bits every time; an operator without one is an
+            error that names it.
 
     Raises:
         UnsupportedOperator: naming every node that cannot be run.
@@ -75,7 +83,17 @@ def from_model(
         >>> sorted(executor.module.state_dict())[:2]
         ['fc1_bias', 'fc1_weight']
     """
-    return Executor(network, device, compile, strict, recompute, quantization, recognise)
+    return Executor(
+        network,
+        device,
+        compile,
+        strict,
+        recompute,
+        quantization,
+        recognise,
+        precision=precision,
+        deterministic=deterministic,
+    )
 
 
 def from_onnx(
@@ -204,6 +222,8 @@ class Executor(GraphExecutor):
         quantization: str | None = None,
         recognise: bool = True,
         copy: bool = True,
+        precision: str = "ieee",
+        deterministic: bool = False,
     ) -> None:
         if recompute not in RECOMPUTE:
             raise InputError(
@@ -211,6 +231,9 @@ class Executor(GraphExecutor):
             )
         self.recompute, self.recognise = recompute, recognise
         self._prepare(device, compile, strict)
+        self.precision = used_precision(precision, self.device)
+        self.deterministic = deterministic and self.device.kind == "gpu"
+        self._numerics = Numerics(self.precision, self.deterministic)
         self.network = TorchNetwork(differentiable(network, quantization), self, copy)
         self._main()
 
@@ -231,6 +254,7 @@ class Executor(GraphExecutor):
         self._results: dict[str, torch.Tensor] = {}
         self._version: int | None = None
         self._read_as_constants: set[str] = set()
+        self._numerics = Numerics("ieee", False)
 
     # -- the module -------------------------------------------------------------------------------------------------
     @property
@@ -388,6 +412,8 @@ class Executor(GraphExecutor):
         return dict(self._results)
 
     def _run(self, compiled: Compiled, inputs: Mapping[str, Any]) -> Any:
+        if self.torch_device.type == "cuda":
+            adopt(self._numerics)
         for name, limits in compiled.labels.items():
             check_range(name, inputs.get(name), *limits)
         try:

@@ -33,7 +33,7 @@ _INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_ind
 _LACKING_IN_SOME = {"_fused_adagrad_": "torch <= 2.11 has no CUDA kernel of it"}
 
 
-_MADE_IN_GRADIENTS = (torch.ops.aten.zeros.default, torch.ops.aten.empty.memory_format)
+_MADE_IN_GRADIENTS = (torch.ops.aten.zeros.default, torch.ops.aten.new_zeros.default)
 
 
 class NoSuchKernel(NotImplementedError):
@@ -193,7 +193,8 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if ours:
         _refuse(func, given)
     on_card = ours if wanted is None else wanted.type == "cuda"
-    if not given and func in _MADE_IN_GRADIENTS and torch._C._current_graph_task_id() != -1:
+    like = func in _MADE_IN_GRADIENTS and (ours or not given)
+    if like and torch._C._current_graph_task_id() != -1:
         on_card = True  # C++ made it "like" a gradient, which it takes for one of the processor
     wrappers = {id(x.on_host): x for x in given if isinstance(x, CardTensor)}
 

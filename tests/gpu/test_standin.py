@@ -37,7 +37,22 @@ def test_the_stand_in_refuses_what_a_card_refuses() -> None:
             torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(x[None, None], x[None, None], x[None, None])
 
 
-@pytest.mark.parametrize("name", list(ZOO))
+HEAVY = {
+    "resnet50",
+    "vgg16",
+    "inception_v3",
+    "nasnet_a",
+    "resnext50",
+    "squeezenet",
+    "resnet20",
+    "repvgg",
+    "wide_resnet",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name in HEAVY else []) for name in ZOO]
+)
 def test_networks_of_the_zoo(name: str) -> None:
     network, feeds, _ = case(name)
     check_training(network, feeds)
@@ -175,3 +190,42 @@ def test_every_gradient_has_memory_of_its_own_whoever_wants_it() -> None:
         made = gpu.launch(op, "backward", x, [x, x, x], described, [True, False])
     assert len(made) == 1 and made[0].shape == (3,)
     assert None not in given[0] and len(set(given[0])) == 2
+
+
+def test_precision_and_determinism_are_set_before_a_run_and_recorded() -> None:
+    network = create("mlp", shape=(4,), classes=3)
+    feeds = {"input": np.ones((2, 4), "float32")}
+    with a_card(), mock.patch.object(torch, "use_deterministic_algorithms") as deterministic:
+        usual = pytorch.from_model(network, "gpu")
+        fast = pytorch.from_model(network, "gpu", precision="tf32", deterministic=True)
+        for executor, want in ((fast, "tf32"), (usual, "ieee"), (fast, "tf32"), (usual, "ieee")):
+            executor.inference(feeds)
+            assert torch.backends.cuda.matmul.fp32_precision == torch.backends.cudnn.conv.fp32_precision == want
+            deterministic.assert_called_with(executor.deterministic)
+            assert executor.precision == want
+    assert pytorch.from_model(network, precision="tf32", deterministic=True).precision == "ieee"
+    with pytest.raises(InputError, match="precision='fp32'; expected one of"):
+        pytorch.from_model(network, precision="fp32")
+
+
+def test_a_rank_takes_the_card_of_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    from deep500.devices import GPUDevice, to_device
+
+    assert to_device("gpu:rank") == GPUDevice(0)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert to_device("gpu:rank") == GPUDevice(3)
+
+
+def test_a_step_waits_for_nothing() -> None:
+    """The loop may run ahead of the card: nothing in a training step asks it for a number."""
+    network = add_loss(create("lenet", shape=(1, 28, 28)))
+    feeds = {"input": np.ones((2, 1, 28, 28), "float32"), "label": np.array([0, 2])}
+    with a_card() as card:
+        executor = pytorch.from_model(network, "gpu", strict=True)
+        optimizer = pytorch.MomentumOptimizer(executor)
+        optimizer.step(feeds)
+        card.waits = 0
+        optimizer.step(feeds)
+        assert card.waits == 0
+        executor.synchronize()
+        assert card.waits == 1
