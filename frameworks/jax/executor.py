@@ -48,8 +48,8 @@ def from_model(
         seed: of Dropout and its like, see :meth:`Executor.reseed`.
         quantization: what gradients of quantised values are: none, or those of the straight-through estimator
             (``"straight_through"``, see :mod:`deep500.networks.quantization`).
-        precision: of float32 on a GPU: ``"ieee"``, or ``"tf32"``, which rounds what products and convolutions take to ten
-            bits of fraction and differs by 1e-3. Processors compute as IEEE says, whatever is asked for.
+        precision: of float32 on a GPU: ``"ieee"``, or ``"tf32"``, which rounds what products and convolutions take to
+            ten bits of fraction and differs by 1e-3. Processors compute as IEEE says, whatever is asked for.
         deterministic: on a GPU, allow only kernels that give the same bits every time; XLA must have been told
             so when the process started (``XLA_FLAGS=--xla_gpu_deterministic_ops=true``).
 
@@ -134,8 +134,8 @@ class Executor(GraphExecutor):
         self.deterministic = deterministic and self.device.kind == "gpu"
         if self.deterministic and "--xla_gpu_deterministic_ops=true" not in os.environ.get("XLA_FLAGS", ""):
             raise InputError(
-                "got deterministic=True and an XLA that was not told; expected XLA_FLAGS=--xla_gpu_deterministic_ops=true "
-                "in the environment: set it before the process starts"
+                "got deterministic=True and an XLA that was not told; expected "
+                "XLA_FLAGS=--xla_gpu_deterministic_ops=true in the environment: set it before the process starts"
             )
         self.network = JaxNetwork(differentiable(network, quantization), self)
         self.refresh()

@@ -38,6 +38,9 @@ from deep500.networks.network import Choice, Network, Parameter
 from deep500.networks.quantization import differentiable
 from deep500.transformations.recomputation.chain import Stage
 
+_PINNED = 1 << 16
+"""Bytes from which on an array goes to the GPU by way of memory that the GPU reads by itself."""
+
 RECOMPUTE = ("checkpoint", "explicit")
 """Ways to follow a checkpointing plan; see :func:`from_model`."""
 
@@ -68,8 +71,8 @@ def from_model(
         recognise: run what exporters took apart (normalisations, activations, attention, dense and recurrent layers) by
             one function each, and compute once what depends on no input; ``executor.module.recognised`` lists what was
             found. False: node by node, as under a checkpointing plan.
-        precision: of float32 on a GPU: ``"ieee"``, or ``"tf32"``, which rounds what products and convolutions take to ten
-            bits of fraction and differs by 1e-3. Processors compute as IEEE says, whatever is asked for.
+        precision: of float32 on a GPU: ``"ieee"``, or ``"tf32"``, which rounds what products and convolutions take to
+            ten bits of fraction and differs by 1e-3. Processors compute as IEEE says, whatever is asked for.
         deterministic: on a GPU, allow only kernels that give the same bits every time; an operator without one is an
             error that names it.
 
@@ -428,6 +431,8 @@ class Executor(GraphExecutor):
             if value is None or isinstance(value, list):  # optional values and sequences
                 return value if value is None else [self._tensor(item) for item in value]
             value = from_array(value)
+            if self.torch_device.type == "cuda" and value.nbytes >= _PINNED:
+                value = value.pin_memory()  # torch keeps the memory until its copy, which nobody waits for, is done
         return value if value.device == self.torch_device else value.to(self.torch_device, non_blocking=True)
 
     # -- what the network asks ----------------------------------------------------------------------------------------

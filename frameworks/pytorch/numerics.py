@@ -15,7 +15,7 @@ class Numerics(NamedTuple):
     deterministic: bool
 
 
-_set: Numerics | None = None
+_set: list[Numerics] = []
 
 
 def adopt(wanted: Numerics) -> None:
@@ -26,8 +26,7 @@ def adopt(wanted: Numerics) -> None:
         >>> torch.are_deterministic_algorithms_enabled()
         False
     """
-    global _set
-    if wanted == _set:
+    if _set == [wanted]:
         return
     for part in (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
         part.fp32_precision = wanted.precision
@@ -35,4 +34,4 @@ def adopt(wanted: Numerics) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
         torch.backends.cudnn.benchmark = False
     torch.use_deterministic_algorithms(wanted.deterministic)
-    _set = wanted
+    _set[:] = [wanted]
