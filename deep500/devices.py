@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from deep500.errors import InputError, MissingDevice
+
+LOCAL_RANKS = ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+"""What launchers call a rank's number on its machine: torchrun, MPICH and Intel MPI, Open MPI, srun."""
 
 
 class DeviceWarning(UserWarning):
@@ -41,6 +45,8 @@ class GPUDevice(Device):
 def to_device(device: Any) -> Device:
     """Turn None (the processor), ``"cpu"``, ``"gpu"``, ``"gpu:1"`` or a :class:`Device` into a :class:`Device`.
 
+    ``"gpu:rank"`` is the card of this rank: the one with its number on its machine, 0 without a launcher.
+
     Example:
         >>> to_device("gpu:1")
         GPUDevice(index=1)
@@ -49,10 +55,14 @@ def to_device(device: Any) -> Device:
         return CPUDevice()
     if isinstance(device, Device):
         return device
+    if device == "gpu:rank":
+        return GPUDevice(
+            int(next((os.environ[name] for name in LOCAL_RANKS if os.environ.get(name, "").isdigit()), "0"))
+        )
     kinds = {"cpu": CPUDevice, "gpu": GPUDevice, "cuda": GPUDevice}
     kind, _, index = str(device).partition(":")
     if kind not in kinds or not (index or "0").isdigit():
-        raise InputError(f"got device {device!r}; expected 'cpu', 'gpu' or 'gpu:<number>'")
+        raise InputError(f"got device {device!r}; expected 'cpu', 'gpu', 'gpu:<number>' or 'gpu:rank'")
     return kinds[kind](int(index or 0))
 
 

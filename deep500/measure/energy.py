@@ -130,11 +130,19 @@ def _nvml_sources() -> tuple[list[EnergySource], str]:
         import pynvml
 
         pynvml.nvmlInit()
-        return [NvmlSource(i) for i in range(pynvml.nvmlDeviceGetCount())], ""
+        count = pynvml.nvmlDeviceGetCount()
     except ImportError:
         return [], "no NVML (pip install nvidia-ml-py)"
     except Exception as error:  # noqa: BLE001 - NVML's own errors derive from Exception only
         return [], f"no NVML ({error})"
+    sources: list[EnergySource] = []
+    reasons = []
+    for index in range(count):
+        try:
+            sources.append(NvmlSource(index))
+        except Exception as error:  # noqa: BLE001 - the same; the other GPUs may have a counter
+            reasons.append(f"gpu:{index} has no energy counter ({error})")
+    return sources, "; ".join(reasons)
 
 
 class EnergyMeter:

@@ -27,6 +27,9 @@ VARIABLES = (
     "PYTHONHASHSEED",
     "CUBLAS_WORKSPACE_CONFIG",
     "XLA_FLAGS",
+    "XLA_PYTHON_CLIENT_PREALLOCATE",
+    "NVIDIA_TF32_OVERRIDE",
+    "JAX_DEFAULT_MATMUL_PRECISION",
     "TF_ENABLE_ONEDNN_OPTS",
 )
 """Environment variables that change speed or results."""
@@ -40,8 +43,8 @@ def describe(folder: str | Path | None = None) -> dict[str, Any]:
 
     Returns:
         ``cpu``, ``cores`` (of the machine), ``usable_cores`` (of this process), ``memory_bytes``, ``os``, ``python``,
-        ``versions`` (distribution -> version or None), ``threads`` (library -> number or None), ``variables`` and
-        ``git`` (``commit``, ``dirty``; None outside a repository).
+        ``versions`` (distribution -> version or None), ``threads`` (library -> number or None), ``cuda``, ``variables``
+        and ``git`` (``commit``, ``dirty``; None outside a repository).
 
     Example:
         >>> describe()["python"] == platform.python_version()
@@ -57,6 +60,7 @@ def describe(folder: str | Path | None = None) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in PACKAGES},
         "threads": {"torch": _torch_threads()},
+        "cuda": _cuda(),
         "variables": {name: os.environ.get(name) for name in VARIABLES},
         "git": git_state(folder),
     }
@@ -83,6 +87,20 @@ def _memory() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
+
+
+def _cuda() -> dict[str, Any] | None:
+    """Versions of the driver (by its own file) and of what torch was built with; None where there is no driver."""
+    driver = Path("/proc/driver/nvidia/version")
+    if not driver.is_file():
+        return None
+    said = re.search(r"Kernel Module\s+(?:for \S+\s+)?(\S+)", driver.read_text(errors="replace"))
+    torch = sys.modules.get("torch")
+    return {
+        "driver": said[1] if said else None,
+        "toolkit": None if torch is None else torch.version.cuda,
+        "cudnn": None if torch is None else torch.backends.cudnn.version(),
+    }
 
 
 def _torch_threads() -> int | None:

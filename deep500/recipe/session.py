@@ -286,6 +286,7 @@ class Session:
             "ranks": self.comm.size,
             "processes": self.ranks,
             "device": {"asked": describe(asked), "used": str(parts.executor.device)},
+            "numerics": {"float32": parts.executor.precision, "deterministic": parts.executor.deterministic},
             "custom_ops": self.custom_ops,
             **facts_of(self.checkpointing, self.verified),
             **training_facts(self.plan.values, parts.optimizer),

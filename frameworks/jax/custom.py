@@ -56,12 +56,20 @@ def custom_op(op: CustomOp) -> JaxOperator:
         >>> float(jax.grad(custom_op(Cube()))(jnp.float32(2)))
         12.0
     """
-    return _functions.of(op)
+    return _functions.of(op, lambda op: (id(op), _platform()))
+
+
+def _platform() -> str:
+    """Where a function that is being traced will run: on the executor's device, else on JAX's default one."""
+    chosen = jax.config.jax_default_device
+    if chosen is None:
+        return str(jax.default_backend())
+    return chosen if isinstance(chosen, str) else str(chosen.platform)
 
 
 def _route(op: CustomOp) -> Route:
     """How an operator is run: compiled ones by XLA itself where it is XLA for processors, all others through Python."""
-    if jax.default_backend() != "cpu":
+    if _platform() != "cpu":
         return Callback(op)
     inner = op.operator if isinstance(op, GradientOp) else op
     if not can_bridge(inner):

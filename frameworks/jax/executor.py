@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import jax
 import numpy as np
 
 from deep500.devices import Device, fall_back, to_device
+from deep500.errors import InputError, MissingDevice
 from deep500.frameworks.jax.compiler import TARGET, PureFunction, pure_function
 from deep500.frameworks.jax.dtypes import DTYPES, place
 from deep500.frameworks.jax.functions import Compiled
 from deep500.frameworks.jax.memory import step_memory
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor
+from deep500.networks.execution.precision import used_precision
 from deep500.networks.execution.program import Program, from_network
 from deep500.networks.execution.refusals import unfit_parameter, unknown_parameter, unknown_value
 from deep500.networks.losses import find_loss, gradient_name
@@ -33,6 +36,8 @@ def from_model(
     strict: bool = False,
     seed: int = 0,
     quantization: str | None = None,
+    precision: str = "ieee",
+    deterministic: bool = False,
 ) -> Executor:
     """An executor for a network.
 
@@ -43,6 +48,10 @@ def from_model(
         seed: of Dropout and its like, see :meth:`Executor.reseed`.
         quantization: what gradients of quantised values are: none, or those of the straight-through estimator
             (``"straight_through"``, see :mod:`deep500.networks.quantization`).
+        precision: of float32 on a GPU: ``"ieee"``, or ``"tf32"``, which rounds what products and convolutions take to
+            ten bits of fraction and differs by 1e-3. Processors compute as IEEE says, whatever is asked for.
+        deterministic: on a GPU, allow only kernels that give the same bits every time; XLA must have been told
+            so when the process started (``XLA_FLAGS=--xla_gpu_deterministic_ops=true``).
 
     Raises:
         UnsupportedOperator: naming every node that cannot be run.
@@ -53,7 +62,7 @@ def from_model(
         >>> executor.inference({"input": np.ones((2, 4), "float32")})["output"].shape
         (2, 3)
     """
-    return Executor(network, device, strict, seed, quantization)
+    return Executor(network, device, strict, seed, quantization, precision, deterministic)
 
 
 def from_onnx(
@@ -117,8 +126,17 @@ class Executor(GraphExecutor):
         strict: bool = False,
         seed: int = 0,
         quantization: str | None = None,
+        precision: str = "ieee",
+        deterministic: bool = False,
     ) -> None:
         self._prepare(device, strict, seed)
+        self.precision = used_precision(precision, self.device)
+        self.deterministic = deterministic and self.device.kind == "gpu"
+        if self.deterministic and "--xla_gpu_deterministic_ops=true" not in os.environ.get("XLA_FLAGS", ""):
+            raise InputError(
+                "got deterministic=True and an XLA that was not told; expected "
+                "XLA_FLAGS=--xla_gpu_deterministic_ops=true in the environment: set it before the process starts"
+            )
         self.network = JaxNetwork(differentiable(network, quantization), self)
         self.refresh()
         self._compile(tuple(self.network.outputs), False)
@@ -129,7 +147,7 @@ class Executor(GraphExecutor):
         gpus = _devices("gpu") if wanted.kind == "gpu" else []
         super().__init__(fall_back(wanted, len(gpus), strict))
         self._peak_before: int | None = None
-        self.jax_device = gpus[self.device.index] if self.device.kind == "gpu" else _devices("cpu")[0]
+        self.jax_device = gpus[self.device.index] if self.device.kind == "gpu" else _processor(self.device.index)
         self.tensors: dict[str, Any] = {}
         self.gradients: dict[str, Any] = {}
         self.results: dict[str, Any] = {}
@@ -138,7 +156,16 @@ class Executor(GraphExecutor):
         self._compiled: dict[tuple[tuple[str, ...], bool, str], Compiled] = {}
         self._version: int | None = None
         self.wide = True
+        self.usual = self.jax_device == jax.devices()[0] and self.device.kind == "cpu"
         self.reseed(seed)
+
+    def settings(self) -> AbstractContextManager[Any]:
+        """What holds while functions are traced, compiled and called: what is folded lands on its device."""
+        held = ExitStack()
+        held.enter_context(jax.default_device(self.jax_device))
+        if self.device.kind == "gpu":  # JAX's own default there is TF32
+            held.enter_context(jax.default_matmul_precision("highest" if self.precision == "ieee" else "tensorfloat32"))
+        return held
 
     # -- compiling --------------------------------------------------------------------------------------------------
     def refresh(self) -> None:
@@ -289,6 +316,17 @@ class Executor(GraphExecutor):
 @jax.jit
 def _weighted_sum(terms: list[list[Any]], weights: list[Any]) -> list[Any]:
     return [sum(w * tensor for w, tensor in zip(weights, column, strict=True)) for column in zip(*terms, strict=True)]
+
+
+def _processor(index: int) -> jax.Device:
+    """JAX's device of the processor: the first, unless ``XLA_FLAGS`` made several."""
+    there = _devices("cpu")
+    if index >= len(there):
+        raise MissingDevice(
+            f"got device cpu:{index}; expected one of the {len(there)} processors that JAX sees: let JAX_PLATFORMS "
+            "name cpu too (cuda,cpu), or ask for another device"
+        )
+    return there[index]
 
 
 def _devices(kind: str) -> list[Any]:

@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deep500.errors import InputError
 from deep500.frameworks.jax.compiler import statistics_of
 from deep500.frameworks.jax.custom import finished
 from deep500.frameworks.jax.dtypes import as_argument, enable_x64, is_float
@@ -26,7 +25,7 @@ from deep500.frameworks.jax.operators.table import DependsOnData
 from deep500.networks.custom import every_node, is_custom
 from deep500.networks.execution.executor import input_check
 from deep500.networks.execution.grouping import planned
-from deep500.networks.execution.operands import INDEXED, largest_axis
+from deep500.networks.execution.labels import check_range, label_checks
 from deep500.networks.execution.program import Program
 from deep500.networks.execution.refusals import loss_not_scalar, unreached_loss
 from deep500.networks.execution.slicing import sources
@@ -73,7 +72,7 @@ class Compiled:
         if loss and not network.gradient(loss):
             raise unreached_loss(loss)
         self.items = planned(program, network, executor.checkpointing) if loss else None
-        self.labels = _label_checks(program)
+        self.labels = label_checks(program)
         self.deciding: set[str] = set()
         self.variants: OrderedDict[tuple[Any, ...], Callable[..., Any]] = OrderedDict()
 
@@ -107,9 +106,9 @@ class Compiled:
             given = {n: as_argument(inputs[n], device) for n in self.program.inputs if n not in known}
             try:
                 function = self._jitted(known)
-                if executor.wide:
+                if executor.wide and executor.usual:
                     return use(function, (trained, others, state, given, draw))
-                with enable_x64(False):
+                with enable_x64(executor.wide), executor.settings():
                     return use(function, (trained, others, state, given, draw))
             except DependsOnData as error:
                 if not self._decide(error, inputs):
@@ -191,36 +190,3 @@ def _refuse_unknowable(program: Program, changing: set[str]) -> None:
         static = [node.inputs[i] for i in entry.static if i < len(node.inputs)] if entry is not None else []
         if wanted := [name for name in static if name in tainted]:
             raise DependsOnData(f"{node.name!r} ({node.op_type})", wanted)
-
-
-def _label_checks(program: Program) -> dict[str, tuple[Any, ...]]:
-    """Inputs that are class labels, with their range and the label to ignore: a bad one would go unnoticed."""
-    ranges: dict[str, tuple[Any, ...]] = {}
-    for node in program.nodes:
-        if (
-            node.op_type in ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
-            and node.inputs[1] in program.inputs
-        ):
-            scores = program.descriptors.get(node.inputs[0])
-            classes = scores.shape[1] if scores is not None and scores.shape else None
-            if isinstance(classes, int):
-                ranges[node.inputs[1]] = (0, classes, node.attribute("ignore_index"))
-        elif node.op_type in INDEXED and node.inputs[1] in program.inputs:
-            table, index = (program.descriptors.get(name) for name in node.inputs[:2])
-            size = None if table is None or index is None else largest_axis(node, table.shape, index.shape)
-            if size is not None:
-                ranges[node.inputs[1]] = (-size, size, None)
-    return ranges
-
-
-def check_range(name: str, value: Any, low: int, high: int, ignored: int | None) -> None:
-    """Refuse labels and indices that do not exist, where they are on the host: JAX itself would read something else."""
-    if not isinstance(value, np.ndarray) or not value.size or (value.min() >= low and value.max() < high):
-        return
-    wrong = (value < low) | (value >= high)
-    if ignored is not None:
-        wrong &= value != ignored
-    if wrong.any():
-        raise InputError(
-            f"input {name!r}: got label or index {int(value[wrong][0])}; expected {low} to {high - 1}: check the data"
-        )

@@ -16,15 +16,19 @@ from typing import Any
 
 import onnx
 import onnxruntime as ort
+from onnx import TensorProto, helper
 
 from deep500.devices import Device, fall_back, to_device
 from deep500.frameworks.onnxruntime.program import SessionProgram
 from deep500.frameworks.onnxruntime.segments import Segments, make_program
-from deep500.frameworks.onnxruntime.session import options
+from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, open_session, options
 from deep500.networks.execution.emitted_gradient import EmittedGradientExecutor
+from deep500.networks.execution.precision import used_precision
 from deep500.networks.network import Choice, Network
 from deep500.networks.quantization import differentiable
 from deep500.transformations.recomputation.rewriting import executed_step
+
+CUDA = "CUDAExecutionProvider"
 
 
 def from_model(network: Network, device: Device | str | None = None, **choices: Any) -> Executor:
@@ -55,6 +59,8 @@ class Executor(EmittedGradientExecutor):
             ``"all"``.
         quantization: what gradients of quantised values are: none, or those of the straight-through estimator
             (``"straight_through"``, see :mod:`deep500.networks.quantization`).
+        precision: of float32 on a GPU: ``"ieee"``, or ``"tf32"``, which differs by 1e-3.
+        deterministic: on a GPU, prefer kernels that give the same bits every time (ONNX Runtime refuses none).
 
     Raises:
         InputError: an unknown level of optimization.
@@ -79,13 +85,19 @@ class Executor(EmittedGradientExecutor):
         seed: int = 0,
         optimization: str = "all",
         quantization: str | None = None,
+        precision: str = "ieee",
+        deterministic: bool = False,
     ) -> None:
         network = differentiable(network, quantization)
-        gpu = "CUDAExecutionProvider" in ort.get_available_providers()
-        super().__init__(fall_back(to_device(device), 1 if gpu else 0, strict), network)
-        cuda = ("CUDAExecutionProvider", {"device_id": self.device.index})
+        wanted = to_device(device)
+        found = fall_back(wanted, wanted.index + 1 if _has_card(wanted) else 0, strict)
+        super().__init__(found, network)
+        self.precision = used_precision(precision, self.device)
+        self.deterministic = deterministic and self.device.kind == "gpu"
+        cuda = (CUDA, {"device_id": self.device.index, "use_tf32": int(self.precision == "tf32")})
         self.providers: list[Any] = [cuda] * (self.device.kind == "gpu") + ["CPUExecutionProvider"]
         self.threads, self.settings = threads, options(threads, optimization=optimization)
+        self.settings.use_deterministic_compute = self.deterministic
         self.seed = seed
         self._live = False  # whether parameters are inputs of the inference sessions
         self._rebuilt = False
@@ -138,6 +150,23 @@ class Executor(EmittedGradientExecutor):
     ) -> SessionProgram | Segments:
         live = self.network._parameters
         return make_program(network, outputs, variables, live, settings or self.settings, self.providers, self.seed)
+
+
+def _has_card(wanted: Device) -> bool:
+    """Whether a session really runs on that GPU: one may be compiled in, and libraries or the card be missing."""
+    if wanted.kind != "gpu" or CUDA not in ort.get_available_providers():
+        return False
+    one = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "one",
+        *[[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1])] for name in "xy"],
+    )
+    model = helper.make_model(one, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    try:
+        session = open_session(model, options(), [(CUDA, {"device_id": wanted.index}), "CPUExecutionProvider"])
+    except (RuntimeError, *BUILD_ERRORS):
+        return False
+    return bool(session.get_providers()[0] == CUDA)
 
 
 def _statistics(network: Network) -> list[str]:

@@ -254,6 +254,7 @@ class _Writer:
             for i in entry.static
             if i < len(node.inputs) and node.inputs[i] and (c := self.constant(node.inputs[i])) is not None
         }
+        self._refuse_on_card(node)
         on_host = self._is_host(node, static)
         args = [
             static[i] if i in static else None if not name else self._argument(name, on_host, i in entry.static)
@@ -275,7 +276,7 @@ class _Writer:
 
     def custom(self, node: Node) -> None:
         """Write a call of a custom operator."""
-        function = node_function(node, self.program.descriptors)
+        function = node_function(node, self.program.descriptors, self.device)
         result = self.graph.call_function(function, tuple(self.on_device(name) for name in node.inputs))
         for i, name in enumerate(node.outputs):
             if name and name in self.read:
@@ -289,13 +290,29 @@ class _Writer:
             return None  # tensors know their types
         if isinstance(value, onnx.GraphProto):
             body = compile_program(from_graph(value, TARGET), {}, self.device)
-            return self.get_attr(_free("body", self.taken), body), [self.on_device(n) for n in captures(value)]
+            captured = [self.on_device(n) for n in captures(value)]
+            return self.get_attr(_free("body", self.taken), body), captured, str(self.device)
         return value
+
+    def _refuse_on_card(self, node: Node) -> None:
+        """Raise UnsupportedOperator for a node that would fail on a GPU at its first run."""
+        dtype = (
+            self.program.descriptors[node.inputs[0]].dtype
+            if node.inputs[0:1] and node.inputs[0] in self.program.descriptors
+            else None
+        )
+        if self.device.type == "cuda" and node.op_type == "Einsum" and dtype in ("int32", "int64", "uint32", "uint64"):
+            raise UnsupportedOperator(
+                f"node {node.name!r} (Einsum): got {dtype} on {self.device}; expected floating-point numbers, as CUDA "
+                "has no products of whole numbers: cast them to float64, or run on the processor"
+            )
 
     def _is_host(self, node: Node, static: Mapping[int, Any]) -> bool:
         """Whether to compute a node on the processor, where shapes live, though the program runs elsewhere."""
         if self.device.type == "cpu":
             return False
+        if node.graphs:
+            return False  # its bodies are code for the device
         if node.op_type in _HOST_SOURCES:
             return True  # shapes are known there; on the device every use of a size would wait for it
         inputs = [n for i, n in enumerate(node.inputs) if n and i not in static]

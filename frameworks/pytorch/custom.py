@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 from deep500.errors import Deep500Error, InputError
 from deep500.frameworks.pytorch.arrays import desc_from_tensor
 from deep500.frameworks.pytorch.compiled import short_way
+from deep500.frameworks.pytorch.gpu import runs_on_card
 from deep500.frameworks.pytorch.library import Library, lasting_key
 from deep500.frameworks.pytorch.native_op import NativeOp, custom_op_from_native
 from deep500.networks.custom import named, operator_of, place_of
@@ -122,13 +123,19 @@ def _labelled(function: Any, op: CustomOp, implementation: str, library: Library
     return made
 
 
-def node_function(node: Node, descriptors: Mapping[str, TensorDescriptor]) -> Callable[..., Any]:
+def node_function(
+    node: Node, descriptors: Mapping[str, TensorDescriptor], device: torch.device | None = None
+) -> Callable[..., Any]:
     """The operator of a network's node as a function that returns a tuple; its errors name the node.
+
+    An operator for the processor in a network on a GPU goes by way of the processor, gradient included, as in JAX.
 
     Args:
         node: of domain ``deep500``.
         descriptors: what is known of its inputs.
+        device: where the network runs; the processor if None.
     """
+    on_card = device is not None and device.type == "cuda"
     known = all(name in descriptors and descriptors[name].dtype for name in node.inputs)
     function = custom_op(operator_of(node, descriptors)) if known else None
 
@@ -138,12 +145,14 @@ def node_function(node: Node, descriptors: Mapping[str, TensorDescriptor]) -> Ca
             if function is None:  # in a sub-graph
                 described = zip(node.inputs, map(desc_from_tensor, inputs), strict=True)
                 function = custom_op(operator_of(node, dict(described)))
-            outputs = function(*inputs)
+            by_host = on_card and not runs_on_card(function.op)
+            outputs = function(*[x.cpu() for x in inputs] if by_host else inputs)
         except InputError as error:
             raise InputError(f"{place_of(node)}: {error}") from error
         except Deep500Error as error:
             raise named(node, error) from error
-        return outputs if isinstance(outputs, tuple) else (outputs,)
+        several = outputs if isinstance(outputs, tuple) else (outputs,)
+        return tuple(y.to(device) for y in several) if by_host else several
 
     call.__name__ = call.__qualname__ = node.op_type
     return call

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,11 @@ from deep500.errors import InputError, UnsupportedOperator, nearest
 from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute_names, compile_program
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.pytorch.failures import RAISED, failure
-from deep500.frameworks.pytorch.memory import footprint, settle
+from deep500.frameworks.pytorch.memory import footprint, requested, settle
+from deep500.frameworks.pytorch.numerics import Numerics, adopt
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck, input_check
+from deep500.networks.execution.labels import check_range, label_checks
+from deep500.networks.execution.precision import used_precision
 from deep500.networks.execution.program import from_network
 from deep500.networks.execution.refusals import (
     loss_not_scalar,
@@ -35,6 +38,9 @@ from deep500.networks.network import Choice, Network, Parameter
 from deep500.networks.quantization import differentiable
 from deep500.transformations.recomputation.chain import Stage
 
+_PINNED = 1 << 16
+"""Bytes from which on an array goes to the GPU by way of memory that the GPU reads by itself."""
+
 RECOMPUTE = ("checkpoint", "explicit")
 """Ways to follow a checkpointing plan; see :func:`from_model`."""
 
@@ -47,6 +53,8 @@ def from_model(
     recompute: str = "checkpoint",
     quantization: str | None = None,
     recognise: bool = True,
+    precision: str = "ieee",
+    deterministic: bool = False,
 ) -> Executor:
     """An executor for a network.
 
@@ -63,6 +71,10 @@ def from_model(
         recognise: run what exporters took apart (normalisations, activations, attention, dense and recurrent layers) by
             one function each, and compute once what depends on no input; ``executor.module.recognised`` lists what was
             found. False: node by node, as under a checkpointing plan.
+        precision: of float32 on a GPU: ``"ieee"``, or ``"tf32"``, which rounds what products and convolutions take to
+            ten bits of fraction and differs by 1e-3. Processors compute as IEEE says, whatever is asked for.
+        deterministic: on a GPU, allow only kernels that give the same bits every time; an operator without one is an
+            error that names it.
 
     Raises:
         UnsupportedOperator: naming every node that cannot be run.
@@ -74,7 +86,17 @@ def from_model(
         >>> sorted(executor.module.state_dict())[:2]
         ['fc1_bias', 'fc1_weight']
     """
-    return Executor(network, device, compile, strict, recompute, quantization, recognise)
+    return Executor(
+        network,
+        device,
+        compile,
+        strict,
+        recompute,
+        quantization,
+        recognise,
+        precision=precision,
+        deterministic=deterministic,
+    )
 
 
 def from_onnx(
@@ -97,6 +119,7 @@ class Compiled:
     outputs: tuple[str, ...]
     check: InputCheck
     backward: Callable[[torch.Tensor], Any] = torch.Tensor.backward
+    labels: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # ranges that are checked before a run
 
 
 class TorchNetwork(BoundNetwork):
@@ -203,6 +226,8 @@ class Executor(GraphExecutor):
         quantization: str | None = None,
         recognise: bool = True,
         copy: bool = True,
+        precision: str = "ieee",
+        deterministic: bool = False,
     ) -> None:
         if recompute not in RECOMPUTE:
             raise InputError(
@@ -210,6 +235,9 @@ class Executor(GraphExecutor):
             )
         self.recompute, self.recognise = recompute, recognise
         self._prepare(device, compile, strict)
+        self.precision = used_precision(precision, self.device)
+        self.deterministic = deterministic and self.device.kind == "gpu"
+        self._numerics = Numerics(self.precision, self.deterministic)
         self.network = TorchNetwork(differentiable(network, quantization), self, copy)
         self._main()
 
@@ -230,6 +258,7 @@ class Executor(GraphExecutor):
         self._results: dict[str, torch.Tensor] = {}
         self._version: int | None = None
         self._read_as_constants: set[str] = set()
+        self._numerics = Numerics("ieee", False)
 
     # -- the module -------------------------------------------------------------------------------------------------
     @property
@@ -288,7 +317,10 @@ class Executor(GraphExecutor):
         module = compile_program(program, self.tensors, self.torch_device, recognise)
         self._read_as_constants |= module.meta["consulted"].keys()
         call: Any = torch.compile(module, dynamic=False) if self.compile else module
-        return Compiled(module, call, program.inputs, outputs, input_check(network, outputs))
+        # A wrong label on a GPU is an assertion of a kernel, after which the process can use no GPU any more.
+        labels = label_checks(program) if self.torch_device.type == "cuda" else {}
+        check = input_check(network, outputs)
+        return Compiled(module, call, program.inputs, outputs, check, labels=labels)
 
     def _training(self, outputs: tuple[str, ...], loss: str) -> Compiled:
         """What a training run calls: the compiled network, or what a checkpointing plan makes of it."""
@@ -384,6 +416,10 @@ class Executor(GraphExecutor):
         return dict(self._results)
 
     def _run(self, compiled: Compiled, inputs: Mapping[str, Any]) -> Any:
+        if self.torch_device.type == "cuda":
+            adopt(self._numerics)
+        for name, limits in compiled.labels.items():
+            check_range(name, inputs.get(name), *limits)
         try:
             return compiled.call(*[self._tensor(inputs.get(name)) for name in compiled.inputs])
         except (RuntimeError, *RAISED) as error:
@@ -396,6 +432,8 @@ class Executor(GraphExecutor):
             if value is None or isinstance(value, list):  # optional values and sequences
                 return value if value is None else [self._tensor(item) for item in value]
             value = from_array(value)
+            if self.torch_device.type == "cuda" and value.nbytes >= _PINNED:
+                value = value.pin_memory()  # torch keeps the memory until its copy, which nobody waits for, is done
         return value if value.device == self.torch_device else value.to(self.torch_device, non_blocking=True)
 
     # -- what the network asks ----------------------------------------------------------------------------------------
@@ -446,7 +484,7 @@ class Executor(GraphExecutor):
         """Largest sum of tensors on the GPU since the last reset, in bytes; None on the processor."""
         if self.torch_device.type != "cuda":
             return None
-        peak = torch.cuda.max_memory_allocated(self.torch_device)
+        peak = requested(self.torch_device, "peak")
         if reset:
             torch.cuda.reset_peak_memory_stats(self.torch_device)
         return int(peak)
@@ -456,6 +494,11 @@ class Executor(GraphExecutor):
         self._results = {}
         for parameter in self._trainable:
             parameter.grad = None
+        if self.torch_device.type == "cuda":  # libraries get their workspaces at the first step, and keep them
+            self.inference_and_backprop(inputs, loss)
+            self._results = {}
+            for parameter in self._trainable:
+                parameter.grad = None
         settle()
         return footprint(lambda: self.inference_and_backprop(inputs, loss), self.torch_device).peak
 

@@ -16,7 +16,9 @@ from deep500.networks.execution.refusals import no_memory
 
 _GENERATED = "<eval_with_key>"  # file name that torch.fx gives to generated code
 _OURS = (_GENERATED, *(str(Path(file).resolve().parent) for file in (torch.__file__, errors.__file__, __file__)))
-_NO_KERNEL = re.compile(r"not implemented for|not supported|not currently support|Could not run '|no kernel")
+_NO_KERNEL = re.compile(
+    r"not implemented for|not supported|not currently support|Could not run '|no kernel|does not have a deterministic"
+)
 RAISED = (LookupError, ValueError, TypeError, ArithmeticError, AttributeError, AssertionError, MemoryError)
 """What Python code of a node may raise, beside PyTorch's RuntimeError."""
 _MEMORY = re.compile(r"can't allocate memory|out of memory")

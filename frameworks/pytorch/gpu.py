@@ -11,11 +11,17 @@ import torch
 
 from deep500.errors import InputError
 from deep500.frameworks.pytorch.dtypes import torch_dtype
+from deep500.frameworks.pytorch.native_op import NativeOp
 from deep500.operators.base import CustomOp, Descriptors
 from deep500.operators.bridge import can_bridge
 from deep500.operators.cpp.binding import failure
 
 Tensors = Sequence[torch.Tensor]
+
+
+def runs_on_card(op: CustomOp) -> bool:
+    """Whether an operator takes tensors of a GPU: it is in CUDA, or made of functions of torch's."""
+    return isinstance(op, NativeOp) or (can_bridge(op) and op.spec.is_cuda)
 
 
 def common_device(op: CustomOp, tensors: Tensors) -> torch.device | None:
@@ -31,7 +37,7 @@ def common_device(op: CustomOp, tensors: Tensors) -> torch.device | None:
     if len(devices) > 1:
         raise InputError(f"operator {op.name!r}: got tensors on {names}; expected all on one device: move them")
     (device,) = devices
-    if device.type != "cuda" or not can_bridge(op) or not op.spec.is_cuda:
+    if device.type != "cuda" or not runs_on_card(op):
         raise InputError(
             f"operator {op.name!r}: got tensors on {names}; expected the processor's: move them with .cpu(), or write "
             "forward_cuda in a .cu file"
@@ -49,17 +55,15 @@ def launch(
         inputs: the operator's, whose shapes choose its instance.
         groups: what the export takes before its results.
         results: dtypes and shapes of what it writes.
-        wanted: which of the results.
+        wanted: which of the results are returned; all are computed.
 
     Raises:
         OperatorError: the operator refuses the shapes, or fails.
     """
     device = inputs[0].device
     dense = [[x.detach().contiguous() for x in group] for group in groups]
-    made = [
-        torch.empty(d.shape, dtype=torch_dtype(d.dtype), device=device) if want else None  # type: ignore[arg-type]
-        for d, want in zip(results, wanted, strict=True)
-    ]
+    # All of them: a kernel writes every gradient, whether or not somebody reads it.
+    made = [torch.empty(d.shape, dtype=torch_dtype(d.dtype), device=device) for d in results]  # type: ignore[arg-type]
     instance = _function(op, "instance", 1, ctypes.c_void_p)(op.sizes([x.shape for x in inputs]).ctypes.data)
     arrays = [*map(_pointers, dense), _pointers(made)]
     call = _function(op, f"{kind}_cuda", len(arrays) + 2, ctypes.c_int)
@@ -68,11 +72,11 @@ def launch(
     if failed:
         said = _function(op, "error", 0, ctypes.c_char_p)() or b""
         raise failure(op.name, kind if instance else "create_new_op", said.decode(errors="replace"))
-    return [y for y in made if y is not None]
+    return [y for y, want in zip(made, wanted, strict=True) if want]
 
 
-def _pointers(tensors: Sequence[torch.Tensor | None]) -> Any:
-    return (ctypes.c_void_p * len(tensors))(*[None if x is None else x.data_ptr() for x in tensors])
+def _pointers(tensors: Sequence[torch.Tensor]) -> Any:
+    return (ctypes.c_void_p * len(tensors))(*[x.data_ptr() for x in tensors])
 
 
 @contextmanager

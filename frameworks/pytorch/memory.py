@@ -91,9 +91,14 @@ def _events(run: Callable[[], Any]) -> tuple[list[float], list[int], Any]:
 def _on_gpu(run: Callable[[], Any], device: torch.device) -> Footprint:
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
+    before = requested(device, "current")
     kept = run()
     torch.cuda.synchronize(device)
-    after, peak = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
+    after, peak = requested(device, "current"), requested(device, "peak")
     del kept
     return Footprint(peak - before, after - before)
+
+
+def requested(device: torch.device, which: str) -> int:
+    """Bytes that tensors of a GPU asked for, ``current`` or ``peak``, before they are rounded up to blocks of 512."""
+    return int(torch.cuda.memory_stats(device).get(f"requested_bytes.all.{which}", 0))

@@ -22,11 +22,12 @@ class NativeOptimizer(Optimizer):
     """A ``torch.optim`` optimizer as an Optimizer; ``state_dict`` has the reference optimizer's slots.
 
     A class names its ``kind`` in ``torch.optim``, the ``options`` that make it fast, and the optimizer that it is like,
-    whose hyper-parameters are the keywords of ``kind`` too.
+    whose hyper-parameters are the keywords of ``kind`` too. On a GPU ``on_card`` takes the options' place.
     """
 
     kind: ClassVar[type[torch.optim.Optimizer]]
     options: ClassVar[dict[str, Any]] = {"fused": True}
+    on_card: ClassVar[dict[str, Any]] = {"fused": True}
 
     def __init__(self, executor: GraphExecutor, loss: str = "loss", *values: Any, **options: Any) -> None:
         super().__init__(executor, loss, *values, **options)
@@ -52,7 +53,8 @@ class NativeOptimizer(Optimizer):
             for is_old in (True, False):  # fused kernels want all or none of a group to have a past
                 if some := [p for p in tensors if (p in known) == is_old]:
                     groups.append({"params": some, "part": part, **self.values_of(part)})
-        native = self.kind(groups, **self.get_parameters(), **self.options)
+        on_card = self.executor.torch_device.type == "cuda"  # type: ignore[attr-defined]
+        native = self.kind(groups, **self.get_parameters(), **(self.on_card if on_card else self.options))
         native.state.update({p: known[p] for p in self._parameters if p in known})
         self._native, self._version = native, self.network.version
 
@@ -129,6 +131,7 @@ class AdaGradOptimizer(NativeOptimizer, like=optimizers.AdaGradOptimizer):
     """``torch.optim.Adagrad``."""
 
     kind = torch.optim.Adagrad
+    on_card: ClassVar[dict[str, Any]] = {"foreach": True}  # torch up to 2.11 has no fused kernel for CUDA
 
 
 class RMSPropOptimizer(NativeOptimizer, like=optimizers.RMSPropOptimizer):
@@ -136,3 +139,4 @@ class RMSPropOptimizer(NativeOptimizer, like=optimizers.RMSPropOptimizer):
 
     kind = torch.optim.RMSprop
     options: ClassVar[dict[str, Any]] = {"foreach": True}
+    on_card: ClassVar[dict[str, Any]] = {"foreach": True}

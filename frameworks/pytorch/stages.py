@@ -23,7 +23,7 @@ from deep500.frameworks.pytorch.tape import Part, Tape
 from deep500.networks.network import Network
 from deep500.transformations.recomputation.chain import Mode, Stage
 
-_STATE = 5056  # bytes of the state of a generator, which snapshots hold where numbers are drawn
+_STATE = 5056  # bytes of the state of the processor's generator, which snapshots hold where numbers are drawn
 
 Meter = Callable[[Callable[[], Any]], Any]
 
@@ -64,17 +64,18 @@ def measure(
         for parameter, gradient in before:
             parameter.grad = gradient
     least = [_Readings(*map(min, zip(*readings, strict=True))) for readings in zip(*times, strict=True)]
+    state = 0 if device.type == "cuda" else _STATE  # a GPU's is 16 bytes, on the processor
     return [
-        _stage(f"stage {i}", *numbers)
+        _stage(f"stage {i}", *numbers, state=state)
         for i, numbers in enumerate(zip(sizes, least, gradients, (g.random for g in sweep.groups), strict=True))
     ]
 
 
-def _stage(name: str, size: _Readings, seconds: _Readings, gradient: int, random: bool) -> Stage:
+def _stage(name: str, size: _Readings, seconds: _Readings, gradient: int, random: bool, state: int) -> Stage:
     mode = Mode(
         seconds.record, seconds.reverse, size.record.left, size.record.peak - size.record.left, size.reverse.peak
     )
-    output = size.run.left + (_STATE if random else 0)
+    output = size.run.left + (state if random else 0)
     return Stage(name, output, (mode,), seconds.run, size.run.peak - size.run.left, gradient)
 
 

@@ -154,12 +154,16 @@ class GraphExecutor(abc.ABC):
         device: where it runs.
         events: who listens to ``forward``, ``backward``, ... (:data:`deep500.events.SILENT` by default).
         backend: name of the backend, as :func:`deep500.registry.load_backend` takes it.
+        precision: how float32 is computed, see :mod:`deep500.networks.execution.precision`.
+        deterministic: whether only kernels were allowed that give the same bits every time.
         checkpointing: the plan under which training runs compute values again; see :meth:`set_checkpointing`.
     """
 
     backend: str = "?"
     network: BoundNetwork
     checkpointing: Recomputation | None = None
+    precision: str = "ieee"
+    deterministic: bool = False
 
     def __init__(self, device: Device | str | None = None) -> None:
         self.device = to_device(device)

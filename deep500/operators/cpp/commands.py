@@ -137,6 +137,7 @@ def compile_cuda(job: Job) -> None:
         command = [*front, *job.flags_of_others, *job.listing_flags(number), "-c", source, "-o", made[number]]
         commands.append(command)
     linking = [*job.compiler.command, "-shared", "-Xlinker=-Bsymbolic,-z,defs"]
+    linking += ["-Xcompiler=-fopenmp"] if spec.openmp else []
     commands.append([*linking, *made, *job.objects, "-o", str(job.library)])
     for command in commands:
         run_compiler(spec, command, job.place, job.live)

@@ -1,4 +1,7 @@
-"""If, Loop and Scan as Python control flow. A body is a pair: its compiled module and the values that it captures."""
+"""If, Loop and Scan as Python control flow.
+
+A body is a triple: its compiled module, the values that it captures, and the device that it runs on, by name.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ Tensor = torch.Tensor
 
 
 def _run(body: Any, *args: Any) -> tuple[Any, ...]:
-    module, captured = body
+    module, captured, _ = body
     results = module(*args, *captured)
     return results if isinstance(results, tuple) else (results,)
 
@@ -25,16 +28,17 @@ def if_(condition: Tensor, *, then_branch: Any, else_branch: Any) -> Any:
 @op("Loop", many=True, static=(0,))
 def loop(count: Any, condition: Tensor | None, *initial: Any, body: Any) -> Any:
     """``for i in range(count) while condition``; what the body yields beyond its states is stacked."""
-    states, limit, scans = initial, scalar(count), list[tuple[Any, ...]]()
+    states, limit, scans, device = initial, scalar(count), list[tuple[Any, ...]](), body[2]
     going = True if condition is None else bool(scalar(condition))
     while going and (limit is None or len(scans) < limit):
-        proceed, *results = _run(body, torch.tensor(len(scans)), torch.tensor(True), *states)
+        number, yes = torch.tensor(len(scans), device=device), torch.tensor(True, device=device)
+        proceed, *results = _run(body, number, yes, *states)
         states = tuple(results[: len(initial)])
         scans.append(tuple(results[len(initial) :]))
         going = bool(scalar(proceed))
     stacked = tuple(torch.stack(column) for column in zip(*scans, strict=True))
     if not scans:  # nothing ran: the shapes that scans would have are not known
-        stacked = tuple(torch.empty(0) for _ in range(len(body[0].program.outputs) - 1 - len(initial)))
+        stacked = tuple(torch.empty(0, device=device) for _ in range(len(body[0].program.outputs) - 1 - len(initial)))
     return (*states, *stacked)
 
 

@@ -115,7 +115,8 @@ def _fused(
     """torch's own function on ``[time, batch, size]``: all outputs, and the last states."""
     reverse = direction == "reverse"
     both = direction == "bidirectional"
-    y, *ends = function(x.flip(0) if reverse else x, states, flat, biased, layers, 0.0, False, both, False)
+    trains = torch.is_grad_enabled()  # cuDNN keeps what a gradient needs only if it is told so; dropout is 0
+    y, *ends = function(x.flip(0) if reverse else x, states, flat, biased, layers, 0.0, trains, both, False)
     return y.flip(0) if reverse else y, tuple(ends)
 
 

@@ -167,9 +167,23 @@ def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tens
     return tuple(from_array(a).to(x.device) for a in (values, first, inverse, counts))
 
 
+def _matrix_product(a: Tensor, b: Tensor) -> Tensor:
+    """``a @ b``; of whole numbers on a GPU, which has no kernel for them, exactly in other ways."""
+    if a.is_floating_point() or not a.is_cuda:
+        return torch.matmul(a, b)
+    rows = a if a.ndim > 1 else a.unsqueeze(0)
+    columns = b if b.ndim > 1 else b.unsqueeze(1)
+    if a.element_size() <= 2 and rows.shape[-1] < 1 << 20:  # exact: 2^32 times 2^20 is below 2^53
+        y = torch.matmul(rows.to(torch.float64), columns.to(torch.float64)).to(torch.int64).to(a.dtype)
+    else:
+        y = (rows.unsqueeze(-1) * columns.unsqueeze(-3)).sum(-2, dtype=a.dtype)
+    y = y if b.ndim > 1 else y.squeeze(-1)
+    return y if a.ndim > 1 else y.squeeze(-2 if b.ndim > 1 else -1)
+
+
 @op("MatMul")
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    return torch.matmul(a, b)
+    return _matrix_product(a, b)
 
 
 @op("Gemm")
@@ -186,7 +200,7 @@ def gemm(
     a, b = a.mT if transA else a, b.mT if transB else b
     if c is not None and a.is_floating_point():
         return torch.addmm(c, a, b, beta=beta, alpha=alpha)
-    y = a @ b
+    y = _matrix_product(a, b)
     if alpha != 1:
         y = (y * alpha).to(a.dtype)
     return y if c is None else y + (c if beta == 1 else (c * beta).to(a.dtype))
@@ -194,6 +208,9 @@ def gemm(
 
 @op("Einsum")
 def einsum(*xs: Tensor, equation: str) -> Tensor:
+    if xs[0].is_cuda and not xs[0].is_floating_point():  # no kernel for whole numbers; the compiler refuses wide ones
+        wide = [x.to(torch.float64) for x in xs]
+        return torch.einsum(equation.replace(" ", ""), *wide).to(torch.int64).to(xs[0].dtype)
     return torch.einsum(equation.replace(" ", ""), *xs)
 
 

@@ -4,21 +4,28 @@
 #include <cstdint>
 #include <cstring>
 
+// nvcc compiles these for kernels too.
+#ifdef __CUDACC__
+#define D500_BOTH __host__ __device__
+#else
+#define D500_BOTH
+#endif
+
 namespace d500_detail {
 
-inline uint32_t bits_of(float value) {
+D500_BOTH inline uint32_t bits_of(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
   return bits;
 }
 
-inline float float_of(uint32_t bits) {
+D500_BOTH inline float float_of(uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
 
-inline uint16_t to_half(float value) {
+D500_BOTH inline uint16_t to_half(float value) {
   const uint32_t bits = bits_of(value), sign = bits >> 16 & 0x8000u, rest = bits & 0x7fffffffu;
   if (rest > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);    // not a number
   if (rest >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);   // rounds to 65536 or more: infinite
@@ -29,7 +36,7 @@ inline uint16_t to_half(float value) {
   return static_cast<uint16_t>(sign | ((rest - 0x38000000u + 0xfffu + (rest >> 13 & 1u)) >> 13));
 }
 
-inline float from_half(uint16_t half) {
+D500_BOTH inline float from_half(uint16_t half) {
   const uint32_t sign = (half & 0x8000u) << 16, exponent = half >> 10 & 0x1fu, fraction = half & 0x3ffu;
   if (exponent == 0) {
     const float value = static_cast<float>(fraction) * 5.9604644775390625e-8f;  // 2^-24
@@ -38,13 +45,13 @@ inline float from_half(uint16_t half) {
   return float_of(sign | (exponent == 31 ? 0x7f800000u : (exponent + 112u) << 23) | fraction << 13);
 }
 
-inline uint16_t to_bfloat(float value) {
+D500_BOTH inline uint16_t to_bfloat(float value) {
   const uint32_t bits = bits_of(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-inline float from_bfloat(uint16_t bits) { return float_of(static_cast<uint32_t>(bits) << 16); }
+D500_BOTH inline float from_bfloat(uint16_t bits) { return float_of(static_cast<uint32_t>(bits) << 16); }
 
 }  // namespace d500_detail
 
@@ -74,13 +81,13 @@ struct float16 {
 #else
   uint16_t stored;
   float16() = default;
-  float16(float value) : stored(d500_detail::to_half(value)) {}
-  operator float() const { return d500_detail::from_half(stored); }
+  D500_BOTH float16(float value) : stored(d500_detail::to_half(value)) {}
+  D500_BOTH operator float() const { return d500_detail::from_half(stored); }
 #endif
-  float16 &operator+=(float value) { return *this = float16(static_cast<float>(*this) + value); }
-  float16 &operator-=(float value) { return *this = float16(static_cast<float>(*this) - value); }
-  float16 &operator*=(float value) { return *this = float16(static_cast<float>(*this) * value); }
-  float16 &operator/=(float value) { return *this = float16(static_cast<float>(*this) / value); }
+  D500_BOTH float16 &operator+=(float value) { return *this = float16(static_cast<float>(*this) + value); }
+  D500_BOTH float16 &operator-=(float value) { return *this = float16(static_cast<float>(*this) - value); }
+  D500_BOTH float16 &operator*=(float value) { return *this = float16(static_cast<float>(*this) * value); }
+  D500_BOTH float16 &operator/=(float value) { return *this = float16(static_cast<float>(*this) / value); }
 };
 
 /// The upper half of a float: 8 bits of precision, float's range. Processors that convert it themselves (AVX512_BF16) take
@@ -94,13 +101,13 @@ struct bfloat16 {
 #else
   uint16_t stored;
   bfloat16() = default;
-  bfloat16(float value) : stored(d500_detail::to_bfloat(value)) {}
-  operator float() const { return d500_detail::from_bfloat(stored); }
+  D500_BOTH bfloat16(float value) : stored(d500_detail::to_bfloat(value)) {}
+  D500_BOTH operator float() const { return d500_detail::from_bfloat(stored); }
 #endif
-  bfloat16 &operator+=(float value) { return *this = bfloat16(static_cast<float>(*this) + value); }
-  bfloat16 &operator-=(float value) { return *this = bfloat16(static_cast<float>(*this) - value); }
-  bfloat16 &operator*=(float value) { return *this = bfloat16(static_cast<float>(*this) * value); }
-  bfloat16 &operator/=(float value) { return *this = bfloat16(static_cast<float>(*this) / value); }
+  D500_BOTH bfloat16 &operator+=(float value) { return *this = bfloat16(static_cast<float>(*this) + value); }
+  D500_BOTH bfloat16 &operator-=(float value) { return *this = bfloat16(static_cast<float>(*this) - value); }
+  D500_BOTH bfloat16 &operator*=(float value) { return *this = bfloat16(static_cast<float>(*this) * value); }
+  D500_BOTH bfloat16 &operator/=(float value) { return *this = bfloat16(static_cast<float>(*this) / value); }
 };
 
 static_assert(sizeof(float16) == 2 && sizeof(bfloat16) == 2, "storage types have 16 bits");

@@ -99,7 +99,7 @@ class Measured(Cost):
         self.backend, self.seed, self.limit = backend, seed, limit
         self._run = Runner(backend, device, seed)
         version = backend_version(self._run.deployment.backend)
-        self.place = Place(backend, version, machine_hash(), str(device or "cpu"), running)
+        self.place = Place(backend, version, machine_hash(), str(self._run.ran_on(device)), running)
         self.database = Database(database)
         known = self.database.load(self.place)
         # A price that was taken on a busy machine says so by its spread. It is measured again when it is asked for, and

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from deep500.devices import to_device
 from deep500.measure.pairs import compare_functions
 from deep500.measure.plan import Budget, Plan
 from deep500.measure.repeated import measure
@@ -56,6 +57,13 @@ class Runner:
     def __init__(self, backend: str, device: Any = None, seed: int = 0) -> None:
         self.backend, self.device, self.seed = backend, device, seed
         self.deployment = deployment(backend)
+
+    def ran_on(self, device: Any) -> Any:
+        """Where networks run that are asked for on ``device``: a backend without a GPU takes the processor."""
+        wanted = to_device(device)
+        if wanted.kind == "cpu":
+            return device or "cpu"
+        return self._make(_row(1, "float32"), device=device).device
 
     def __call__(self, network: Network, inputs: dict[str, np.ndarray] | None = None) -> Callable[[], object]:
         """A call runs the network once and waits for the device; it has run already, so compilers are done.

@@ -1,0 +1,21 @@
+"""How float32 is computed on GPUs: as IEEE says, or with TF32's ten bits of fraction in products and convolutions."""
+
+from __future__ import annotations
+
+from deep500.devices import Device
+from deep500.errors import InputError, nearest
+
+PRECISIONS = ("ieee", "tf32")
+
+
+def used_precision(asked: str, device: Device) -> str:
+    """What a device computes with: processors know no TF32.
+
+    Example:
+        >>> from deep500.devices import CPUDevice, GPUDevice
+        >>> used_precision("tf32", GPUDevice()), used_precision("tf32", CPUDevice())
+        ('tf32', 'ieee')
+    """
+    if asked not in PRECISIONS:
+        raise InputError(f"got precision={asked!r}; expected one of {PRECISIONS}: {nearest(asked, PRECISIONS)}")
+    return asked if device.kind == "gpu" else "ieee"

@@ -1,0 +1,37 @@
+"""How exactly a GPU computes: torch's process-wide switches, thrown when an executor runs that wants them otherwise."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import torch
+
+
+class Numerics(NamedTuple):
+    """What an executor wants; see :func:`deep500.frameworks.pytorch.from_model`."""
+
+    precision: str
+    deterministic: bool
+
+
+_set: list[Numerics] = []
+
+
+def adopt(wanted: Numerics) -> None:
+    """Set torch's switches, if another executor's are set.
+
+    Example:
+        >>> adopt(Numerics("ieee", False))
+        >>> torch.are_deterministic_algorithms_enabled()
+        False
+    """
+    if _set == [wanted]:
+        return
+    for part in (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
+        part.fp32_precision = wanted.precision
+    if wanted.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
+        torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(wanted.deterministic)
+    _set[:] = [wanted]
