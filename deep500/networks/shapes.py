@@ -122,7 +122,7 @@ class _Inference:
             inferred = {v.name: _plain(descriptor_of(v.type), network) for v in model.graph.value_info}
         except Deep500Error:  # from a custom operator
             raise
-        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError):
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, MemoryError):
             inferred = {}
         result = {n: _bind(d, binding) for n, d in network.inputs.items()}
         result |= {n: TensorDescriptor(_dtype_of(p.value), p.value.shape) for n, p in network.parameters.items()}

@@ -92,6 +92,10 @@ CASES = {
     "heads below zero": Case(
         "Attention", (np.ones((1, 2, 4), np.float32),) * 3, {"q_num_heads": -(2**63), "kv_num_heads": 2}
     ),
+    "batches before the first": Case("GatherND", (IMAGE, whole(0)[:, None]), {"batch_dims": -7}),
+    "an axis of more than 32 bits": Case("LayerNormalization", (IMAGE, np.ones(4, np.float32)), {"axis": 2**31}),
+    "parts of another number": Case("Split", (ROW,), {"num_outputs": 2}, outputs=3),
+    "spectrum of no length": Case("STFT", (np.ones((1, 8, 1), np.float32), whole(2)[0])),
     "nothing in a list": Case("Min", (ROW, None)),
     "smallest by -1": Case("Div", (whole(-(2**63)), whole(-1)), {}, whole(-(2**63))),
 }
