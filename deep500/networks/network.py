@@ -329,12 +329,14 @@ class Network:
 
         return load(model, trainable)
 
-    def to_onnx(self, path: str | os.PathLike[str] | None = None, opset: int | None = None) -> onnx.ModelProto:
+    def to_onnx(
+        self, path: str | os.PathLike[str] | None = None, opset: int | None = None, external: bool | None = None
+    ) -> onnx.ModelProto:
         """The network as an ONNX model, written to ``path`` if given; see :func:`deep500.networks.onnx.dump.dump`."""
         from deep500.networks.onnx.dump import dump
 
         self._sync()
-        return dump(self, path, opset)
+        return dump(self, path, opset, external)
 
     def copy(self) -> Network:
         """A network of its own with the same content (a plain one, also of a bound network)."""

@@ -40,7 +40,7 @@ _NUMBERS = {
 """Numbers from 1 on."""
 _PADS = ("output_padding", "pads")
 _LEAST = {"axis": -MOST, "batch_axis": 0, "batch_dims": 0, "time_axis": 0}
-"""Places among the axes of any operator: ONNX's own shape inference cuts some to 32 bits, and reads where they point."""
+"""Places among the axes of any operator: ONNX's shape inference cuts some to 32 bits, and reads where they point."""
 _TEXTS: dict[str, dict[str, tuple[str, ...]]] = {
     **{key: {"direction": ("forward", "reverse", "bidirectional")} for key in _RECURRENT},
     **{key: {"auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")} for key in _WINDOWED},
