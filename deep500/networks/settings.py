@@ -39,8 +39,8 @@ _NUMBERS = {
 }
 """Numbers from 1 on."""
 _PADS = ("output_padding", "pads")
-_LEAST = {"axis": -MOST, "batch_axis": 0, "batch_dims": 0, "time_axis": 0}
-"""Places among the axes of any operator: ONNX's shape inference cuts some to 32 bits, and reads where they point."""
+_LEAST = {"axis": -MOST, "batch_axis": 0, "batch_dims": 0, "block_size": 0, "time_axis": 0}
+"""Sizes, and places among the axes of any operator: ONNX's inference cuts some to 32 bits, and reads there."""
 _TEXTS: dict[str, dict[str, tuple[str, ...]]] = {
     **{key: {"direction": ("forward", "reverse", "bidirectional")} for key in _RECURRENT},
     **{key: {"auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")} for key in _WINDOWED},
@@ -96,6 +96,8 @@ def check_settings(
         _check_axes(where, attributes)
     for name, least in _LEAST.items():
         _check_numbers(where, name, attributes, least)
+    if op_type in _RECURRENT and attributes.get("layout", 0) not in (0, 1):
+        raise NetworkError(f"{where}: got layout={attributes['layout']}; expected 0 or 1: correct it")
     if op_type == "Split" and outputs is not None and attributes.get("num_outputs", outputs) != outputs:
         raise NetworkError(
             f"{where}: got num_outputs={attributes['num_outputs']}; expected {outputs}, its outputs: correct it"

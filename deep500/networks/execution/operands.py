@@ -170,6 +170,20 @@ def _points(node: Node, given: Operands, shape: Shape) -> str | None:
     return None
 
 
+def _columns(node: Node, given: Operands, shape: Shape) -> str | None:
+    for what, array in (("image", given[1]), ("block", given[2])):
+        if array is not None and np.size(array) and int(np.min(array)) < 1:
+            return f"{what} sizes {np.ravel(array).tolist()}; expected numbers from 1 on"
+    return None
+
+
+def _existing(node: Node, given: Operands, shape: Shape) -> str | None:
+    axis = node.attribute("axis")
+    if axis is None or -len(shape) <= axis < len(shape):
+        return None
+    return f"axis={axis} on {len(shape)} axes; expected one of them"
+
+
 def _frames(node: Node, given: Operands, shape: Shape) -> str | None:
     held = [name for name in node.inputs[2:4] if name]
     return None if held else "neither a window nor a frame_length; expected one of them"
@@ -226,6 +240,8 @@ def _recurrence(node: Node, shapes: Sequence[Shape | None]) -> str | None:
 CHECKS: Mapping[str, _Check] = {
     "Attention": _attention,
     "STFT": _frames,
+    "Col2Im": _columns,
+    **dict.fromkeys(("Compress", "Unique"), _existing),
     "TopK": _top,
     "Split": _split,
     "Pad": _pad,
@@ -242,6 +258,7 @@ _WHOLE: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("TopK", "Split", "Reshape", "Gather", "GatherElements", "GatherND"), (1,)),
     **dict.fromkeys(("ScatterElements", "ScatterND"), (1,)),
     "Slice": (1, 2, 3, 4),
+    "Col2Im": (1, 2),
     "Pad": (1, 3),
 }
 """By operator: its operands that are whole numbers."""
