@@ -232,7 +232,7 @@ def count_flops(network: Network, batch: int = 1) -> dict[str, int | None]:
 
 def _concrete(network: Network, batch: int) -> Network:
     """A copy in which every symbolic size of an input is ``batch``, so that more shapes can be inferred."""
-    copy = network.copy()
+    copy = network.copy(arrays=False)
     for name, descriptor in network.inputs.items():
         if descriptor.shape is not None and not descriptor.is_static:
             shape = tuple(batch if isinstance(size, str) else size for size in descriptor.shape)

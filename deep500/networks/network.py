@@ -330,19 +330,26 @@ class Network:
 
         return load(model, trainable)
 
-    def to_onnx(self, path: str | os.PathLike[str] | None = None, opset: int | None = None) -> onnx.ModelProto:
+    def to_onnx(
+        self, path: str | os.PathLike[str] | None = None, opset: int | None = None, external: bool | None = None
+    ) -> onnx.ModelProto:
         """The network as an ONNX model, written to ``path`` if given; see :func:`deep500.networks.onnx.dump.dump`."""
         from deep500.networks.onnx.dump import dump
 
         self._sync()
-        return dump(self, path, opset)
+        return dump(self, path, opset, external)
 
-    def copy(self) -> Network:
-        """A network of its own with the same content (a plain one, also of a bound network)."""
+    def copy(self, arrays: bool = True) -> Network:
+        """A network of its own with the same content (a plain one, also of a bound network).
+
+        With ``arrays=False`` both hold the same arrays: for who only reads them.
+        """
         self._sync()
         copy = Network(self.name)
         copy.inputs, copy.outputs = dict(self.inputs), list(self.outputs)
-        copy._parameters = {n: replace(p, value=p.value.copy()) for n, p in self._parameters.items()}
+        copy._parameters = {
+            n: replace(p, value=p.value.copy() if arrays else p.value) for n, p in self._parameters.items()
+        }
         copy._nodes, copy._producers = dict(self._nodes), dict(self._producers)
         copy._known, copy._inner, copy._numbers = dict(self._known), set(self._inner), dict(self._numbers)
         return copy

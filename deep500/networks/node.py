@@ -283,7 +283,7 @@ def check_node(node: Node) -> None:
         raise NetworkError(f"{where}: got '' in a list of inputs; expected values, none is optional: leave it out")
     _check_attributes(where, node.attributes, schema)
     if not node.domain:
-        check_settings(where, node.op_type, node.attributes, len(node.inputs))
+        check_settings(where, node.op_type, node.attributes, len(node.inputs), len(node.outputs))
 
 
 def from_proto(proto: onnx.NodeProto, name: str | None = None) -> Node:

@@ -13,6 +13,9 @@ from deep500.errors import NetworkError
 from deep500.networks.node import OPSET, Node, find_schema
 from deep500.tensors import TensorDescriptor, dtype_from_onnx, dtype_to_onnx
 
+MOST_BYTES = 2**31 - 2**25
+"""Bytes of arrays in one message: protobuf's limit is 2 GiB, the rest is left to nodes."""
+
 UNKNOWN = TensorDescriptor(None, None)
 """Descriptor of a value of which nothing is known."""
 

@@ -39,6 +39,8 @@ _NUMBERS = {
 }
 """Numbers from 1 on."""
 _PADS = ("output_padding", "pads")
+_LEAST = {"axis": -MOST, "batch_axis": 0, "batch_dims": 0, "block_size": 0, "time_axis": 0}
+"""Sizes, and places among the axes of any operator: ONNX's inference cuts some to 32 bits, and reads there."""
 _TEXTS: dict[str, dict[str, tuple[str, ...]]] = {
     **{key: {"direction": ("forward", "reverse", "bidirectional")} for key in _RECURRENT},
     **{key: {"auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")} for key in _WINDOWED},
@@ -65,7 +67,9 @@ _TEXTS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def check_settings(where: str, op_type: str, attributes: Mapping[str, Any], inputs: int = 1) -> None:
+def check_settings(
+    where: str, op_type: str, attributes: Mapping[str, Any], inputs: int = 1, outputs: int | None = None
+) -> None:
     """Refuse numbers and words of a node's attributes that its operator does not know.
 
     Args:
@@ -73,6 +77,7 @@ def check_settings(where: str, op_type: str, attributes: Mapping[str, Any], inpu
         op_type: of ONNX's own domain.
         attributes: as given, of the right kinds.
         inputs: how many the node has.
+        outputs: how many the node has, None if that is no matter.
 
     Raises:
         NetworkError: naming the attribute, its value and what is allowed.
@@ -89,6 +94,14 @@ def check_settings(where: str, op_type: str, attributes: Mapping[str, Any], inpu
             _check_numbers(where, name, attributes, 0 if name == "output_padding" else -MOST)
     if op_type in _WINDOWED:
         _check_axes(where, attributes)
+    for name, least in _LEAST.items():
+        _check_numbers(where, name, attributes, least)
+    if op_type in _RECURRENT and attributes.get("layout", 0) not in (0, 1):
+        raise NetworkError(f"{where}: got layout={attributes['layout']}; expected 0 or 1: correct it")
+    if op_type == "Split" and outputs is not None and attributes.get("num_outputs", outputs) != outputs:
+        raise NetworkError(
+            f"{where}: got num_outputs={attributes['num_outputs']}; expected {outputs}, its outputs: correct it"
+        )
     if op_type.startswith("Random"):
         _check_range(where, attributes)
     if op_type == "Scan" and not 1 <= (count := attributes.get("num_scan_inputs", 1)) <= inputs:

@@ -119,10 +119,11 @@ class _Inference:
         graph.value_info.extend(value_info(n, declared[n]) for n in foreign)
         try:
             model = infer_shapes(model_proto(graph), declared, bool(binding))
-            inferred = {v.name: _plain(descriptor_of(v.type), network) for v in model.graph.value_info}
+            known = {s for d in network.inputs.values() for s in d.shape or () if isinstance(s, str)}
+            inferred = {v.name: _plain(descriptor_of(v.type), known) for v in model.graph.value_info}
         except Deep500Error:  # from a custom operator
             raise
-        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError):
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, MemoryError):
             inferred = {}
         result = {n: _bind(d, binding) for n, d in network.inputs.items()}
         result |= {n: TensorDescriptor(_dtype_of(p.value), p.value.shape) for n, p in network.parameters.items()}
@@ -165,11 +166,10 @@ def _bind(descriptor: TensorDescriptor, binding: Mapping[str, int]) -> TensorDes
     return replace(descriptor, shape=tuple(binding.get(d, d) if isinstance(d, str) else d for d in descriptor.shape))
 
 
-def _plain(descriptor: TensorDescriptor, network: ReadableNetwork) -> TensorDescriptor:
-    """Without the symbols that inference invents."""
-    if descriptor.shape is None:
+def _plain(descriptor: TensorDescriptor, known: set[str]) -> TensorDescriptor:
+    """Without the symbols that inference invents, which are none of the inputs'."""
+    if descriptor.shape is None or not any(isinstance(d, str) for d in descriptor.shape):
         return descriptor
-    known = {s for d in network.inputs.values() for s in d.shape or () if isinstance(s, str)}
     sizes = tuple(
         None if isinstance(d, str) and d.startswith("unk__") and d not in known else d for d in descriptor.shape
     )

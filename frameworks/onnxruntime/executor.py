@@ -22,6 +22,7 @@ from deep500.devices import Device, fall_back, to_device
 from deep500.frameworks.onnxruntime.program import SessionProgram
 from deep500.frameworks.onnxruntime.segments import Segments, make_program
 from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, open_session, options
+from deep500.networks import protos
 from deep500.networks.execution.emitted_gradient import EmittedGradientExecutor
 from deep500.networks.execution.precision import used_precision
 from deep500.networks.network import Choice, Network
@@ -29,6 +30,7 @@ from deep500.networks.quantization import differentiable
 from deep500.transformations.recomputation.rewriting import executed_step
 
 CUDA = "CUDAExecutionProvider"
+_OPERANDS = 1024  # fixed arrays of up to this many elements may decide about shapes
 
 
 def from_model(network: Network, device: Device | str | None = None, **choices: Any) -> Executor:
@@ -149,6 +151,7 @@ class Executor(EmittedGradientExecutor):
         settings: ort.SessionOptions | None = None,
     ) -> SessionProgram | Segments:
         live = self.network._parameters
+        variables = [*variables, *_beyond(network, variables)]
         return make_program(network, outputs, variables, live, settings or self.settings, self.providers, self.seed)
 
 
@@ -167,6 +170,14 @@ def _has_card(wanted: Device) -> bool:
     except (RuntimeError, *BUILD_ERRORS):
         return False
     return bool(session.get_providers()[0] == CUDA)
+
+
+def _beyond(network: Network, variables: Sequence[str]) -> list[str]:
+    """Parameters that are inputs because a session's message could not hold them all; all large ones, or none."""
+    held = {n: p.value for n, p in network._parameters.items() if n not in set(variables) and p.value.dtype != object}
+    if sum(array.nbytes for array in held.values()) <= protos.MOST_BYTES:
+        return []
+    return [name for name, array in held.items() if array.size > _OPERANDS]
 
 
 def _statistics(network: Network) -> list[str]:

@@ -138,13 +138,13 @@ def compile_program(
 
 
 def attribute_names(names: Iterable[str]) -> dict[str, str]:
-    """Identifiers for values' names, all different and none that a module uses itself.
+    """Identifiers for values' names, all different and none that a module or its ``forward`` uses itself.
 
     Example:
-        >>> attribute_names(["conv1.weight", "conv1/weight", "train"])
-        {'conv1.weight': 'conv1_weight', 'conv1/weight': 'conv1_weight_1', 'train': 'train_1'}
+        >>> attribute_names(["conv1.weight", "conv1/weight", "train", "self"])
+        {'conv1.weight': 'conv1_weight', 'conv1/weight': 'conv1_weight_1', 'train': 'train_1', 'self': 'self_1'}
     """
-    taken, identifiers = {*dir(fx.GraphModule), "training", "graph"}, {}
+    taken, identifiers = {*dir(fx.GraphModule), "training", "graph", "self"}, {}
     for name in names:
         base = re.sub(r"\W", "_", name)
         base = f"p{base}" if not base or base[0].isdigit() or base[0] == "_" or keyword.iskeyword(base) else base

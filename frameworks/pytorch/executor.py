@@ -125,6 +125,8 @@ class Compiled:
 class TorchNetwork(BoundNetwork):
     """The network of an executor; its tensors are those of ``executor.module``."""
 
+    own_arrays = False
+
     def __init__(self, network: Network, executor: Executor, copy: bool = True) -> None:
         super().__init__(network, copy)
         self._executor = executor

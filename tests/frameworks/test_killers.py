@@ -74,6 +74,11 @@ CASES = {
         (np.ones((2, 1, 3), np.float32), np.ones((1, 8, 3), np.float32), np.ones((1, 8, 2), np.float32)),
         {"hidden_size": 5},
     ),
+    "a layout of nobody": Case(
+        "LSTM",
+        (np.ones((2, 1, 3), np.float32), np.ones((1, 8, 3), np.float32), np.ones((1, 8, 2), np.float32)),
+        {"hidden_size": 2, "layout": -(2**31)},
+    ),
     "gather beyond": Case("Gather", (ROW, whole(4))),
     "gather before": Case("Gather", (ROW, whole(-5))),
     "gather far beyond": Case("Gather", (ROW, whole(2**62))),
@@ -92,6 +97,15 @@ CASES = {
     "heads below zero": Case(
         "Attention", (np.ones((1, 2, 4), np.float32),) * 3, {"q_num_heads": -(2**63), "kv_num_heads": 2}
     ),
+    "unique along no axis": Case("Unique", (ROW,), {"axis": 3}),
+    "an image of no size": Case("Col2Im", (np.ones((1, 5, 15), np.float32), whole(2**31, -1), whole(1, 5))),
+    "blocks of everything": Case(
+        "DequantizeLinear", (np.ones(5, np.int8), real(1), np.zeros(1, np.int8)), {"block_size": 2**63 - 1}
+    ),
+    "batches before the first": Case("GatherND", (IMAGE, whole(0)[:, None]), {"batch_dims": -7}),
+    "an axis of more than 32 bits": Case("LayerNormalization", (IMAGE, np.ones(4, np.float32)), {"axis": 2**31}),
+    "parts of another number": Case("Split", (ROW,), {"num_outputs": 2}, outputs=3),
+    "spectrum of no length": Case("STFT", (np.ones((1, 8, 1), np.float32), whole(2)[0])),
     "nothing in a list": Case("Min", (ROW, None)),
     "smallest by -1": Case("Div", (whole(-(2**63)), whole(-1)), {}, whole(-(2**63))),
 }

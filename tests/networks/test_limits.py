@@ -70,8 +70,40 @@ def test_a_constant_inside_a_branch_is_looked_at_too() -> None:
         Network.from_onnx(model(nodes))
 
 
+@pytest.mark.parametrize("equation", ["a\0b", "a.b", "a>b", "a->b->a", "a1"])
+def test_einsum_over_what_is_no_equation_is_refused(equation: str) -> None:
+    with pytest.raises(NetworkError, match="got equation .* expected letters"):
+        Network.from_onnx(model([helper.make_node("Einsum", ["x"], ["y"], equation=equation)]))
+
+
 def test_einsum_over_many_axes_is_refused() -> None:
     letters = "abcdefghijklmnopqrst"
     node = helper.make_node("Einsum", ["x"] * len(letters), ["y"], equation=f"{','.join(letters)}->{letters}")
     with pytest.raises(NetworkError, match="got 20 letters in its equation; expected at most 16"):
         Network.from_onnx(model([node]))
+
+
+@pytest.mark.parametrize("where", ["input", "Range", "ConstantOfShape"])
+def test_vectors_of_any_size_are_described_at_once(where: str) -> None:
+    """ONNX's data propagation makes a message for each of their elements."""
+    many = 2**40
+    inputs = [helper.make_tensor_value_info("x", TensorProto.INT64, [many if where == "input" else 1])]
+    arrays = {"n": np.array([many]), "zero": np.array(0), "one": np.array(1), "end": np.array(many)}
+    made = {"input": [], "Range": [["zero", "end", "one"]], "ConstantOfShape": [["n"]]}[where]
+    nodes = [helper.make_node(where, names, ["v"]) for names in made]
+    nodes.append(helper.make_node("Cast", ["v" if made else "x"], ["y"], to=TensorProto.FLOAT))
+    held = [numpy_helper.from_array(value, name) for name, value in arrays.items()]
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "graph", inputs, [result], held)
+    network = Network.from_onnx(helper.make_model(graph, opset_imports=OPSETS[:1], ir_version=9))
+    assert network.descriptors()["y"].shape == (many,)
+
+
+def test_indices_are_whole_numbers() -> None:
+    from deep500.networks.execution.operands import check_operands
+    from deep500.networks.node import Node
+
+    node = Node("Gather", ("x", "i"), ("y",), "get")
+    with pytest.raises(NetworkError, match="float64 numbers as operand 1; expected whole ones"):
+        check_operands(node, [None, np.array([np.nan])], (4,))
+    check_operands(node, [None, np.array([3])], (4,))

@@ -35,11 +35,18 @@ from deep500.tensors import TensorDescriptor, numpy_dtype
 
 class BoundNetwork(Network):
     """A network whose parameters live in an executor; made by backends from a plain network, which stays as it is
-    unless it is given up (``copy=False``)."""
+    unless it is given up (``copy=False``).
+
+    Attributes:
+        own_arrays: whether runs use the parameters' arrays themselves. Where they do not, because tensors are copies,
+            no second copy is made: the arrays are those of the plain network, and only read.
+    """
+
+    own_arrays = True
 
     def __init__(self, network: Network, copy: bool = True) -> None:
         twin = replace_gradient_nodes(network)  # backends have no kernel for ONNX's Gradient
-        twin = twin.copy() if copy else twin
+        twin = twin.copy(self.own_arrays) if copy else twin
         super().__init__(twin.name)
         self.__dict__.update(twin.__dict__)
 

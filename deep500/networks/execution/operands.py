@@ -61,11 +61,22 @@ def check_operands(node: Node, operands: Operands, shape: Shape, shapes: Sequenc
         return
     check = CHECKS.get(node.op_type)
     given = [*operands, *[None] * 8]
-    wrong = check(node, given, shape) if check is not None else None
+    wrong = _fractions(node, given)
+    if wrong is None and check is not None:
+        wrong = check(node, given, shape)
     if wrong is None and node.op_type in _GATES and len(shapes) > 2:
         wrong = _recurrence(node, shapes)
     if wrong is not None:
         raise NetworkError(f"node {node.name!r} ({node.op_type}): got {wrong}: check the numbers that it is given")
+
+
+def _fractions(node: Node, given: Operands) -> str | None:
+    """Places, sizes and counts are whole numbers."""
+    for place in _WHOLE.get(node.op_type, ()):
+        array = given[place]
+        if array is not None and np.asarray(array).dtype.kind not in "biu":
+            return f"{np.asarray(array).dtype} numbers as operand {place}; expected whole ones"
+    return None
 
 
 def _size(node: Node, shape: Shape, default: int) -> int | None:
@@ -159,6 +170,25 @@ def _points(node: Node, given: Operands, shape: Shape) -> str | None:
     return None
 
 
+def _columns(node: Node, given: Operands, shape: Shape) -> str | None:
+    for what, array in (("image", given[1]), ("block", given[2])):
+        if array is not None and np.size(array) and int(np.min(array)) < 1:
+            return f"{what} sizes {np.ravel(array).tolist()}; expected numbers from 1 on"
+    return None
+
+
+def _existing(node: Node, given: Operands, shape: Shape) -> str | None:
+    axis = node.attribute("axis")
+    if axis is None or -len(shape) <= axis < len(shape):
+        return None
+    return f"axis={axis} on {len(shape)} axes; expected one of them"
+
+
+def _frames(node: Node, given: Operands, shape: Shape) -> str | None:
+    held = [name for name in node.inputs[2:4] if name]
+    return None if held else "neither a window nor a frame_length; expected one of them"
+
+
 def _attention(node: Node, given: Operands, shape: Shape) -> str | None:
     missing = [name for name in ("q_num_heads", "kv_num_heads") if node.attribute(name) is None]
     return f"3 axes and no {missing[0]}; expected the number of heads" if len(shape) == 3 and missing else None
@@ -209,6 +239,9 @@ def _recurrence(node: Node, shapes: Sequence[Shape | None]) -> str | None:
 
 CHECKS: Mapping[str, _Check] = {
     "Attention": _attention,
+    "STFT": _frames,
+    "Col2Im": _columns,
+    **dict.fromkeys(("Compress", "Unique"), _existing),
     "TopK": _top,
     "Split": _split,
     "Pad": _pad,
@@ -220,6 +253,15 @@ CHECKS: Mapping[str, _Check] = {
     **dict.fromkeys(_GATES, lambda node, given, shape: None),
 }
 """By operator: what is wrong with its operands, with what is expected, or None."""
+
+_WHOLE: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("TopK", "Split", "Reshape", "Gather", "GatherElements", "GatherND"), (1,)),
+    **dict.fromkeys(("ScatterElements", "ScatterND"), (1,)),
+    "Slice": (1, 2, 3, 4),
+    "Col2Im": (1, 2),
+    "Pad": (1, 3),
+}
+"""By operator: its operands that are whole numbers."""
 
 INDEXED = frozenset(name for name, check in CHECKS.items() if check in (_along, _points))
 """Operators whose second operand points into the first."""

@@ -11,7 +11,7 @@ from deep500.networks.node import Node
 from deep500.tensors import TensorDescriptor
 
 GROWING = frozenset(
-    {"ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample", "CenterCropPad"}
+    {"ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample", "CenterCropPad", "Col2Im"}
 )
 """Operators whose numbers, not whose operands' sizes, say how large their results are."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from onnx import version_converter
 
 from deep500.errors import NetworkError
 from deep500.networks.node import OPSET
+from deep500.networks.onnx import outside
 from deep500.networks.onnx.opsets import LOWEST, WRITTEN, lowest_opset, strip_defaults
 from deep500.networks.protos import graph_proto, ir_version_for, model_proto
 
@@ -28,7 +29,9 @@ UNRANKED_KEY = "deep500.unranked"
 """Key of the model's metadata that lists inputs and outputs whose rank is unknown (ONNX insists on a shape)."""
 
 
-def dump(network: Network, path: str | os.PathLike[str] | None = None, opset: int | None = None) -> onnx.ModelProto:
+def dump(
+    network: Network, path: str | os.PathLike[str] | None = None, opset: int | None = None, external: bool | None = None
+) -> onnx.ModelProto:
     """The network as a valid ONNX model, also written to ``path`` if one is given.
 
     Args:
@@ -37,20 +40,31 @@ def dump(network: Network, path: str | os.PathLike[str] | None = None, opset: in
         opset: version of ONNX's operators; by default the lowest from :data:`~deep500.networks.onnx.opsets.WRITTEN` on
             at which every node means the same, so that runtimes older than the installed ``onnx`` read the file. One
             that some node does not allow is reached with ONNX's converter. The IR version is the lowest with it.
+        external: whether large arrays lie in a file of their own beside the model, ``model.onnx.data``, to which the
+            message points. None: where all together exceed protobuf's 2 GiB.
 
     Raises:
-        NetworkError: an operator cannot be converted, the model exceeds protobuf's 2 GiB, the path cannot be written.
+        NetworkError: an operator cannot be converted, arrays that need a file of their own and no path, the path cannot
+            be written.
     """
+    arrays = outside.large_arrays({n: p.value for n, p in network.parameters.items()}, external)
+    if arrays and path is None:
+        raise NetworkError(
+            f"got {sum(a.nbytes for a in arrays.values())} bytes of weights and no path; expected one, for they lie in "
+            "a file beside the model: pass path=..."
+        )
     descriptors = network.descriptors()
     try:
-        graph = graph_proto(network, descriptors)
+        graph = graph_proto(network, descriptors, lambda name, parameter: name not in arrays)
         unranked = give_ranks(graph)
         model = model_proto(graph)
         model = at_opset(model, descriptors, opset)
+        onnx.checker.check_model(model)
+        location = "" if path is None else f"{Path(path).name}.data"
+        pieces = outside.move_out(model.graph, arrays, list(network.parameters), location) if arrays else None
         trainable = set(network.trainable())
         constants = [t.name for t in model.graph.initializer if t.name not in trainable]
         onnx.helper.set_model_props(model, {CONSTANTS_KEY: json.dumps(constants), UNRANKED_KEY: json.dumps(unranked)})
-        onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         raise NetworkError(
             f"got a network that ONNX refuses ({first_line(error)}); expected a valid one: change that node"
@@ -63,7 +77,10 @@ def dump(network: Network, path: str | os.PathLike[str] | None = None, opset: in
             "protobuf's limit: make it smaller"
         ) from error
     if path is not None:
-        write_bytes(model.SerializeToString(), Path(path))
+        data = model.SerializeToString()
+        if pieces is not None:  # before the model, which is of no use without
+            write_bytes(pieces, Path(path).with_name(location))
+        write_bytes([data], Path(path))
     return model
 
 
@@ -151,13 +168,14 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def write_bytes(data: bytes, path: Path) -> None:
-    """Replace a file in one step; the old one stays if anything goes wrong."""
+def write_bytes(pieces: Iterable[bytes | memoryview], path: Path) -> None:
+    """Replace a file by these pieces in one step; the old one stays if anything goes wrong."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         try:
             with temporary.open("wb") as file:
-                file.write(data)
+                for piece in pieces:
+                    file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)

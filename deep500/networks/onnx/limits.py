@@ -6,6 +6,7 @@ double themselves at every level, constants with no value or two, sums over more
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 import onnx
@@ -18,6 +19,9 @@ MOST_NODES = 2**20
 
 MOST_LETTERS = 16
 """Different letters of one ``Einsum``: the indices of its loops."""
+
+_TERM = r"[A-Za-z ]*(\.\.\.)?[A-Za-z ]*"
+_EQUATION = re.compile(rf"{_TERM}(,{_TERM})*(->{_TERM})?")
 
 _VALUES = {"value", "sparse_value", "value_int", "value_ints", "value_float", "value_floats", "value_string"}
 _VALUES |= {"value_strings"}
@@ -88,8 +92,12 @@ def _check_node(node: onnx.NodeProto, where: str) -> None:
             what = f"the values {', '.join(held)}" if held else "no value"
             raise NetworkError(f"{name}: got {what}; expected one: keep one of its attributes")
     if node.op_type == "Einsum":
-        equation = next((attribute.s for attribute in node.attribute if attribute.name == "equation"), b"")
-        letters = {letter for letter in equation.decode("utf-8", "replace") if letter.isalpha()}
+        equation = next((a.s for a in node.attribute if a.name == "equation"), b"").decode("utf-8", "replace")
+        if not _EQUATION.fullmatch(equation):  # ONNX's shape inference never ends
+            raise NetworkError(
+                f"{name}: got equation {equation[:80]!r}; expected letters, commas, '...' and one '->': correct it"
+            )
+        letters = {letter for letter in equation if letter.isalpha()}
         if len(letters) > MOST_LETTERS:
             raise NetworkError(
                 f"{name}: got {len(letters)} letters in its equation; expected at most {MOST_LETTERS}: write it as "

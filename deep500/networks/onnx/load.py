@@ -29,13 +29,12 @@ from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, 
 from deep500.networks.onnx.limits import check_limits
 from deep500.networks.onnx.normalise import Arrays, densify, find_scans, normalise, restore_batch_axis
 from deep500.networks.onnx.opsets import lowest_opset, relabel
-from deep500.networks.onnx.outside import check_extent, map_initializers
+from deep500.networks.onnx.outside import SMALL, check_extent, map_initializers
 from deep500.networks.onnx.scopes import reveal
 from deep500.networks.onnx.trainable import Judgement, choose, judge, warning_text
 from deep500.networks.protos import UNKNOWN, descriptor_of, tensor_proto, value_info
 from deep500.tensors import TensorDescriptor
 
-_SMALL = 1024  # arrays up to this many elements stay in the model while it is converted: they may be operands
 _T = TypeVar("_T")
 
 
@@ -72,7 +71,7 @@ def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto, trainable: Cho
     original = _guard(where, "tensors that agree with their dimensions", lambda: _take_arrays(proto.graph, mapped))
     proto = _at_newest_opset(proto, where)
     small = _guard(where, "sound tensors", lambda: _take_arrays(proto.graph, {}))
-    kept = {n: small.get(n, a) for n, a in original.items() if n in small or a.size > _SMALL}
+    kept = {n: small.get(n, a) for n, a in original.items() if n in small or a.size > SMALL}
     arrays = kept | small
     constants = set(small) - set(original)  # what the converter adds is no weight
     del original, small, kept  # the last hold on the weights is ``arrays``, which building lets go one by one
@@ -137,7 +136,7 @@ def _parse(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[str
     proto = _guard(str(path), expected, lambda: onnx.load(path, load_external_data=False))
     _check_external(proto, path)
     folder, expected = path.parent, "complete external data"
-    mapped = _guard(str(path), expected, lambda: map_initializers(proto.graph, folder, _SMALL))
+    mapped = _guard(str(path), expected, lambda: map_initializers(proto.graph, folder, SMALL))
     _guard(str(path), expected, lambda: onnx.load_external_data_for_model(proto, str(folder)))
     return str(path), proto, mapped
 
@@ -233,7 +232,7 @@ def _take_arrays(graph: onnx.GraphProto, mapped: Arrays) -> Arrays:
         del field[:]
     graph.input.extend(inputs)
     for name, array in arrays.items():
-        if array.size <= _SMALL:
+        if array.size <= SMALL:
             graph.initializer.append(tensor_proto(array, name))
         else:
             dtype = "string" if array.dtype == object else str(array.dtype)

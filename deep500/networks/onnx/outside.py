@@ -1,4 +1,4 @@
-"""Large weights in files beside the model: mapped into memory, not read.
+"""Large weights in files beside the model: mapped into memory, not read, and written without a second copy.
 
 A mapping is private (copy-on-write), so a network may be trained in place, and what is not touched is never read. The
 file must stay as it is while the network lives.
@@ -7,6 +7,7 @@ file must stay as it is while the network lives.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,16 @@ import onnx
 from onnx import helper
 
 from deep500.errors import NetworkError
+from deep500.networks import protos
 
 _KINDS = {
     getattr(onnx.TensorProto, kind)
     for kind in ("BFLOAT16", "DOUBLE", "FLOAT", "FLOAT16", "INT8", "INT16", "INT32", "INT64", "UINT8")
 }
 """Dtypes whose elements lie in files as they lie in memory."""
+_PAGE = 4096
+SMALL = 1024
+"""Arrays of up to this many elements stay in the message: they may be operands that decide about shapes."""
 
 
 def check_extent(tensor: onnx.TensorProto, file: Path, where: str) -> None:
@@ -78,3 +83,56 @@ def map_initializers(graph: onnx.GraphProto, folder: Path, least: int) -> dict[s
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
     return mapped
+
+
+def large_arrays(arrays: Mapping[str, np.ndarray], external: bool | None) -> dict[str, np.ndarray]:
+    """The arrays that go into a file of their own: large ones if ``external``, none if not.
+
+    With ``external=None`` that is decided by whether all together are more than a message may hold.
+    """
+    if external is None:
+        external = sum(array.nbytes for array in arrays.values()) > protos.MOST_BYTES
+    return {n: a for n, a in arrays.items() if external and a.size > SMALL and _kind(a) in _KINDS}
+
+
+def _kind(array: np.ndarray) -> int:
+    return onnx.TensorProto.STRING if array.dtype == object else helper.np_dtype_to_tensor_dtype(array.dtype)
+
+
+def move_out(
+    graph: onnx.GraphProto, arrays: Mapping[str, np.ndarray], order: Sequence[str], location: str
+) -> Iterator[memoryview | bytes]:
+    """Make inputs of a graph initializers whose data lie elsewhere; returns the file's content, piece by piece.
+
+    Args:
+        graph: is changed.
+        arrays: by name, inputs of the graph. Each begins on a page of the file, so that runtimes can map it.
+        order: names of initializers, first to last.
+        location: the file's name, from the model's folder on.
+    """
+    inputs = [value for value in graph.input if value.name not in arrays]
+    held, end = {tensor.name: tensor for tensor in graph.initializer}, 0
+    for name, array in arrays.items():
+        start = -(-end // _PAGE) * _PAGE
+        end = start + array.nbytes
+        tensor = onnx.TensorProto(name=name, data_type=_kind(array), dims=array.shape)
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", location), ("offset", str(start)), ("length", str(array.nbytes))):
+            tensor.external_data.add(key=key, value=value)
+        held[name] = tensor
+    for field in (graph.input, graph.initializer):
+        del field[:]
+    graph.input.extend(inputs)
+    graph.initializer.extend(held.pop(name) for name in order if name in held)
+    graph.initializer.extend(held.values())
+    return _content(arrays.values())
+
+
+def _content(arrays: Iterable[np.ndarray]) -> Iterator[memoryview | bytes]:
+    end = 0
+    for array in arrays:
+        start = -(-end // _PAGE) * _PAGE
+        yield b"\0" * (start - end)
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        yield flat.data if sys.byteorder == "little" else flat.reshape(-1, array.itemsize)[:, ::-1].tobytes()
+        end = start + array.nbytes

@@ -77,7 +77,7 @@ class Source:
                 if not new.exists():
                     new.parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(old, new)
-        write_bytes(self.data, path)
+        write_bytes([self.data], path)
 
 
 def deliver(
@@ -133,7 +133,7 @@ def deliver(
     except onnx.checker.ValidationError as error:
         raise InputError(f"got opset {own} and IR version {model.ir_version}, which ONNX refuses ({error})") from error
     _check_conversion(network, model)
-    write_bytes(model.SerializeToString(), Path(path))
+    write_bytes([model.SerializeToString()], Path(path))
     return None
 
 
