@@ -159,11 +159,8 @@ def _has_card(wanted: Device) -> bool:
     """Whether a session really runs on that GPU: one may be compiled in, and libraries or the card be missing."""
     if wanted.kind != "gpu" or CUDA not in ort.get_available_providers():
         return False
-    one = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["y"])],
-        "one",
-        *[[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1])] for name in "xy"],
-    )
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+    one = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "one", [x], [y])
     model = helper.make_model(one, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     try:
         session = open_session(model, options(), [(CUDA, {"device_id": wanted.index}), "CPUExecutionProvider"])

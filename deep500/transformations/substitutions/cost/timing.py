@@ -63,7 +63,7 @@ class Runner:
         wanted = to_device(device)
         if wanted.kind == "cpu":
             return device or "cpu"
-        return self._make(_row(1, "float32"), device=device).device
+        return self.deployment.executor(_row(1, "float32"), device).device
 
     def __call__(self, network: Network, inputs: dict[str, np.ndarray] | None = None) -> Callable[[], object]:
         """A call runs the network once and waits for the device; it has run already, so compilers are done.
