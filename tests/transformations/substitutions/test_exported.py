@@ -20,7 +20,7 @@ REWRITTEN = {"repvgg", "recurrent cell"}
 @pytest.mark.parametrize("name", LIGHT)
 def test_an_exported_file_comes_back_sound(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEEP500_CACHE", str(tmp_path))
-    outcome = optimize(name, tmp_path, 0.5, pairs=1, measure=False)
+    outcome = optimize(name, tmp_path, 4.0, pairs=1, measure=False)
     assert outcome.good, outcome.row()
     assert not (outcome.same and name in REWRITTEN), "nothing was rewritten, so that nothing was checked"
 
