@@ -86,6 +86,7 @@ def test_rows_are_kept_and_pages_are_written(tiny: None, monkeypatch: pytest.Mon
     page = Path("page.md")
     page.write_text(f"before\n{deployments.BEGIN}\nold\n{deployments.END}\nafter\n")
     assert recipe.main([*WORDS, "--docs", "page.md"]) == 0
+    assert recipe.main([*WORDS, "--networks", "nasrnn,vit", "--no-measure"]) == 0, "what is absent stays so"
     assert recipe.main(WORDS) == 0 and asked == ["onnxruntime"], "what is in the file is not measured again"
     (row,) = map(json.loads, Path("e2.jsonl").read_text().splitlines())
     assert row["same"] == {"ours": "original"} and row["absent"] == dict.fromkeys(deployments.PEERS, "not installed")

@@ -290,6 +290,7 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--seconds", type=float, default=5.0, metavar="S", help="of timing for one row, about (5)")
     add("--clock", choices=sorted(CLOCKS), default="wall", help="time that passes, or of the processors (wall)")
     add("--rows", type=Path, default=Path("e2.jsonl"), metavar="FILE", help="rows so far, which are kept (e2.jsonl)")
+    add("--no-measure", action="store_true", help="tables of the rows that are there, and no others")
     add("--docs", type=Path, metavar="FILE", help="write the tables into this page, between its marks")
     add("--database", type=Path, metavar="FILE", help="measured times of operators (none is kept)")
     add("--seed", type=int, default=0)
@@ -312,7 +313,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = [row for row in rows if row["full"] == chosen.full and "failure" not in row]
     todo = [(name, where) for where in chosen.deployments for name in chosen.networks]
     known = {(row["network"], row["deployment"]) for row in rows}
-    with tqdm([pair for pair in todo if pair not in known], file=sys.stderr, disable=None, unit="row") as bar:
+    with tqdm(
+        [pair for pair in todo if pair not in known and not chosen.no_measure],
+        file=sys.stderr,
+        disable=None,
+        unit="row",
+    ) as bar:
         for name, where in bar:
             bar.set_description(f"{name} in {where}")
             rows.append(measure(name, where, chosen))

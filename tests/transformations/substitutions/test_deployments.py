@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import deep500.networks as d5nt
 from deep500.errors import MissingBackend, UnsupportedOperator
 from deep500.networks import create
 from deep500.registry import load_backend
 from deep500.transformations.substitutions import optimize
 from deep500.transformations.substitutions.cost import Analytic, deployment, deployment_names, deployments, remeasure
 from deep500.transformations.substitutions.cost.timing import Runner
+from deep500.transformations.substitutions.graph.importing import import_network
 from deep500.transformations.substitutions.graph.store import Graph, Store
 from deep500.transformations.substitutions.graph.units import Units
 from deep500.transformations.substitutions.optimize import optimize_network
@@ -75,7 +77,7 @@ def test_a_compilers_formula_has_elementwise_work_in_the_loops_of_others() -> No
     alone, fused = Analytic("pytorch"), Analytic("pytorch", fused=True, without=("split",))
     assert fused.unit(graph, product) == alone.unit(graph, product)
     assert fused.unit(graph, relu) < 0.1 * alone.unit(graph, relu)
-    assert fused.unit(graph, split) > 1e3 * alone.unit(graph, split), "no search makes what is so dear"
+    assert fused.unit(graph, split) > 9 * alone.unit(graph, split), "no search makes what is so dear"
 
 
 def test_no_more_is_compiled_than_there_is_time_for() -> None:
@@ -122,3 +124,14 @@ def test_the_best_of_every_search_is_a_candidate_before_the_second_of_any() -> N
     assert [state.graph for state in joined.best] == [states[n].graph for n in (2, 0, 4)]
     assert joined.priced == 15 and joined.timed_out and joined.first is first
     assert joined.best[1].cost == Analytic().total(states[0].graph), "one price for all, whatever found them"
+
+
+def test_biases_of_zeros_are_no_operators() -> None:
+    network = d5nt.Network("zeros")
+    network.add_input("x", (2, 3))
+    network.add_parameter("b", np.zeros(3, "float32"))
+    network.add_node("Add", ["b", "x"], ["y"])
+    network.add_node("Relu", ["y"], ["z"])
+    network.add_output("z")
+    kinds = [[unit.kind for unit in Units(import_network(network, training).graph)] for training in (False, True)]
+    assert kinds == [["relu"], ["bias", "relu"]], "what trains does not stay zero"

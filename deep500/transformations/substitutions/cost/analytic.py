@@ -61,8 +61,8 @@ FUSED = frozenset({*ACTIVATIONS, "add", "mul", "shift", "scale", "bias", "gain",
 """Kinds that compilers compute in the loop of what they read, or fold into it."""
 IN_A_LOOP = 0.05
 """What such a unit costs there, as a part of its price alone: what is kept in registers moves no bytes."""
-UNWANTED = 1.0
-"""Seconds of a unit that a search shall not make."""
+UNWANTED = 10.0
+"""How many times dearer a unit is that a search shall avoid."""
 
 PRODUCTS = frozenset({"conv", "conv+bias", "matmul", "gemm"})
 # fmt: off
@@ -122,7 +122,7 @@ class Analytic(Cost):
     Args:
         backend: whose constants, see `MACHINES`; one that is not listed has those of `OTHER`.
         fused: the backend computes elementwise units in the loops of others: they are nearly free.
-        without: kinds of units that shall not be made, such as ``"split"``.
+        without: kinds of units that shall be avoided, such as ``"split"``.
 
     Example:
         >>> from deep500.transformations.substitutions.graph.store import Store
@@ -141,10 +141,10 @@ class Analytic(Cost):
     def price(self, graph: Graph, unit: Unit) -> float:
         """The roofline's time; see the module."""
         machine = self.machine
-        if unit.kind in self.without:
-            return UNWANTED
-        if unit.kind in machine.views:
+        if unit.kind in machine.views and unit.kind not in self.without:
             return machine.overhead
         rate = machine.products if unit.kind in PRODUCTS else machine.others
         alone = machine.overhead + max(operations(graph, unit) / rate, traffic(graph, unit) / machine.bandwidth)
+        if unit.kind in self.without:
+            return UNWANTED * alone
         return IN_A_LOOP * alone if self.fused and unit.kind in FUSED else alone

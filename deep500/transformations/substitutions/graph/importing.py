@@ -266,10 +266,18 @@ def combine(g: Importer, names: tuple[str, str, str], left: Value, right: Value)
         left, right = right, left
         shapes = shapes[::-1]
     whole, other = shapes
+    if names == ADD and _zero(g, right) and whole == np.broadcast_shapes(whole, other):
+        return (left,)  # of biases that nobody trained
     if len(other) <= len(whole) and np.prod(other) == 1:
         return g.store.add(scalar, left, _reshaped(g, right, ()))
     axis = _vector_axis(whole, other)
     return None if axis is None else g.store.add(vector, left, _reshaped(g, right, (whole[axis],)), axis=axis)
+
+
+def _zero(g: Importer, value: Value) -> bool:
+    """Whether a value is a constant of zeros; in training there are none, as parameters are inputs."""
+    array = g.store.arrays.get(value.node)
+    return array is not None and not np.any(array)
 
 
 def _reshaped(g: Importer, value: Value, shape: Shape) -> Value:
