@@ -24,7 +24,7 @@ from onnx import numpy_helper
 from deep500.errors import NetworkError
 from deep500.networks.network import Choice, Network
 from deep500.networks.node import OPSET, from_proto, graphs_of
-from deep500.networks.onnx import fused
+from deep500.networks.onnx import classical, fused
 from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, give_ranks
 from deep500.networks.onnx.limits import check_limits
 from deep500.networks.onnx.normalise import Arrays, densify, find_scans, normalise, restore_batch_axis
@@ -267,7 +267,7 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
         proto = _guard(where, expected, lambda: version_converter.convert_version(model, OPSET))
         if batched:
             restore_batch_axis(proto.graph, batched, model.graph)
-    fused.expand(proto.graph, where)
+    classical.expand(proto.graph, where)
     return proto
 
 
