@@ -257,8 +257,10 @@ def _trees(e: Emit, given: dict[str, Any], prefix: str, count: int) -> tuple[_Fo
     return forest, weights
 
 
-_NODES = ("falsenodeids", "featureids", "hitrates", "missing_value_tracks_true", "modes", "nodeids", "treeids")
-_NODES += ("truenodeids", "values")
+_NODES = (
+    *("falsenodeids", "featureids", "hitrates", "missing_value_tracks_true", "modes", "nodeids", "treeids"),
+    *("truenodeids", "values"),
+)
 _TREE = frozenset(f"nodes_{name}" for name in _NODES) | {"nodes_hitrates_as_tensor", "nodes_values_as_tensor"}
 _TREE |= {"post_transform", "base_values", "base_values_as_tensor"}
 

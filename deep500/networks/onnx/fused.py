@@ -164,9 +164,9 @@ def fused(*kinds: str, domain: str = DOMAIN) -> Callable[[Rule], Rule]:
 
     def enter(rule: Rule) -> Rule:
         code = rule.__code__
-        names = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
-        names = None if code.co_flags & inspect.CO_VARKEYWORDS else names  # such a rule looks at them itself
-        _RULES.update({(domain, kind): (rule, None if names is None else frozenset(names)) for kind in kinds})
+        names = frozenset(code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount])
+        known = None if code.co_flags & inspect.CO_VARKEYWORDS else names  # such a rule looks at them itself
+        _RULES.update({(domain, kind): (rule, known) for kind in kinds})
         return rule
 
     return enter
