@@ -202,3 +202,14 @@ def test_written_files_have_ordinary_permissions(tmp_path: Path) -> None:
     plain.touch()
     Network.from_onnx(affine()).to_onnx(path)
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+def test_equal_parts_of_old_files_are_counted() -> None:
+    """Before opset 18 a Split needed neither sizes nor their number; now it is one or the other."""
+    x, *y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("x", "a", "b", "c"))
+    x.type.tensor_type.shape.dim.add().dim_value = 6
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Split", ["x"], ["a", "b", "c"])], "g", [x], y)
+    for opset in (13, 17):
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8)
+        (node,) = Network.from_onnx(model).nodes
+        assert node.attribute("num_outputs") == 3 or len(node.inputs) == 2

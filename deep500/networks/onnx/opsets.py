@@ -96,7 +96,8 @@ def _needed(node: onnx.NodeProto, described: Mapping[str, TensorDescriptor] | No
     version = schema.since_version
     while version > floor:
         older = _schema(node, version - 1)
-        if older is None or node.op_type in _MEANING or not _allows(older, schema, node, described):
+        equal_parts = node.op_type == "Split" and len(node.input) < 2  # since 18 they must be counted
+        if older is None or equal_parts or node.op_type in _MEANING or not _allows(older, schema, node, described):
             break
         version = older.since_version
     return max(version, floor)
