@@ -72,7 +72,7 @@ def test_a_constant_inside_a_branch_is_looked_at_too() -> None:
 
 @pytest.mark.parametrize("equation", ["a\0b", "a.b", "a>b", "a->b->a", "a1"])
 def test_einsum_over_what_is_no_equation_is_refused(equation: str) -> None:
-    with pytest.raises(NetworkError, match="got equation .* expected letters"):
+    with pytest.raises(NetworkError, match=r"got equation .* expected letters"):
         Network.from_onnx(model([helper.make_node("Einsum", ["x"], ["y"], equation=equation)]))
 
 

@@ -7,6 +7,7 @@ ONNX's own domain, where ONNX does not have them (``SimplifiedLayerNormalization
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ _FOREIGN = {"SimplifiedLayerNormalization": 10**6, "LayerNormalization": 17, "Ge
 """Operators that ONNX Runtime writes into ONNX's domain, and the opset that has them there."""
 
 Rule = Callable[..., Sequence[str]]
-_RULES: dict[str, tuple[Rule, frozenset[str]]] = {}
+_RULES: dict[tuple[str, str], tuple[Rule, frozenset[str] | None]] = {}
 
 
 def claim(model: onnx.ModelProto) -> None:
@@ -52,13 +53,13 @@ def expand(graph: onnx.GraphProto, source: str = "model") -> None:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
                 expand(attribute.g, source)
-    if not any(n.domain == DOMAIN and n.op_type in _RULES for n in graph.node):
+    if not any((n.domain, n.op_type) in _RULES for n in graph.node):
         return
     nodes = list(graph.node)
     del graph.node[:]
     emit = Emit(graph, nodes, source)
     for node in nodes:
-        if node.domain == DOMAIN and node.op_type in _RULES:
+        if (node.domain, node.op_type) in _RULES:
             emit.take_apart(node)
         else:
             graph.node.append(node)
@@ -75,10 +76,10 @@ class Emit:
 
     def take_apart(self, node: onnx.NodeProto) -> None:
         """Append what a fused node stands for."""
-        rule, attributes = _RULES[node.op_type]
-        where = f"{self.source}: node {node.name or node.output[0]!r} ({DOMAIN}.{node.op_type})"
+        rule, attributes = _RULES[node.domain, node.op_type]
+        where = f"{self.source}: node {node.name or node.output[0]!r} ({node.domain}.{node.op_type})"
         given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        if odd := sorted(set(given) - attributes):
+        if attributes is not None and (odd := sorted(set(given) - attributes)):
             raise NetworkError(f"{where}: got attribute {odd[0]!r}; expected one of {sorted(attributes)}: export again")
         self.where, self.prefix, self.count = where, f"{node.output[0]}/{node.op_type}", 0
         results = rule(self, *(v or None for v in node.input), **{n: _text(v) for n, v in given.items()})
@@ -99,7 +100,7 @@ class Emit:
     def refuse(self, got: str, expected: str) -> None:
         """Raise the error of a form that is not taken apart."""
         raise NetworkError(
-            f"{self.where}: got {got}; expected {expected}: export the model without ONNX Runtime's fusions"
+            f"{self.where}: got {got}; expected {expected}: export the model in operators of ONNX's own domain"
         )
 
     def op(self, kind: str, *inputs: str | None, outputs: int = 1, **attributes: Any) -> Any:
@@ -133,7 +134,12 @@ class Emit:
             described.CopyFrom(self.graph)
             del described.output[:]
             model = helper.make_model(
-                described, opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
+                described,
+                opset_imports=[
+                    helper.make_opsetid("", OPSET),
+                    helper.make_opsetid(DOMAIN, 1),
+                    helper.make_opsetid("ai.onnx.ml", 3),
+                ],
             )
             graph = onnx.shape_inference.infer_shapes(model).graph
             for v in (*graph.input, *graph.value_info, *self.graph.output):
@@ -153,13 +159,14 @@ def _text(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def fused(*kinds: str) -> Callable[[Rule], Rule]:
+def fused(*kinds: str, domain: str = DOMAIN) -> Callable[[Rule], Rule]:
     """Enter a rule: a function of :class:`Emit`, the inputs (None where absent) and the attributes."""
 
     def enter(rule: Rule) -> Rule:
         code = rule.__code__
-        names = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
-        _RULES.update({kind: (rule, frozenset(names)) for kind in kinds})
+        names = frozenset(code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount])
+        known = None if code.co_flags & inspect.CO_VARKEYWORDS else names  # such a rule looks at them itself
+        _RULES.update({(domain, kind): (rule, known) for kind in kinds})
         return rule
 
     return enter

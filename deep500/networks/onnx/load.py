@@ -24,11 +24,11 @@ from onnx import numpy_helper
 from deep500.errors import NetworkError
 from deep500.networks.network import Choice, Network
 from deep500.networks.node import OPSET, from_proto, graphs_of
-from deep500.networks.onnx import fused
+from deep500.networks.onnx import classical, fused
 from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, give_ranks
 from deep500.networks.onnx.limits import check_limits
 from deep500.networks.onnx.normalise import Arrays, densify, find_scans, normalise, restore_batch_axis
-from deep500.networks.onnx.opsets import lowest_opset, relabel
+from deep500.networks.onnx.opsets import lowest_opset
 from deep500.networks.onnx.outside import SMALL, check_extent, map_initializers
 from deep500.networks.onnx.scopes import reveal
 from deep500.networks.onnx.trainable import Judgement, choose, judge, warning_text
@@ -258,7 +258,7 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
     batched = find_scans(proto.graph) if versions and min(versions) < 9 else set()
     if len(versions) == 1 and lowest_opset(proto.graph, None, min(versions)) == min(versions):
         # The nodes mean the same under our label: the converter would take longer, and write sub-graphs anew.
-        relabel(proto, OPSET)
+        next(o for o in proto.opset_import if o.domain == "").version = OPSET
     elif versions and versions != {OPSET}:
         from onnx import version_converter
 
@@ -267,7 +267,7 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
         proto = _guard(where, expected, lambda: version_converter.convert_version(model, OPSET))
         if batched:
             restore_batch_axis(proto.graph, batched, model.graph)
-    fused.expand(proto.graph, where)
+    classical.expand(proto.graph, where)
     return proto
 
 

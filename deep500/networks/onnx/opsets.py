@@ -68,18 +68,6 @@ def strip_defaults(graph: onnx.GraphProto, opset: int) -> None:
             node.attribute.extend(kept)
 
 
-def relabel(model: onnx.ModelProto, opset: int) -> None:
-    """Call a model's opset by a newer number, in place, where :func:`lowest_opset` says that all nodes mean the same.
-
-    One sentence came later: since opset 18 a Split into equal parts says into how many.
-    """
-    next(o for o in model.opset_import if o.domain == "").version = opset
-    for node in _nodes(model.graph):
-        if node.op_type == "Split" and node.domain == "" and not any(node.input[1:]):
-            if not any(attribute.name in ("num_outputs", "split") for attribute in node.attribute):
-                node.attribute.append(helper.make_attribute("num_outputs", len(node.output)))
-
-
 def _nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     found = []
     for node in graph.node:
@@ -108,7 +96,8 @@ def _needed(node: onnx.NodeProto, described: Mapping[str, TensorDescriptor] | No
     version = schema.since_version
     while version > floor:
         older = _schema(node, version - 1)
-        if older is None or node.op_type in _MEANING or not _allows(older, schema, node, described):
+        equal_parts = node.op_type == "Split" and len(node.input) < 2  # since 18 they must be counted
+        if older is None or equal_parts or node.op_type in _MEANING or not _allows(older, schema, node, described):
             break
         version = older.since_version
     return max(version, floor)

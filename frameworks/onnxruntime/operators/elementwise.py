@@ -55,8 +55,8 @@ def one_hot(op: ExpansionEmitter) -> dict[str, str] | None:
     return {op.node.outputs[0]: op("Where", op("Cast", mask, to=dtype_to_onnx("bool")), on, off)}
 
 
-# Cody, "Rational Chebyshev approximations for the error function", Mathematics of Computation 23 (1969), with the digits
-# of his CALERF: numerators and denominators, highest power first. Near 0 erf(x) = x N(x^2) / D(x^2), elsewhere
+# Cody, "Rational Chebyshev approximations for the error function", Mathematics of Computation 23 (1969), with the
+# digits of his CALERF: numerators and denominators, highest power first. Near 0 erf(x) = x N(x^2) / D(x^2), elsewhere
 # erfc(x) = exp(-x^2) N(x) / D(x).
 _COEFFICIENTS = """
 1.85777706184603153e-1 3.16112374387056560e0 1.13864154151050156e2 3.77485237685302021e2 3.20937758913846947e3
