@@ -47,11 +47,11 @@ from deep500.networks import Network  # noqa: E402
 network = Network("folds")
 network.add_input("x", (2,), "float32")
 network.add_parameter("a", np.ones(2, "float32"), trainable=False)
-network.add_node("Add", ["a", "a"], ["b"])
+network.add_node("Sigmoid", ["a"], ["b"])
 network.add_node("Mul", ["x", "b"], ["y"])
 network.add_output("y")
 executor = backend.from_model(network, CPUDevice(1))
-assert np.asarray(executor.inference({"x": np.ones(2, "float32")})["y"]).tolist() == [2, 2]
+assert np.asarray(executor.inference({"x": np.ones(2, "float32")})["y"]).shape == (2,)
 assert second in places and first not in places, places
 try:
     backend.from_model(network, CPUDevice(7))

@@ -221,6 +221,18 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return tree_map(outer, results) if on_card else results
 
 
+_attends = torch.nn.functional.scaled_dot_product_attention
+
+
+def _attention(
+    q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **options: Any
+) -> Any:
+    """torch's own, whose mask C++ would make on the processor."""
+    if is_causal:
+        attn_mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+    return _attends(q, k, v, attn_mask, dropout_p, False, **options)
+
+
 class Card(TorchDispatchMode):
     """Within it ``cuda:0`` is there.
 
@@ -263,6 +275,8 @@ def a_card() -> Iterator[type[Card]]:
         mock.patch("torch.cuda.default_generators", (torch.Generator(),)),
         _quietly(),
         sdpa_kernel(SDPBackend.MATH),
+        mock.patch("torch.nn.functional.scaled_dot_product_attention", _attention),
+        mock.patch.object(torch.Tensor, "pin_memory", lambda x: x),
         Card(),
     ):
         yield Card
