@@ -168,6 +168,8 @@ def _refuse(func: Any, given: list[torch.Tensor]) -> None:
     name = func.overloadpacket.__name__
     if func.namespace == "aten" and lacks_kernel(str(func).removeprefix("aten.")):
         raise NoSuchKernel(f"Could not run '{func}' with arguments from the 'CUDA' backend")
+    if func.namespace not in ("aten", "prims", "profiler"):
+        raise NoSuchKernel(f"{func}: an operator of the processor got tensors of the card")
     if name in _LACKING_IN_SOME:
         raise NoSuchKernel(f"Could not run '{func}': {_LACKING_IN_SOME[name]}")
     if name in _PRODUCTS and not (given[0].is_floating_point() or given[0].is_complex()):
