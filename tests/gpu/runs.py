@@ -196,14 +196,17 @@ def _pytest(*arguments: str) -> Callable[[bool], Facts]:
 
 
 def _cases() -> dict[str, Case]:
-    conformance = (sys.executable, "-m", "tests.conformance")
+    def judged(backend: str) -> Callable[[bool], Facts]:
+        options = ["--check", "--backend", backend, "--device", "gpu", "--sample", "300"]
+        return _program(sys.executable, "-m", "tests.conformance", *options)
+
     cases = {
         "driver": Case(1, _program("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")),
         "nvcc": Case(1, _program("nvcc", "--version")),
         "energy counter": Case(1, _energy),
         "tests marked gpu": Case(1, _pytest("tests/frameworks/test_pytorch.py", "-m", "gpu")),
         "operators in CUDA": Case(1, _pytest("tests/operators/test_cpp_cuda.py")),
-        "conformance of pytorch": Case(1, _program(*conformance, "pytorch", "--device", "gpu", "--sample", "300")),
+        "conformance of pytorch": Case(1, judged("pytorch")),
     }
     for name in ZOO:
         cases[f"zoo {name} pytorch"] = Case(2, partial(_zoo, name, "pytorch"), True)
@@ -217,7 +220,7 @@ def _cases() -> dict[str, Case]:
     cases["resnet44 batch 128"] = Case(2, _resnet44)
     recipe = (sys.executable, "-m", "deep500", "run", "digits_lenet", "--device", "gpu", "--strict")
     cases["digits_lenet reaches its 97 %"] = Case(2, _program(*recipe))
-    cases["conformance of jax"] = Case(3, _program(*conformance, "jax", "--device", "gpu", "--sample", "300"))
+    cases["conformance of jax"] = Case(3, judged("jax"))
     return cases
 
 

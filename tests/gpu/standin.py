@@ -168,6 +168,8 @@ def _refuse(func: Any, given: list[torch.Tensor]) -> None:
     name = func.overloadpacket.__name__
     if func.namespace == "aten" and lacks_kernel(str(func).removeprefix("aten.")):
         raise NoSuchKernel(f"Could not run '{func}' with arguments from the 'CUDA' backend")
+    if func.namespace not in ("aten", "prims", "profiler"):
+        raise NoSuchKernel(f"{func}: an operator of the processor got tensors of the card")
     if name in _LACKING_IN_SOME:
         raise NoSuchKernel(f"Could not run '{func}': {_LACKING_IN_SOME[name]}")
     if name in _PRODUCTS and not (given[0].is_floating_point() or given[0].is_complex()):
@@ -221,6 +223,18 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return tree_map(outer, results) if on_card else results
 
 
+_attends = torch.nn.functional.scaled_dot_product_attention
+
+
+def _attention(
+    q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **options: Any
+) -> Any:
+    """torch's own, whose mask C++ would make on the processor."""
+    if is_causal:
+        attn_mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+    return _attends(q, k, v, attn_mask, dropout_p, False, **options)
+
+
 class Card(TorchDispatchMode):
     """Within it ``cuda:0`` is there.
 
@@ -263,6 +277,8 @@ def a_card() -> Iterator[type[Card]]:
         mock.patch("torch.cuda.default_generators", (torch.Generator(),)),
         _quietly(),
         sdpa_kernel(SDPBackend.MATH),
+        mock.patch("torch.nn.functional.scaled_dot_product_attention", _attention),
+        mock.patch.object(torch.Tensor, "pin_memory", lambda x: x),
         Card(),
     ):
         yield Card

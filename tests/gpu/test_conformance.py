@@ -1,4 +1,4 @@
-"""ONNX's own cases on the stand-in for a card: what the processor passes, the card passes, and its results are there."""
+"""ONNX's own cases on the stand-in for a card: what the processor passes, the card passes, with results on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_cases(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plain.module = card.module = pytorch
     names = [name for name in plain.cases if plain.groups[name] == group and not RANDOM.search(name)]
     passed = [name for name in names if plain.judge(name).verdict == "passed"]
-    assert len(passed) > 20
+    assert len(passed) > 10
     with a_card():
         verdicts = {name: card.judge(name) for name in passed}
     wrong = {name: result.message for name, result in verdicts.items() if result.verdict != "passed"}
