@@ -71,11 +71,13 @@ def exact_sum(
     lowest = np.maximum(exponents - bits, _LOWEST)
     sizes = [array.size for array in like]
     begins = np.cumsum([0, *sizes])
-    flat = np.zeros(int(begins[-1]) + int(sum(size for size, o in zip(sizes, odd, strict=True) if o)), np.int64)
-    marks, at = {}, int(begins[-1])
-    for place in np.flatnonzero(odd):
-        marks[int(place)] = flat[at : at + sizes[place]]
-        at += sizes[place]
+    spots = [spot for spot in range(len(like)) if odd[spot]]  # what is not finite there is counted behind the sums
+    flat = np.zeros(int(begins[-1]) + sum(sizes[spot] for spot in spots), np.int64)
+    marks: dict[int, np.ndarray] = {}
+    at = int(begins[-1])
+    for spot in spots:
+        marks[spot] = flat[at : at + sizes[spot]]
+        at += sizes[spot]
     for term in held:
         for place, array in enumerate(term):
             part = flat[begins[place] : begins[place + 1]]
