@@ -66,7 +66,7 @@ def exact_sum(
         raise InputError(f"got {count} terms to sum; expected at most {MOST_TERMS}: use fewer, larger blocks")
     bits = _BITS - max(count - 1, 0).bit_length()
     exponents = heads[:, : len(like)].max(axis=0)
-    odd = heads[:, len(like) : -1].any(axis=0)
+    odd = heads[:, len(like) : -1].max(axis=0)
     # the quantum 2**lowest: largest magnitude < 2**exponent, so that a multiple has at most `bits` bits
     lowest = np.maximum(exponents - bits, _LOWEST)
     sizes = [array.size for array in like]
