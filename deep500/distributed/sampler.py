@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import InputError
+from deep500.training.data.samplers import Sampler
 
 
 class DistributedSampler:
@@ -17,7 +18,8 @@ class DistributedSampler:
     depend on the number of ranks. Shares are disjoint, cover the batch, and differ by one sample at most; a batch that
     is smaller than the number of ranks leaves some of them without a sample. Random transformations are drawn for the
     whole batch and then divided, so that a sample is augmented alike on 1 and on 1000 ranks; where all of a sampler's
-    transformations say ``random = False``, only the share is made.
+    transformations say ``random = False``, only the share is made. A sampler with a ``batch()`` of its own is asked for
+    the whole batch too.
 
     Args:
         sampler: a :class:`~deep500.training.data.samplers.Sampler`, the same on every rank.
@@ -53,7 +55,9 @@ class DistributedSampler:
     def batch(self, epoch: int, number: int) -> dict[str, np.ndarray]:
         """This rank's share of one batch."""
         sampler = self.sampler
-        if any(getattr(transform, "random", True) for transform in sampler.transformations):
+        # a batch() of the sampler's own says what is trained on: it makes the whole batch, which is then divided
+        own = getattr(sampler.batch, "__func__", None) is not Sampler.batch
+        if own or any(getattr(transform, "random", True) for transform in sampler.transformations):
             return {name: value[self._mine] for name, value in sampler.batch(epoch, number).items()}
         batch = sampler.dataset[sampler.batches(epoch)[number][self._mine]]
         for transform in sampler.transformations:

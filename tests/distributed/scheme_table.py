@@ -67,6 +67,8 @@ LOW_RANK = 8 * sum(n + m + m for n, m in MATRICES)  # factors of rank 1, and the
 # fmt: off
 SCHEMES = [
     SchemeRow("ConsistentDecentralized", schemes.ConsistentDecentralized, "serial", several(WHOLE)),
+    SchemeRow("ReproducibleDecentralized", partial(schemes.ReproducibleDecentralized, blocks=60), "serial",
+           always(WHOLE + 8)),
     SchemeRow("ConsistentParameterServer", schemes.ConsistentParameterServer, "serial", several(2 * WHOLE)),
     SchemeRow("ModelAverage", schemes.ModelAverage, "serial", several(WHOLE)),
     SchemeRow("LocalSGD-1", partial(schemes.LocalSGD, every=1), "average", several(WHOLE)),

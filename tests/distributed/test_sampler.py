@@ -93,3 +93,18 @@ def test_a_share_goes_on_where_it_was():
 def test_impossible_shares_are_refused(make, said):
     with pytest.raises(InputError, match=said):
         make()
+
+
+class Doubled(OrderedSampler):
+    """A sampler whose batches are not what the data set holds."""
+
+    def batch(self, epoch, number):
+        return {name: 2 * value for name, value in super().batch(epoch, number).items()}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_a_samplers_own_batch_is_what_ranks_train_on(ranks):
+    whole = Doubled(NumpyDataset(np.arange(12)), 6)
+    for number in range(2):
+        parts = [DistributedSampler(whole, rank, ranks).batch(0, number)["input"] for rank in range(ranks)]
+        assert sorted(np.concatenate(parts)) == [2 * x for x in range(6 * number, 6 * number + 6)]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from deep500.distributed import Serial, Threads
+from deep500.distributed.buckets import Buckets
 from deep500.distributed.schemes import ConsistentDecentralized, ShardedOptimizer
 from deep500.distributed.schemes.sharded import partition
 from deep500.errors import InputError
@@ -158,3 +159,20 @@ def test_one_rank_prepares_nothing_twice() -> None:
     ShardedOptimizer(base, Serial())
     assert base.share is None and base.prepared is None
     assert parameters(base)
+
+
+def test_buckets_are_laid_out_once(monkeypatch):
+    made = []
+    init = Buckets.__init__
+    monkeypatch.setattr(Buckets, "__init__", lambda self, *a, **k: (made.append(1), init(self, *a, **k))[1])
+
+    def work(comm):
+        optimizer = ShardedOptimizer(make_base("reference"), comm)
+        counts = []
+        for batch in batches([3, 4], 4, comm.rank):
+            optimizer.step(batch)
+            counts.append(len(made))
+        return counts
+
+    counts = Threads(2).run(work)[0]
+    assert counts[1] == counts[-1] > 0
