@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -28,7 +28,8 @@ def adopt(wanted: Numerics) -> None:
     """
     if _set == [wanted]:
         return
-    for part in (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
+    switches: Any = torch.backends  # whose annotations lack some of these
+    for part in (switches.cuda.matmul, switches.cudnn.conv, switches.cudnn.rnn):
         part.fp32_precision = wanted.precision
     if wanted.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
