@@ -61,7 +61,7 @@ def custom_op(op: CustomOp) -> JaxOperator:
 
 def _platform() -> str:
     """Where a function that is being traced will run: on the executor's device, else on JAX's default one."""
-    chosen = jax.config.jax_default_device
+    chosen: Any = jax.config.values["jax_default_device"]
     if chosen is None:
         return str(jax.default_backend())
     return chosen if isinstance(chosen, str) else str(chosen.platform)
