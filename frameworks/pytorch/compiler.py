@@ -37,7 +37,18 @@ from deep500.networks.node import Node, captures
 
 TARGET = Target("pytorch", OPS, DTYPES)
 
-_HOST_SOURCES = frozenset({"Shape", "Size", "ConstantOfShape", "Range", "RandomNormal", "RandomUniform"})
+_HOST_SOURCES = frozenset(
+    {
+        "ConstantOfShape",
+        "OptionalHasElement",
+        "RandomNormal",
+        "RandomUniform",
+        "Range",
+        "SequenceLength",
+        "Shape",
+        "Size",
+    }
+)
 _WIDE = {"uint16", "uint32", "uint64"}  # torch can store and move these, not compute with them
 _MOVES = frozenset(
     {

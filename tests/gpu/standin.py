@@ -168,7 +168,10 @@ def _refuse(func: Any, given: list[torch.Tensor]) -> None:
     name = func.overloadpacket.__name__
     if func.namespace == "aten" and lacks_kernel(str(func).removeprefix("aten.")):
         raise NoSuchKernel(f"Could not run '{func}' with arguments from the 'CUDA' backend")
-    if func.namespace not in ("aten", "prims", "profiler"):
+    if func.namespace not in ("aten", "prims", "profiler") and not any(
+        torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
+        for key in ("CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+    ):
         raise NoSuchKernel(f"{func}: an operator of the processor got tensors of the card")
     if name in _LACKING_IN_SOME:
         raise NoSuchKernel(f"Could not run '{func}': {_LACKING_IN_SOME[name]}")
