@@ -15,7 +15,7 @@ def folded(line: str, text: str, opened: bool = False) -> str:
 
     Example:
         >>> folded("<Network 'a'>", "x < y")
-        "<details><summary>&lt;Network &#x27;a&#x27;&gt;</summary><pre>x &lt; y</pre></details>"
+        '<details><summary>&lt;Network &#x27;a&#x27;&gt;</summary><pre>x &lt; y</pre></details>'
     """
     start = "<details open>" if opened else "<details>"
     return f"{start}<summary>{escape(line)}</summary><pre>{escape(text)}</pre></details>"

@@ -27,12 +27,15 @@ BUILT_IN = {
     "CompileError": RuntimeError, "OperatorError": RuntimeError, "EnzymeError": RuntimeError, "CacheError": OSError,
     "MissingEngine": RuntimeError, "CommunicationError": RuntimeError,
     "PlanError": ValueError, "BudgetError": ValueError, "OutOfMemory": MemoryError,
+    "UnknownBackend": ImportError, "UnknownDataset": ValueError,
 }
 # fmt: on
 EXIT_CODES = {
     "UnsupportedOperator": 3,
     "DataError": 3,
     "MissingBackend": 3,
+    "UnknownBackend": 2,
+    "UnknownDataset": 2,
     "MissingDevice": 3,
     "OutOfMemory": 3,
     "TrainingError": 1,
@@ -141,7 +144,7 @@ def test_a_missing_gpu_falls_back_with_a_warning_or_is_an_error() -> None:
         warnings.simplefilter("error")
         assert fall_back(CPUDevice(), 0) == CPUDevice()
         assert fall_back(GPUDevice(1), 2) == GPUDevice(1)
-    with pytest.warns(DeviceWarning, match="got device gpu:1; expected one of the 1 GPUs"):
+    with pytest.warns(DeviceWarning, match="got device gpu:1; expected one that this backend sees, which is one GPU"):
         assert fall_back(GPUDevice(1), 1) == CPUDevice()
     with pytest.raises(MissingDevice, match="--device cpu"):
         fall_back(GPUDevice(), 0, strict=True)

@@ -95,6 +95,7 @@ def run_here(words: list[str]) -> int:
     try:
         if words[1] == "-m":
             sys.argv = words[2:]
+            sys.modules.pop(f"{words[2]}.__main__", None)  # another test's: runpy warns of it
             runpy.run_module(words[2], run_name="__main__", alter_sys=True)
         else:
             sys.argv = words[1:]

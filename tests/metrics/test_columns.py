@@ -99,7 +99,7 @@ def utilisation(patch: Any) -> None:
     cpu = metrics.CPUUtilisation()
     times = SimpleNamespace(perf_counter=clock, process_time=lambda: 0.5 * clock.now)
     patch.setattr("deep500.measure.memory.time", times)
-    patch.setattr("deep500.measure.memory.os", SimpleNamespace(sched_getaffinity=lambda _: {0, 1}))
+    patch.setattr("deep500.measure.memory.usable_cores", lambda: 2)
     watch(cpu, clock=clock)
     close(cpu.measure(None), 25)
 

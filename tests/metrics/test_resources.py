@@ -69,7 +69,7 @@ def test_cpu_utilisation_is_processor_time_over_what_there_was(monkeypatch):
     monkeypatch.setattr(
         "deep500.measure.memory.time", SimpleNamespace(perf_counter=clock, process_time=lambda: 1.5 * clock.now)
     )
-    monkeypatch.setattr("deep500.measure.memory.os", SimpleNamespace(sched_getaffinity=lambda _: {0, 1, 2}))
+    monkeypatch.setattr("deep500.measure.memory.usable_cores", lambda: 3)
     metric = CPUUtilisation()
     assert metric.measure(watch(metric, clock=clock)) == pytest.approx(50)
     assert metric.details["processors"] == 3
@@ -219,7 +219,7 @@ def test_pytorch_counts_on_gpus_and_forgets(monkeypatch):
     executor = d5fw.from_model(create("mlp"))
     assert executor.peak_memory() is None
     executor.torch_device, forgotten = SimpleNamespace(type="cuda"), []
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 4096)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: {"requested_bytes.all.peak": 4096})
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", forgotten.append)
     assert executor.peak_memory() == 4096 and not forgotten
     assert executor.peak_memory(reset=True) == 4096 and forgotten == [executor.torch_device]

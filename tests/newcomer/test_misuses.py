@@ -28,7 +28,7 @@ MISUSES = [  # words, exit code, what the line must hold
     (RUN + "--seed x", USAGE, "'x'"),
     (RUN + "--pairs 8", USAGE, "expected --against or --at"),
     (RUN + "--device gpu:7 --strict", MISSING, "expected one that this backend sees"),
-    (RUN + "--device tpu", USAGE, "'cpu', 'gpu' or 'gpu:<number>'"),
+    (RUN + "--device tpu", USAGE, "expected 'cpu', 'gpu'"),
     (RUN + "--resume nosuch", USAGE, "nosuch/manifest.json: got no such file"),
     (RUN + "--resume", USAGE, "start without --resume"),
     (RUN + "--precision 2", USAGE, "--repeat auto"),

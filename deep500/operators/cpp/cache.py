@@ -137,6 +137,17 @@ def enter(library: Path, target: Path, key: str) -> None:
             place.rename(target)
 
 
+def enter_folder(place: Path, target: Path) -> None:
+    """Move a finished folder of several files to where it is looked for; one that is there already stays."""
+    with _writing(target.parent):
+        place.chmod(0o700)
+        try:
+            place.rename(target)
+        except OSError:
+            if not target.is_dir():
+                raise
+
+
 def sound_library(place: Path, name: str) -> Path | None:
     """The library in a folder of the cache if it is whole and nobody else's, else None; marks it as used."""
     library = place / name

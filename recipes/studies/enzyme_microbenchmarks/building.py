@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from deep500.errors import CompileError
-from deep500.operators.cpp.cache import building, cache_folder, enter
+from deep500.operators.cpp.cache import building, cache_folder, enter_folder
 from deep500.operators.cpp.compilers import cpu_model
 from deep500.operators.enzyme import pipeline
 from deep500.operators.enzyme.engine import find_clang, find_engine
@@ -43,7 +43,7 @@ def libraries() -> dict[str, Path]:
         with building(folder, key) as place:
             if not target.is_dir():
                 _build(clang.command, place)
-                enter(place, target)
+                enter_folder(place, target)
     return {name: target / f"{name}.so" for name in LIBRARIES}
 
 

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from deep500.errors import MissingBackend
-from deep500.operators.cpp.cache import building, cache_folder, enter
+from deep500.operators.cpp.cache import building, cache_folder, enter_folder
 from deep500.operators.cpp.compilers import cpu_model
 from deep500.operators.enzyme import pipeline
 from deep500.operators.enzyme.engine import find_clang, find_engine
@@ -75,7 +75,7 @@ def library(proxy: str, form: str) -> Path:
         with building(folder, key) as place:
             if not target.is_dir():
                 compile_library(SOURCES / f"{proxy}.cpp", place / f"{proxy}.so", flags, options)
-                enter(place, target)
+                enter_folder(place, target)
     return target / f"{proxy}.so"
 
 

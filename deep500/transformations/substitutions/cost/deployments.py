@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from deep500.errors import MissingBackend, nearest
+from deep500.errors import UnknownBackend, nearest
 from deep500.measure.sampling import Clock
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
@@ -86,14 +86,14 @@ def deployment(name: str) -> Deployment:
     """The deployment of a name.
 
     Raises:
-        MissingBackend: nothing is called so.
+        UnknownBackend: nothing is called so.
 
     Example:
         >>> deployment("pytorch-compiled").backend, deployment("reference").compiles
         ('pytorch', False)
     """
     if name not in KNOWN and name not in backend_names():
-        raise MissingBackend(
+        raise UnknownBackend(
             f"got backend {name!r}; expected one of the known ones: {nearest(name, deployment_names())}"
         )
     return KNOWN.get(name) or Deployment(name, name)
