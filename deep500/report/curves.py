@@ -31,9 +31,12 @@ def is_number(value: Any) -> bool:
 
 
 def curve_figures(
-    epochs: Sequence[Mapping[str, Any]], qualities: Sequence[Mapping[str, Any]] = (ACCURACY,)
+    epochs: Sequence[Mapping[str, Any]], qualities: Sequence[Mapping[str, Any]] = (ACCURACY,), judged: str = "test"
 ) -> list[Figure]:
-    """Loss and qualities over epochs: every seed thin, their median thick, and a band around it."""
+    """Loss and qualities over epochs: every seed thin, their median thick, and a band around it.
+
+    ``judged`` is what the data are called by which epochs are judged: ``validation`` where test data are kept for last.
+    """
     figures, known = [], columns(epochs)
     for quality in ({"name": "loss", "unit": "", "direction": "lower"}, *qualities):
         name, word = str(quality["name"]), "rise" if quality["direction"] == "higher" else "fall"
@@ -41,16 +44,16 @@ def curve_figures(
         said = name.replace("_", " ")
         if keys:
             axis = f"{said} ({quality['unit']})" if quality["unit"] else said
-            figures.append(_curve(epochs, keys, axis, f"Does the {said} {word}, and for every seed?"))
+            figures.append(_curve(epochs, keys, judged, axis, f"Does the {said} {word}, and for every seed?"))
     return figures
 
 
-def _curve(epochs: Sequence[Mapping[str, Any]], keys: Sequence[str], axis: str, question: str) -> Figure:
-    lines = {key: _by_seed(epochs, key) for key in keys}
+def _curve(epochs: Sequence[Mapping[str, Any]], keys: Sequence[str], judged: str, axis: str, question: str) -> Figure:
+    lines = {key.replace("test_", f"{judged}_").replace("_", " "): _by_seed(epochs, key) for key in keys}
     every = [point for seeds in lines.values() for points in seeds.values() for point in points]
     x, y = (np.array(values, np.float64) for values in zip(*every, strict=True))
     seeds = max(len(of_seeds) for of_seeds in lines.values())
-    ends = ", ".join(f"{key.replace('_', ' ')} ends at {_last(of_seeds):.4g}" for key, of_seeds in lines.items())
+    ends = ", ".join(f"{key} ends at {_last(of_seeds):.4g}" for key, of_seeds in lines.items())
     plot = Plot(
         Axis.around(x, "epoch", whole=True),
         Axis.around(y, axis),
@@ -64,7 +67,7 @@ def _curve(epochs: Sequence[Mapping[str, Any]], keys: Sequence[str], axis: str, 
             plot.line(*_columns(points), colour, "thin" if seeds > 1 else "")
         if seeds == 1:
             plot.points(*_columns(next(iter(of_seeds.values()))), colour, 4)
-    plot.legend([key.replace("_", " ") for key in lines])
+    plot.legend(list(lines))
     said = f"thin: each of {seeds} seeds, thick: their median, band: {band}" if seeds > 1 else "one seed: observations"
     return Figure.of(question, plot, said, seeds, 0.95 if band.startswith("95 %") else None)
 

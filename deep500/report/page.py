@@ -27,7 +27,7 @@ from deep500.results.quiet import disturbed
 from deep500.results.ranks import Ranks, is_of_rank
 from deep500.results.recomputation import RecomputationRecord
 from deep500.results.record import REPORT, Record
-from deep500.results.rules import CLAIMS, FAIL, MISSING, NOT_APPLICABLE, PASS, RULES, RULES_FILE
+from deep500.results.rules import CLAIMS, FAIL, MISSING, NOT_APPLICABLE, PASS, RULES, RULES_FILE, title_of
 from deep500.results.rules.claim_types import sound
 from deep500.results.scaling import Scaling
 from deep500.results.stats import STATS
@@ -80,7 +80,7 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
         "labels": summary["labels"],
         "word": word,
         "mark": MARKS.get(word, "–"),
-        "rules": {name: rules[name] for name in RULES if name in rules},
+        "rules": {name: {**rules[name], "title": title_of(name)} for name in RULES if name in rules},
         "counts": {
             status: sum(rule["status"] == status for rule in rules.values())
             for status in (PASS, FAIL, MISSING, NOT_APPLICABLE)
@@ -98,7 +98,11 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
         },
         "epochs": epochs,
         "columns": columns(epochs),
-        "curves": curve_figures(epochs, (manifest.get("task") or {}).get("qualities") or (ACCURACY,)),
+        "curves": curve_figures(
+            epochs,
+            (manifest.get("task") or {}).get("qualities") or (ACCURACY,),
+            "validation" if "test" in manifest["data"] else "test",
+        ),
         "exhibits": exhibit_views(read_exhibits(record.path)),
         "breakdown": _breakdown(record, series, claims),
         "bounds": [figure for figure in (roofline_figure(claims), _bounds(claims)) if figure is not None],

@@ -33,6 +33,16 @@ def _numbered(module: Any, letter: str) -> dict[str, Rule]:
     return {name.partition("_")[0].upper(): rule for name, rule in rules}
 
 
+def title_of(name: str) -> str:
+    """A rule's name in words.
+
+    Example:
+        >>> title_of("R1"), title_of("F3")
+        ('base of speedups', 'all runs')
+    """
+    return RULES[name].__name__.partition("_")[2].replace("_", " ")
+
+
 RULES: dict[str, Rule] = {**_numbered(twelve_rules, "r"), **_numbered(twelve_ways, "f"), **_numbered(own_rules, "d")}
 """All rules by id, R1 to R12, F1 to F12, and our own D1 and D2."""
 
