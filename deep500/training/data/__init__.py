@@ -5,8 +5,8 @@ Of one's own: `Dataset` is the base, `NumpyDataset` holds arrays, `FileListDatas
 `SequenceDataset` pads (with it `PackedSampler` and `length_mask`), `Utterances` and
 `AudioFiles` hold speech, `Subset` is a part (`hold_out`); a `Batch` is a
 dictionary of arrays. In formats of others: `from_hdf5`, `from_parquet`, `from_lmdb`, `from_tfrecord`,
-`from_webdataset` and `from_huggingface` give `Records` of them. With a name of its own: `register_dataset` takes a `DatasetInfo`, either `BuiltIn` (a function
-makes it) or `Published` (files, in one `Layout` or several).
+`from_webdataset` and `from_huggingface` give `Records` of them. With a name of its own: `register_dataset` takes a
+`DatasetInfo`, either `BuiltIn` (a function makes it) or `Published` (files, in one `Layout` or several).
 """
 
 from deep500.training.data.catalog import BuiltIn, DatasetInfo, register_dataset

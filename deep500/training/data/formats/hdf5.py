@@ -17,7 +17,8 @@ class Hdf5Rows(Rows):
     """Arrays of equal length in one group of an HDF5 file, ``"data.h5"`` or ``"data.h5::group"``.
 
     Raises:
-        DataError: no ``h5py``, no HDF5, a column that is absent, no numbers, lies in another file or has another length.
+        DataError: no ``h5py``, no HDF5, a column that is absent, holds no numbers, lies in another file or has another
+            length.
     """
 
     def __init__(self, source: str | Path, columns: Sequence[str]) -> None:
@@ -111,7 +112,8 @@ def from_hdf5(
         ...     with h5py.File(f"{folder}/a.h5", "w") as file:
         ...         for part in ("train", "test"):
         ...             file[f"{part}/x"], file[f"{part}/y"] = np.full((4, 2), 255, "u1"), [0, 1, 2, 1]
-        ...     train, test = from_hdf5(f"{folder}/a.h5::train", f"{folder}/a.h5::test", input="x", label="y", scale=255)
+        ...     parts = f"{folder}/a.h5::train", f"{folder}/a.h5::test"
+        ...     train, test = from_hdf5(*parts, input="x", label="y", scale=255)
         ...     train[[3, 0]]["input"].tolist(), train[2]["label"], train.classes
         ([[1.0, 1.0], [1.0, 1.0]], array(2), 3)
     """

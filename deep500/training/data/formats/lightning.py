@@ -26,7 +26,8 @@ def _npz(data: bytes) -> dict[str, np.ndarray]:
 
 
 CODES: dict[str, Decode] = {"datum": datum, "example": example, "npz": _npz}
-"""Caffe's message, TensorFlow's message, and arrays as `numpy.savez` writes them. Pickles are not read: they run code."""
+"""Caffe's message, TensorFlow's message, and arrays as `numpy.savez` writes them. Pickles are not read,
+for they run code."""
 
 
 class LmdbRows(Rows):
@@ -100,6 +101,9 @@ def _shared(path: Path) -> _Table:
     key = (os.getpid(), str(file.resolve()))
     table = _TABLES.get(key)
     if table is None:
+        for (process, name), parents in list(_TABLES.items()):
+            if name == key[1] and process != key[0]:
+                parents.environment.close()  # a fork's copy, beside which the package opens none
         try:
             options = {"readonly": True, "lock": False, "readahead": False, "create": False}
             table = _Table(lmdb.open(str(file), subdir=False, **options))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import glob
 import hashlib
 import io
 import os
@@ -285,8 +284,8 @@ def files_of(source: Files) -> list[Path]:
     found: list[Path] = []
     for entry in each:
         path = Path(entry)
-        marked = not path.exists() and glob.has_magic(str(path))
-        found += sorted(map(Path, glob.glob(str(path)))) if marked else [path]
+        pattern = not path.exists() and any(mark in str(path) for mark in "*?[")
+        found += sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor)))) if pattern else [path]
     absent = next((path for path in found if not path.is_file()), None)
     if absent is not None or not found:
         raise DataError(f"{absent or source}: got no such file; expected one: check the path")
@@ -313,6 +312,14 @@ def hash_files(files: Sequence[Path], sha: Any) -> None:
         sha.update(inner.digest())
 
 
+class _Handles(dict[int, BinaryIO]):
+    """Open files by number, which are closed with it."""
+
+    def __del__(self) -> None:
+        for file in self.values():
+            file.close()
+
+
 class Shards:
     """Where each row lies in files, in three arrays, and the reading of it: for formats that are indexed by one pass.
 
@@ -323,7 +330,7 @@ class Shards:
 
     def __init__(self, files: Sequence[Path]) -> None:
         self.files = list(files)
-        self._open = PerProcess(dict)
+        self._open = PerProcess(_Handles)
 
     def read(self, file: int, offset: int, size: int) -> bytes:
         """So many bytes of a file; files stay open, and threads may read at once."""

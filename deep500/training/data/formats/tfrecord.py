@@ -69,7 +69,8 @@ class TFRecordRows(Rows):
 
 def _index(path: Path) -> list[tuple[int, int]]:
     """Where the data of each record begin, and how long they are."""
-    places, at, total = [], 0, path.stat().st_size
+    places: list[tuple[int, int]] = []
+    at, total = 0, path.stat().st_size
     with opened(path) as file:
         while at < total:
             file.seek(at)
