@@ -17,6 +17,7 @@ from PIL import Image
 import deep500 as d5
 from deep500.errors import DataError
 from deep500.training.data.formats.crc32c import crc32c, masked
+from deep500.training.data.formats.records import PerProcess
 from deep500.training.data.formats.wire import WireError, datum, example
 
 N = 12
@@ -191,8 +192,16 @@ def test_open_files_belong_to_one_process(tmp_path: Path) -> None:
         answers = context.Queue()
         child = context.Process(target=length_in_child, args=(train, answers))
         child.start()
-        assert answers.get(timeout=60) == [2, 0], kind
+        assert answers.get(timeout=20) == [2, 0], kind
         child.join(60)
+
+
+def test_another_process_opens_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = PerProcess(list)
+    before = opened()
+    assert opened() is before
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    assert opened() is not before and opened() is opened()
 
 
 def test_crc32c_is_the_published_one() -> None:

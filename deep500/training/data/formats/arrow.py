@@ -158,7 +158,12 @@ def from_parquet(
         DataError: see :class:`ArrowRows` and ``Records``.
 
     Example:
-        >>> train, test = from_parquet("train-*.parquet", "test.parquet", input="image")  # doctest: +SKIP
+        >>> import pyarrow
+        >>> from pyarrow import parquet
+        >>> parquet.write_table(pyarrow.table({"x": [[0.0, 1.0], [2.0, 3.0]], "y": [0, 1]}), "a.parquet")
+        >>> train, test = from_parquet("a.parquet", "a.parquet", input="x", label="y")
+        >>> train[::-1]["input"].tolist(), train.labels.tolist()
+        ([[2.0, 3.0], [0.0, 1.0]], [0, 1])
     """
     columns = [column for column in (input, label) if column is not None]
     return splits(lambda part: ArrowRows(part, columns), (train, validation, test), input, label, **options)

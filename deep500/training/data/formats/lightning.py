@@ -136,7 +136,14 @@ def from_lmdb(
         DataError: see :class:`LmdbRows` and ``Records``.
 
     Example:
-        >>> train, test = from_lmdb("train_lmdb", "val_lmdb", scale=255)  # doctest: +SKIP
+        >>> import lmdb
+        >>> sample = io.BytesIO()
+        >>> np.savez(sample, x=np.ones(2), y=1)
+        >>> with lmdb.open("a.lmdb", map_size=1 << 20) as table, table.begin(write=True) as write:
+        ...     stored = write.put(b"0", sample.getvalue())
+        >>> train, test = from_lmdb("a.lmdb", "a.lmdb", input="x", label="y", decode="npz")
+        >>> train[0]["input"].tolist(), train.labels.tolist()
+        ([1.0, 1.0], [1])
     """
     columns = [column for column in (input, label) if column is not None]
     parts = (train, validation, test)

@@ -116,7 +116,14 @@ def from_tfrecord(
         DataError: see :class:`TFRecordRows` and ``Records``.
 
     Example:
-        >>> train, test = from_tfrecord("train-*.tfrecord", "test.tfrecord", input="image")  # doctest: +SKIP
+        >>> record = b"\\n\\x0c\\n\\n\\n\\x01y\\x12\\x05\\x1a\\x03\\n\\x01\\x07"  # {"y": [7]}
+        >>> head = struct.pack("<Q", len(record))
+        >>> parts = head, struct.pack("<I", masked(head)), record, struct.pack("<I", masked(record))
+        >>> Path("a.tfrecord").write_bytes(b"".join(parts))
+        30
+        >>> train, test = from_tfrecord("a.tfrecord", "a.tfrecord", input="y", label=None)
+        >>> train[0]["input"].tolist()
+        [7.0]
     """
     columns = [column for column in (input, label) if column is not None]
     return splits(lambda part: TFRecordRows(part, columns), (train, validation, test), input, label, **options)

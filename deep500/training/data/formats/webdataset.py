@@ -119,7 +119,14 @@ def from_webdataset(
         DataError: see :class:`WebDatasetRows` and ``Records``.
 
     Example:
-        >>> train, test = from_webdataset("train-*.tar", "test.tar", input="jpg", shape=(3, 32, 32))  # doctest: +SKIP
+        >>> for name, content in (("0.raw", b"\\0\\7"), ("0.cls", b"3")):
+        ...     size = Path(name).write_bytes(content)
+        >>> with tarfile.open("a.tar", "w") as tar:
+        ...     tar.add("0.raw")
+        ...     tar.add("0.cls")
+        >>> train, test = from_webdataset("a.tar", "a.tar", input="raw", shape=(2,))
+        >>> train[0]["input"].tolist(), train.labels.tolist()
+        ([0.0, 7.0], [3])
     """
     columns = [column for column in (input, label) if column is not None]
     return splits(lambda part: WebDatasetRows(part, columns), (train, validation, test), input, label, **options)
