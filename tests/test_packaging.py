@@ -221,6 +221,10 @@ EXTRA_OF = {  # the files that may import what an extra brings
     ("tasks", "tokens.py"): "data",
     ("data", "audio.py"): "data",
     ("data", "text.py"): "data",
+    ("formats", "arrow.py"): "data",
+    ("formats", "hdf5.py"): "data",
+    ("formats", "huggingface.py"): "data",
+    ("formats", "lightning.py"): "data",
 }
 
 

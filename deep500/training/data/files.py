@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -169,10 +170,19 @@ def read_image(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 def _pixels(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     from PIL import Image
 
-    channels, height, width = shape
     with Image.open(path) as image:
-        fitted = image.convert("L" if channels == 1 else "RGB").resize((width, height), Image.Resampling.BILINEAR)
-    pixels = np.asarray(fitted, dtype=np.float32) / np.float32(255)
+        return fitted(image, shape)
+
+
+def fitted(image: Any, shape: tuple[int, ...] | None) -> np.ndarray:
+    """Pillow's image as float32 (channels, height, width) in [0, 1]; of its own size where ``shape`` is None."""
+    from PIL import Image
+
+    if shape is None:
+        shape = (1 if image.mode in ("1", "L") else 3, image.height, image.width)
+    channels, height, width = shape
+    resized = image.convert("L" if channels == 1 else "RGB").resize((width, height), Image.Resampling.BILINEAR)
+    pixels = np.asarray(resized, dtype=np.float32) / np.float32(255)
     return np.ascontiguousarray(np.atleast_3d(pixels).transpose(2, 0, 1))
 
 

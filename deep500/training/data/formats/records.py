@@ -1,0 +1,346 @@
+"""Rows of named values, and the data set that makes samples of them: what all formats share."""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+
+from deep500.errors import DataError, InputError
+from deep500.reading import open_regular
+from deep500.training.data.dataset import Batch, Dataset, Index, as_index, check_labels
+from deep500.training.data.files import fitted
+
+Files: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""A file, a pattern such as ``train-*.tar``, or a list of files."""
+
+CHUNK = 1024
+"""Rows that are read at a time where all of them are: for labels and digests."""
+
+
+class Rows(abc.ABC):
+    """Rows of named values that stay in files until they are read.
+
+    Subclasses find the rows when they are made, raise DataError where one of the ``columns`` is absent, and hold
+    nothing that does not survive pickling and forking: what is open belongs to one process (:class:`PerProcess`).
+
+    Attributes:
+        where: what messages call the source.
+        classes: number of classes where the source says it.
+    """
+
+    where: str
+    classes: int | None = None
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    @abc.abstractmethod
+    def read(self, column: str, positions: np.ndarray) -> Sequence[Any] | np.ndarray:
+        """Values of a column in the rows at these positions: numbers, arrays, bytes or Pillow's images."""
+
+    @abc.abstractmethod
+    def update(self, sha: Any) -> None:
+        """Add the content to a SHA-256."""
+
+    def row(self, position: int) -> str:
+        """What messages call a row."""
+        return f"{self.where}, row {position}"
+
+
+class PerProcess:
+    """Something open, opened anew in every process that asks for it, and left behind by pickling.
+
+    Example:
+        >>> opened = PerProcess(list)
+        >>> opened() is opened()
+        True
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._held: tuple[int, Any] | None = None
+
+    def __call__(self) -> Any:
+        if self._held is None or self._held[0] != os.getpid():
+            self._held = (os.getpid(), self._make())
+        return self._held[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_make": self._make, "_held": None}
+
+
+class Records(Dataset):
+    """Samples of rows: one column is the input, one the label. Labels are read once and checked, inputs when asked for.
+
+    Values may be numbers, arrays, lists of numbers, ``.npy`` bytes, raw bytes (``raw`` and ``shape`` say of what) or
+    encoded images (PNG, JPEG, ...: delivered in [0, 1] as (channels, height, width), resized to ``shape`` if given).
+
+    Args:
+        rows: of a format.
+        input, label: columns; ``label=None`` for data without labels.
+        classes: number of classes; None takes what the source says, or the largest integer label plus one.
+        shape: of one sample, where the source holds it flat, as raw bytes or as an image of another size.
+        dtype: what inputs are delivered as.
+        raw: type of the numbers in raw bytes.
+        scale: inputs are divided by it.
+        input_name, label_name: keys of the batches.
+        name, provenance: what results say of the data.
+
+    Raises:
+        DataError: no rows, values that are no numbers, shapes that differ, or a label out of range.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        input: str,
+        label: str | None,
+        *,
+        classes: int | None = None,
+        shape: Sequence[int] | None = None,
+        dtype: str = "float32",
+        raw: str = "uint8",
+        scale: float | None = None,
+        input_name: str = "input",
+        label_name: str = "label",
+        name: str | None = None,
+        provenance: str | None = None,
+    ) -> None:
+        self.rows, self.column, self.label_column = rows, input, label
+        self.input_name, self.label_name = input_name, label_name
+        self.name, self.provenance = name or Path(rows.where).name, provenance or rows.where
+        self.classes = rows.classes if classes is None else classes
+        self.dtype, self.raw, self.scale = np.dtype(dtype), np.dtype(raw), scale
+        self._wanted = None if shape is None else tuple(shape)
+        if not len(rows):
+            raise DataError(f"{rows.where}: got no rows; expected at least one sample: give another file")
+        self.shape = self._sample(rows.read(input, np.array([0]))[0], 0, self._wanted).shape
+        self.labels = None if label is None else self._checked(np.concatenate(list(self._labels(label))))
+        self._digest: str | None = None
+
+    def _labels(self, column: str) -> Iterator[np.ndarray]:
+        for start in range(0, len(self.rows), CHUNK):
+            positions = np.arange(start, min(start + CHUNK, len(self.rows)))
+            values = self.rows.read(column, positions)
+            arrays = [_label(value, self.rows, int(at)) for value, at in zip(values, positions, strict=True)]
+            sizes = {array.shape for array in arrays}
+            if len(sizes) > 1:
+                raise DataError(
+                    f"{self.rows.where}: got labels of shapes {sorted(sizes)} in column {column!r}; expected one: "
+                    "bring them to one shape"
+                )
+            yield np.stack(arrays)
+
+    def _checked(self, labels: np.ndarray) -> np.ndarray:
+        if labels.dtype.kind not in "iu":
+            return labels.astype(np.float32)
+        labels = labels.astype(np.int64)
+        labels = labels[:, 0] if labels.shape[1:] == (1,) else labels
+        self.classes = int(labels.max()) + 1 if self.classes is None else self.classes
+        check_labels(labels, self.classes, self.rows.where)
+        return labels
+
+    def _sample(self, value: Any, position: int, expected: tuple[int, ...] | None) -> np.ndarray:
+        try:
+            found = _numbers(value, self._wanted, self.raw, self.scale)
+        except _Refused as problem:
+            raise DataError(f"{self.rows.row(position)}: column {self.column!r}: {problem}") from problem
+        if self._wanted is not None and found.size == np.prod(self._wanted, dtype=int):
+            found = found.reshape(self._wanted)
+        if expected is not None and found.shape != expected:
+            raise DataError(
+                f"{self.rows.row(position)}: column {self.column!r}: got shape {found.shape}; expected {expected}: "
+                "give shape=..., or bring all samples to one"
+            )
+        return found.astype(self.dtype, copy=False)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Index) -> Batch:
+        where = as_index(index)
+        if isinstance(where, int):
+            return {name: np.asarray(value[0]) for name, value in self[[where]].items()}
+        positions = np.arange(len(self))[where]
+        values = self.rows.read(self.column, positions) if len(positions) else []
+        samples = [self._sample(value, int(at), self.shape) for value, at in zip(values, positions, strict=True)]
+        batch = {self.input_name: np.stack(samples) if samples else np.empty((0, *self.shape), self.dtype)}
+        if self.labels is not None:
+            batch[self.label_name] = self.labels[positions]
+        return batch
+
+    def digest(self) -> str:
+        """SHA-256 of the source's content and of what is made of it."""
+        if self._digest is None:
+            made = (self.column, self.label_column, self._wanted, self.dtype.str, self.raw.str, self.scale)
+            sha = hashlib.sha256(repr(made).encode())
+            self.rows.update(sha)
+            self._digest = sha.hexdigest()
+        return self._digest
+
+
+class _Refused(Exception):
+    """What was got, expected and is to be done."""
+
+
+def _label(value: Any, rows: Rows, position: int) -> np.ndarray:
+    if isinstance(value, bytes) and value.strip().lstrip(b"-").isdigit() and len(value) < 20:
+        value = int(value)  # as text, which is how WebDataset keeps classes
+    try:
+        return _numbers(value, None, None, None)
+    except _Refused as problem:
+        raise DataError(f"{rows.row(position)}: label: {problem}") from problem
+
+
+def _numbers(value: Any, shape: tuple[int, ...] | None, raw: np.dtype | None, scale: float | None) -> np.ndarray:
+    """A value as an array of numbers; encoded images in [0, 1]."""
+    if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):
+        value = value["bytes"]  # how Hugging Face's files hold images
+    if isinstance(value, bytes):
+        value = _decoded(value, shape, raw)
+    if hasattr(value, "convert") and hasattr(value, "mode"):  # Pillow's
+        if scale is not None:
+            raise _Refused(f"got an image with scale={scale}; expected none, as images come in [0, 1]: leave it out")
+        return _image(value, shape)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise _Refused(f"got {error}; expected an array of one shape: bring it to one") from error
+    if array.dtype.kind not in "biuf":
+        got = "nothing (null)" if value is None else f"{type(value).__name__} of {array.dtype}"
+        raise _Refused(f"got {got}; expected numbers, an image or bytes: convert it, or name another column")
+    return array if scale is None else np.divide(array, np.float32(scale), dtype=np.float32)
+
+
+def _decoded(data: bytes, shape: tuple[int, ...] | None, raw: np.dtype | None) -> Any:
+    from PIL import Image, UnidentifiedImageError
+
+    if data[:6] == b"\x93NUMPY":
+        try:
+            return np.load(io.BytesIO(data), allow_pickle=False)
+        except (ValueError, EOFError, OSError) as error:
+            raise _Refused(f"got .npy bytes that cannot be read ({error}); expected numbers: write it again") from error
+    if raw is not None and shape is not None and len(data) == raw.itemsize * int(np.prod(shape)):
+        return np.frombuffer(data, raw)
+    try:
+        return Image.open(io.BytesIO(data))
+    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
+        raise _Refused(
+            f"got {len(data)} bytes that are no .npy and no image; expected one of them, or raw numbers: "
+            "give their shape=... and raw=..."
+        ) from error
+
+
+def _image(image: Any, shape: tuple[int, ...] | None) -> np.ndarray:
+    if shape is not None and (len(shape) != 3 or shape[0] not in (1, 3)):
+        raise _Refused(f"got shape={shape} for an image; expected (1 or 3, height, width): correct it")
+    try:
+        return fitted(image, shape)
+    except (OSError, SyntaxError, ValueError) as error:  # Pillow says SyntaxError for some broken PNG files
+        raise _Refused(f"got an image that cannot be read ({error}); expected a whole one: replace it") from error
+
+
+def splits(rows: Callable[[Any], Rows], parts: Sequence[Any], input: str, label: str | None, **options: Any) -> Any:
+    """(training, test) or (training, validation, test) of what ``rows`` makes of ``parts``; None is left out.
+
+    Raises:
+        DataError: parts of different shapes, or a label that the training part's classes do not hold.
+    """
+    made: list[Records] = []
+    for part in (part for part in parts if part is not None):
+        if made and options.get("classes") is None:
+            options["classes"] = made[0].classes
+        made.append(Records(rows(part), input, label, **options))
+        if made[-1].shape != made[0].shape:
+            raise DataError(
+                f"{made[-1].rows.where}: got samples of shape {made[-1].shape}; expected {made[0].shape}, as in "
+                f"{made[0].rows.where}: give shape=..., or files that belong together"
+            )
+    return tuple(made)
+
+
+def missing(package: str) -> DataError:
+    """The error where a package of the extra ``data`` is not installed."""
+    return DataError(f"got no package {package!r}; expected it: pip install 'deep500[data]'")
+
+
+def files_of(source: Files) -> list[Path]:
+    """The files that are meant, those of a pattern in alphabetical order.
+
+    Raises:
+        DataError: one is absent, or the pattern finds none.
+    """
+    if not isinstance(source, (str, os.PathLike)) and not isinstance(source, Sequence):
+        raise InputError(f"got {type(source).__name__} as files; expected a path, a pattern or a list of paths")
+    each = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    found: list[Path] = []
+    for entry in each:
+        path = Path(entry)
+        pattern = not path.exists() and any(mark in str(path) for mark in "*?[")
+        found += sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor)))) if pattern else [path]
+    absent = next((path for path in found if not path.is_file()), None)
+    if absent is not None or not found:
+        raise DataError(f"{absent or source}: got no such file; expected one: check the path")
+    return found
+
+
+def opened(path: Path) -> BinaryIO:
+    """A data file, open for reading; DataError where it cannot be."""
+    try:
+        return open_regular(path, links=True)
+    except OSError as error:
+        raise DataError(
+            f"{path}: got {error.strerror}; expected a readable file: check path and permissions"
+        ) from error
+
+
+def hash_files(files: Sequence[Path], sha: Any) -> None:
+    """Add the SHA-256 of every file's content, a piece at a time."""
+    for path in files:
+        with opened(path) as file:
+            inner = hashlib.sha256()
+            while piece := file.read(1 << 20):
+                inner.update(piece)
+        sha.update(inner.digest())
+
+
+class _Handles(dict[int, BinaryIO]):
+    """Open files by number, which are closed with it."""
+
+    def __del__(self) -> None:
+        for file in self.values():
+            file.close()
+
+
+class Shards:
+    """Where each row lies in files, in three arrays, and the reading of it: for formats that are indexed by one pass.
+
+    Attributes:
+        files: in order.
+        at: rows of (file, offset, size).
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self.files = list(files)
+        self._open = PerProcess(_Handles)
+
+    def read(self, file: int, offset: int, size: int) -> bytes:
+        """So many bytes of a file; files stay open, and threads may read at once."""
+        handles = self._open()
+        if file not in handles:
+            handles[file] = opened(self.files[file])
+        data = os.pread(handles[file].fileno(), size, offset)
+        if len(data) < size:
+            raise DataError(
+                f"{self.files[file]}: got {len(data)} of {size} bytes at byte {offset}; expected all: the file was "
+                "cut short since it was indexed, restore it"
+            )
+        return data
