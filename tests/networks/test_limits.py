@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from deep500.errors import NetworkError
 from deep500.networks import Network
+from deep500.registry import load_backend
 
 VECTOR = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
 OPSETS = [helper.make_opsetid("", 20), helper.make_opsetid("local", 1)]
@@ -107,3 +108,29 @@ def test_indices_are_whole_numbers() -> None:
     with pytest.raises(NetworkError, match="float64 numbers as operand 1; expected whole ones"):
         check_operands(node, [None, np.array([np.nan])], (4,))
     check_operands(node, [None, np.array([3])], (4,))
+
+
+LOOP = """<ir_version: 9, opset_import: ["" : 20]> g (float[2] x, bool go) => (float[2] y)
+<int64 most = {ROUNDS}> {{
+  y = Loop (most, go, x)
+    <body = inner (int64 i, bool on, float[2] a) => (bool off, float[2] b) {{ {BODY} b = Add (a, a) }}>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("rounds", "body", "refused"),
+    [
+        (2**40, "off = Identity (on)", True),
+        (2**40, "s = ReduceSum <keepdims = 0> (a) zero = Sub (s, s) off = Less (s, zero)", False),
+        (10, "off = Identity (on)", False),
+    ],
+)
+def test_a_loop_that_nothing_ends_is_refused(rounds: int, body: str, refused: bool) -> None:
+    network = Network.from_onnx(onnx.parser.parse_model(LOOP.format(ROUNDS="{" + str(rounds) + "}", BODY=body)))
+    inputs = {"x": np.ones(2, "float32"), "go": np.array(True)}
+    backend = load_backend("reference")
+    if refused:
+        with pytest.raises(NetworkError, match=r"\(Loop\): got 1099511627776 rounds, and no condition that may end it"):
+            backend.from_model(network)
+    else:
+        assert backend.from_model(network).inference(inputs)["y"].shape == (2,)

@@ -18,6 +18,8 @@ from deep500.tensors import Dim
 
 Operands = Sequence[np.ndarray | None]
 Shape = Sequence[Dim]
+MOST_TRIPS = 10**7
+"""Rounds of a Loop without a condition."""
 _Check = Callable[[Node, Operands, Shape], str | None]
 
 
@@ -225,6 +227,22 @@ def _outside(index: Any, size: int | None) -> str | None:
 _GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 
 
+def _trips(node: Node, given: Operands, shape: Shape) -> str | None:
+    """A Loop that nothing can end before its count, which nobody lives to see."""
+    if given[0] is None or int(np.asarray(given[0]).reshape(-1)[0]) <= MOST_TRIPS:
+        return None
+    (body,) = node.graphs
+    made_by = {made: inner for inner in body.node for made in inner.output}
+    goes_on = body.output[0].name
+    while goes_on in made_by and made_by[goes_on].op_type == "Identity":
+        goes_on = made_by[goes_on].input[0]
+    fixed = {body.input[1].name, *(array.name for array in body.initializer)}
+    if goes_on not in fixed and not (goes_on in made_by and made_by[goes_on].op_type == "Constant"):
+        return None
+    count = int(np.asarray(given[0]).reshape(-1)[0])
+    return f"{count} rounds, and no condition that may end it; expected at most {MOST_TRIPS}"
+
+
 def _recurrence(node: Node, shapes: Sequence[Shape | None]) -> str | None:
     hidden = node.attribute("hidden_size")
     for shape in shapes[1:3]:
@@ -242,6 +260,7 @@ CHECKS: Mapping[str, _Check] = {
     "STFT": _frames,
     "Col2Im": _columns,
     **dict.fromkeys(("Compress", "Unique"), _existing),
+    "Loop": _trips,
     "TopK": _top,
     "Split": _split,
     "Pad": _pad,
