@@ -7,6 +7,8 @@ import io
 import multiprocessing
 import pickle
 import struct
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -185,15 +187,24 @@ def test_other_content(kind: str, content: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_open_files_belong_to_one_process(tmp_path: Path) -> None:
+def fork_with_open_files(folder: str) -> None:
+    """What :func:`test_open_files_belong_to_one_process` runs where no framework has started threads."""
     context = multiprocessing.get_context("fork")
     for kind in ("hdf5", "tfrecord", "lmdb"):
-        train, _ = made(kind, tmp_path)
+        train, _ = made(kind, Path(folder))
+        assert train[[5, 0]]["label"].tolist() == [2, 0], kind
         answers = context.Queue()
         child = context.Process(target=length_in_child, args=(train, answers))
         child.start()
-        assert answers.get(timeout=20) == [2, 0], kind
+        assert answers.get(timeout=60) == [2, 0], kind
         child.join(60)
+
+
+def test_open_files_belong_to_one_process(tmp_path: Path) -> None:
+    run = f"from tests.training.test_formats import fork_with_open_files as run; run({str(tmp_path)!r})"
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", run], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_another_process_opens_anew(monkeypatch: pytest.MonkeyPatch) -> None:

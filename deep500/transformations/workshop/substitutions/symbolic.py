@@ -69,10 +69,10 @@ class Symbolic:
         return np.asarray(value.sum(axis), object)
 
     def unary(self, name: str, value: Array) -> Array:
-        """An unknown function, one per name."""
-        apply = np.frompyfunc(
-            lambda element: self.functions[name](self.z3.simplify(self.z3.RealVal(0) + element, som=True)), 1, 1
-        )
+        """An unknown function, one per name; of those that users registered nothing is known."""
+        real = self.z3.RealSort()
+        function = self.functions.setdefault(name, self.z3.Function(name, real, real))
+        apply = np.frompyfunc(lambda element: function(self.z3.simplify(self.z3.RealVal(0) + element, som=True)), 1, 1)
         return np.asarray(apply(value), object)
 
     def maximum(self, value: Array, present: Array, axis: int) -> Array:
