@@ -198,16 +198,17 @@ def _devices(name: str) -> str:
 
 
 def _data_state(name: str) -> str:
-    from deep500.errors import DataError
+    from deep500.errors import DataError, MissingDataset
     from deep500.training.data import dataset_info, load_dataset
 
     if dataset_info(name).built_in:
         return "built in"
     try:
         return load_dataset(name)[0].provenance
+    except MissingDataset:
+        return "absent"
     except DataError as error:
-        text = str(error)
-        return "absent" if text.startswith("got no ") else f"damaged: {text}"
+        return f"cannot be read: {error}"
 
 
 def _table(title: str, rows: Sequence[tuple[str, str]]) -> None:

@@ -42,6 +42,10 @@ class DataError(Deep500Error, ValueError):
     exit_code = 3
 
 
+class MissingDataset(DataError):
+    """A known data set is not on this machine; the message says where it was looked for and how to get it."""
+
+
 class UnknownDataset(DataError):
     """No data set has this name, or what is given as one is none."""
 

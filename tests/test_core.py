@@ -27,13 +27,14 @@ BUILT_IN = {
     "CompileError": RuntimeError, "OperatorError": RuntimeError, "EnzymeError": RuntimeError, "CacheError": OSError,
     "MissingEngine": RuntimeError, "CommunicationError": RuntimeError,
     "PlanError": ValueError, "BudgetError": ValueError, "OutOfMemory": MemoryError,
-    "UnknownBackend": ImportError, "UnknownDataset": ValueError,
+    "UnknownBackend": ImportError, "UnknownDataset": ValueError, "MissingDataset": ValueError,
 }
 # fmt: on
 EXIT_CODES = {
     "UnsupportedOperator": 3,
     "DataError": 3,
     "MissingBackend": 3,
+    "MissingDataset": 3,
     "UnknownBackend": 2,
     "UnknownDataset": 2,
     "MissingDevice": 3,

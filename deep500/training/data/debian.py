@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deep500.errors import DataError
+from deep500.errors import DataError, MissingDataset
 from deep500.wheels import WheelError, compare
 
 SECONDS = 600
@@ -51,7 +51,7 @@ class DebianPackage:
         found = next((folder / self.file for folder in folders if (folder / self.file).is_file()), None)
         if found is None:
             if not download:
-                raise DataError(
+                raise MissingDataset(
                     f"got no {self.file} in {', '.join(map(str, folders))}; expected it: add --download "
                     f"(download=True), or put the file there ('apt-get download {self.package}={self.version}')"
                 )

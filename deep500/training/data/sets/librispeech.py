@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deep500.errors import DataError
+from deep500.errors import MissingDataset
 from deep500.training.data.catalog import DatasetInfo, Pair, Search, register_dataset
 from deep500.training.data.soundfolder import LETTERS, SETTINGS, librispeech
 
@@ -37,7 +37,7 @@ class LibriSpeech(DatasetInfo):
         folders = [root / "LibriSpeech" for root in search.roots]
         found = next((folder for folder in folders if folder.is_dir()), None)
         if found is None:
-            raise DataError(
+            raise MissingDataset(
                 f"got no data set {self.name!r}: no {' and no '.join(map(str, folders))}; expected the folder that the "
                 "official archives unpack to, from https://www.openslr.org/12: unpack them there"
             )
