@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 PACKAGES = "packages"
-GROUPS = {  # group: how the names of what belongs to it begin; the first that fits takes it
+GROUPS = {  # group: prefixes of the names in it; the first prefix that fits decides
     PACKAGES: ("environment.versions.", "environment.process.packages."),
     "code": ("environment.git", "recipe_file"),
     "data": ("data",),
@@ -15,13 +15,13 @@ GROUPS = {  # group: how the names of what belongs to it begin; the first that f
 }
 ORDER = ("recipe", "data", "code", "machine", PACKAGES)
 SHOWN = 4
-"""Packages that are named; the others are counted."""
+"""How many packages are listed by name; the rest are only counted."""
 
 
 def in_groups(changed: Mapping[str, tuple[Any, Any]], most: int = 60) -> dict[str, dict[str, tuple[str, str]]]:
-    """Differences by group, in the order in which a reader asks for them, values as short texts.
+    """Differences by group, the recipe first and packages last, with values as short texts.
 
-    Packages that the environment lists among its own versions, frameworks above all, stand before others.
+    Packages under ``environment.versions`` (the frameworks and what they rest on) come before all other packages.
 
     Args:
         changed: both values by dotted name, see :attr:`deep500.compare.runs.RunComparison.changed`.
@@ -40,7 +40,7 @@ def in_groups(changed: Mapping[str, tuple[Any, Any]], most: int = 60) -> dict[st
 
 
 def _rank(name: str) -> int:
-    """Settings as they were resolved come before their copies, and the versions of frameworks before other packages."""
+    """Sort key: resolved settings before their copies elsewhere, framework versions before other packages."""
     return 0 if name.startswith(("resolved.", "environment.versions.")) else 1
 
 
@@ -65,7 +65,7 @@ def as_lines(changed: Mapping[str, tuple[Any, Any]]) -> list[str]:
 
 
 def short(value: Any, most: int = 60) -> str:
-    """A value in at most so many characters; numbers with six digits.
+    """A value as text, cut to ``most`` characters; floats have six digits.
 
     Example:
         >>> short(98.05013927576601)

@@ -103,8 +103,13 @@ def add_q_loss(
     chosen = target
     if double:
         chosen = _copy(network, nodes, {observed: following, **{name: name for name in parameters}}, "again/")[output]
-    best = op("OneHot", op("ArgMax", chosen, axis=1, keepdims=0), op.constant(np.array(width, np.int64)),
-              op.constant(np.array([0, 1], dtype)), axis=1)  # fmt: skip
+    best = op(
+        "OneHot",
+        op("ArgMax", chosen, axis=1, keepdims=0),
+        op.constant(np.array(width, np.int64)),
+        op.constant(np.array([0, 1], dtype)),
+        axis=1,
+    )
     after = op("ReduceSum", op("Mul", target, best), op.ints(1), keepdims=0)
     goes_on = op(
         "Sub", op.constant(np.array(discount, dtype)), op("Mul", "ended", op.constant(np.array(discount, dtype)))

@@ -130,8 +130,10 @@ CASES: dict[str, tuple[Of, tuple[tuple[int, ...], ...], dict[str, int]]] = {
         {"OrderedGRU": 1},
     ),
     "LSTM, once with the last states": (
-        Of(lambda m, x: torch.cat([m.rnn(x)[0], m.rnn(x)[1][0].sum(0, keepdim=True).transpose(0, 1)], 1),
-           rnn=nn.LSTM(4, 3, **RECURRENT)),  # type: ignore[arg-type]
+        Of(
+            lambda m, x: torch.cat([m.rnn(x)[0], m.rnn(x)[1][0].sum(0, keepdim=True).transpose(0, 1)], 1),
+            rnn=nn.LSTM(4, 3, **RECURRENT),
+        ),  # type: ignore[arg-type]
         ((2, 5, 4),),
         {"OrderedLSTM": 3},
     ),
@@ -140,7 +142,7 @@ CASES: dict[str, tuple[Of, tuple[tuple[int, ...], ...], dict[str, int]]] = {
         ((2, 4, 3),),
         {"MatMul": 1},
     ),
-}  # fmt: skip
+}
 
 
 def exported(module: nn.Module, inputs: tuple[Tensor, ...], **options: Any) -> Network:

@@ -92,20 +92,24 @@ CASES: dict[str, tuple[Callable[[], Network], tuple[str, ...]]] = {
         ("index_select",),
     ),
     "pairs of places": (
-        lambda: Written(4, 3, 3)("Transpose", perm=(1, 2, 0))("Flatten", axis=2)("Gather", np.array([1, 5, 8]))
-        ("Transpose", perm=(1, 0)).done(),
+        lambda: Written(4, 3, 3)("Transpose", perm=(1, 2, 0))("Flatten", axis=2)("Gather", np.array([1, 5, 8]))(
+            "Transpose", perm=(1, 0)
+        ).done(),
         ("flatten", "index_select"),
     ),
     "reshaped twice": (
-        lambda: Written(4, 3)("Reshape", np.array([2, 6]))("Reshape", np.array([3, -1])).done(), ("reshape",)
+        lambda: Written(4, 3)("Reshape", np.array([2, 6]))("Reshape", np.array([3, -1])).done(),
+        ("reshape",),
     ),
     "nothing to do": (
-        lambda: Written(4, 3)("Identity")("Pad", np.zeros(4, np.int64))("Max")("Transpose", perm=(0, 1))
-        ("Expand", np.array([4, 3]))("Slice", np.array([0]), np.array([99]), np.array([1]))("Cast", to=11)
-        ("Reshape", np.array([4, 3]))("Concat", axis=0).done(),
+        lambda: Written(4, 3)("Identity")("Pad", np.zeros(4, np.int64))("Max")("Transpose", perm=(0, 1))(
+            "Expand", np.array([4, 3])
+        )("Slice", np.array([0]), np.array([99]), np.array([1]))("Cast", to=11)("Reshape", np.array([4, 3]))(
+            "Concat", axis=0
+        ).done(),
         (),
     ),
-}  # fmt: skip
+}
 
 
 def calls(executor: Any) -> list[str]:
@@ -148,7 +152,7 @@ def test_a_form_is_one_function_and_gives_the_same(name: str) -> None:
         (lambda: Written("N", 3, 2)("Reshape", np.array([3, 0, -1])).done(), "reshape"),
         (lambda: Written(4, 3)("Slice", *(np.array([n]) for n in (-1, -99, 0, -1))).done(), "slice_"),
     ],
-)  # fmt: skip
+)
 def test_what_only_looks_alike_stays(network: Callable[[], Network], kept: str) -> None:
     made = network()
     executor = d5fw.from_model(made)

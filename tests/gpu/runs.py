@@ -16,8 +16,14 @@ import numpy as np
 from deep500.networks import Network, add_loss, create
 from tests.frameworks.test_zoo_gradients import ZOO, case
 
-OPTIMIZERS = ("GradientDescent", "MomentumOptimizer", "AdamOptimizer", "AdamWOptimizer", "AdaGradOptimizer",
-              "RMSPropOptimizer")  # fmt: skip
+OPTIMIZERS = (
+    "GradientDescent",
+    "MomentumOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "AdaGradOptimizer",
+    "RMSPropOptimizer",
+)
 Facts = dict[str, Any]
 
 
@@ -123,8 +129,10 @@ def _optimizer(name: str, fake: bool) -> Facts:
 def _lenet() -> tuple[Network, Callable[[int], Facts]]:
     network = add_loss(create("resnet", shape=(3, 32, 32), depth=20, classes=10))
     rng = np.random.default_rng(0)
-    return network, lambda n: {"input": rng.normal(size=(n, 3, 32, 32)).astype("float32"),
-                               "label": rng.integers(0, 10, n)}  # fmt: skip
+    return network, lambda n: {
+        "input": rng.normal(size=(n, 3, 32, 32)).astype("float32"),
+        "label": rng.integers(0, 10, n),
+    }
 
 
 def _speed(batch: int, precision: str, compile: bool, fake: bool) -> Facts:

@@ -123,8 +123,11 @@ def test_suppression_is_its_definition(seed):
     boxes, scores = np.concatenate([low, low + rng.uniform(4, 12, (40, 2))], axis=1), np.round(rng.uniform(0, 1, 40), 1)
     assert suppress(boxes, scores, 0.4).tolist() == slow_suppression(boxes, scores, 0.4)
     labels = rng.integers(0, 3, 40)
-    each = [n for label in range(3) for n in np.flatnonzero(labels == label)[
-        slow_suppression(boxes[labels == label], scores[labels == label], 0.4)]]  # fmt: skip
+    each = [
+        n
+        for label in range(3)
+        for n in np.flatnonzero(labels == label)[slow_suppression(boxes[labels == label], scores[labels == label], 0.4)]
+    ]
     assert sorted(suppress_by_class(boxes, scores, labels, 0.4)) == sorted(each)
     assert suppress(boxes, scores, 0.4, most=2).tolist() == slow_suppression(boxes, scores, 0.4)[:2]
     with pytest.raises(InputError, match="40 scores"):

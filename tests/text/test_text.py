@@ -65,9 +65,14 @@ def step_by_step(backend, dtype, positions):
 @pytest.mark.parametrize("positions", ["rotary", "learned"])
 @pytest.mark.parametrize(
     ("backend", "package"),
-    [("reference", "numpy"), ("pytorch", "torch"), ("tensorflow", "tensorflow"), ("jax", "jax"),
-     ("onnxruntime", "onnxruntime")],
-)  # fmt: skip
+    [
+        ("reference", "numpy"),
+        ("pytorch", "torch"),
+        ("tensorflow", "tensorflow"),
+        ("jax", "jax"),
+        ("onnxruntime", "onnxruntime"),
+    ],
+)
 def test_cache_says_what_the_full_network_says(backend, package, positions):
     pytest.importorskip(package)
     assert step_by_step(backend, "float32", positions) < 1e-5

@@ -19,7 +19,7 @@ from deep500.tensors import Dim
 Operands = Sequence[np.ndarray | None]
 Shape = Sequence[Dim]
 MOST_TRIPS = 10**7
-"""Rounds of a Loop without a condition."""
+"""Most rounds of a Loop whose condition never changes."""
 _Check = Callable[[Node, Operands, Shape], str | None]
 
 
@@ -228,7 +228,7 @@ _GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 
 
 def _trips(node: Node, given: Operands, shape: Shape) -> str | None:
-    """A Loop that nothing can end before its count, which nobody lives to see."""
+    """A Loop whose count is so large that it would never finish, and whose condition cannot end it earlier."""
     if given[0] is None or int(np.asarray(given[0]).reshape(-1)[0]) <= MOST_TRIPS:
         return None
     (body,) = node.graphs

@@ -28,7 +28,7 @@ from deep500.reading import declare, open_regular, read_json
 
 SEAL = "seal.json"
 SEALED = declare({"key": str, "file": str, "bytes": int, "sha256": str})
-"""What lies beside a library: the key that it was built for, its name, its size and hash."""
+"""Format of the seal file beside a library: key it was built for, file name, size and SHA-256."""
 
 
 def cache_folder() -> Path:
@@ -41,7 +41,7 @@ def cache_folder() -> Path:
 
 
 def private_folder(name: str) -> Path:
-    """A folder within the cache, made if there is none, that nobody but its user can write to.
+    """A folder inside the cache that only its user can write to; created if it does not exist.
 
     Raises:
         CacheError: others own the cache or can write to it, something in its path is a link within the cache, or it
@@ -138,7 +138,7 @@ def enter(library: Path, target: Path, key: str) -> None:
 
 
 def enter_folder(place: Path, target: Path) -> None:
-    """Move a finished folder of several files to where it is looked for; one that is there already stays."""
+    """Move a finished folder of several files to its place in the cache, unless another process put one there first."""
     with _writing(target.parent):
         place.chmod(0o700)
         try:
@@ -149,7 +149,7 @@ def enter_folder(place: Path, target: Path) -> None:
 
 
 def sound_library(place: Path, name: str) -> Path | None:
-    """The library in a folder of the cache if it is whole and nobody else's, else None; marks it as used."""
+    """The library in a cache folder if it matches its seal and belongs to this user, else None; notes its use."""
     library = place / name
     try:
         if suspect(place) or suspect(library):

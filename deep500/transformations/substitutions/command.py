@@ -57,10 +57,13 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
     """Declare the options that say which rules there are."""
     add = parser.add_argument
     add(
-        "--rules", action="append", default=[], metavar="FILE",
+        "--rules",
+        action="append",
+        default=[],
+        metavar="FILE",
         help="a rule file, or rules of your own (.txt), proved before they are used; 'shipped': those that come with "
         "Deep500, which are taken if none are named; may be given several times",
-    )  # fmt: skip
+    )
     add("--unproved", action="store_true", help="apply rules without a proof too, unless numbers refute them")
     add("--operator", action="append", default=[], metavar="FILE.py:NAME", help="an activation of your own")
 

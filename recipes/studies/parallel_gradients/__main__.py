@@ -50,8 +50,14 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--samples", type=int, default=3, metavar="N", help="times taken by every launch (3)")
     add("--workers", type=int, metavar="N", help="most ranks x threads that are timed (the cores there are)")
     add("--no-times", action="store_true", help="check only")
-    add("--source", action="append", type=Path, default=[], metavar="PATH", help="also differentiate the LULESH or "
-        "miniBUDE that is checked out there; may be repeated")  # fmt: skip
+    add(
+        "--source",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="PATH",
+        help="also differentiate the LULESH or miniBUDE that is checked out there; may be repeated",
+    )
     add("--json", type=Path, metavar="FILE", help="write everything, every sample too")
     add("--plot", type=Path, metavar="FILE", help="draw times against workers: .png, .svg, .pdf")
     add("--page", type=Path, metavar="FILE", help="write the page of documentation, with these figures")

@@ -127,9 +127,14 @@ def plot(timed: Sequence[Timed], path: Path) -> None:
                         best[n] = min(best.get(n, value), value, key=lambda interval: interval.median)
                     label = here[0].point.title.partition(" ")[0] if here and part == "gradient" else None
                     axes.plot(
-                        list(best), [v.median for v in best.values()], style, color=f"C{number}", marker="o",
-                        markersize=4, label=label,
-                    )  # fmt: skip
+                        list(best),
+                        [v.median for v in best.values()],
+                        style,
+                        color=f"C{number}",
+                        marker="o",
+                        markersize=4,
+                        label=label,
+                    )
             counts = sorted({each.point.workers for each in timed})
             axes.set(xscale="log", yscale="log", title=f"{proxy}, {mode} scaling", xlabel="workers", ylabel="ms")
             axes.set_xticks(counts, [str(n) for n in counts])
