@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from deep500.errors import InputError, MissingDevice
@@ -15,6 +15,11 @@ LOCAL_RANKS = ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "S
 
 class DeviceWarning(UserWarning):
     """A device that was asked for is absent and another took its place."""
+
+
+def local_rank() -> int:
+    """This rank's number on its machine, 0 where nobody launched several."""
+    return int(next((os.environ[name] for name in LOCAL_RANKS if os.environ.get(name, "").isdigit()), "0"))
 
 
 @dataclass(frozen=True)
@@ -37,15 +42,19 @@ class CPUDevice(Device):
 
 @dataclass(frozen=True)
 class GPUDevice(Device):
-    """An accelerator; a backend without one falls back to the processor and warns (see :func:`fall_back`)."""
+    """An accelerator; a backend without one falls back to the processor and warns (see :func:`fall_back`).
 
+    Without a number it is the one of this rank: that with the rank's number on its machine (:data:`LOCAL_RANKS`).
+    """
+
+    index: int = field(default_factory=local_rank)
     kind: ClassVar[str] = "gpu"
 
 
 def to_device(device: Any) -> Device:
     """Turn None (the processor), ``"cpu"``, ``"gpu"``, ``"gpu:1"`` or a :class:`Device` into a :class:`Device`.
 
-    ``"gpu:rank"`` is the card of this rank: the one with its number on its machine, 0 without a launcher.
+    ``"gpu"`` is the card of this rank, see :class:`GPUDevice`.
 
     Example:
         >>> to_device("gpu:1")
@@ -55,15 +64,11 @@ def to_device(device: Any) -> Device:
         return CPUDevice()
     if isinstance(device, Device):
         return device
-    if device == "gpu:rank":
-        return GPUDevice(
-            int(next((os.environ[name] for name in LOCAL_RANKS if os.environ.get(name, "").isdigit()), "0"))
-        )
     kinds = {"cpu": CPUDevice, "gpu": GPUDevice, "cuda": GPUDevice}
     kind, _, index = str(device).partition(":")
     if kind not in kinds or not (index or "0").isdigit():
-        raise InputError(f"got device {device!r}; expected 'cpu', 'gpu', 'gpu:<number>' or 'gpu:rank'")
-    return kinds[kind](int(index or 0))
+        raise InputError(f"got device {device!r}; expected 'cpu', 'gpu' or 'gpu:<number>'")
+    return kinds[kind](int(index)) if index else kinds[kind]()
 
 
 def fall_back(device: Device, available: int, strict: bool = False) -> Device:

@@ -136,7 +136,7 @@ def test_devices_by_name(given: Any, want: Device) -> None:
 
 @pytest.mark.parametrize("given", ["tpu", "gpu:x", "gpu:-1", "", 3, "cpu:0:1"])
 def test_bad_devices_are_errors(given: Any) -> None:
-    with pytest.raises(InputError, match=r"expected 'cpu', 'gpu', 'gpu:<number>' or 'gpu:rank'"):
+    with pytest.raises(InputError, match=r"expected 'cpu', 'gpu' or 'gpu:<number>'"):
         to_device(given)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -103,13 +104,9 @@ def _load(executor: GraphExecutor, state: Arrays) -> None:
             executor.network.feed_tensor(name, value)
 
 
-def curve(candidate: Candidate, network: Network, batches: Sequence[Batch], loss: str) -> dict[str, list[float]]:
+def curve(executor: GraphExecutor, optimizer: Any, batches: Sequence[Batch], loss: str) -> dict[str, list[float]]:
     """Loss and gradient norm of the first steps, in the network's own precision and with its randomness."""
-    if candidate.optimizer is None:
-        return {}
-    executor = candidate.build(network)
     executor.reseed(0)
-    optimizer = candidate.optimizer(executor)
     losses, norms = [], []
     for batch in batches:
         outputs = optimizer.step(batch)

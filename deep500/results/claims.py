@@ -102,12 +102,19 @@ def _rates(details: Mapping[str, Sequence[Mapping[str, float]]], manifest: Mappi
                     "flops": counted / seconds,
                     "counted_flops": counted,
                     "seconds": seconds,
-                    "dtype": manifest.get("dtype"),
+                    "dtype": computed_in(manifest),
                     "bound": max(roofs, default=None),
                     "peak_dtype": ROOF_DTYPE if roofs else None,
                 }
             ]
     return []
+
+
+def computed_in(manifest: Mapping[str, Any]) -> str | None:
+    """The data type of a run's operations: float32 of a GPU is ``tf32`` where its manifest says so."""
+    dtype: str | None = manifest.get("dtype")
+    numerics = manifest.get("numerics") or {}
+    return "tf32" if dtype == "float32" and numerics.get("float32") == "tf32" else dtype
 
 
 def breakdown(record: Record, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
+from deep500.devices import local_rank
 from deep500.distributed.transports.communicator import ANY, Communicator, Pending
 from deep500.distributed.transports.failstop import end_with_all
 from deep500.errors import CommunicationError, InputError
@@ -207,7 +208,7 @@ def _unstage(tensor: torch.Tensor, host: torch.Tensor) -> None:
 
 
 def _gpu_of_this_rank() -> torch.device:
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cuda", local_rank())
 
 
 def _gpus_suffice() -> bool:

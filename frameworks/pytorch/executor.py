@@ -21,10 +21,10 @@ from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.pytorch.failures import RAISED, failure
 from deep500.frameworks.pytorch.memory import footprint, requested, settle
-from deep500.frameworks.pytorch.numerics import Numerics, adopt
+from deep500.frameworks.pytorch.numerics import adopt
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck, input_check
 from deep500.networks.execution.labels import check_range, label_checks
-from deep500.networks.execution.precision import used_precision
+from deep500.networks.execution.precision import Numerics, used_precision
 from deep500.networks.execution.program import from_network
 from deep500.networks.execution.refusals import (
     loss_not_scalar,
@@ -260,7 +260,8 @@ class Executor(GraphExecutor):
         self._results: dict[str, torch.Tensor] = {}
         self._version: int | None = None
         self._read_as_constants: set[str] = set()
-        self._numerics = Numerics("ieee", False)
+        self._numerics = Numerics()
+        self._copies: torch.cuda.Stream | None = None  # of large inputs, once there was one
 
     # -- the module -------------------------------------------------------------------------------------------------
     @property
@@ -435,8 +436,19 @@ class Executor(GraphExecutor):
                 return value if value is None else [self._tensor(item) for item in value]
             value = from_array(value)
             if self.torch_device.type == "cuda" and value.nbytes >= _PINNED:
-                value = value.pin_memory()  # torch keeps the memory until its copy, which nobody waits for, is done
+                return self._sent(value)
         return value if value.device == self.torch_device else value.to(self.torch_device, non_blocking=True)
+
+    def _sent(self, value: torch.Tensor) -> torch.Tensor:
+        """On its way to the GPU on a stream of copies, beside the step before, which the next one alone waits for."""
+        if self._copies is None:
+            self._copies = torch.cuda.Stream(self.torch_device)
+        with torch.cuda.stream(self._copies):  # torch keeps pinned memory until the copy from it is done
+            sent = value.pin_memory().to(self.torch_device, non_blocking=True)
+        steps = torch.cuda.current_stream(self.torch_device)
+        steps.wait_stream(self._copies)
+        sent.record_stream(steps)  # its memory is not given away while the step reads it
+        return sent
 
     # -- what the network asks ----------------------------------------------------------------------------------------
     def tensor(self, name: str) -> torch.Tensor:

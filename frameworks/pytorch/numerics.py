@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-
-class Numerics(NamedTuple):
-    """What an executor wants; see :func:`deep500.frameworks.pytorch.from_model`."""
-
-    precision: str
-    deterministic: bool
-
+from deep500.networks.execution.precision import Numerics
 
 _set: list[Numerics] = []
 

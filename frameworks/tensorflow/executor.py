@@ -15,10 +15,12 @@ from deep500.frameworks.tensorflow.compiler import TARGET, NeedsValue, Randomnes
 from deep500.frameworks.tensorflow.dtypes import DTYPES, from_array, tf_dtype, to_array
 from deep500.frameworks.tensorflow.layout import kernels
 from deep500.frameworks.tensorflow.memory import step_memory
+from deep500.frameworks.tensorflow.numerics import adopt
 from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck, input_check
 from deep500.networks.execution.grouping import planned
+from deep500.networks.execution.precision import Numerics, used_precision
 from deep500.networks.execution.program import Program, from_network
 from deep500.networks.execution.refusals import (
     loss_not_scalar,
@@ -40,6 +42,8 @@ def from_model(
     jit_compile: bool = False,
     strict: bool = False,
     quantization: str | None = None,
+    precision: str = "ieee",
+    deterministic: bool = False,
 ) -> Executor:
     """An executor for a network.
 
@@ -50,6 +54,9 @@ def from_model(
         strict: raise MissingDevice instead of falling back.
         quantization: what gradients of quantised values are: none, or those of the straight-through estimator
             (``"straight_through"``, see :mod:`deep500.networks.quantization`).
+        precision: of float32 on a GPU: ``"ieee"``, or ``"tf32"``, which rounds what products and convolutions take to
+            ten bits of fraction. TensorFlow's switch is the process's: it is set before a run that wants it otherwise.
+        deterministic: on a GPU, allow only kernels that give the same bits every time; others raise when they run.
 
     Raises:
         UnsupportedOperator: naming every node that cannot be run.
@@ -60,7 +67,7 @@ def from_model(
         >>> executor.variables["fc1.bias"].shape
         TensorShape([128])
     """
-    return Executor(network, device, jit_compile, strict, quantization)
+    return Executor(network, device, jit_compile, strict, quantization, precision, deterministic)
 
 
 def from_onnx(
@@ -168,8 +175,12 @@ class Executor(GraphExecutor):
         jit_compile: bool = False,
         strict: bool = False,
         quantization: str | None = None,
+        precision: str = "ieee",
+        deterministic: bool = False,
     ) -> None:
         self._prepare(device, jit_compile, strict)
+        self.precision = used_precision(precision, self.device)
+        self.deterministic = deterministic and self.device.kind == "gpu"
         self.network = TensorFlowNetwork(differentiable(network, quantization), self)
         self.refresh()
         self.compiled(tuple(self.network.outputs), None)
@@ -351,6 +362,8 @@ class Executor(GraphExecutor):
         self, compiled: Compiled, inputs: Mapping[str, Any], call: Callable[..., Any] | None = None, *before: Any
     ) -> Any:
         """Call a compiled function, or another of the same inputs with further arguments before them."""
+        if self.device.kind == "gpu":
+            adopt(Numerics(self.precision, self.deterministic))
         try:
             with tf.device(self.tf_device):
                 return (call or compiled.call)(*before, *[self.tensor(inputs.get(name)) for name in compiled.inputs])

@@ -78,6 +78,41 @@ def test_without_float64_it_compares_in_float32_and_says_so():
     assert forward.tolerance == 1e-5 and 0 < forward.difference < 1e-5
 
 
+def test_what_rounds_to_tf32_is_judged_by_what_tf32_can():
+    """Ten bits of fraction: an executor that rounds its inputs so passes only where it says that it does."""
+
+    def build(declared):
+        def made(network):
+            if any(value.dtype == "float64" for value in network.inputs.values()):
+                raise UnsupportedOperator("got Conv in float64; expected float32")
+            executor = candidate("reference").build(network)
+            executor.precision = declared
+            return _rounding(executor)
+
+        return made
+
+    for declared, passes in (("tf32", True), ("ieee", False)):
+        other = Candidate("card", build(declared), candidate("reference").optimizer)
+        result = check_equivalence(probe(), batches(), [candidate("reference"), other])
+        assert bool(result) is passes, result.checks
+    assert 1e-5 < result.first("card").difference < 1e-2
+
+
+def _rounding(executor):
+    """The executor, whose inputs lose all but ten bits of their fractions."""
+    for name in ("inference", "inference_and_backprop"):
+        plain = getattr(executor, name)
+
+        def run(inputs, *rest, plain=plain):
+            def rounded(x):
+                return (x.view("uint32") & np.uint32(0xFFFFE000)).view("float32") if x.dtype == "float32" else x
+
+            return plain({key: rounded(np.ascontiguousarray(x)) for key, x in inputs.items()}, *rest)
+
+        setattr(executor, name, run)
+    return executor
+
+
 def test_needs_two_frameworks_and_a_batch():
     for ones, data in (([candidate("reference")], batches(1)), ([candidate("reference")] * 2, [])):
         with pytest.raises(InputError, match="at least two and one"):

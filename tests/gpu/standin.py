@@ -7,7 +7,8 @@ comes out is compared with a processor's run. Refused is, with the operator's na
   pointwise operators, indices, copies;
 - operators for which PyTorch's own table (``torchgen``, in every wheel) has a kernel for processors and none for CUDA;
 - products of whole numbers, for which the CUDA kernels have no case;
-- memory read as an array without a copy to the processor.
+- memory read as an array without a copy to the processor;
+- what a stream of copies sent, read by another stream that did not wait for it.
 
 What it cannot know: kernels of cuDNN (they never run), time, order of sums, memory.
 """
@@ -63,6 +64,37 @@ def lacks_kernel(name: str) -> bool:
     return bool(keys) and not any("CUDA" in key or key.startswith("Composite") for key in keys)
 
 
+class Stream:
+    """A queue of work: what it sends is there for others once they waited for it.
+
+    Attributes:
+        sent: tensors on their way.
+    """
+
+    current: Stream
+
+    def __init__(self, device: Any = None) -> None:
+        self.sent: list[CardTensor] = []
+
+    def wait_stream(self, other: Stream) -> None:
+        """What the other one sent has arrived, for all that comes after."""
+        for tensor in other.sent:
+            tensor.sent_on = None
+        other.sent.clear()
+
+
+Stream.current = Stream()
+
+
+@contextlib.contextmanager
+def _on(stream: Stream) -> Iterator[None]:
+    before, Stream.current = Stream.current, stream
+    try:
+        yield
+    finally:
+        Stream.current = before
+
+
 class CardTensor(torch.Tensor):
     """A tensor whose Python side says that it is on the card, and whose values are ``on_host``.
 
@@ -70,6 +102,7 @@ class CardTensor(torch.Tensor):
     """
 
     on_host: torch.Tensor
+    sent_on: Stream | None = None
 
     @staticmethod
     def __new__(cls, on_host: torch.Tensor) -> CardTensor:
@@ -101,6 +134,10 @@ class CardTensor(torch.Tensor):
         if target is not None and torch.device(target).type == "cpu":
             return _Fetch.apply(self).to(*rest, **kwargs)
         return super().to(*rest, **kwargs) if rest or kwargs else self
+
+    def record_stream(self, stream: Any) -> None:
+        """Its memory is in use there."""
+        Card.recorded += 1
 
     def cpu(self, *args: Any, **kwargs: Any) -> Any:
         """A copy on the processor, which waits for the card."""
@@ -145,8 +182,12 @@ class _Send(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> CardTensor:
-        """Copy."""
-        return CardTensor(x.detach().clone())
+        """Copy, on the current stream."""
+        sent = CardTensor(x.detach().clone())
+        if Stream.current is not Card.stream:
+            sent.sent_on = Stream.current
+            Stream.current.sent.append(sent)
+        return sent
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
@@ -166,6 +207,8 @@ def _to(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
 
 def _refuse(func: Any, given: list[torch.Tensor]) -> None:
     name = func.overloadpacket.__name__
+    if any(isinstance(x, CardTensor) and x.sent_on not in (None, Stream.current) for x in given):
+        raise RuntimeError(f"{func} reads what another stream is still sending: wait_stream() before")
     if func.namespace == "aten" and lacks_kernel(str(func).removeprefix("aten.")):
         raise NoSuchKernel(f"Could not run '{func}' with arguments from the 'CUDA' backend")
     if func.namespace not in ("aten", "prims", "profiler") and not any(
@@ -243,9 +286,13 @@ class Card(TorchDispatchMode):
 
     Attributes:
         waits: how often the processor had to wait for a number of the card.
+        recorded: how many tensors were said to be in use on another stream than the one that made them.
+        stream: that of all work that chose no other.
     """
 
     waits = 0
+    recorded = 0
+    stream = Stream.current
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return dispatch(func, args, kwargs or {})
@@ -267,7 +314,7 @@ def _quietly() -> Iterator[None]:
 @contextlib.contextmanager
 def a_card() -> Iterator[type[Card]]:
     """A machine with one card, which is a stand-in."""
-    Card.waits = 0
+    Card.waits = Card.recorded = 0
 
     def waited(*_: Any) -> None:
         Card.waits += 1
@@ -282,6 +329,9 @@ def a_card() -> Iterator[type[Card]]:
         sdpa_kernel(SDPBackend.MATH),
         mock.patch("torch.nn.functional.scaled_dot_product_attention", _attention),
         mock.patch.object(torch.Tensor, "pin_memory", lambda x: x),
+        mock.patch("torch.cuda.Stream", Stream),
+        mock.patch("torch.cuda.stream", _on),
+        mock.patch("torch.cuda.current_stream", lambda device=None: Stream.current),
         Card(),
     ):
         yield Card

@@ -7,9 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
+import numpy as np
 import pytest
 
-from deep500.devices import DeviceWarning
+from deep500.devices import DeviceWarning, GPUDevice
 from deep500.measure import energy
 from deep500.networks import create
 
@@ -78,3 +79,19 @@ def test_a_gpu_without_a_counter_leaves_the_others_theirs(tmp_path: Path, monkey
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     sources, reason = energy.find_sources(tmp_path)
     assert [source.name for source in sources] == ["gpu:1"] and "gpu:0 has no energy counter (Not Supported)" in reason
+
+
+def test_tensorflow_is_told_how_to_round_and_records_it() -> None:
+    """Its switch is the process's: it follows whichever executor runs."""
+    tensorflow = pytest.importorskip("deep500.frameworks.tensorflow")
+    from deep500.frameworks.tensorflow.runtime import tf
+
+    network = create("mlp", shape=(4,), hidden=(3,), classes=2)
+    feeds = {"input": np.zeros((2, 4), "float32")}
+    asked = tf.config.experimental.tensor_float_32_execution_enabled
+    exact, rough = (tensorflow.from_model(network, precision=precision) for precision in ("ieee", "tf32"))
+    assert exact.precision == rough.precision == "ieee"  # processors know no TF32
+    for executor, precision, switch in ((exact, "ieee", False), (rough, "tf32", True), (exact, "ieee", False)):
+        executor.device, executor.precision = GPUDevice(0), precision
+        executor.inference(feeds)
+        assert asked() is switch

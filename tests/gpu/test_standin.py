@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("yaml")
 
 import deep500 as d5  # noqa: E402
+from deep500.devices import LOCAL_RANKS, GPUDevice, to_device  # noqa: E402
 from deep500.errors import InputError, UnsupportedOperator  # noqa: E402
 from deep500.frameworks import pytorch  # noqa: E402
 from deep500.frameworks.pytorch import gpu  # noqa: E402
@@ -20,7 +21,7 @@ from deep500.frameworks.pytorch.operators import OPS  # noqa: E402
 from deep500.networks import Network, add_loss, create  # noqa: E402
 from tests.frameworks.test_zoo_gradients import ZOO, case  # noqa: E402
 from tests.gpu.cases import CONTROL, check_inference, check_training, host, on_card  # noqa: E402
-from tests.gpu.standin import CARD, NoSuchKernel, a_card  # noqa: E402
+from tests.gpu.standin import CARD, NoSuchKernel, Stream, a_card  # noqa: E402
 
 
 def test_the_stand_in_refuses_what_a_card_refuses() -> None:
@@ -208,24 +209,47 @@ def test_precision_and_determinism_are_set_before_a_run_and_recorded() -> None:
         pytorch.from_model(network, precision="fp32")
 
 
-def test_a_rank_takes_the_card_of_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    from deep500.devices import GPUDevice, to_device
+@pytest.mark.parametrize("launcher", LOCAL_RANKS)
+def test_a_rank_takes_the_card_of_its_number(launcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in LOCAL_RANKS:
+        monkeypatch.delenv(name, raising=False)
+    assert to_device("gpu") == d5.GPUDevice() == GPUDevice(0)
+    monkeypatch.setenv(launcher, "3")
+    assert to_device("gpu") == d5.GPUDevice() == GPUDevice(3)
+    assert to_device("gpu:1") == GPUDevice(1) and to_device("cpu").index == 0
 
-    assert to_device("gpu:rank") == GPUDevice(0)
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    assert to_device("gpu:rank") == GPUDevice(3)
+
+def _trainer(executor: pytorch.Executor, samples: int) -> d5.Trainer:
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(samples, 1, 64, 64)).astype("float32")
+    data = d5.NumpyDataset(images, "input", rng.integers(0, 3, samples), "label")
+    return d5.Trainer(d5.ShuffleSampler(data, 4, seed=0), None, executor, pytorch.MomentumOptimizer(executor))
 
 
-def test_a_step_waits_for_nothing() -> None:
-    """The loop may run ahead of the card: nothing in a training step asks it for a number."""
-    network = add_loss(create("lenet", shape=(1, 28, 28)))
-    feeds = {"input": np.ones((2, 1, 28, 28), "float32"), "label": np.array([0, 2])}
+def test_the_loop_waits_for_the_card_at_the_end_of_epochs_only() -> None:
+    """It may run ahead: neither steps nor what listens to them by default asks the card for a number."""
+    network = add_loss(create("mlp", shape=(1, 64, 64), hidden=(4,), classes=3))
+    waits = []
+    with a_card() as card:
+        for samples in (16, 48):
+            executor = pytorch.from_model(network, "gpu", strict=True)
+            trainer = _trainer(executor, samples)
+            trainer.run(1)
+            card.waits = 0
+            trainer.run(1)
+            waits.append(card.waits)
+        executor.synchronize()
+        assert card.waits == waits[-1] + 1
+    assert waits[0] == waits[1] <= 3
+
+
+def test_large_inputs_travel_beside_the_step_before() -> None:
+    """On a stream of copies, which the step waits for; the stand-in refuses to read what was not waited for."""
+    network = add_loss(create("mlp", shape=(1, 64, 64), hidden=(4,), classes=3))
+    feeds = {"input": np.ones((8, 1, 64, 64), "float32"), "label": np.zeros(8, "int64")}
     with a_card() as card:
         executor = pytorch.from_model(network, "gpu", strict=True)
-        optimizer = pytorch.MomentumOptimizer(executor)
-        optimizer.step(feeds)
-        card.waits = 0
-        optimizer.step(feeds)
-        assert card.waits == 0
-        executor.synchronize()
-        assert card.waits == 1
+        executor.inference_and_backprop(feeds)
+        assert card.recorded == 1
+        with mock.patch.object(Stream, "wait_stream"), pytest.raises(RuntimeError, match="still sending"):
+            executor.inference_and_backprop(feeds)

@@ -177,6 +177,8 @@ ALSO_BAD = [
     ("F3", edit("summary", lambda s: s["tuning"].update(runs=1))),
     ("F5", claim("breakdown", parts={"a": 6.6})), ("F5", claim("breakdown", wall=5.0, parts={"a": 5.0})),
     ("R7", claim("comparison", 0, effect=[1.2, 1.4])), ("F10", stopping_text), ("F6", claim("input", cold=False)),
+    ("F7", claim("rate", dtype="tf32")),
+    ("F7", edit("manifest", lambda m: m.update(dtype="float32", device={"asked": "gpu", "used": "gpu:0"}))),
     ("F7", claim("rate", peak_dtype="float16")), ("F12", claim("baseline", tuning_runs=1)),
 ]
 # fmt: on
@@ -192,6 +194,8 @@ VARIATIONS = {
     "F4": claim("baseline", device={"year": 2017, "peak_flops": 1e11}, normalised="per peak"),
     "F6": lambda parts: (parts["manifest"]["data"]["train"].update(stand_in=True),
                          parts["summary"]["labels"].append("stand-in data")),
+    "F7": edit("manifest", lambda m: m.update(dtype="float32", device={"asked": "gpu", "used": "gpu:0"},
+                                              numerics={"float32": "ieee", "deterministic": False})),
     "F10": lambda parts: (parts["curve"].pop(), parts["seeds"]["5"].update(stopped_by="accuracy of 99 %"),
                           parts["manifest"]["resolved"]["recipe"].update(events=["Stop"])) and headline(parts),
     "D2": lambda parts: (busy(parts), stand("observation")(parts)),

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from deep500.devices import Device
 from deep500.errors import InputError, nearest
 
 PRECISIONS = ("ieee", "tf32")
+
+
+class Numerics(NamedTuple):
+    """What an executor wants of a framework whose switches belong to the whole process."""
+
+    precision: str = "ieee"
+    deterministic: bool = False
 
 
 def used_precision(asked: str, device: Device) -> str:

@@ -186,6 +186,8 @@ def f6_input(run: RunView) -> Finding:
 def f7_operations(run: RunView) -> Finding:
     """Operations per second are counted, in the data type that is reported, without sparsity that is not."""
     claims = run.claims("rate")
+    if claims and _undeclared_precision(run):
+        return failed("float32 of a GPU, and nothing says whether it was TF32", "record the executor's precision")
     for claim in claims:
         if not claim.get("counted_flops") or not claim.get("seconds"):
             return failed("operations per second without a count", "count the network's operations")
@@ -197,6 +199,13 @@ def f7_operations(run: RunView) -> Finding:
         if claim.get("dtype") != (claim.get("peak_dtype") or claim.get("dtype")) or claim.get("sparse"):
             return failed(f"{claim.get('dtype')} work beside a peak of {claim.get('peak_dtype')}", "use the same peak")
     return passed("operations are counted") if claims else not_applicable("no operations per second are claimed")
+
+
+def _undeclared_precision(run: RunView) -> bool:
+    """Whether a run was on a GPU, which may round float32 to TF32, and does not say if it did."""
+    used = str((run.manifest.get("device") or {}).get("used", ""))
+    declared = (run.manifest.get("numerics") or {}).get("float32")
+    return used.startswith("gpu") and run.manifest.get("dtype") == "float32" and not declared
 
 
 def f8_one_configuration(run: RunView) -> Finding:
