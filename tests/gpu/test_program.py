@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("yaml")
 
-from tests.gpu import runs  # noqa: E402
-from tests.gpu.__main__ import main  # noqa: E402
+from tests.gpu import runs
+from tests.gpu.__main__ import main
 
 QUICK = {"zoo mlp pytorch", "zoo attention_block pytorch", "optimizer AdamOptimizer", "optimizer AdaGradOptimizer"}
 FAKE = [
