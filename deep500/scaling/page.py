@@ -44,7 +44,7 @@ def _row(scaling: Scaling, entry: ScalingPoint) -> tuple[str, ...]:
         interval += f" [{100 * share.low:.3g}, {100 * share.high:.3g}]"
     quality = "" if entry.quality is None else f"{entry.quality:.4g}"
     if entry.quality_low is not None:
-        quality += f" [{entry.quality_low:.4g}, ..."
+        quality += f", at least {entry.quality_low:.4g}"
     return (
         entry.scheme,
         f"{entry.ranks:,}",
@@ -84,15 +84,19 @@ def write_page(
 ) -> Path:
     """One page with plots and tables; it loads nothing from anywhere. Raises ResultsError if it cannot be written."""
     style, script = asset("report.css"), asset("report.js")
-    body = [Markup("<h1>{}</h1>").format(title), *(Markup("<p>{}</p>").format(line) for line in about)]
+    body = [
+        Markup('<p class="brand">Deep500</p><h1>{}</h1>').format(title),
+        *(Markup("<p>{}</p>").format(line) for line in about),
+    ]
     for scaling, why in tables:
         body.append(Markup("<section><h2>{}</h2>").format(f"{scaling.mode} scaling"))
-        for figure in scaling_figures(scaling):
-            body.append(
-                Markup("<figure><h3>{}</h3>{}<figcaption>{}</figcaption></figure>").format(
-                    figure.question, Markup(figure.plot), figure.caption
-                )
+        drawn = [
+            Markup("<figure><h3>{}</h3>{}<figcaption>{}</figcaption></figure>").format(
+                figure.question, Markup(figure.plot), figure.caption
             )
+            for figure in scaling_figures(scaling)
+        ]
+        body.append(Markup('<div class="figures large">{}</div>').format(Markup("").join(drawn)))
         body.append(_table(rows(scaling, why)))
         body.append(Markup("</section>"))
     write_atomic(

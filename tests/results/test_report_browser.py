@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import html
 import http.server
-import json
 import os
 import re
-import shutil
-import subprocess
 import threading
 import time
 
@@ -19,42 +15,13 @@ from deep500.report.claims import write_claims
 from deep500.report.page import render
 from deep500.results import Record
 from deep500.results.rules import write_rules
-from tests.conftest import HANG
+from tests.results.browser import browse, needs_browser, probe
 from tests.results.report_cases import HOSTILE, finished
 from tests.results.test_recomputation import measured as planned
 from tests.results.test_scaling import RANKED, STRONG
 
 MOST_BYTES, MOST_SECONDS = 3_000_000, 20
 SIZES = ("1280,2000", "390,1800")
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
-QUIET = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-sync",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--enable-logging=stderr",
-    "--v=0",
-)
-needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome on this machine")
-
-
-def browse(folder, address, *options):
-    """Run the browser once; returns what it printed and what it said."""
-    profile = folder / f"profile-{time.monotonic_ns()}"
-    done = subprocess.run(
-        [str(BROWSER), *QUIET, f"--user-data-dir={profile}", *options, address],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=HANG,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
 @pytest.fixture(scope="module")
@@ -167,34 +134,18 @@ addEventListener("load", () => {
   parent.postMessage(JSON.stringify({ texts, wide, width: innerWidth }), "*");
 });
 </script>"""
-FRAME = """<!doctype html><title>frame</title><pre id="findings"></pre>
-<iframe src="probe.html" width="WIDTH" height="1800"></iframe>
-<script>addEventListener("message", (event) => { document.querySelector("pre").textContent = event.data; });</script>"""
-"""A frame, since no window of the browser is narrower than 500 pixels."""
-
-
-def probe(folder, page, width):
-    """What a probe within the page found; the page's policy is taken away, since it lets no script in but its own."""
-    text = re.sub(r'<meta http-equiv="Content-Security-Policy".*?>', "", page.read_text(encoding="utf-8"))
-    (folder / "probe.html").write_text(text.replace("</body>", PROBE + "</body>"), encoding="utf-8")
-    (folder / "frame.html").write_text(FRAME.replace("WIDTH", str(width)), encoding="utf-8")
-    printed, messages = browse(folder, (folder / "frame.html").as_uri(), "--dump-dom", "--virtual-time-budget=5000")
-    assert messages == []
-    findings = json.loads(html.unescape(re.search(r'<pre id="findings">(.*?)</pre>', printed, re.DOTALL)[1]))
-    assert findings["width"] <= width
-    return findings
 
 
 @needs_browser
 @pytest.mark.parametrize("width", [390, 700, 1280])
 def test_nothing_is_wider_than_the_page(folder, page, width):
     """Not even where every rule is said to pass, which is the longest that a badge says."""
-    assert probe(folder, page, width)["wide"] == []
+    assert probe(folder, page, PROBE, width)["wide"] == []
 
 
 @needs_browser
 def test_keyboard_tells_values_and_scale_can_be_switched(folder, page):
-    findings = probe(folder, page, 390)
+    findings = probe(folder, page, PROBE, 390)
     focus, second, last, first, pressed, linear, log, after = findings["texts"]
     samples = Record.open(sorted((folder / "runs" / "job").iterdir())[0]).samples
     assert focus == first and focus.startswith("sample: 0, ms: ")

@@ -21,7 +21,10 @@ def write_page(path: Path, title: str, about: Sequence[str], tables: Mapping[str
         tables: heading -> text in columns.
     """
     style = asset("report.css")
-    body = [Markup("<h1>{}</h1>").format(title), *(Markup("<p>{}</p>").format(line) for line in about)]
+    body = [
+        Markup('<p class="brand">Deep500</p><h1>{}</h1>').format(title),
+        *(Markup("<p>{}</p>").format(line) for line in about),
+    ]
     body += [Markup("<section><h2>{}</h2><pre>{}</pre></section>").format(*pair) for pair in tables.items()]
     write_atomic(
         path,
