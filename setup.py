@@ -59,6 +59,9 @@ EXTRAS = {
     "cpp": ["ziglang>=0.13"],
     "stats": ["statsmodels>=0.14"],  # quantile regression
     "tensorboard": ["tensorboardX>=2.6"],  # writes its files; to look at them: tensorboard itself
+    "recipes": ["pyyaml>=6", 'tomli>=2; python_version < "3.11"'],  # recipes as YAML, or TOML on Python 3.10
+    "mlflow": ["mlflow-skinny>=3"],  # these two for --log; not part of [all]: forty packages each
+    "wandb": ["wandb>=0.20"],
     # two provers of rewrite rules; egglog exists from Python 3.11 on
     "substitutions": ['egglog>=13,<14; python_version >= "3.11"', "z3-solver>=4.13"],
     # readers of the formats in which people keep data, and tokenizers
@@ -94,7 +97,8 @@ EXTRAS = {
     ],
     "docs": ["sphinx>=8", "myst-parser>=4", "furo"],
 }
-EXTRAS["all"] = sorted({r for name, group in EXTRAS.items() if not name.startswith("import-") for r in group})
+ALONE = ("import-", "mlflow", "wandb")
+EXTRAS["all"] = sorted({r for name, group in EXTRAS.items() if not name.startswith(ALONE) for r in group})
 
 setup(
     name="deep500",

@@ -58,6 +58,12 @@ class MissingBackend(Deep500Error, ImportError):
     exit_code = 3
 
 
+class MissingPackage(Deep500Error, ImportError):
+    """An optional package is not installed; the message holds the line that installs it."""
+
+    exit_code = 3
+
+
 class UnknownBackend(MissingBackend):
     """No backend has this name; the message says which have a similar one."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from deep500.errors import InputError, MissingBackend, UnknownBackend, nearest
+from deep500.errors import InputError, MissingBackend, MissingPackage, UnknownBackend, nearest
 
 BACKENDS = {  # backend: (the module it needs, the extra that installs it)
     "reference": ("numpy", "reference"),
@@ -66,6 +66,21 @@ def require(name: str) -> None:
             f"backend {name!r}: got no package {needed!r}; expected it installed: pip install 'deep500[{extra}]'"
         )
     check_folder()
+
+
+def load_package(package: str, extra: str, purpose: str) -> Any:
+    """An optional package; raises :class:`MissingPackage` with the line that installs it.
+
+    Example:
+        >>> load_package("json", "none", "to read JSON").loads("[1]")
+        [1]
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingPackage(
+            f"got no package {package!r}; expected it {purpose}: pip install 'deep500[{extra}]'"
+        ) from error
 
 
 def check_folder() -> None:

@@ -24,6 +24,7 @@ from deep500.compare.package import CHECKLIST, MOST_PACKED, RECIPE, RESULTS, SYS
 from deep500.compare.runs import compare_runs
 from deep500.errors import ResultsError
 from deep500.reading import MOST_BYTES, open_regular, read_bytes
+from deep500.recipe.written import READERS
 from deep500.report.claims import BY, derive
 from deep500.report.page import render
 from deep500.results.files import read_json, regular_files, to_json
@@ -204,7 +205,8 @@ def _made_again(place: Path, folder: Path) -> Iterator[Answer]:
 
 
 def _recipe_of(place: Path) -> Path | None:
-    return next((path for path in sorted((place / RECIPE).glob("*.py")) if path.is_file()), None)
+    files = (path for path in sorted((place / RECIPE).glob("*")) if path.suffix in (".py", *READERS))
+    return next((path for path in files if path.is_file()), None)
 
 
 def _is(path: Path, content: bytes) -> bool:

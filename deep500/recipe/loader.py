@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from deep500.errors import RecipeError, nearest
+from deep500.errors import MissingPackage, RecipeError, nearest
 from deep500.recipe.names import RECIPE_MODULE, load_file
+from deep500.recipe.written import content_of, is_written, load_written
 
 HALVES = ("FIXED", "MUTABLE", "METRICS")
 """What a recipe file defines."""
@@ -34,11 +35,19 @@ def list_recipes() -> list[Listed]:
     """All recipes that can be run by name; files are parsed, not imported."""
     recipes: dict[str, Listed] = {}
     for folder in recipe_folders():
-        for path in sorted(folder.glob("*.py")):
-            listed = _listed(path)
+        for path in sorted(path for path in folder.iterdir() if path.suffix == ".py" or is_written(path)):
+            listed = _listed_data(path) if is_written(path) else _listed(path)
             if listed is not None:
                 recipes.setdefault(listed.name, listed)
     return list(recipes.values())
+
+
+def _listed_data(path: Path) -> Listed | None:
+    """A recipe in TOML, YAML or JSON; None where the file is something else."""
+    try:
+        return Listed(path.stem, path, str(content_of(path).get("about", "")).strip().partition("\n")[0])
+    except (RecipeError, MissingPackage):
+        return None
 
 
 def _listed(path: Path) -> Listed | None:
@@ -93,6 +102,8 @@ def load_recipe(path: Path) -> ModuleType:
     Errors of Deep500, such as a missing backend, pass through; what else goes wrong in the user's file keeps its
     traceback, which the user needs.
     """
+    if is_written(path):
+        return load_written(path)
     module = load_file(path, RECIPE_MODULE + path.stem)
     missing = [name for name in HALVES if not hasattr(module, name)]
     if missing:

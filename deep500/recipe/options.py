@@ -55,6 +55,7 @@ class Options:
     data: Path | None = None
     quiet: bool = False
     json: bool = False
+    log: Sequence[str] = ()
     list_mutable: bool = False
     stop_after: int | None = None
     turns: str | None = None
@@ -148,6 +149,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--data", type=Path, metavar="DIR", help="the folder with data sets ($DATA_ROOT, ./data)")
     add("--quiet", action="store_true", help="print the verdict only")
     add("--json", action="store_true", help="print the summary as one JSON object and nothing else")
+    add(
+        "--log",
+        action="append",
+        default=[],
+        metavar="WHERE",
+        help="log epochs and loss while training: csv and tensorboard (files below ./logs), mlflow, wandb (as their "
+        "clients are set up); may be given several times",
+    )
     add("--list-mutable", action="store_true", help="list what may be changed, and stop")
 
 

@@ -45,10 +45,14 @@ from deep500.results.rules import write_rules
 from deep500.results.verify import seal, write_stats
 from deep500.training.data import Dataset
 from deep500.training.listeners import JudgeEvery
+from deep500.training.loggers import client, make_loggers
 from deep500.training.statistics import TrainingStatistics
 from deep500.training.trainer import Trainer
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 from deep500.transformations.recomputation.verify import Verification, verify_plan
+
+LOGS = Path("logs")
+"""Where the files of ``--log`` go."""
 
 SUMMARY_SCHEMA = "deep500-summary-1"
 
@@ -73,6 +77,8 @@ class Session:
 
     def run(self, record: Record | None) -> RecipeResult:
         """Train every seed that is not finished yet, judge, report."""
+        for kind in self.options.log:
+            client(kind)
         self.custom_ops = load_custom_ops(self.plan.values["custom_ops"], self.source.folder)
         with self.notes.collecting(self.options.strict):
             with one_after_the_other(self.comm, self.options.download):
@@ -237,7 +243,12 @@ class Session:
         if state is not None:
             trainer.load_state(state)
         recorder = EpochRecorder(record, seed, trainer, self.comm)  # its clock starts when the turn has come
-        listeners = [*turn_listeners(self.comm.size), recorder, *self._listeners(seed, metrics)]
+        listeners = [
+            *turn_listeners(self.comm.size),
+            recorder,
+            *self._listeners(seed, metrics),
+            *self._loggers(seed, record),
+        ]
         statistics = trainer.run(self.plan.values["epochs"], listeners)
         if seed == self.plan.seeds[0]:
             self._show(record, seed, trainer)
@@ -262,6 +273,15 @@ class Session:
         every = sorted({metric.every for metric in metrics if getattr(metric, "every", None) is not None})
         checks = [JudgeEvery(*every)] if every else []
         return [*schedule, *listening, *made, *checks, *self.console.progress(seed, self.labels)]
+
+    def _loggers(self, seed: int, record: Record) -> list[Event]:
+        """Of rank 0; labels are part of the title, so that they stand beside every number."""
+        if self.comm.rank != 0 or not self.options.log:
+            return []
+        title = " ".join([record.path.name, f"seed {seed}", *(f"[{label}]" for label in self.labels)])
+        recipe = {key: describe(value) for key, value in self.plan.values.items()}
+        settings = {key: str(value) for key, value in {**recipe, "seed": seed, "division": self.plan.division}.items()}
+        return make_loggers(self.options.log, self.source.name, title, settings, LOGS)
 
     # -- recording --------------------------------------------------------------------------------------------------
     def _manifest(self, data: tuple[Dataset, ...], parts: Parts) -> dict[str, Any]:
