@@ -59,6 +59,7 @@ EXTRAS = {
     "cpp": ["ziglang>=0.13"],
     "stats": ["statsmodels>=0.14"],  # quantile regression
     "tensorboard": ["tensorboardX>=2.6"],  # writes its files; to look at them: tensorboard itself
+    "completion": ["argcomplete>=3"],
     "recipes": ["pyyaml>=6", 'tomli>=2; python_version < "3.11"'],  # recipes as YAML, or TOML on Python 3.10
     "mlflow": ["mlflow-skinny>=3"],  # these two for --log; not part of [all]: forty packages each
     "wandb": ["wandb>=0.20"],
@@ -93,6 +94,8 @@ EXTRAS = {
         "jiwer>=3",  # these two check word error rates and BLEU
         "sacrebleu>=2.4",
         "tensorboardX>=2.6",
+        "argcomplete>=3",
+        "pyyaml>=6",
         "statsmodels>=0.14",
     ],
     "docs": ["sphinx>=8", "myst-parser>=4", "furo"],

@@ -7,13 +7,16 @@ broken or a run was altered, 2 bad usage, 3 a backend, device or data set is mis
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import deep500
+from deep500 import completion
 from deep500.errors import MissingBackend
 from deep500.recipe.guard import DEBUG, guarded
 from deep500.recipe.options import Against, Parser, add_against, add_options, take_options
@@ -75,6 +78,8 @@ is imported when the command is used, so that ``deep500 --help`` loads none of t
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; ``argv`` defaults to the process's own."""
+    if completion.WANTED in os.environ:
+        completion.offer(COMMANDS, _parser)
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         return guarded(lambda: _main(words), debug=DEBUG in words)
@@ -84,9 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     if argv and argv[0] in COMMANDS:
-        module, _, function = COMMANDS[argv[0]][1].partition(":")
-        parser = Parser(prog=f"deep500 {argv[0]}", allow_abbrev=False)
-        execute: Execute = getattr(import_module(module), function)(parser)
+        parser, execute = _parser(argv[0])
         return execute(parser.parse_intermixed_args(argv[1:], argparse.Namespace(argv=argv)))
     parser = Parser(prog="deep500", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"deep500 {deep500.__version__}")
@@ -94,6 +97,14 @@ def _main(argv: list[str]) -> int:
     for name, (summary, _) in COMMANDS.items():
         commands.add_parser(name, help=summary)
     return _main([parser.parse_args(argv).command])  # leaves with help, version or an error, unless argv begins with --
+
+
+def _parser(command: str) -> tuple[Parser, Execute]:
+    """A command's options, and what executes it."""
+    module, _, function = COMMANDS[command][1].partition(":")
+    parser = Parser(prog=f"deep500 {command}", allow_abbrev=False)
+    execute: Execute = getattr(import_module(module), function)(parser)
+    return parser, execute
 
 
 def add_run(parser: argparse.ArgumentParser) -> Execute:
@@ -122,11 +133,14 @@ def _run(words: argparse.Namespace) -> int:
 
 
 def add_list(parser: argparse.ArgumentParser) -> Execute:
-    """``list`` has no options; returns what executes it."""
+    """Declare the option of ``list``; returns what executes it."""
+    from deep500.results.command import add_json
+
+    add_json(parser)
     return _list
 
 
-def _list(_: argparse.Namespace) -> int:
+def _list(words: argparse.Namespace) -> int:
     from deep500.networks.zoo import model_names, model_summary
     from deep500.operators.registry import operator_names, operator_summary
     from deep500.recipe.loader import list_recipes, list_studies
@@ -140,9 +154,7 @@ def _list(_: argparse.Namespace) -> int:
         "backends": [(name, _backend_state(name)) for name in backend_names()],
         "custom operators (domain deep500)": [(name, operator_summary(name)) for name in operator_names()],
     }
-    for title, rows in sections.items():
-        _table(title, rows)
-    return 0
+    return _tables(sections, words.json)
 
 
 def add_setup(parser: argparse.ArgumentParser) -> Execute:
@@ -159,11 +171,14 @@ def _setup(_: argparse.Namespace) -> int:
 
 
 def add_info(parser: argparse.ArgumentParser) -> Execute:
-    """``info`` has no options; returns what executes it."""
+    """Declare the option of ``info``; returns what executes it."""
+    from deep500.results.command import add_json
+
+    add_json(parser)
     return _info
 
 
-def _info(_: argparse.Namespace) -> int:
+def _info(words: argparse.Namespace) -> int:
     from deep500.measure.environment import describe
     from deep500.operators.enzyme.engine import report
     from deep500.training.data import dataset_names
@@ -174,14 +189,16 @@ def _info(_: argparse.Namespace) -> int:
         (name, ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
         for name, value in facts.items()
     ]
-    _table("machine", flat)
-    _table("versions", versions)
-    _table("backends", [(name, _backend_state(name)) for name in backend_names()])
-    _table("devices", [(name, _devices(name)) for name in backend_names() if is_installed(name)])
-    _table("enzyme", list(report().items()))
-    _table("data sets", [(name, _data_state(name)) for name in dataset_names()])
-    _table("folders", [("results", str(Path("results").resolve()))])
-    return 0
+    sections = {
+        "machine": flat,
+        "versions": versions,
+        "backends": [(name, _backend_state(name)) for name in backend_names()],
+        "devices": [(name, _devices(name)) for name in backend_names() if is_installed(name)],
+        "enzyme": list(report().items()),
+        "data sets": [(name, _data_state(name)) for name in dataset_names()],
+        "folders": [("results", str(Path("results").resolve()))],
+    }
+    return _tables(sections, words.json)
 
 
 def _backend_state(name: str) -> str:
@@ -211,7 +228,13 @@ def _data_state(name: str) -> str:
         return f"cannot be read: {error}"
 
 
-def _table(title: str, rows: Sequence[tuple[str, str]]) -> None:
-    width = max((len(name) for name, _ in rows), default=0)
-    lines = [f"{title}:", *(f"  {name.ljust(width)}  {text}".rstrip() for name, text in rows), ""]
-    sys.stdout.write("\n".join(lines) + "\n")
+def _tables(sections: Mapping[str, Sequence[tuple[str, str]]], as_json: bool) -> int:
+    """Print them below each other, or as one JSON object."""
+    if as_json:
+        sys.stdout.write(json.dumps({title.partition(" (")[0]: dict(rows) for title, rows in sections.items()}) + "\n")
+        return 0
+    for title, rows in sections.items():
+        width = max((len(name) for name, _ in rows), default=0)
+        lines = [f"{title}:", *(f"  {name.ljust(width)}  {text}".rstrip() for name, text in rows), ""]
+        sys.stdout.write("\n".join(lines) + "\n")
+    return 0

@@ -11,6 +11,8 @@ from deep500.errors import ResultsError
 from deep500.report.claims import figures_of, plot_claims
 from deep500.report.page import render, view
 from deep500.results.claims import BY
+from deep500.results.command import add_json
+from deep500.results.files import to_json
 from deep500.results.record import REPORT, SUMMARY, Record
 from deep500.results.rules import CLAIMS, RunView
 from deep500.results.signing import signer_of
@@ -25,6 +27,7 @@ def add_verify(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace]
     parser.add_argument(
         "--signers", type=Path, metavar="FILE", help="it must be signed by one of these: lines of NAME and public key"
     )
+    add_json(parser)
     return _verify
 
 
@@ -63,6 +66,10 @@ def _verify(words: argparse.Namespace) -> int:
             signed = f"; signed by {signer_of(words.folder, words.signers)}"
         except ResultsError as error:
             problems.append(str(error))
+    if words.json:
+        about = {"folder": str(words.folder), "problems": problems, "signed": bool(signed), "found": str(examined)}
+        sys.stdout.write(to_json(about) + "\n")
+        return PROBLEM if problems else 0
     lines = problems or [f"{words.folder}: {examined}{signed}"]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return PROBLEM if problems else 0

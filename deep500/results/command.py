@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def add_check(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     """Declare the options of ``check``; returns what executes it."""
     parser.add_argument("folder", type=Path, nargs="?", help="results folder")
     parser.add_argument("--list", action="store_true", help="show the rules")
+    add_json(parser)
     return _check
 
 
@@ -56,7 +58,13 @@ def add_query(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     parser.add_argument(
         "--results", type=Path, default=Path("results"), metavar="DIR", help="where the runs are (./results)"
     )
+    add_json(parser)
     return _query
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
 def _seal(words: argparse.Namespace) -> int:
@@ -70,12 +78,17 @@ def _seal(words: argparse.Namespace) -> int:
 
 def _check(words: argparse.Namespace) -> int:
     if words.list or words.folder is None:
-        _say(f"{name:4}{summary_of(rule)}" for name, rule in RULES.items())
+        rules = {name: summary_of(rule) for name, rule in RULES.items()}
+        _say([to_json(rules)] if words.json else (f"{name:4}{summary}" for name, summary in rules.items()))
         return 0
     findings = check(words.folder)
     _say(
-        f"{name:4}{finding.status:15}{finding.reason}{'; ' + finding.fix if finding.fix else ''}"
-        for name, finding in findings.items()
+        [to_json({name: asdict(finding) for name, finding in findings.items()})]
+        if words.json
+        else (
+            f"{name:4}{finding.status:15}{finding.reason}{'; ' + finding.fix if finding.fix else ''}"
+            for name, finding in findings.items()
+        )
     )
     return PROBLEM if any(finding.status in FLAGGED for finding in findings.values()) else 0
 
@@ -97,6 +110,9 @@ def _export(words: argparse.Namespace) -> int:
 
 def _query(words: argparse.Namespace) -> int:
     columns, rows = query(words.results, words.sql)
+    if words.json:
+        _say([to_json({"rows": [dict(zip(columns, row, strict=True)) for row in rows]})])
+        return 0
     _say("\t".join("" if value is None else str(value) for value in row) for row in [tuple(columns), *rows])
     return 0
 

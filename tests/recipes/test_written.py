@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,13 @@ def test_keys_are_checked_as_in_python(tmp_path, capsys):
     path = write(tmp_path, "job.toml", TOML.replace("batch_size = 32", "batch_sise = 32"))
     assert cli.main(["run", str(path), "--dry-run"]) == RecipeError.exit_code
     assert "did you mean 'batch_size'" in capsys.readouterr().err
+
+
+def test_the_example_of_the_documentation_loads(tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "recipes.md"
+    (example,) = re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    recipe = load_recipe(write(tmp_path, "job.toml", example.replace('"pytorch"', '"reference"')))
+    assert recipe.MUTABLE["schedule"].total == 20 and recipe.METRICS[0][1] == 97
 
 
 def test_the_parts_are_those_of_the_docstring():
