@@ -83,7 +83,7 @@ def read_bytes(
             size = os.fstat(file.fileno()).st_size
             if size > most:
                 raise _Refused(f"{size} bytes", f"at most {most}")
-            return file.read(most)
+            return file.read(size)  # not `most`, for which Python would take memory at once
     except (_Refused, OSError, ValueError) as problem:
         _raise(problem, path, error, do)
 
