@@ -55,6 +55,12 @@ class ProgressBar(Event):
         if self._bar is not None:
             self._draw(run, (run.epoch + 1) * run.batches)
 
+    def after_validation_batch(self, run: Run) -> None:
+        if self._bar is not None and perf_counter() - self._drawn >= self.interval:
+            done = f"{run.judged}/{len(run.trainer.validation_sampler)}"
+            self._bar.set_description(f"epoch {run.epoch + 1}/{run.epochs}, validation {done}")
+            self._drawn = perf_counter()
+
     def after_run(self, run: Run) -> None:
         if self._bar is not None:
             self._bar.close()

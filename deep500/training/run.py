@@ -19,6 +19,7 @@ class Run:
         trainer: whose loop it is, a :class:`~deep500.training.trainer.Trainer`; None under ``optimizer.train``.
         epochs, batches: how many epochs there are, how many batches in each.
         epoch, batch, step: the present epoch, the batch in it and the batch since the beginning, from 0.
+        judged: how many batches of the present validation are done.
         inputs, outputs: those of the present batch by name; outputs are the framework's tensors.
         statistics: the epochs so far; in ``after_epoch`` its last record is the present epoch's.
         tally: sums of the present epoch's batches so far, see :meth:`train_loss`.
@@ -33,6 +34,7 @@ class Run:
     epoch: int = 0
     batch: int = 0
     step: int = 0
+    judged: int = 0
     inputs: dict[str, Any] = field(default_factory=dict)
     outputs: dict[str, Any] = field(default_factory=dict)
     statistics: TrainingStatistics = field(default_factory=TrainingStatistics)

@@ -6,7 +6,7 @@ when a listener asks. A loss that is not finite is therefore noticed at the end 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -213,8 +213,20 @@ class Trainer:
         if self.validation_sampler is None:
             return
         listeners.emit(listeners.before_validation, run)
-        self._judge(record, self.validation_sampler, f"validation, epoch {record.epoch}")
+        self._judge(record, self._told(self.validation_sampler, run, listeners), f"validation, epoch {record.epoch}")
         listeners.emit(listeners.after_validation, run)
+
+    @staticmethod
+    def _told(sampler: Iterable[Mapping[str, Any]], run: Run, listeners: Events) -> Iterator[Mapping[str, Any]]:
+        """The batches of a validation; each is over when the next is asked for."""
+        run.judged = 0
+        for batch in sampler:
+            if listeners.before_validation_batch:
+                listeners.emit(listeners.before_validation_batch, run)
+            yield batch
+            run.judged += 1
+            if listeners.after_validation_batch:
+                listeners.emit(listeners.after_validation_batch, run)
 
     def _seconds(self) -> float:
         """Seconds of training in this epoch so far, without what its checks took."""

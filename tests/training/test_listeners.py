@@ -39,6 +39,7 @@ def test_the_bar_shows_loss_accuracy_rate_and_remaining_time():
     assert f"loss={statistics.epochs[-1].train_loss:.4g}" in shown
     assert f"accuracy={statistics.epochs[-1].train_accuracy:.4g}" in shown
     assert f"test accuracy={statistics.epochs[-1].test_accuracy:.4g}" in shown
+    assert "epoch 1/2, validation 1/" in shown
     assert "<" in shown.rpartition("\r")[2]  # elapsed<remaining
 
 

@@ -122,7 +122,8 @@ def test_order_of_the_hooks():
     trainer = make_trainer()
     trainer.run(2, [log])
     batch = ["before_batch", "before_io", "after_io", "before_update", "after_update", "after_batch"]
-    validation = ["before_validation", "after_validation"]
+    judged = ["before_validation_batch", "after_validation_batch"]
+    validation = ["before_validation", *judged * len(trainer.validation_sampler), "after_validation"]
     epoch = ["before_epoch", *batch * 7, *validation, "after_epoch"]
     assert log.calls == ["before_run", *epoch * 2, "after_run"]
     assert trainer.executor.events.listeners == ()  # as it was before the run
