@@ -26,6 +26,7 @@ from deep500.networks.network import Choice, Network
 from deep500.networks.node import OPSET, from_proto, graphs_of
 from deep500.networks.onnx import classical, fused
 from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, give_ranks
+from deep500.networks.onnx.embedded import without_weights
 from deep500.networks.onnx.limits import check_limits
 from deep500.networks.onnx.normalise import Arrays, densify, find_scans, normalise, restore_batch_axis
 from deep500.networks.onnx.opsets import lowest_opset
@@ -114,7 +115,7 @@ def _is_floating(array: np.ndarray) -> bool:
 
 # -- reading ----------------------------------------------------------------------------------------------------------
 def _parse(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[str, onnx.ModelProto, Arrays]:
-    """How errors call the model (its path, or "model"), the model with its data, and large arrays from other files."""
+    """How errors call the model (its path, or "model"), the model, and large arrays that it does not hold itself."""
     expected = "a complete ONNX model"
     if isinstance(model, (onnx.ModelProto, bytes)):
         where = "model"
@@ -133,10 +134,11 @@ def _parse(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[str
     if not path.is_file():
         what = "a directory" if path.is_dir() else "a file that does not exist"
         raise NetworkError(f"{path}: got {what}; expected an ONNX file: check the path")
-    proto = _guard(str(path), expected, lambda: onnx.load(path, load_external_data=False))
+    content, inside = _guard(str(path), expected, lambda: without_weights(path))
+    proto = _guard(str(path), expected, lambda: onnx.load_model_from_string(content))
     _check_external(proto, path)
     folder, expected = path.parent, "complete external data"
-    mapped = _guard(str(path), expected, lambda: map_initializers(proto.graph, folder, SMALL))
+    mapped = inside | _guard(str(path), expected, lambda: map_initializers(proto.graph, folder, SMALL))
     _guard(str(path), expected, lambda: onnx.load_external_data_for_model(proto, str(folder)))
     return str(path), proto, mapped
 

@@ -17,7 +17,7 @@ from onnx import helper
 from deep500.errors import NetworkError
 from deep500.networks import protos
 
-_KINDS = {
+FLAT = {
     getattr(onnx.TensorProto, kind)
     for kind in ("BFLOAT16", "DOUBLE", "FLOAT", "FLOAT16", "INT8", "INT16", "INT32", "INT64", "UINT8")
 }
@@ -68,7 +68,7 @@ def map_initializers(graph: onnx.GraphProto, folder: Path, least: int) -> dict[s
     mapped = {}
     for tensor in graph.initializer if sys.byteorder == "little" else ():
         count = int(np.prod(tensor.dims, dtype=object))
-        if tensor.data_location != onnx.TensorProto.EXTERNAL or tensor.data_type not in _KINDS or count <= least:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL or tensor.data_type not in FLAT or count <= least:
             continue
         entries = {entry.key: entry.value for entry in tensor.external_data}
         dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
@@ -92,7 +92,7 @@ def large_arrays(arrays: Mapping[str, np.ndarray], external: bool | None) -> dic
     """
     if external is None:
         external = sum(array.nbytes for array in arrays.values()) > protos.MOST_BYTES
-    return {n: a for n, a in arrays.items() if external and a.size > SMALL and _kind(a) in _KINDS}
+    return {n: a for n, a in arrays.items() if external and a.size > SMALL and _kind(a) in FLAT}
 
 
 def _kind(array: np.ndarray) -> int:
