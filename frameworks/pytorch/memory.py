@@ -77,7 +77,7 @@ def _events(run: Callable[[], Any]) -> tuple[list[float], list[int], Any]:
     """When bytes were allocated or released, and the end; bytes then held; and what the call returned."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=False) as profiler:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
         begin = time.time_ns()
         kept = run()
         end = time.time_ns()
