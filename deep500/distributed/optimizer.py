@@ -76,6 +76,9 @@ class DistributedOptimizer(Optimizer):
     """Whether all ranks have the same parameters, bit by bit, after every step."""
     changes_parameters: ClassVar[bool] = False
     """Whether it changes parameters itself; then it refuses a base optimizer that would not notice."""
+    agrees_on_overflow: ClassVar[bool] = False
+    """Whether all ranks make an update or none does, so that float16's loss scaling is the same everywhere: every rank
+    passes through the base optimizer's step each time."""
     counts_steps: ClassVar[bool] = True
     """Whether every step is an update of the base optimizer; if not, the scheme counts ``base_optimizer.steps``."""
 
@@ -97,10 +100,11 @@ class DistributedOptimizer(Optimizer):
                 "parameters from the network, which this scheme changes: this one keeps them itself. Use a scheme that "
                 "exchanges gradients, such as ConsistentDecentralized, or another optimizer"
             )
-        if self.comm.size > 1 and base_optimizer.loss_scaling is not None:
+        scaled = self.comm.size > 1 and base_optimizer.loss_scaling is not None
+        if scaled and not self.agrees_on_overflow:
             raise InputError(
-                f"got float16 with loss scaling on {self.comm.size} ranks; expected a precision whose "
-                "overflow all ranks need not agree on: use bf16, or one rank"
+                f"got float16 with loss scaling for {type(self).__name__} on {self.comm.size} ranks; expected a scheme "
+                "whose ranks agree on what overflows, such as ConsistentDecentralized: use that, or bf16, or one rank"
             )
         self.base_optimizer, self.rank = base_optimizer, self.comm.rank
         super().__init__(base_optimizer.executor, base_optimizer.loss)
@@ -115,6 +119,8 @@ class DistributedOptimizer(Optimizer):
             self.set_all(Buckets.of(arrays := self.all_arrays()).broadcast(self.comm, arrays))
             if type(self).exchange_gradients is not DistributedOptimizer.exchange_gradients:
                 base_optimizer.exchange = self._exchange
+            if scaled:
+                base_optimizer.agree = self._agree
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -196,6 +202,12 @@ class DistributedOptimizer(Optimizer):
         with self.communicating():
             return self.exchange_gradients(names, gradients)
 
+    def _agree(self, finite: bool) -> bool:
+        """Whether the gradients of all ranks are finite."""
+        with self.communicating():
+            faults = np.array([0.0 if finite else 1.0])
+            return bool(self.comm.all_reduce(faults, control=faults.nbytes)[0] == 0)
+
     @contextmanager
     def communicating(self) -> Iterator[None]:
         """Report what runs inside the block to listeners as communication."""
@@ -212,6 +224,8 @@ class DistributedOptimizer(Optimizer):
         A scheme that exchanges no gradients has none for this rank then, which makes no update.
         """
         if self.base_optimizer.exchange is None:
+            if self.loss_scaling is not None:
+                self.loss_scaling.note(self._agree(True))
             return {}
         statistics = [n for n in self._floating() if not self.network.parameters[n].trainable]
         before = [np.array(array) for array in self.arrays(self.network.fetch_tensors(statistics))]

@@ -9,7 +9,7 @@ names of the numbers are those of PyTorch's ``GradScaler``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,12 +65,18 @@ class LossScaling:
         self.scale, self.growth_factor, self.backoff_factor = float(init_scale), growth_factor, backoff_factor
         self.growth_interval, self.good, self.skipped = growth_interval, 0, 0
 
-    def passes(self, network: BoundNetwork, gradients: Sequence[str]) -> bool:
-        """Whether the gradients, by name, are all finite; the scale moves accordingly."""
+    def passes(
+        self, network: BoundNetwork, gradients: Sequence[str], agree: Callable[[bool], bool] | None = None
+    ) -> bool:
+        """Whether the gradients, by name, are all finite; the scale moves accordingly.
+
+        ``agree`` tells from this rank's answer that of all ranks, whose scales stay the same so.
+        """
         # zero times a finite number is 0, else NaN; the sum stays on the device, one number is waited for
         with np.errstate(invalid="ignore"):
             zero = sum(total(gradient * 0) for gradient in network.fetch_tensors(gradients))
         finite = bool(network.to_numpy(zero) == 0)
+        finite = finite if agree is None else agree(finite)
         self.note(finite)
         return finite
 

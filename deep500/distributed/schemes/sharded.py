@@ -58,6 +58,7 @@ class ShardedOptimizer(DistributedOptimizer):
     """
 
     waits = "together"
+    agrees_on_overflow = True
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None) -> None:
         if isinstance(base_optimizer, Optimizer) and not isinstance(base_optimizer, ThreeStepOptimizer):

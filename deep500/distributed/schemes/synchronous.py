@@ -33,6 +33,7 @@ class ConsistentDecentralized(DistributedOptimizer):
     """
 
     waits = "together"
+    agrees_on_overflow = True
 
     def __init__(
         self,
@@ -95,6 +96,7 @@ class ConsistentParameterServer(DistributedOptimizer):
     """
 
     waits = "together"
+    agrees_on_overflow = True
     changes_parameters = True
 
     def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
@@ -127,6 +129,7 @@ class ModelAverage(DistributedOptimizer):
     """
 
     waits = "together"
+    agrees_on_overflow = True
     changes_parameters = True
 
     def mix(self) -> None:
