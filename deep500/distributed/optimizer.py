@@ -120,7 +120,7 @@ class DistributedOptimizer(Optimizer):
             if type(self).exchange_gradients is not DistributedOptimizer.exchange_gradients:
                 base_optimizer.exchange = self._exchange
             if scaled:
-                base_optimizer.agree = self._agree
+                base_optimizer.finite_everywhere = self._agree
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -111,7 +111,7 @@ class Optimizer(abc.ABC):
         self.executor, self.loss = executor, loss
         self.gradient_modifier, self.gradient_transform = gradient_modifier, gradient_transform
         self.exchange: GradientTransform | None = None  # set by a distributed scheme: comes before everything else
-        self.agree: Callable[[bool], bool] | None = None  # likewise: whether the gradients of all ranks are finite
+        self.finite_everywhere: Callable[[bool], bool] | None = None  # likewise: do the gradients of all ranks fit?
         self.steps = 0
         self._pairs: tuple[int, list[str], list[str]] | None = None
         if len(values) > len(self.hyperparameters) or set(self.hyperparameters[: len(values)]) & set(hyperparameters):
@@ -159,7 +159,7 @@ class Optimizer(abc.ABC):
         self.prepare()
         outputs = self.backprop(inputs)
         events, scaling = self.executor.events, self.loss_scaling
-        if scaling is not None and not scaling.passes(self.network, self.gradient_names(), self.agree):
+        if scaling is not None and not scaling.passes(self.network, self.gradient_names(), self.finite_everywhere):
             return outputs
         if events.before_update:
             events.emit(events.before_update, self)
