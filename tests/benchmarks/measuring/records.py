@@ -19,8 +19,8 @@ from deep500.results.stats import STATS
 from deep500.results.verify import verify, write_stats
 from tests.benchmarks.measuring.outcome import Options, Outcome, figure, ratio
 from tests.recipes.test_resume import SCRIPT, assert_same_end, only, start
-from tests.results.report_cases import finished
 from tests.results.browser import BROWSER, browse
+from tests.results.report_cases import finished
 from tests.results.test_report_browser import MOST_BYTES, MOST_SECONDS
 from tests.results.test_samples import KILLER
 
