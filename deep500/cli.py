@@ -31,6 +31,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "run a recipe or an ONNX file in several frameworks: same? faster?",
         "deep500.compare.command:add_command",
     ),
+    "bits": (
+        "have two runs, models or backends the same bits, and if not, which operator is to blame?",
+        "deep500.compare.bits_command:add_command",
+    ),
     "optimize": (
         "rewrite an ONNX file by proved substitutions into a faster one",
         "deep500.transformations.substitutions.command:add_command",

@@ -7,7 +7,8 @@ None when not even the rank is known. Dtypes are written as NumPy writes them: `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, TypeAlias
@@ -113,3 +114,18 @@ def total(tensor: Any) -> Any:
         6
     """
     return tensor.sum()
+
+
+def digest(arrays: Mapping[str, Any]) -> str:
+    """SHA-256 over names, dtypes, shapes and bytes, in the order of the names.
+
+    Example:
+        >>> digest({"a": np.zeros(2), "b": np.ones(1)}) == digest({"b": np.ones(1), "a": np.zeros(2)})
+        True
+    """
+    sha = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        sha.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()

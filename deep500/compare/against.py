@@ -132,8 +132,7 @@ def base_of(recipe: Path, options: Options, text: str) -> tuple[Path, Options]:
 
 
 def _given(options: Options, name: str) -> bool:
-    default = next(field.default for field in dataclasses.fields(Options) if field.name == name)
-    return bool(getattr(options, name) != default)
+    return bool(getattr(options, name) != getattr(Options([]), name))
 
 
 def _check(options: Options, pairs: int) -> None:

@@ -26,10 +26,10 @@ def describe_node(node: Node, value: str) -> str:
 def evaluation(judge: Candidate, other: Candidate, network: Network, batches: Sequence[Batch], tolerance: float) -> str:
     """The first value that differs in evaluation mode on the last of ``batches``, which are all run in their order."""
     executors = [candidate.build(network) for candidate in (judge, other)]
-    for chunk in _chunks(network):
-        values = [value for _, value in _values(chunk)]
+    for chunk in chunks(network):
+        values = [value for _, value in values_of(chunk)]
         wanted, got = (_last_run(executor, network, batches, values) for executor in executors)
-        for node, value in _values(chunk):
+        for node, value in values_of(chunk):
             difference = relative(got[value], wanted[value])
             if difference > tolerance:
                 return f"first {describe_node(node, value)}, by {difference:.1e}"
@@ -38,14 +38,14 @@ def evaluation(judge: Candidate, other: Candidate, network: Network, batches: Se
 
 def training(judge: Candidate, other: Candidate, network: Network, batch: Batch, loss: str, tolerance: float) -> str:
     """The first value that differs in training mode."""
-    for chunk in _chunks(network):
+    for chunk in chunks(network):
         shown = network.copy()
         shown.outputs[:] = [loss]
-        for _, value in _values(chunk):
+        for _, value in values_of(chunk):
             if value not in shown.outputs:
                 shown.add_output(value)
         seen = [_train(candidate, shown, batch, loss) for candidate in (judge, other)]
-        for node, value in _values(chunk):
+        for node, value in values_of(chunk):
             if value not in seen[0] or value not in seen[1]:
                 continue
             difference = relative(seen[1][value], seen[0][value])
@@ -80,11 +80,13 @@ def _needed(network: Network, batch: Batch) -> Batch:
     return {name: value for name, value in batch.items() if name in network.inputs}
 
 
-def _chunks(network: Network) -> Iterator[list[Node]]:
+def chunks(network: Network) -> Iterator[list[Node]]:
+    """The nodes in their order, so many at a time that their values fit into memory."""
     nodes = [node for node in network.nodes if node.writes]
     for start in range(0, len(nodes), CHUNK):
         yield nodes[start : start + CHUNK]
 
 
-def _values(nodes: Sequence[Node]) -> list[tuple[Node, str]]:
+def values_of(nodes: Sequence[Node]) -> list[tuple[Node, str]]:
+    """Every value that nodes write, with its node."""
     return [(node, value) for node in nodes for value in node.writes]

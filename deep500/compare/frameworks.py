@@ -12,7 +12,7 @@ from deep500.compare.checks import Check
 from deep500.compare.claims import ABOUT, framework_claims
 from deep500.compare.gate import check_equivalence
 from deep500.compare.result import SCHEMA, ComparisonResult
-from deep500.compare.subject import Setting, Subject, digest, digests
+from deep500.compare.subject import Setting, Subject, digests
 from deep500.compare.timing import Team
 from deep500.compare.traces import CURVE
 from deep500.errors import InputError, RecipeError
@@ -22,6 +22,7 @@ from deep500.recipe.build import Notes
 from deep500.recipe.loader import find_recipe
 from deep500.registry import load_backend
 from deep500.results.files import to_json, write_atomic
+from deep500.tensors import digest
 
 ROUNDS = 15
 """Blocks per framework; six are the least for an interval."""

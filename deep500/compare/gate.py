@@ -20,11 +20,12 @@ import numpy as np
 from deep500.compare import first_difference as locate
 from deep500.compare.checks import VACUOUS, Check, GateResult, largest, relative
 from deep500.compare.dropout import check_dropout, dropouts, without_dropout
-from deep500.compare.subject import Batch, Candidate, digest
+from deep500.compare.subject import Batch, Candidate
 from deep500.compare.traces import CURVE, Arrays, Trace, cast, curve, trace
 from deep500.errors import Deep500Error, InputError, UnsupportedOperator
 from deep500.networks.dtype import to_dtype
 from deep500.networks.network import Network
+from deep500.tensors import digest
 
 JUDGE = "reference"
 """The backend that decides who is right, where it takes part; else the first does."""

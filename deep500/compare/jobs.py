@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import Any
 
-from deep500.compare.subject import Setting, Subject, digest, digests
+from deep500.compare.subject import Setting, Subject, digests
 from deep500.events import Event
 from deep500.metrics import TestAccuracy, TimeToAccuracy, TrainingTime
 from deep500.networks.execution.inputs import make_inputs
@@ -15,6 +15,7 @@ from deep500.networks.network import Network
 from deep500.operators.registry import load_plugins
 from deep500.recipe.build import make_executor, make_optimizer, make_parts
 from deep500.registry import load_backend
+from deep500.tensors import digest
 from deep500.training.trainer import Trainer
 
 Repetition = tuple[Callable[[], Any], Callable[[], Any]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -19,6 +18,7 @@ from deep500.recipe.loader import load_recipe
 from deep500.recipe.names import backend_of
 from deep500.recipe.options import Options
 from deep500.recipe.plan import Plan, make_plan
+from deep500.tensors import digest
 
 Batch = Mapping[str, np.ndarray]
 
@@ -111,21 +111,6 @@ class Subject:
             lambda network: make_executor(values, network),
             lambda executor: make_optimizer(values, executor),
         )
-
-
-def digest(arrays: Mapping[str, Any]) -> str:
-    """SHA-256 over names, dtypes, shapes and bytes, in the order of the names.
-
-    Example:
-        >>> digest({"a": np.zeros(2), "b": np.ones(1)}) == digest({"b": np.ones(1), "a": np.zeros(2)})
-        True
-    """
-    sha = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        sha.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
-        sha.update(array.tobytes())
-    return sha.hexdigest()
 
 
 def digests(batches: Sequence[Batch]) -> list[str]:

@@ -8,13 +8,14 @@
 * Work and resources: `Flops`, `FlopRate`, `RoofShare`, `PeakMemory`, `CPUUtilisation`, `GPUUtilisation`, `EnergyUse`,
   `Carbon`, `Cost`.
 * Several processes: `CommunicationVolume`, `Messages`, `LoadImbalance`, `WaitShare`, `ScalingEfficiency`.
-* Agreement with another backend: `OutputError`, `GradientError`, `DifferenceMap`.
+* Agreement with another backend: `OutputError`, `GradientError`, `DifferenceMap`; with another run: `BitwiseEqual`.
 * Norms of differences between arrays, no metrics of a run: `ErrorMetric`, `L1Error`, `L2Error`, `MaxError`,
   `CosineError`, `NormDifference`; beside them `heat_map` and `variance_between_runs`.
 * For metrics of one's own: `Metric`, `ObservingMetric` (watches the run), `ProbingMetric` (runs the trained network
   again), `Combined` (what several runs give). `TestMetric` is the original's name of `Metric`.
 """
 
+from deep500.metrics.agreement import BitwiseEqual as BitwiseEqual
 from deep500.metrics.agreement import DifferenceMap as DifferenceMap
 from deep500.metrics.agreement import GradientError as GradientError
 from deep500.metrics.agreement import OutputError as OutputError

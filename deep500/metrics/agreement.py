@@ -6,6 +6,7 @@ These say whether a backend, a custom operator or a transformation computes what
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from deep500.errors import Deep500Error, InputError
 from deep500.metrics.base import ProbingMetric
 from deep500.metrics.errors import ErrorMetric, L2Error, MaxError, heat_map
 from deep500.registry import load_backend
+from deep500.tensors import digest
 
 
 class OutputError(ProbingMetric):
@@ -129,3 +131,31 @@ class DifferenceMap(OutputError):
 def _gradients(executor: Any, batch: dict[str, np.ndarray], loss: str, names: Sequence[str]) -> list[np.ndarray]:
     executor.inference_and_backprop(batch, loss)
     return [np.array(executor.network.to_numpy(tensor)) for tensor in executor.network.fetch_tensors(names)]
+
+
+class BitwiseEqual(ProbingMetric):
+    """Whether the trained parameters have the very bits that another run had: 1, or 0.
+
+    ``deep500 bits RUN RUN`` names the operator where two runs part.
+
+    Args:
+        expected: the SHA-256 that the other run's metric told. None: nothing is judged, and the reason has this run's.
+
+    Raises:
+        InputError: no such digest.
+    """
+
+    name, unit, direction, kind = "bitwise_equal", "", "higher", "quality"
+
+    def __init__(self, expected: str | None = None) -> None:
+        if expected is not None and not re.fullmatch(r"[0-9a-f]{64}", str(expected)):
+            raise InputError(f"got expected={expected!r}; expected a SHA-256 of 64 digits: copy it from the other run")
+        self.expected = expected
+
+    def measure(self, statistics: Any) -> float | None:
+        """1 if all parameters, running statistics included, are the same bit by bit, 0 if not."""
+        if not self.ready():
+            return None
+        found = digest(self.run.executor.network.state())
+        self.reason = f"the parameters have the SHA-256 {found}"
+        return None if self.expected is None else float(found == self.expected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -55,7 +55,7 @@ class Options:
     data: Path | None = None
     quiet: bool = False
     json: bool = False
-    log: Sequence[str] = ()
+    log: list[str] = field(default_factory=list)
     list_mutable: bool = False
     stop_after: int | None = None
     turns: str | None = None

@@ -9,9 +9,10 @@ import pytest
 
 from deep500.compare.checks import largest, relative
 from deep500.compare.gate import check_equivalence
-from deep500.compare.subject import Candidate, digest
+from deep500.compare.subject import Candidate
 from deep500.errors import InputError, UnsupportedOperator
 from deep500.networks import add_loss, create, replace_operator
+from deep500.tensors import digest
 from tests.compare.networks import batches, candidate, probe
 from tests.networks import custom_operators  # noqa: F401 - registers them
 

@@ -109,6 +109,7 @@ WATCHING = [  # (metric, name, unit, direction, kind); their values have files o
     (d5m.OutputError(), "output_relative_l2_error", "", "lower", "quality"),
     (d5m.GradientError(), "gradient_relative_l2_error", "", "lower", "quality"),
     (d5m.DifferenceMap("x.png"), "difference_map", "", "lower", "quality"),
+    (d5m.BitwiseEqual("0" * 64), "bitwise_equal", "", "higher", "quality"),
     (d5m.DatasetBias(10), "dataset_bias_p", "", "higher", "quality"),
     (d5m.NgramBits(4), "ngram_bits_4", "bits", "lower", "quality"),
     (d5m.PackedBits(), "packed_bits", "bits", "lower", "quality"),

@@ -1,0 +1,61 @@
+"""The command ``deep500 bits``: have two runs, models or backends the same bits, and if not, which operator is it?"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from deep500.compare.bits import Replay, Verdict, compare_networks, compare_replays
+from deep500.compare.subject import Candidate
+from deep500.errors import InputError
+from deep500.networks.network import Network
+from deep500.operators.registry import load_plugins
+from deep500.registry import load_backend
+from deep500.results.command import add_json
+from deep500.results.files import to_json
+from deep500.results.record import MANIFEST
+
+DIFFERENT = 1
+
+
+def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """Declare the options of ``bits``; returns what executes it."""
+    add = parser.add_argument
+    add("sides", nargs="+", type=Path, metavar="RUN", help="two results folders or two ONNX files; one with --backend")
+    add("--backend", metavar="A,B", help="compare these two; of ONNX files: the one that runs them (reference)")
+    add("--steps", type=int, metavar="N", help="training steps at most (all)")
+    add("--seed", type=int, metavar="S", help="of runs: one of theirs (the first); of models: that of the inputs (0)")
+    add("--custom-op", action="append", default=[], metavar="PATH", help="ONNX file: a plugin of its custom operators")
+    add_json(parser)
+    return _bits
+
+
+def _bits(words: argparse.Namespace) -> int:
+    backends = words.backend.split(",") if words.backend else []
+    if len(words.sides) > 2 or len(backends) > 2 or max(len(words.sides), len(backends)) < 2:
+        raise InputError(
+            f"got {len(words.sides)} sides and {len(backends)} backends; expected two of either: deep500 bits RUN RUN, "
+            "or deep500 bits RUN --backend A,B"
+        )
+    if words.steps is not None and words.steps < 1:
+        raise InputError(f"got --steps {words.steps}; expected at least 1")
+    verdict = _of_runs(words, backends) if (words.sides[0] / MANIFEST).is_file() else _of_models(words, backends)
+    sys.stdout.write((to_json(verdict.as_dict()) if words.json else str(verdict)) + "\n")
+    return DIFFERENT if verdict.parting is not None else 0
+
+
+def _of_runs(words: argparse.Namespace, backends: list[str]) -> Verdict:
+    chosen: list[str | None] = [*backends] if backends else [None, None]
+    folders, names = (words.sides * 2)[:2], (chosen * 2)[:2]
+    first, second = (Replay.of(folder, name, words.seed) for folder, name in zip(folders, names, strict=True))
+    return compare_replays(first, second, words.steps)
+
+
+def _of_models(words: argparse.Namespace, backends: list[str]) -> Verdict:
+    load_plugins([str(path) for path in words.custom_op])
+    networks = [Network.from_onnx(path) for path in (words.sides * 2)[:2]]
+    names = ((backends or ["reference"]) * 2)[:2]
+    candidates = [Candidate(name, load_backend(name).from_model) for name in names]
+    return compare_networks(networks, candidates, seed=words.seed or 0)
