@@ -22,6 +22,8 @@ from deep500.transformations.substitutions.graph.importing import named
 
 MOST = 200
 """Rounds; more find differences too small to matter."""
+ALIKE = 0.5
+"""What compiling a second network takes beside the first, with which it has parts in common, as far as nobody knows."""
 BLOCK = 1e-3
 """Seconds that a sample should take: long against the clock and a look at it."""
 
@@ -163,11 +165,11 @@ def _functions(
                 "first: compare networks that can take each other's place"
             )
     run, inputs = Runner(backend, device, seed), make_inputs(named(first), None, seed, sizes)
-    functions, longest = {}, 0.0
+    functions, taken = dict[str, Callable[[], object]](), list[float]()
     for name, network in networks.items():
-        begin = time.perf_counter()
-        if failed is not None and until is not None and network is not first and begin + longest > until:
-            failed[name] = f"got too little time to compile it; expected {longest:.2g} s; raise the budget"
+        begin, expected = time.perf_counter(), max(taken[1:] or [ALIKE * each for each in taken], default=0.0)
+        if failed is not None and until is not None and network is not first and begin + expected > until:
+            failed[name] = f"got too little time to compile it; expected {expected:.2g} s; raise the budget"
             continue
         try:
             functions[name] = run(network, inputs)
@@ -175,7 +177,7 @@ def _functions(
             if failed is None or network is first:
                 raise
             failed[name] = f"{type(error).__name__}: {error}"
-        longest = max(longest, time.perf_counter() - begin)
+        taken.append(time.perf_counter() - begin)  # the first compiles what the others have in common with it, too
     return functions
 
 
