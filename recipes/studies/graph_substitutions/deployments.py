@@ -6,8 +6,9 @@ python -m recipes.studies.graph_substitutions e2 --docs docs/graph_substitutions
 
 A row is one network in one deployment: ONNX Runtime with all of its own optimizations, PyTorch eager, PyTorch with
 torch.compile, JAX, TensorFlow. The network as it is, ours, and the results of onnxsim, onnxoptimizer and onnxscript's
-optimizer, as far as these are installed, run in turns in one process; each is built several times, since executors of one
-network differ by where their arrays lie. What does the same work as another is run once. Rows are appended to a file; what is there is not measured again, so that a run that was ended goes on. OMP_NUM_THREADS=1 says one thread.
+optimizer, as far as these are installed, run in turns in one process; each is built several times, since executors of
+one network differ by where their arrays lie. What does the same work as another is run once. Rows are appended to a
+file; what is there is not measured again, so that a run that was ended goes on. OMP_NUM_THREADS=1 says one thread.
 Exit codes: 0, 1 if an answer is wrong or something failed, 2 for bad usage.
 """
 
@@ -136,6 +137,7 @@ def measure(name: str, where: str, chosen: argparse.Namespace) -> dict[str, Any]
     row: dict[str, Any] = {"network": name, "deployment": where, "full": chosen.full, "clock": chosen.clock}
     original = network(name, chosen.full, chosen.seed)
     try:
+        deployment(where).prepare()
         begin = time.perf_counter()
         found = d5.optimize_network(
             original, where, chosen.budget, seed=chosen.seed, database=chosen.database or ":memory:"

@@ -8,10 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from deep500.networks.network import Network
+from deep500.networks.node import Node
 from deep500.networks.protos import node_proto
 
 RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 """Operators that give the same elements another shape: which shape is said by their result."""
+
+NEUTRAL = {"dilations": 1, "strides": 1, "pads": 0}
+"""What windows have where nothing is said, on every axis."""
 
 
 def work_hash(network: Network) -> str:
@@ -38,7 +42,8 @@ def work_hash(network: Network) -> str:
         if node.op_type in RESHAPING and not node.domain:
             made = _hash("Reshape", known[node.inputs[0]])
         else:
-            plain = replace(node, name="", inputs=(), outputs=(), attributes=node.all_attributes())
+            attributes = {key: value for key, value in node.all_attributes().items() if not _said(node, key, value)}
+            plain = replace(node, name="", inputs=(), outputs=(), attributes=attributes)
             read = [known.get(name, name) for name in (*node.inputs, *node.captured)]
             made = _hash(node_proto(plain).SerializeToString(deterministic=True), read)
         every.append(made)
@@ -46,6 +51,13 @@ def work_hash(network: Network) -> str:
             result = described.get(name)
             known[name] = _hash(made, place, result and (result.dtype, result.shape))
     return _hash(sorted(every), [known[name] for name in network.outputs])
+
+
+def _said(node: Node, key: str, value: object) -> bool:
+    """Whether an attribute says what is so without it."""
+    neutral = NEUTRAL.get(key)
+    same = neutral is not None and isinstance(value, (tuple, list)) and all(size == neutral for size in value)
+    return same or (key == "kernel_shape" and node.op_type.startswith("Conv"))
 
 
 def _hash(*words: object) -> str:
