@@ -361,10 +361,13 @@ def _reshape(store: Store, inputs: Values, parameters: Mapping[str, Any]) -> Val
 
 
 def _add(store: Store, inputs: Values, parameters: Mapping[str, Any]) -> Values | None:
-    """A bias moves behind a sum, where it meets others; the written network has it in a product before (`units`)."""
+    """A bias moves behind a sum, where it meets others; the written network has it in a product before (`units`).
+
+    In x + f(x) it stays: f reads x with its bias, so the product before would have none and the bias two operators.
+    """
     for summand, other in (inputs, inputs[::-1]):
         node = store.node(summand)
-        if node.op == "bias" and not node.constant:
+        if node.op == "bias" and not node.constant and not store.depends(other, (summand.node,)):
             (total,) = store.add("add", node.inputs[0], other)
             return store.add("bias", total, node.inputs[1], axis=node.parameter("axis"))
     return None
