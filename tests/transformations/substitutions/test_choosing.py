@@ -199,3 +199,23 @@ def test_a_compiler_is_loaded_once_and_not_on_the_clock(monkeypatch: pytest.Monk
     place.prepare()
     assert made == ["one operator"]
     assert choosing.TIMING_COMPILED > choosing.TIMING
+
+
+@pytest.mark.parametrize(("quick", "each"), [(60.0, ranking.TWINS), (-1.0, 1)])
+def test_networks_that_are_built_quickly_are_built_several_times(
+    quick: float, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran, made = list[int](), list[int]()
+
+    class Runner:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def __call__(self, network: Network, _: Any) -> Any:
+            made.append(len(made))
+            return lambda number=made[-1]: ran.append(number)
+
+    monkeypatch.setattr(ranking, "Runner", Runner)
+    monkeypatch.setattr(ranking, "QUICK", quick)
+    remeasure(networks(5, 6), "reference", limit=0.05)
+    assert len(made) == 2 * each and set(ran) == set(made), "all of them run"

@@ -103,3 +103,48 @@ def test_a_search_writes_merged_products_with_their_axes() -> None:
     found = optimize_network(network, "pytorch", measure=False)
     assert found.equivalence is not None and found.equivalence.outputs is not None and found.equivalence.outputs < 1e-14
     assert_same(network, found.network, 1e-6)
+
+
+def test_gelu_in_pieces_stays_on_one_side_of_reshapes() -> None:
+    """No rule knows Erf or Pow, but that they change elements one by one is enough."""
+    network, generator = Network("gelu"), np.random.default_rng(0)
+    network.add_input("x", (2, 3, 4))
+    for name, value in (("root", 1.4), ("one", 1.0), ("half", 0.5), ("three", 3.0)):
+        network.add_parameter(name, np.float32(value), trainable=False)
+    for name, size in (("w1", (4, 6)), ("b1", (6,)), ("w2", (6, 5)), ("b2", (5,))):
+        network.add_parameter(name, generator.normal(size=size).astype("float32"))
+    for op_type, inputs, output in (
+        ("MatMul", ["x", "w1"], "y"),
+        ("Add", ["b1", "y"], "z"),
+        ("Div", ["z", "root"], "inner"),
+        ("Erf", ["inner"], "erf"),
+        ("Pow", ["z", "three"], "cube"),
+        ("Add", ["erf", "one"], "plus"),
+        ("Mul", ["z", "plus"], "mul"),
+        ("Mul", ["mul", "half"], "gelu"),
+        ("Add", ["gelu", "cube"], "sum"),
+        ("MatMul", ["sum", "w2"], "product"),
+        ("Add", ["b2", "product"], "biased"),
+        ("Softmax", ["biased"], "p"),
+    ):
+        network.add_node(op_type, inputs, [output])
+    network.add_output("p")
+    made = written(network)
+    kinds = [node.op_type for node in made.nodes]
+    assert kinds.count("Reshape") == kinds.count("Gemm") == 2
+    assert_same(network, made, 1e-5)
+
+
+def test_a_bias_that_is_read_beside_a_sum_stays_before_it() -> None:
+    """x + f(x): behind the sum the bias of x would be added twice, and the convolution before would have none."""
+    network, generator = Network("residual"), np.random.default_rng(0)
+    network.add_input("i", (1, 2, 4, 4))
+    for name, size in (("w1", (3, 2, 1, 1)), ("w2", (3, 3, 1, 1)), ("b1", (3,))):
+        network.add_parameter(name, generator.normal(size=size).astype("float32"))
+    network.add_node("Conv", ["i", "w1", "b1"], ["x"])
+    network.add_node("Conv", ["x", "w2"], ["f"])
+    network.add_node("Add", ["x", "f"], ["sum"])
+    network.add_output("sum")
+    made = written(network)
+    assert [(node.op_type, len(node.inputs)) for node in made.nodes] == [("Conv", 3), ("Conv", 2), ("Add", 2)]
+    assert_same(network, made, 1e-6)
