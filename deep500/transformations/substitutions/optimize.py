@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from deep500.errors import InputError, MissingBackend, NetworkError, UnsupportedOperator
-from deep500.measure.comparison import FASTER
 from deep500.networks.network import Network
 from deep500.networks.objects import as_network
-from deep500.registry import load_backend
+from deep500.transformations.substitutions.choosing import fastest
 from deep500.transformations.substitutions.cost import (
     Analytic,
     Cost,
@@ -50,19 +49,14 @@ ALONE = 0.75
 """Likewise where none are timed: what is left is for writing them."""
 WRITING = 0.5
 """Share of the time left that writing one more candidate may take; the others took as long."""
-TIMING = 0.7
-"""Share of what is left then, for timing; the check has the rest."""
-TIMING_COMPILED = 0.9
-"""Likewise where candidates must be compiled first: that is what takes long."""
 GRACE = 0.1
 """Share of the budget that the check may take in any case: timing takes longer on a machine that became busy."""
-COMPILING = 0.3
-"""Share of the time for timing that is kept for compiling candidates, at least."""
-MOST_TIMING = 4.0
-"""Seconds of timing, in which some percent are seen."""
+FOLDING = frozenset({"conv", "matmul", "gain", "scale", "bias", "mul"})
+"""Operators of the rules that only move constants into weights."""
+FOLDING_SECONDS = 1.0
+"""For that, at most."""
 FAILURES = (NetworkError, UnsupportedOperator, MissingBackend, MemoryError)
 """What ends a candidate, and not the run."""
-ORIGINAL = "original"
 _T = TypeVar("_T")
 
 
@@ -135,7 +129,7 @@ def optimize_network(
     if budget == 0:
         return Optimized.unchanged(network, backend, "the budget is 0: nothing was searched", training)
     if measure:
-        load_backend(deployment(backend).backend)
+        deployment(backend).prepare()
         importlib.import_module("scipy.stats")  # what is loaded once per process is nobody's search
     started = time.perf_counter()
     try:
@@ -198,10 +192,9 @@ def _search(
     every = [by_formula, Analytic(runs, fused=True), Analytic(runs, fused=True, without=("split", "concat"))]
     names = "priced by formula", "priced by formula, fused", "priced by formula, fused and without parts"
     seconds = budget if cost is None else FORMULA * budget
-    quick = _joined(
-        [searched(each, part * seconds, what) for each, part, what in zip(every, FORMULAS, names, strict=True)],
-        by_formula,
-    )
+    found = [searched(each, part * seconds, what) for each, part, what in zip(every, FORMULAS, names, strict=True)]
+    # What compilers fuse comes first: compiling takes long, and the last candidates may find no time left.
+    quick = _joined([found[1], found[0], found[2]] if cost is None else found, by_formula, found[0])
     if cost is None:
         return quick
     cost.until = begin + budget
@@ -220,16 +213,24 @@ def _search(
     return result
 
 
-def _joined(found: Sequence[SearchResult], cost: Cost) -> SearchResult:
-    """The best states of all searches, those that came first in any of them first."""
+def _joined(found: Sequence[SearchResult], cost: Cost, result: SearchResult) -> SearchResult:
+    """One of the results with the best states of all, those that came first in any of them first."""
     states = dict[Any, State]()
     for place in range(CANDIDATES):
-        for result in found:
-            for state in result.best[place : place + 1]:
-                if state.cost < result.first.cost:
+        for each in found:
+            for state in each.best[place : place + 1]:
+                if state.cost < each.first.cost:
                     states.setdefault(state.graph.outputs, dataclasses.replace(state, cost=cost.total(state.graph)))
-    priced, late = sum(result.priced for result in found), any(result.timed_out for result in found)
-    return dataclasses.replace(found[0], best=list(states.values())[:CANDIDATES], priced=priced, timed_out=late)
+    priced, late = sum(each.priced for each in found), any(each.timed_out for each in found)
+    return dataclasses.replace(result, best=list(states.values())[:CANDIDATES], priced=priced, timed_out=late)
+
+
+def _folded(imported: Imported, matcher: Matcher, backend: str, seconds: float) -> list[State]:
+    """The network with gains and scales in the weights before them; nothing is merged or cut."""
+    rules = {way.rule.id: way.rule for way in matcher.directed if way.rule.operators <= FOLDING}
+    cost, fixed = Analytic(deployment(backend).backend), tuple(imported.sizes.values())
+    result = Backtracking(Matcher(rules.values(), GROWTH), cost, seconds, fixed=fixed, keep=1).run(imported.graph)
+    return result.best
 
 
 def _price(cost: Cost, graph: Graph) -> float:
@@ -313,8 +314,10 @@ def _choose(
     found = [state for state in better if state.graph.outputs != result.first.graph.outputs]
     if not found and result.timed_out:
         return Optimized.unchanged(network, backend, "nothing faster was found", imported.training, **searched)
-    # As it was, but written anew, biases and all, a network may be faster too.
-    candidates = {f"candidate {n}": state for n, state in enumerate([*found, result.first], 1)}
+    # With its constants folded, or just written anew, biases and all, a network may be faster than with what was found.
+    plain = [*_folded(imported, matcher, backend, FOLDING_SECONDS), result.first] if measure else [result.first]
+    every = {state.graph.outputs: state for state in [*found[:1], *plain[:-1], *found[1:], *plain[-1:]]}
+    candidates = {f"candidate {n}": state for n, state in enumerate(every.values(), 1)}
     failed: dict[str, str] = {}
     timed: Remeasured | None = None
     written: dict[str, tuple[Imported, Graph, Network]] = {}
@@ -322,10 +325,8 @@ def _choose(
     if measure:
         written = _write_in_time(imported, candidates, matcher, deadline, failed)
         networks = {name: made[2] for name, made in written.items()}
-        deadline.tell("timing")
-        limit = (TIMING_COMPILED if deployment(backend).compiles else TIMING) * deadline.left()
-        timed = _timed(imported, networks, backend, seed, sizes, failed, limit) if networks else None
-        order = _faster(timed, networks)
+        compare = partial(remeasure, sizes={**imported.sizes, **sizes}, seed=seed, clock=deployment(backend).clock())
+        timed, order = fastest(network, networks, backend, compare, deadline, failed)
         deadline.extend(GRACE * deadline.budget)
     for name in order:
         made = written.get(name) or _try(failed, name, partial(_written, imported, candidates[name], matcher))
@@ -382,35 +383,6 @@ def _written(imported: Imported, state: State, matcher: Matcher) -> tuple[Import
     again = import_network(imported.network, imported.training, imported.sizes)
     graph = retrace(again, History.of(imported, state), matcher)
     return again, graph, export_network(again, graph)
-
-
-def _timed(
-    imported: Imported,
-    networks: dict[str, Network],
-    backend: str,
-    seed: int,
-    sizes: Mapping[str, int],
-    failed: dict[str, str],
-    limit: float,
-) -> Remeasured | None:
-    """Candidates timed beside the original; those that the backend does not run are left out."""
-    every, numbers = {ORIGINAL: imported.network, **networks}, {**imported.sizes, **sizes}
-    rounds = min(MOST_TIMING, (1 - COMPILING) * limit)
-    until, limit = time.perf_counter() + limit - rounds, rounds
-    how: dict[str, Any] = {"until": until, "clock": deployment(backend).clock()}
-    compare = partial(remeasure, every, backend, sizes=numbers, seed=seed, limit=limit, failed=failed, **how)
-    timed = _try(failed, ORIGINAL, compare)  # it may not run there either: nothing is faster than that, and it stays
-    return timed if timed is not None and timed.comparisons else None
-
-
-def _faster(timed: Remeasured | None, candidates: Mapping[str, Network]) -> list[str]:
-    """Candidates that are faster beyond noise, the fastest first: their interval ends below 1."""
-    found = []
-    for name in timed.ranking if timed else ():
-        if name in candidates and timed is not None:
-            verdict, high = timed[name].verdict, timed[name].ratio.high
-            found += [name] if verdict == FASTER and high is not None and high < 1 else []
-    return found
 
 
 def _cheaper(candidates: Mapping[str, State], first: State) -> list[str]:

@@ -5,9 +5,10 @@ python -m recipes.studies.graph_substitutions e2 --networks nasrnn,vit --deploym
 python -m recipes.studies.graph_substitutions e2 --docs docs/graph_substitutions_experiments.md
 
 A row is one network in one deployment: ONNX Runtime with all of its own optimizations, PyTorch eager, PyTorch with
-torch.compile; JAX and TensorFlow where asked for. The network as it is, ours, and the results of onnxsim,
-onnxoptimizer and onnxscript's optimizer, as far as these are installed, run in turns in one process. Rows are appended
-to a file; what is there is not measured again, so that a run that was ended goes on. OMP_NUM_THREADS=1 says one thread.
+torch.compile, JAX, TensorFlow. The network as it is, ours, and the results of onnxsim, onnxoptimizer and onnxscript's
+optimizer, as far as these are installed, run in turns in one process; each is built several times, since executors of
+one network differ by where their arrays lie. What does the same work as another is run once. Rows are appended to a
+file; what is there is not measured again, so that a run that was ended goes on. OMP_NUM_THREADS=1 says one thread.
 Exit codes: 0, 1 if an answer is wrong or something failed, 2 for bad usage.
 """
 
@@ -17,7 +18,9 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,15 +35,15 @@ from deep500.errors import nearest
 from deep500.measure.environment import describe
 from deep500.measure.statistics import Interval, median_interval
 from deep500.networks import Network, create
-from deep500.networks.hashing import content_hash
-from deep500.transformations.substitutions.cost import deployment
+from deep500.transformations.substitutions.cost import deployment, work_hash
 from deep500.transformations.workshop.substitutions.experiments import table
 from recipes.studies.graph_substitutions.exported import build
 from recipes.studies.graph_substitutions.networks import WRONG, cell, line
 from recipes.studies.graph_substitutions.timing import CLOCKS, Runner, difference, in_turns
 
-DEPLOYMENTS = ("onnxruntime", "pytorch", "pytorch-compiled")
-OTHERS = ("jax", "tensorflow")
+DEPLOYMENTS = ("onnxruntime", "pytorch", "pytorch-compiled", "jax", "tensorflow")
+INSTANCES = {"onnxruntime": 3, "pytorch": 3, "pytorch-compiled": 3}
+"""So often a network is built for a row, at small size; twice where this is not said, since every twin is compiled."""
 ORIGINAL, OURS = "original", "ours"
 BEGIN, END = "<!-- E2 begins: written by the recipe -->", "<!-- E2 ends -->"
 FLOOR = 0.98
@@ -134,14 +137,21 @@ def measure(name: str, where: str, chosen: argparse.Namespace) -> dict[str, Any]
     row: dict[str, Any] = {"network": name, "deployment": where, "full": chosen.full, "clock": chosen.clock}
     original = network(name, chosen.full, chosen.seed)
     try:
+        deployment(where).prepare()
+        begin = time.perf_counter()
         found = d5.optimize_network(
             original, where, chosen.budget, seed=chosen.seed, database=chosen.database or ":memory:"
         )
+        whole = time.perf_counter() - begin
         variants, absent = peers(original)
         variants = {ORIGINAL: original, OURS: found.network, **variants}
         row |= {
             "nodes": {which: len(net.nodes) for which, net in variants.items()},
             "search": found.seconds,
+            "whole": whole,
+            "budget": chosen.budget,
+            "load": os.getloadavg()[0],
+            "date": datetime.now().astimezone().isoformat(timespec="minutes"),
             "steps": len(found.history.steps),
             "chosen": found.chosen,
             "reason": found.reason,
@@ -154,18 +164,18 @@ def measure(name: str, where: str, chosen: argparse.Namespace) -> dict[str, Any]
 
 
 def _timed(variants: Mapping[str, Network], where: str, chosen: argparse.Namespace) -> dict[str, Any]:
-    """Samples of all variants; networks that are the same are run once, and a peer that fails is left out."""
+    """Samples of all variants; networks that do the same work are run once, and a peer that fails is left out."""
     runs, same, apart, absent = dict[str, Runner](), dict[str, str](), dict[str, float](), dict[str, str]()
     known: dict[str, str] = {}
     answers: list[np.ndarray] | None = None
-    place = deployment(where)
+    place, instances = deployment(where), 1 if chosen.full else INSTANCES.get(where, 2)
     for which, net in variants.items():
-        twin = known.setdefault(content_hash(net), which)
+        twin = known.setdefault(work_hash(net), which)
         if twin != which:
             same[which] = twin
             continue
         try:
-            runner = Runner(net, place.backend, chosen.seed, **place.options)
+            runner = Runner(net, place.backend, chosen.seed, instances, **place.options)
             runner()
             got = runner.outputs()
         except Exception as error:
@@ -243,7 +253,7 @@ def as_text(rows: Sequence[Mapping[str, Any]]) -> str:
     for where in dict.fromkeys(row["deployment"] for row in rows):
         mine = [row for row in rows if row["deployment"] == where]
         good = [row for row in mine if "failure" not in row]
-        head = (f"E2, {where}", "nodes", "original ms", "ours", *PEERS, "best of others / ours", "search s")
+        head = (f"E2, {where}", "nodes", "original ms", "ours", *PEERS, "best of others / ours", "search s", "all s")
         cells = [_cells(row) for row in mine]
         lines = [table(head, cells)]
         gain = mean(good)
@@ -263,7 +273,7 @@ def _least(row: Mapping[str, Any]) -> float:
 
 def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:
     if "failure" in row:
-        return (row["network"], "failed", *[""] * (len(PEERS) + 4))
+        return (row["network"], "failed", *[""] * (len(PEERS) + 5))
     shown = []
     for which in (OURS, *PEERS):
         found = ratio(row, ORIGINAL, which)
@@ -275,7 +285,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:
     beside, name = ratio(row, best(row), OURS), best(row)
     nodes = f"{row['nodes'][ORIGINAL]} -> {row['nodes'][OURS]}"
     said = "-" if beside is None else f"{cell(beside)} ({name})"
-    return (row["network"], nodes, alone, *shown, said, f"{row['search']:.1f}")
+    return (row["network"], nodes, alone, *shown, said, f"{row['search']:.1f}", f"{row['whole']:.0f}")
 
 
 # -- the command line -------------------------------------------------------------------------------------------------
@@ -295,7 +305,7 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--database", type=Path, metavar="FILE", help="measured times of operators (none is kept)")
     add("--seed", type=int, default=0)
     chosen = parser.parse_args(argv)
-    for option, known in (("networks", tuple(NETWORKS)), ("deployments", (*DEPLOYMENTS, *OTHERS))):
+    for option, known in (("networks", tuple(NETWORKS)), ("deployments", DEPLOYMENTS)):
         names = [name for name in getattr(chosen, option).split(",") if name]
         for name in names:
             if name not in known:

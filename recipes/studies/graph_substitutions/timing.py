@@ -93,30 +93,52 @@ def in_turns(
 
 
 def _repeated(function: Callable[[], object], calls: int) -> Callable[[], object]:
+    turn = getattr(function, "turn", None)
+
     def call() -> None:
+        if turn is not None:
+            turn()
         for _ in range(calls):
             function()
 
-    return function if calls == 1 else call
+    return call
 
 
 class Runner:
-    """A network compiled by a backend, with inputs made up once."""
+    """A network compiled by a backend, with inputs made up once.
 
-    def __init__(self, network: Network, backend: str, seed: int = 0, **options: Any) -> None:
-        self.executor = load_backend(backend).from_model(network, **options)
+    Args:
+        network: what runs.
+        backend: whose executor.
+        seed: of the inputs, and of the order of instances.
+        instances: executors of the same network, which differ by where their arrays lie: a few percent of small
+            networks' times. `turn` goes on to one of them.
+        options: of the executor.
+    """
+
+    def __init__(self, network: Network, backend: str, seed: int = 0, instances: int = 1, **options: Any) -> None:
+        self.executors = [load_backend(backend).from_model(network, **options) for _ in range(instances)]
         arrays = make_inputs(network, None, seed)
-        self.fed = {name: self.executor.network.to_tensor(array) for name, array in arrays.items()}
+        self.feeds = [{name: e.network.to_tensor(array) for name, array in arrays.items()} for e in self.executors]
+        self._now, self._rng = 0, np.random.default_rng(seed + len(network.nodes))
+        for self._now in range(instances):
+            self()
+
+    def turn(self) -> None:
+        """Let another instance run, or the same."""
+        self._now = int(self._rng.integers(len(self.executors)))
 
     def __call__(self) -> None:
         """Run it once."""
-        self.executor.inference(self.fed)
-        self.executor.synchronize()
+        executor = self.executors[self._now]
+        executor.inference(self.feeds[self._now])
+        executor.synchronize()
 
     def outputs(self) -> list[np.ndarray]:
         """What it computes."""
-        arrays = self.executor.inference(self.fed)
-        return [np.array(self.executor.network.to_numpy(arrays[name])) for name in self.executor.network.outputs]
+        executor = self.executors[self._now]
+        arrays = executor.inference(self.feeds[self._now])
+        return [np.array(executor.network.to_numpy(arrays[name])) for name in executor.network.outputs]
 
 
 def difference(ours: list[np.ndarray], original: list[np.ndarray]) -> float:

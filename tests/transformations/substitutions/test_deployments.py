@@ -13,7 +13,7 @@ import deep500.networks as d5nt
 from deep500.errors import MissingBackend, UnsupportedOperator
 from deep500.networks import create
 from deep500.registry import load_backend
-from deep500.transformations.substitutions import optimize
+from deep500.transformations.substitutions import choosing, optimize
 from deep500.transformations.substitutions.cost import Analytic, deployment, deployment_names, deployments, remeasure
 from deep500.transformations.substitutions.cost.timing import Runner
 from deep500.transformations.substitutions.graph.importing import import_network
@@ -60,7 +60,7 @@ def test_what_compiles_has_no_prices_of_operators(fusing: str, monkeypatch: pyte
         raise AssertionError("operators of a compiler were priced")
 
     monkeypatch.setattr(optimize, "Measured", priced)
-    monkeypatch.setattr(optimize, "MOST_TIMING", 0.05)
+    monkeypatch.setattr(choosing, "MOST_TIMING", 0.05)
     result = optimize_network(branches(2, 2, 8), fusing, budget=10.0)
     assert result.backend == "fusing" and result.measured is not None
     with pytest.raises(AssertionError, match="were priced"):
@@ -120,7 +120,7 @@ def test_the_best_of_every_search_is_a_candidate_before_the_second_of_any() -> N
     first = states[-1]
     searches = [SearchResult([states[n], states[n + 1], first], first, priced=5) for n in (2, 0, 4)]
     searches[2].timed_out = True
-    joined = optimize._joined(searches, Analytic())
+    joined = optimize._joined(searches, Analytic(), searches[0])
     assert [state.graph for state in joined.best] == [states[n].graph for n in (2, 0, 4)]
     assert joined.priced == 15 and joined.timed_out and joined.first is first
     assert joined.best[1].cost == Analytic().total(states[0].graph), "one price for all, whatever found them"

@@ -22,10 +22,10 @@ from deep500.networks.dtype import to_dtype
 from deep500.networks.execution.inputs import make_inputs
 from deep500.networks.losses import gradient_name
 from deep500.transformations.substitutions import History, Optimized, optimize
+from deep500.transformations.substitutions.choosing import ORIGINAL
 from deep500.transformations.substitutions.cost import Analytic, Remeasured, deployment
 from deep500.transformations.substitutions.cost.database import Database
 from deep500.transformations.substitutions.equivalence import TOLERANCE, relative_error
-from deep500.transformations.substitutions.optimize import ORIGINAL
 from tests.conftest import HANG, load_backend
 from tests.transformations.substitutions.samples import assert_same, branches, images, optimized, run, saved
 

@@ -9,3 +9,4 @@ from deep500.transformations.substitutions.cost.model import Cost as Cost
 from deep500.transformations.substitutions.cost.model import OutOfTime as OutOfTime
 from deep500.transformations.substitutions.cost.ranking import Remeasured as Remeasured
 from deep500.transformations.substitutions.cost.ranking import remeasure as remeasure
+from deep500.transformations.substitutions.cost.work import work_hash as work_hash

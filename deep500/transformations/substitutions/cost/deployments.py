@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from deep500.errors import UnknownBackend, nearest
 from deep500.measure.sampling import Clock
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.registry import backend_names, load_backend
 
+_warmed = set[str]()
 ONE_THREAD = frozenset({"reference", "pytorch", "onnxruntime"})
 """Backends that run on the processor unless told otherwise, with OMP_NUM_THREADS threads."""
 
@@ -48,6 +51,16 @@ class Deployment:
         """
         alone = self.backend in ONE_THREAD and os.environ.get("OMP_NUM_THREADS") == "1"
         return time.process_time_ns if alone else time.perf_counter_ns
+
+    def prepare(self) -> None:
+        """Load the backend, and its compiler by compiling one operator: what happens once is no part of a search.
+
+        Raises:
+            MissingBackend: it is not installed.
+        """
+        load_backend(self.backend)
+        if self.compiles:
+            _warm(self)
 
     def executor(self, network: Network, device: Any = None) -> GraphExecutor:
         """The network as it would be deployed."""
@@ -97,3 +110,17 @@ def deployment(name: str) -> Deployment:
             f"got backend {name!r}; expected one of the known ones: {nearest(name, deployment_names())}"
         )
     return KNOWN.get(name) or Deployment(name, name)
+
+
+def _warm(place: Deployment) -> None:
+    """Compile one operator, once per process: for their first, compilers look at the processor and prepare headers."""
+    if place.name in _warmed:
+        return
+    _warmed.add(place.name)
+    network = Network("one operator")
+    network.add_input("x", (64,))
+    network.add_node("Exp", ["x"], ["y"])
+    network.add_output("y")
+    executor = place.executor(network)
+    executor.inference({"x": executor.network.to_tensor(np.zeros(64, "float32"))})
+    executor.synchronize()

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,10 @@ from deep500.transformations.substitutions.graph.importing import named
 
 MOST = 200
 """Rounds; more find differences too small to matter."""
+ALIKE = 0.5
+"""What compiling a second network takes beside the first, with which it has parts in common, as far as nobody knows."""
+TWINS, QUICK = 3, 0.3
+"""So often a network is built whose executor is made within so many seconds."""
 BLOCK = 1e-3
 """Seconds that a sample should take: long against the clock and a look at it."""
 
@@ -163,24 +168,48 @@ def _functions(
                 "first: compare networks that can take each other's place"
             )
     run, inputs = Runner(backend, device, seed), make_inputs(named(first), None, seed, sizes)
-    functions, longest = {}, 0.0
+    functions, taken = dict[str, Callable[[], object]](), list[float]()
     for name, network in networks.items():
-        begin = time.perf_counter()
-        if failed is not None and until is not None and network is not first and begin + longest > until:
-            failed[name] = f"got too little time to compile it; expected {longest:.2g} s; raise the budget"
+        begin, expected = time.perf_counter(), max(taken[1:] or [ALIKE * each for each in taken], default=0.0)
+        if failed is not None and until is not None and network is not first and begin + expected > until:
+            failed[name] = f"got too little time to compile it; expected {expected:.2g} s; raise the budget"
             continue
         try:
-            functions[name] = run(network, inputs)
+            functions[name] = _twins(partial(run, network, inputs), seed + len(functions))
         except (NetworkError, UnsupportedOperator) as error:
             if failed is None or network is first:
                 raise
             failed[name] = f"{type(error).__name__}: {error}"
-        longest = max(longest, time.perf_counter() - begin)
+        taken.append(time.perf_counter() - begin)  # the first compiles what the others have in common with it, too
     return functions
+
+
+class _Twins:
+    """Executors of one network; `turn` lets one of them run, by chance."""
+
+    def __init__(self, runs: list[Callable[[], object]], seed: int) -> None:
+        self.runs, self.now, self._rng = runs, runs[0], np.random.default_rng(seed)
+
+    def turn(self) -> None:
+        self.now = self.runs[int(self._rng.integers(len(self.runs)))]
+
+    def __call__(self) -> object:
+        return self.now()
+
+
+def _twins(make: Callable[[], Callable[[], object]], seed: int) -> Callable[[], object]:
+    """A function, made several times where that is quick: where its arrays lie is chance, and makes some percent."""
+    begin = time.perf_counter()
+    first = make()
+    if time.perf_counter() - begin > QUICK:
+        return first
+    return _Twins([first, *(make() for _ in range(TWINS - 1))], seed)
 
 
 def _repeat(run: Callable[[], object], calls: int) -> Callable[[], object]:
     def repeated() -> None:
+        if isinstance(run, _Twins):
+            run.turn()
         for _ in range(calls):
             run()
 

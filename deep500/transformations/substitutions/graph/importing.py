@@ -24,6 +24,8 @@ from deep500.transformations.substitutions.operators.own import OWN
 from deep500.transformations.substitutions.operators.specification import Shape, ShapeMismatch
 
 FLOATS = ("float16", "float32", "float64")
+POINTWISE = frozenset({"Erf", "Exp", "Log", "Sqrt", "Neg", "Abs", "Pow", "Reciprocal", "Softplus", "Elu", "HardSwish"})
+"""Operators that change every element by itself, and stay opaque."""
 UNKNOWN: Shape = (-1,)  # of values that no specification may read
 
 
@@ -167,7 +169,30 @@ class Importer:
         types = [self._type(name) for name in node.writes]
         inputs = [self.values[name] for name in node.reads]
         parameters = (("digest", digest), ("op_type", node.op_type))
+        matrix = self._matrix(node, inputs)
+        if matrix is not None:
+            (dtype,), (shape,) = ([kind for _, kind in types], [known for known, _ in types])
+            made = self.store.opaque([matrix, *inputs[1:]], [self.store.shape(matrix)], [dtype], parameters)
+            return self.store.add("reshape", made[0], shape=shape)
         return self.store.opaque(inputs, [shape for shape, _ in types], [dtype for _, dtype in types], parameters)
+
+    def _matrix(self, node: Node, inputs: Sequence[Value]) -> Value | None:
+        """The matrix of a product whose elements a node changes one by one, though nothing is known of how.
+
+        Reshapes move behind it as behind all that works element by element: else GELU in pieces, with an `Erf` or `Pow`
+        that no rule knows, would have some of its pieces on matrices and others on tensors.
+        """
+        if node.op_type not in POINTWISE or node.domain or len(inputs) > 2 or len(node.writes) != 1:
+            return None
+        first = self.store.node(inputs[0])
+        if first.op != "reshape" or first.constant or self._type(node.writes[0]) != self._of(inputs[0]):
+            return None
+        scalars = all(self.store.node(v).constant and np.prod(self.store.shape(v)) == 1 for v in inputs[1:])
+        source, shape = self.store.shape(first.inputs[0]), self.store.shape(inputs[0])
+        return first.inputs[0] if scalars and len(source) == 2 and source[-1] == shape[-1] else None
+
+    def _of(self, value: Value) -> tuple[Shape, str]:
+        return self.store.shape(value), self.store.dtype(value)
 
     # -- what forms ask ---------------------------------------------------------------------------------------------
     def value(self, node: Node, position: int) -> Value:

@@ -292,8 +292,8 @@ class Graph:
 
 # -- applications that need no node of their own -----------------------------------------------------------------------
 # Each case is an axiom read in one direction: parts of concatenations (25, 26 and associativity), transposing twice
-# (29), nested reshapes, biases of sums and of biases; and reshapes that keep the last axis move behind what works
-# element by element or along that axis, so that products of matrices meet what follows them.
+# (29), nested reshapes, biases of zeros, of sums and of biases; and reshapes that keep the last axis move behind what
+# works element by element or along that axis, so that products of matrices meet what follows them.
 Values = tuple[Value, ...]
 
 
@@ -361,17 +361,23 @@ def _reshape(store: Store, inputs: Values, parameters: Mapping[str, Any]) -> Val
 
 
 def _add(store: Store, inputs: Values, parameters: Mapping[str, Any]) -> Values | None:
-    """A bias moves behind a sum, where it meets others; the written network has it in a product before (`units`)."""
+    """A bias moves behind a sum, where it meets others; the written network has it in a product before (`units`).
+
+    In x + f(x) it stays: f reads x with its bias, so the product before would have none and the bias two operators.
+    """
     for summand, other in (inputs, inputs[::-1]):
         node = store.node(summand)
-        if node.op == "bias" and not node.constant:
+        if node.op == "bias" and not node.constant and not store.depends(other, (summand.node,)):
             (total,) = store.add("add", node.inputs[0], other)
             return store.add("bias", total, node.inputs[1], axis=node.parameter("axis"))
     return None
 
 
 def _bias(store: Store, inputs: Values, parameters: Mapping[str, Any]) -> Values | None:
-    node = store.node(inputs[0])
+    """A bias of zeros, of convolutions and normalizations that nobody trained, is none; two are one."""
+    array, node = store.arrays.get(inputs[1].node), store.node(inputs[0])
+    if array is not None and not np.any(array):
+        return inputs[:1]
     if node.op != "bias" or node.constant or node.parameter("axis") != parameters["axis"]:
         return None
     (both,) = store.add("add", node.inputs[1], inputs[1])

@@ -11,6 +11,7 @@ from onnx import NodeProto, helper, numpy_helper
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.transformations.substitutions.graph.importing import Imported, named
+from deep500.transformations.substitutions.graph.stacked import unstacked
 from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Graph, Store, Value, parts
 from deep500.transformations.substitutions.graph.units import Unit, Units, ordered
 from deep500.transformations.substitutions.operators.arithmetic import Real
@@ -268,6 +269,7 @@ def export_network(imported: Imported, graph: Graph, wide: bool = False) -> Netw
         if not network.has_value(name):
             network.add_node("Identity", [writer.name(value)], [name])
         network.add_output(name)
+    network = unstacked(network)
     # What a file declared of values behind operators that ONNX does not know stays known.
     network._known = {name: known for name, known in source._known.items() if network.producer(name)}
     network._touch()

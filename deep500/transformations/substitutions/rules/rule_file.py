@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,11 @@ class PatternRule:
         """Hash of the patterns and conditions (16 hex digits)."""
         text = repr((self.left, self.right, self.where))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def operators(self) -> set[str]:
+        """Names of the operators of both sides."""
+        return set(re.findall(r"\((\w+)", f"{self.left} {self.right}"))
 
     def __str__(self) -> str:
         sides = " = ".join(", ".join(side) for side in (self.left, self.right))
