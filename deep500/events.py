@@ -4,10 +4,12 @@ A listener derives from :class:`Event` and overrides what it needs. The regions 
 
     run > epoch > batch > {io, forward, backward, forward_backward, communication, update}
           epoch > validation > validation_batch
+                         io > collection > inference
 
 Every region has a ``before_`` and an ``after_`` hook that gets one argument: the :class:`deep500.training.run.Run`
 (or whatever object the loop publishes; executors publish themselves). An executor that cannot tell forward from
-backward (one compiled graph does both) reports ``forward_backward`` alone, so that no time is invented.
+backward (one compiled graph does both) reports ``forward_backward`` alone, so that no time is invented. A
+task that makes its data by acting reports that as ``collection``, and what the network takes there as ``inference``.
 
 Requirement of the seam: a hook without listeners costs one attribute look-up and one test of an empty tuple.
 """
@@ -24,6 +26,8 @@ REGIONS = (
     "validation_batch",
     "batch",
     "io",
+    "collection",
+    "inference",
     "forward",
     "backward",
     "forward_backward",
@@ -52,6 +56,10 @@ class Event:
     def after_batch(self, run: Any) -> None: ...
     def before_io(self, run: Any) -> None: ...
     def after_io(self, run: Any) -> None: ...
+    def before_collection(self, source: Any) -> None: ...
+    def after_collection(self, source: Any) -> None: ...
+    def before_inference(self, source: Any) -> None: ...
+    def after_inference(self, source: Any) -> None: ...
     def before_forward(self, source: Any) -> None: ...
     def after_forward(self, source: Any) -> None: ...
     def before_backward(self, source: Any) -> None: ...

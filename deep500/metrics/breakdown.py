@@ -9,8 +9,13 @@ from typing import Any
 from deep500.events import Event
 from deep500.metrics.base import Kind, ObservingMetric
 
-PARTS = ("io", "forward", "backward", "forward_backward", "update", "communication", "validation")
+PARTS = (
+    *("io", "collection", "inference", "forward", "backward", "forward_backward"),
+    *("update", "communication", "validation"),
+)
 """Regions that count as parts. A backend whose compiled graph does both reports ``forward_backward`` alone."""
+WHOLE = ("validation", "inference")
+"""Parts that what runs forward within them belongs to."""
 OTHER = "other"
 
 
@@ -68,7 +73,7 @@ class TimingBreakdown(ObservingMetric):
         self._last = now
 
     def _enter(self, part: str) -> None:
-        if self._open[-1:] != ["validation"]:  # what runs forward to validate belongs to the validation
+        if not self._open or self._open[-1] not in WHOLE:
             self._credit()
             self._open.append(part)
 

@@ -23,6 +23,9 @@ from deep500.results.stats import kept_samples, plan_to_json
 
 STEP, EPOCH, VALIDATION, COMMUNICATION = "step", "epoch", "validation", "communication"
 
+ACTING = ("collection", "inference")
+"""Regions of a task that acts; the second lies within the first."""
+
 FEWEST = 5
 """Steps of a rank that a test of ranks against each other needs."""
 
@@ -48,7 +51,8 @@ class EpochRecorder(Event):
     """Writes every finished epoch to the disk before the next begins; samples of a seed are one launch.
 
     On several ranks the time of a step is that of the slowest, and each rank's own times, and how much of them was
-    communication, are series of their own. Rank 0 writes them.
+    communication, are series of their own. Rank 0 writes them. Where a task acts to make its data, the epoch's
+    line says the seconds of that, on rank 0.
     """
 
     def __init__(self, record: Record, seed: int, trainer: Any, comm: Communicator | None = None) -> None:
@@ -59,6 +63,7 @@ class EpochRecorder(Event):
         self._began, self._cpu, self._load = 0.0, 0.0, read_load()
         self._before = self._traffic()
         self._sum = np.zeros(3)
+        self._acted = dict.fromkeys(ACTING, 0)
         self._run_begin = 0
         self.wall_seconds: float | None = None
 
@@ -76,8 +81,25 @@ class EpochRecorder(Event):
         """Forget the steps of an epoch that was not finished."""
         del self._starts[:], self._durations[:], self._waits[:]
         self._sum = np.zeros(3)
+        self._acted = dict.fromkeys(ACTING, 0)
         self._cpu, self._load = process_time(), read_load()
         self._began, self._epoch_begin = time(), perf_counter_ns()
+
+    def before_collection(self, source: Any) -> None:
+        """A task begins to act."""
+        self._acted["collection"] -= perf_counter_ns()
+
+    def after_collection(self, source: Any) -> None:
+        """It has acted."""
+        self._acted["collection"] += perf_counter_ns()
+
+    def before_inference(self, source: Any) -> None:
+        """The network is asked, to act."""
+        self._acted["inference"] -= perf_counter_ns()
+
+    def after_inference(self, source: Any) -> None:
+        """It has answered."""
+        self._acted["inference"] += perf_counter_ns()
 
     def before_batch(self, run: Any) -> None:
         """A step begins."""
@@ -100,6 +122,12 @@ class EpochRecorder(Event):
         wall = (perf_counter_ns() - self._epoch_begin) / 1e9
         line = run.record.to_dict()
         line["clock"] = {"began": self._began, "wall_seconds": wall, "steps": len(self._durations)}
+        if self._acted["collection"]:
+            inference = self._acted["inference"]
+            line["acting"] = {
+                "collection_seconds": (self._acted["collection"] - inference) / 1e9,
+                "inference_seconds": inference / 1e9,
+            }
         if run.record.checks:
             line["checks"] = run.record.checks
         line["load"] = load_between(self._load, read_load())

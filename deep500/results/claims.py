@@ -120,13 +120,14 @@ def computed_in(manifest: Mapping[str, Any]) -> str | None:
 def breakdown(record: Record, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Where the time from the first epoch's begin to the last one's end went, over all seeds; none of a resumed run.
 
-    The whole is what passed between two readings of the clock; the parts are times of their own.
+    The whole is what passed between two readings of the clock; the parts are times of their own. Where a task acted to
+    make its data, its steps are parted into collecting, the network's answers there, and updates.
     """
     store, known = record.samples, set(record.samples.names())
     seeds = [seed for seed in manifest["seeds"] if {("epoch", seed), ("step", seed)} <= known]
     if not seeds or manifest.get("resumed"):  # a clock that went on while nothing ran tells nothing
         return []
-    parts = dict.fromkeys(("steps", "rest of epochs", "validation", "between epochs"), 0.0)
+    parts = dict.fromkeys(("steps", "collection", "inference", "rest of epochs", "validation", "between epochs"), 0.0)
     wall = 0.0
     for seed in seeds:
         spans = [store.load(name, seed) for name in ("epoch", "validation") if (name, seed) in known]
@@ -136,10 +137,16 @@ def breakdown(record: Record, manifest: Mapping[str, Any]) -> list[dict[str, Any
         own = mine if (mine, seed) in known else "step"  # which is of the slowest rank each time
         steps, epochs = (float(store.durations(name, seed).sum()) for name in (own, "epoch"))
         validation = sum(float(store.durations("validation", seed).sum()) for _ in spans[1:])
+        acted = [line["acting"] for line in record.epochs(seed) if line.get("acting")]
+        for name in ("collection", "inference"):  # within steps, in their loading
+            parts[name] += sum(epoch[f"{name}_seconds"] for epoch in acted)
         parts["steps"] += steps
         parts["rest of epochs"] += max(0.0, epochs - steps)
         parts["validation"] += validation
         parts["between epochs"] += max(0.0, lasted - epochs - validation)
         wall += lasted
+    within = parts["collection"] + parts["inference"]
+    if within:
+        parts = {"updates": max(0.0, parts.pop("steps") - within), **parts}
     shown = {name: seconds for name, seconds in parts.items() if seconds > 0}
     return [{"type": "breakdown", "of": "epochs", "parts": shown, "wall": wall}]

@@ -220,6 +220,7 @@ EPOCH = {
     "test_seconds?": (SECONDS, None),
     "ranks?": ([{str: MEASURED}], None),
     "checks?": [{"step": COUNT, "seconds": SECONDS, "took": SECONDS, "*": (float, None)}],
+    "acting?": {"collection_seconds": SECONDS, "inference_seconds": SECONDS},
     "clock?": ({"began": SECONDS, "wall_seconds": SECONDS, "steps": COUNT}, None),
     "load?": (LOAD, None),
     "*": (float, str, bool, None),  # a loss that diverges may be any number

@@ -7,8 +7,10 @@ one that was never stopped.
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,6 +74,16 @@ class Control(Task):
         self.environments, self.discount, self.most_steps, self.observed = environments, discount, most_steps, observed
         self.counts = {"environment steps": 0, "episodes": 0, "environment seconds": 0.0, "inference seconds": 0.0}
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Write out what ``**shared`` of a constructor stands for, because recipes are checked by its signature."""
+        super().__init_subclass__(**options)
+        own: Any = cls.__init__
+        named = dict(inspect.signature(own).parameters)
+        if "__init__" in cls.__dict__ and named.pop("shared", None) is not None:
+            every = {**inspect.signature(Control.__init__).parameters, **named}
+            order = [*named, *(name for name in every if name not in named)]
+            own.__signature__ = inspect.Signature([every[name] for name in order], return_annotation="None")
+
     def count(self, batch: Mapping[str, Any]) -> int:
         """Transitions, or episodes where the batch is seeds."""
         first = next(iter(batch.values()))
@@ -81,8 +93,9 @@ class Control(Task):
     def infer(self, executor: Any, observations: np.ndarray) -> np.ndarray:
         """The judged output for what is observed, as a NumPy array."""
         begin = time.perf_counter()
-        output = executor.inference({self.observed: observations}, [self.output])[self.output]
-        array: np.ndarray = executor.network.to_numpy(output)
+        with _region(executor, "inference"):
+            output = executor.inference({self.observed: observations}, [self.output])[self.output]
+            array: np.ndarray = executor.network.to_numpy(output)
         self.counts["inference seconds"] += time.perf_counter() - begin
         return array
 
@@ -155,6 +168,20 @@ class Control(Task):
         return ControlGallery(self)
 
 
+@contextmanager
+def _region(executor: Any, name: str) -> Iterator[None]:
+    """Tell listeners of the executor that a region of :data:`deep500.events.REGIONS` begins and ends."""
+    events = executor.events
+    before, after = getattr(events, f"before_{name}"), getattr(events, f"after_{name}")
+    if before:
+        events.emit(before, executor)
+    try:
+        yield
+    finally:
+        if after:
+            events.emit(after, executor)
+
+
 class ControlGallery(Gallery):
     """A row per episode: its seed, return and length."""
 
@@ -202,7 +229,7 @@ class ProximalPolicyOptimization(Control):
     minibatches of the recipe's batch size.
 
     Args:
-        dataset, environments, discount, most_steps, observed, label, output, loss: see :class:`Control`.
+        dataset, shared: of :class:`Control`.
         horizon: steps of every environment between updates.
         passes: how often a transition is trained on.
         trace: lambda of the advantages' estimate.
@@ -221,24 +248,9 @@ class ProximalPolicyOptimization(Control):
         clip: float = 0.2,
         value_weight: float = 0.5,
         entropy_weight: float = 0.01,
-        environments: int = 8,
-        discount: float = 0.99,
-        most_steps: int = MOST_STEPS,
-        observed: str = "input",
-        label: str = "seed",
-        output: str | None = None,
-        loss: str = "loss",
+        **shared: Any,
     ) -> None:
-        super().__init__(
-            dataset,
-            environments=environments,
-            discount=discount,
-            most_steps=most_steps,
-            observed=observed,
-            label=label,
-            output=output,
-            loss=loss,
-        )
+        super().__init__(dataset, **shared)
         if horizon < 1 or passes < 1:
             raise InputError(f"got horizon={horizon}, passes={passes}; expected at least 1 of each")
         self.horizon, self.passes, self.trace = horizon, passes, trace
@@ -260,7 +272,8 @@ class ProximalPolicyOptimization(Control):
             if worlds is None:
                 worlds, observed, rng = self.begin(seeds)
             if not ready:
-                rollout, observed = self._rollout(executor, worlds, observed, rng)
+                with _region(executor, "collection"):
+                    rollout, observed = self._rollout(executor, worlds, observed, rng)
                 ready = list(self._minibatches(rollout, len(seeds), rng))[::-1]
             yield ready.pop()
         if worlds is not None:
@@ -361,7 +374,7 @@ class DeepQLearning(Control):
     that a resumed run is one that was never stopped: make epochs long.
 
     Args:
-        dataset, environments, discount, most_steps, observed, label, output, loss: see :class:`Control`.
+        dataset, shared: of :class:`Control`.
         memory: transitions that are remembered.
         before: transitions that are collected before the first update of an epoch.
         acting: steps of all environments between two updates.
@@ -383,24 +396,9 @@ class DeepQLearning(Control):
         exploring: int = 10_000,
         refresh: int = 200,
         double: bool = True,
-        environments: int = 8,
-        discount: float = 0.99,
-        most_steps: int = MOST_STEPS,
-        observed: str = "input",
-        label: str = "seed",
-        output: str | None = None,
-        loss: str = "loss",
+        **shared: Any,
     ) -> None:
-        super().__init__(
-            dataset,
-            environments=environments,
-            discount=discount,
-            most_steps=most_steps,
-            observed=observed,
-            label=label,
-            output=output,
-            loss=loss,
-        )
+        super().__init__(dataset, **shared)
         if min(memory, before, acting, refresh) < 1 or not 0 <= explore <= 1:
             raise InputError(
                 f"got memory={memory}, before={before}, acting={acting}, refresh={refresh}, explore={explore}; "
@@ -436,6 +434,18 @@ class DeepQLearning(Control):
             worlds.close()
 
     def _act(
+        self,
+        executor: Any,
+        worlds: Environments,
+        observed: np.ndarray,
+        memory: Memory,
+        rng: np.random.Generator,
+        updates: int,
+    ) -> np.ndarray:
+        with _region(executor, "collection"):
+            return self._explore(executor, worlds, observed, memory, rng, updates)
+
+    def _explore(
         self,
         executor: Any,
         worlds: Environments,

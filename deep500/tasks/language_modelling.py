@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -35,31 +36,116 @@ def surprises(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def generate(
-    executor: Any, tokens: np.ndarray, count: int, output: str = "output", temperature: float = 1.0, seed: int = 0
+    executor: Any,
+    tokens: np.ndarray,
+    count: int,
+    output: str = "output",
+    temperature: float = 1.0,
+    seed: int = 0,
+    cache: bool = True,
 ) -> np.ndarray:
     """Tokens that a language model writes on.
 
+    The network reads all there is while that fits. Where it is full, the newest half stays, and more is written until
+    it is full again.
+
     Args:
-        executor: of a network that maps ``input`` (items, length) to scores (items, classes, length).
-        tokens: (items, length) int64, what is there already: as many as the network reads.
+        executor: of a network that maps ``input`` (items, length) to scores (items, classes, length), of which place t
+            reads no later one.
+        tokens: (items, begun) int64, what is there already; of more than ``length`` the newest are read.
         count: tokens to write.
         output: name of the scores.
         temperature: divides the scores; 0 takes the highest one.
         seed: of what is drawn.
+        cache: a ``causal_transformer`` reads one token at a time, with the keys and values of those before it
+            (:func:`~deep500.networks.zoo.language.one_token_network`), instead of all of them for each. Scores
+            are the same but for rounding.
 
     Returns:
         (items, count) int64.
     """
-    if count < 1 or temperature < 0 or tokens.ndim != 2:
-        raise InputError(f"got count={count}, temperature={temperature}, tokens {tokens.shape}; expected some to write")
-    rng, written = np.random.default_rng(seed), tokens
-    length = tokens.shape[1]
-    for _ in range(count):
-        scores = executor.inference({"input": np.ascontiguousarray(written[:, -length:])}, [output])[output]
-        last = executor.network.to_numpy(scores)[:, :, -1].astype(np.float64)
+    if count < 1 or temperature < 0 or tokens.ndim != 2 or not tokens.shape[1]:
+        raise InputError(
+            f"got count={count}, temperature={temperature}, tokens {tokens.shape}; expected at least one to write, a "
+            "temperature of at least 0, and tokens (items, begun) to begin with"
+        )
+    rng, begun = np.random.default_rng(seed), tokens.shape[1]
+    length = (executor.network.inputs["input"].shape or (None, None))[1]
+    length = length if isinstance(length, int) else begun + count
+    reader = (_Cached.of(executor, output, length) if cache else None) or _Whole(executor, output, length)
+    written, first = tokens, max(begun - length, 0)
+    for place in range(begun, begun + count):
+        if place - first > length:
+            first = place - length // 2 if length > 1 else place - 1
+            reader.forget()
+        last = reader.scores(written[:, first:]).astype(np.float64)
         drawn = last if not temperature else last / temperature + rng.gumbel(size=last.shape)
         written = np.concatenate([written, drawn.argmax(axis=1)[:, None]], axis=1)
-    return written[:, length:]
+    return written[:, begun:]
+
+
+class _Whole:
+    """Scores of what comes next, (items, classes), by reading everything; zeros fill up what is not written yet."""
+
+    def __init__(self, executor: Any, output: str, length: int) -> None:
+        self.executor, self.output, self.length = executor, output, length
+
+    def scores(self, tokens: np.ndarray) -> np.ndarray:
+        filled = np.zeros((len(tokens), self.length), np.int64)
+        filled[:, : tokens.shape[1]] = tokens
+        found = self.executor.inference({"input": filled}, [self.output])[self.output]
+        last: np.ndarray = self.executor.network.to_numpy(found)[:, :, tokens.shape[1] - 1]
+        return last
+
+    def forget(self) -> None:
+        """Nothing is kept."""
+
+
+_SECOND: WeakKeyDictionary[Any, tuple[Any, Any]] = WeakKeyDictionary()
+"""Of executors: the inputs and the executor of their second network."""
+
+
+class _Cached:
+    """The same by a network that reads one token at a time; what it has read stays in the framework's tensors."""
+
+    def __init__(self, executor: Any, network: Network, output: str) -> None:
+        self.executor, self.output, self.read = executor, output, 0
+        self.empty = {n: d for n, d in network.inputs.items() if n.startswith("past.")}
+        self.past: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, executor: Any, output: str, length: int) -> _Cached | None:
+        """None where the executor's network has no such second one."""
+        from deep500.networks.zoo.language import one_token_network
+
+        network = one_token_network(executor.network) if output == "output" else None
+        if network is None:
+            return None
+        shapes = {name: (d.shape, d.dtype) for name, d in network.inputs.items()}
+        known = _SECOND.get(executor)
+        if known is None or known[0] != shapes:
+            known = _SECOND[executor] = shapes, type(executor)(network, executor.device)
+        else:  # compiled already
+            for name in network.trainable():
+                known[1].network.feed_tensor(name, network.parameters[name].value)
+        return cls(known[1], network, output)
+
+    def scores(self, tokens: np.ndarray) -> np.ndarray:
+        if not self.past:
+            self.read = 0
+            self.past = {n: np.zeros((len(tokens), *(d.shape or ())[1:]), d.dtype) for n, d in self.empty.items()}
+        names = {name: name.replace("past", "present", 1) for name in self.past}
+        for place in range(self.read, tokens.shape[1]):
+            here = {"input": np.ascontiguousarray(tokens[:, place : place + 1]), "position": np.array([place])}
+            found = self.executor.inference({**here, **self.past}, [self.output, *names.values()])
+            self.past = {past: found[present] for past, present in names.items()}
+        self.read = tokens.shape[1]
+        last: np.ndarray = self.executor.network.to_numpy(found[self.output])[:, :, 0]
+        return last
+
+    def forget(self) -> None:
+        """Begin anew with the next tokens."""
+        self.past = {}
 
 
 class LanguageModelling(Task):

@@ -235,6 +235,48 @@ def test_training_step_on_backends_with_their_own_autograd(backend: Any) -> None
             np.testing.assert_allclose(np.asarray(got), expected, rtol=EXACT, atol=EXACT, err_msg=f"{name} {parameter}")
 
 
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("Scan")])
+def test_a_scan_of_many_slices_is_a_loop_of_tensorflows_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from deep500.frameworks.tensorflow.operators import control
+
+    graphs, loops = [], control._in_the_graph
+    monkeypatch.setattr(control, "MOST_UNROLLED", 1)
+    monkeypatch.setattr(control, "_in_the_graph", lambda *args: graphs.append(args) or loops(*args))
+    build, run = CASES[name]
+    net = build()
+    executor = load_backend("tensorflow").Executor(net)
+    for _ in range(2):
+        executor.inference_and_backprop({})
+    assert len(graphs) == 1  # traced once, not run slice by slice
+    for parameter, expected in torch_gradients(run, net).items():
+        got = executor.network.fetch_tensors([f"{parameter}.grad"])[0]
+        np.testing.assert_allclose(np.asarray(got), expected, rtol=EXACT, atol=EXACT, err_msg=parameter)
+
+
+def test_a_scan_over_a_length_that_batches_decide(backend: Any) -> None:
+    """h = tanh((h + part) w) over inputs of 3 slices, 7, and 3 again, with its gradient."""
+    net = network({"x": X, "w": W})
+    net.add_input("seq", ("T", 2, 3), "float64")
+    lines = [("Add", "h part", "s0"), ("MatMul", "s0 w", "s1"), ("Tanh", "s1", "h2"), ("Identity", "h2", "row")]
+    body = graph(lines, [value("h", 2, 3), value("part", 2, 3)], [value("h2", 2, 3), value("row", 2, 3)])
+    net.add_node("Scan", ["x", "seq"], ["last", "rows"], body=body, num_scan_inputs=1)
+    finish(net, "last", "rows")
+    executor, torch = backend.Executor(net), pytest.importorskip("torch")
+    for length in (3, 7, 3):
+        seq = np.random.default_rng(length).normal(size=(length, 2, 3))
+        executor.inference_and_backprop({"seq": seq})
+        x, w = (torch.tensor(net.parameters[name].value, requires_grad=True) for name in ("x", "w"))
+        h, rows = x, []
+        for part in torch.tensor(seq):
+            h = torch.tanh((h + part) @ w)
+            rows.append(h)
+        squares(h, *rows).backward()
+        for name, leaf in (("x", x), ("w", w)):
+            got = executor.network.fetch_tensors([f"{name}.grad"])[0]
+            np.testing.assert_allclose(np.asarray(got), leaf.grad, rtol=EXACT, atol=EXACT, err_msg=f"{name}, {length}")
+
+
 def test_short_loops_are_written_out_and_long_ones_run_backwards() -> None:
     def loops(net: Network) -> int:
         return [node.op_type for node in net.with_gradient().nodes].count("Loop")

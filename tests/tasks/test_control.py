@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import deep500.networks as d5nt
-from deep500.errors import InputError, NetworkError
+from deep500.errors import InputError, NetworkError, RecipeError
+from deep500.metrics import TestQuality, TimingBreakdown
 from deep500.networks.policy_losses import TARGET, add_ppo_loss, add_q_loss
+from deep500.recipe import run_recipe
+from deep500.results.verify import verify
 from deep500.tasks import DeepQLearning, ProximalPolicyOptimization
 from deep500.tasks.control import Memory, advantages
 from deep500.tasks.environments import Environments, spaces_of
@@ -257,3 +263,49 @@ def test_what_does_not_fit_is_refused(reference):
         trained(reference, ProximalPolicyOptimization, 1, samples=64, horizon=4)
     with pytest.raises(InputError, match="a number from 0 to 1"):
         ProximalPolicyOptimization(episodes(Corridor)[0], discount=2)
+
+
+def walking(**changes):
+    from deep500.frameworks import reference
+
+    fixed = {"environment": Corridor, "environment_kwargs": {"samples": 256, "judged": 4}, "epochs": 1}
+    mutable = {
+        "model": "actor_critic",
+        "model_kwargs": {"hidden": (8,)},
+        "batch_size": 32,
+        "executor": reference.from_model,
+        "optimizer": reference.AdamOptimizer,
+        "optimizer_kwargs": {"lr": 0.01},
+        "task": "ppo",
+        "task_kwargs": {"environments": 4, "horizon": 16},
+        **changes,
+    }
+    return fixed, mutable
+
+
+@pytest.mark.parametrize(
+    ("kind", "keywords"), [("ppo", {"environments": 4, "horizon": 16}), ("dqn", {"environments": 4, "before": 64})]
+)
+def test_the_time_of_a_run_says_what_was_acting(tmp_path, kind, keywords):
+    model = {"ppo": "actor_critic", "dqn": "q_network"}[kind]
+    metrics = [(TestQuality("mean_return"), None)]
+    for metric in ([], [(TimingBreakdown(), None)]):
+        run = run_recipe(
+            *walking(task=kind, task_kwargs=keywords, model=model),
+            metrics + metric,
+            ["--out", str(tmp_path), "--quiet"],
+        )
+        (claim,) = [c for c in json.loads((Path(run.path) / "claims.json").read_text())["claims"] if "parts" in c]
+        parts = claim["parts"]
+        names = {"collection", "inference", *(("io", "forward backward", "update") if metric else ("updates",))}
+        assert names <= parts.keys() and all(seconds > 0 for seconds in parts.values())
+        assert sum(parts.values()) == pytest.approx(claim["wall"], rel=0.1)
+        assert "collection" in Path(run.report).read_text()
+        assert not verify(Path(run.path))
+
+
+@pytest.mark.parametrize("kind", ["ppo", "dqn"])
+def test_a_wrong_keyword_is_named_with_the_nearest(tmp_path, kind):
+    for wrong, near in (("enviroments", "environments"), ("discont", "discount")):
+        with pytest.raises(RecipeError, match=f"task.*{wrong}.*{near}"):
+            run_recipe(*walking(task=kind, task_kwargs={wrong: 2}), [], ["--out", str(tmp_path), "--quiet"])

@@ -11,6 +11,7 @@ import pytest
 import deep500 as d5
 from deep500.errors import DataError, InputError, NetworkError
 from deep500.networks import add_loss, create, to_dtype
+from deep500.networks.zoo.language import one_token_network
 from deep500.results.exhibits import write_exhibits
 from deep500.tasks import LanguageModelling, Transduction
 from deep500.tasks.language_modelling import generate
@@ -175,6 +176,46 @@ def test_text_is_written():
     greedy = generate(executor, begun, 2, temperature=0)
     first = executor.inference({"input": begun}, ["output"])["output"][:, :, -1].argmax(axis=1)
     assert greedy[:, 0].tolist() == first.tolist()
+
+
+@pytest.mark.parametrize("positions", ["rotary", "learned"])
+@pytest.mark.parametrize("name", ["reference", pytest.param("pytorch", marks=pytest.mark.backend("pytorch"))])
+def test_the_cache_writes_the_same_text(name, positions, monkeypatch):
+    """Greedily and drawn, past the network's length twice, after a beginning that is short, full or too long."""
+    network = create("causal_transformer", classes=7, shape=(6,), positions=positions, dropout=0.1, seed=1, **SIZES)
+    for weight in network.trainable():  # large ones, so that what was read matters
+        network.set_parameter(weight, network.parameters[weight].value * 8)
+    executor = d5.load_backend(name).from_model(to_dtype(add_loss(network, ignore_index=-100), "float64"))
+    calls, whole = [], type(executor).inference
+    monkeypatch.setattr(type(executor), "inference", lambda *a: calls.append(a[1]["input"].shape[1]) or whole(*a))
+    for begun in (1, 6, 9):
+        tokens = np.random.default_rng(begun).integers(0, 7, (3, begun))
+        for temperature in (0, 1):
+            slow = generate(executor, tokens, 15, temperature=temperature, seed=2, cache=False)
+            assert set(calls) == {6} and not calls.clear()
+            quick = generate(executor, tokens, 15, temperature=temperature, seed=2)
+            assert set(calls) == {1} and not calls.clear()
+            assert np.array_equal(quick, slow) and (not temperature or len(np.unique(slow)) > 2)
+
+
+def test_what_is_read_when_the_network_is_full():
+    """Three of six: the second token that is written after a full beginning is that of its newest half."""
+    executor = d5.load_backend("reference").from_model(create("gru_language_model", classes=7, shape=(6,), seed=3))
+    begun = np.random.default_rng(0).integers(0, 7, (40, 6))
+    first, second = generate(executor, begun, 2, temperature=0).T
+    filled = np.zeros((40, 6), np.int64)
+    filled[:, :3] = np.column_stack([begun[:, 4:], first])
+    scores = executor.inference({"input": filled}, ["output"])["output"]
+    assert second.tolist() == scores[:, :, 2].argmax(axis=1).tolist()
+    with pytest.raises(InputError, match="at least one to write"):
+        generate(executor, begun[:, :0], 2)
+
+
+def test_a_changed_network_has_no_second_one():
+    network = create("causal_transformer", classes=7, shape=(5,), **SIZES)
+    assert one_token_network(add_loss(network.copy())) is not None
+    network.remove_node("layers.0.mlp.gelu", reconnect=True)
+    assert one_token_network(network) is None
 
 
 def test_transduction_judges_longer_sources_apart():

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import NetworkError
+from deep500.networks.dtype import to_dtype
 from deep500.networks.network import Network
 from deep500.networks.zoo.blocks import Blocks, embedding, scores
 from deep500.networks.zoo.builder import Builder
@@ -137,3 +138,49 @@ def causal_transformer(
         x = blocks.attention(x, x, f"layers.{layer}.attention", bias, (layer, batch, length) if cache else None)
         x = blocks.feed_forward(x, f"layers.{layer}.mlp")
     return scores(build, build.layer_norm(x, "norm"), table, classes)
+
+
+def one_token_network(network: Network) -> Network | None:
+    """The second network (``cache=True``) of a ``causal_transformer``, with its weights; None if it is not one.
+
+    A loss and other outputs may have been added; a network whose nodes were changed is no longer recognised.
+
+    Example:
+        >>> from deep500.networks import create
+        >>> sizes = dict(classes=7, shape=(5,), width=8, heads=2, positions="learned")
+        >>> list(one_token_network(create("causal_transformer", **sizes)).inputs)[:3]
+        ['position', 'input', 'past.0.key']
+        >>> one_token_network(create("gru_language_model", classes=7, shape=(5,))) is None
+        True
+    """
+    parameters = network.parameters
+    shape = network.inputs["input"].shape if "input" in network.inputs else None
+    known = {"embedding.weight", "heads.split", "layers.0.mlp.wide.weight"} <= parameters.keys()
+    if not known or shape is None or len(shape) != 2 or not isinstance(shape[1], int):
+        return None
+    classes, width = parameters["embedding.weight"].value.shape
+    made = {
+        "width": width,
+        "heads": int(parameters["heads.split"].value[2]),
+        "layers": sum(name.endswith(".mlp.wide.weight") for name in parameters),
+        "hidden": parameters["layers.0.mlp.wide.weight"].value.shape[1],
+        "positions": "learned" if "position.weight" in parameters else "rotary",
+    }
+    full, step = (_made(shape, classes, cache=cache, **made) for cache in (False, True))
+    nodes = [(node.name, node.op_type) for node in network.nodes if node.op_type != "Dropout"]
+    wanted = [(node.name, node.op_type) for node in full.nodes]
+    shapes = {name: parameters[name].value.shape for name in full.trainable() if name in parameters}
+    dtype = str(parameters["embedding.weight"].value.dtype)
+    if nodes[: len(wanted)] != wanted or shapes != {n: full.parameters[n].value.shape for n in full.trainable()}:
+        return None
+    for name in step.trainable():
+        step.set_parameter(name, parameters[name].value.astype(np.float32))
+    if dtype != "float32":
+        step = to_dtype(step, dtype)
+        for name in step.trainable():
+            step.set_parameter(name, parameters[name].value)
+    return step
+
+
+def _made(shape: tuple[Any, ...], classes: int, **options: Any) -> Network:
+    return causal_transformer(Builder("causal_transformer", shape[0], (shape[1],), 0, "int64"), classes, **options)
