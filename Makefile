@@ -69,14 +69,14 @@ docs: $(VENV)/.docs-installed
 	@echo "docs/_build/html/index.html"
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info docs/_build docs/_simulated
+	rm -rf $(VENV) build dist *.egg-info docs/_build docs/_simulated docs/_reference
 	rm -rf .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp per set of extras: pip runs again only when a requirement changed.
 EXTRAS.demo := pytorch
 EXTRAS.test := pytorch,tensorflow,jax,onnxruntime,enzyme,mpi,substitutions,data,control,test
-EXTRAS.docs := docs
+EXTRAS.docs := docs,pytorch,tensorflow,jax,onnxruntime
 
 $(VENV)/.%-installed: setup.py constraints.txt | $(BIN)/python
 	@echo "Installing deep500[$(EXTRAS.$*)] into $(VENV); the first time this downloads some hundred megabytes."

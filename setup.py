@@ -98,7 +98,7 @@ EXTRAS = {
         "pyyaml>=6",
         "statsmodels>=0.14",
     ],
-    "docs": ["sphinx>=8", "myst-parser>=4", "furo"],
+    "docs": ["sphinx>=8", "myst-parser>=4", "myst-nb>=1.3", "furo"],
 }
 ALONE = ("import-", "mlflow", "wandb")
 EXTRAS["all"] = sorted({r for name, group in EXTRAS.items() if not name.startswith(ALONE) for r in group})

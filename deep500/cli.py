@@ -132,7 +132,7 @@ def _run(words: argparse.Namespace) -> int:
         from deep500.compare.against import run_against
 
         return run_against(path, options, against)
-    recipe, source = load_recipe(path), Source.of(path)
+    recipe, source = load_recipe(path, options.framework), Source.of(path)
     return execute(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, options, source, command).exit_code
 
 

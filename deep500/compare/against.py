@@ -155,7 +155,7 @@ def _check(options: Options, pairs: int) -> None:
 
 def _first_seed(recipe: Path, options: Options) -> int:
     """The seed with which a side begins; raises RecipeError for whatever is wrong with its recipe or its words."""
-    loaded, source = load_recipe(recipe), Source.of(recipe)
+    loaded, source = load_recipe(recipe, options.framework), Source.of(recipe)
     return make_plan(loaded.FIXED, loaded.MUTABLE, loaded.METRICS, options, source.folder).seeds[0]
 
 

@@ -74,7 +74,7 @@ class Subject:
         Raises:
             RecipeError, DataError, MissingBackend: as running it would.
         """
-        recipe = load_recipe(Path(setting.recipe))
+        recipe = load_recipe(Path(setting.recipe), framework)
         halves = recipe.FIXED, recipe.MUTABLE, recipe.METRICS
         folder = Path(setting.recipe).parent
         # Refuses overrides of FIXED keys, which --framework below may change.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from deep500.errors import MissingPackage, RecipeError, nearest
+from deep500.errors import MissingBackend, MissingPackage, RecipeError, nearest
 from deep500.recipe.names import RECIPE_MODULE, load_file
 from deep500.recipe.written import content_of, is_written, load_written
+from deep500.registry import BACKENDS, is_installed, load_backend
 
 HALVES = ("FIXED", "MUTABLE", "METRICS")
 """What a recipe file defines."""
@@ -96,16 +100,44 @@ def find_recipe(name: str) -> Path:
     return known[name]
 
 
-def load_recipe(path: Path) -> ModuleType:
+def load_recipe(path: Path, framework: str | None = None) -> ModuleType:
     """Import a recipe file under a name of its own; raises RecipeError unless it defines FIXED, MUTABLE and METRICS.
 
     Errors of Deep500, such as a missing backend, pass through; what else goes wrong in the user's file keeps its
     traceback, which the user needs.
+
+    Args:
+        path: the file.
+        framework: the backend that will run it, if not the recipe's own. The recipe's own need not be installed then.
     """
-    if is_written(path):
-        return load_written(path)
-    module = load_file(path, RECIPE_MODULE + path.stem)
+    try:
+        with _instead_of_absent(framework):
+            if is_written(path):
+                return load_written(path, framework)
+            module = load_file(path, RECIPE_MODULE + path.stem)
+    except MissingBackend as error:
+        if framework is not None:
+            raise
+        raise MissingBackend(f"{error}; or run the recipe in NumPy: add --framework reference") from None
     missing = [name for name in HALVES if not hasattr(module, name)]
     if missing:
         raise RecipeError(f"{path}: got no {missing[0]}; expected {', '.join(HALVES)} at module level; define them")
     return module
+
+
+@contextlib.contextmanager
+def _instead_of_absent(framework: str | None) -> Iterator[None]:
+    """While a file is loaded, backends that are not installed are the one that will run it.
+
+    ``--framework`` exchanges every object of theirs for its namesake there anyway.
+    """
+    if framework is None or framework not in BACKENDS:
+        yield
+        return
+    absent = [f"deep500.frameworks.{name}" for name in BACKENDS if not is_installed(name) and name != framework]
+    sys.modules.update(dict.fromkeys(absent, load_backend(framework)))
+    try:
+        yield
+    finally:
+        for name in absent:
+            sys.modules.pop(name, None)

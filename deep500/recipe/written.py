@@ -37,7 +37,7 @@ from typing import Any
 from deep500.errors import RecipeError, nearest
 from deep500.recipe.names import RECIPE_MODULE, is_own_name, resolve_name
 from deep500.recipe.schema import KEYS
-from deep500.registry import load_backend, load_package
+from deep500.registry import BACKENDS, is_installed, load_backend, load_package
 
 PARTS = ("about", "backend", "fixed", "mutable", "metrics")
 CLASSES = ("optimizer", "scheme", "train_sampler", "validation_sampler", "executor")
@@ -95,8 +95,10 @@ def content_of(path: Path) -> dict[str, Any]:
     return content
 
 
-def load_written(path: Path) -> ModuleType:
+def load_written(path: Path, framework: str | None = None) -> ModuleType:
     """A module with FIXED, MUTABLE and METRICS, as a recipe in Python defines them.
+
+    ``framework`` is the backend that will run it, which serves where that of the file is not installed.
 
     Raises:
         RecipeError: no such name or key, with the file, the key and the nearest names.
@@ -105,6 +107,8 @@ def load_written(path: Path) -> ModuleType:
     module = ModuleType(RECIPE_MODULE + path.stem, str(content.get("about", "")))
     module.__file__ = str(path)
     backend = content.get("backend")
+    if backend in BACKENDS and framework is not None and not is_installed(str(backend)):
+        backend = framework
     executor = None if backend is None else load_backend(str(backend)).from_model
     halves = [dict(content[half]) for half in ("fixed", "mutable")]
     if executor is not None and not any("executor" in half for half in halves):

@@ -161,7 +161,7 @@ class Executor(GraphExecutor):
 
     Attributes:
         variables: a ``tf.Variable`` per parameter.
-        kernels: those of them that convolutions read, held as [*size, inputs, outputs]; everything that speaks of
+        kernels: those of them that convolutions read, held as ``[*size, inputs, outputs]``; everything that speaks of
             parameters by name (``network``, checkpoints, gradients) has them in ONNX's layout.
     """
 

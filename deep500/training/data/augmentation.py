@@ -169,7 +169,7 @@ class Resize(ImageTransform):
 
 
 def resize(images: np.ndarray, size: Size) -> np.ndarray:
-    """Bilinear resizing of (..., height, width) to (..., *size) as float, with Pillow's convention.
+    """Bilinear resizing of ``(..., height, width)`` to ``(..., *size)`` as float, with Pillow's convention.
 
     Pixels are areas (half-pixel centres); when shrinking, the triangle filter widens with the factor, so that no pixel
     is skipped. Separable, hence two matrix products.
