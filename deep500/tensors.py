@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import cache, singledispatch
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,10 +29,21 @@ _ONNX_TO_NAME = {
 _NAME_TO_ONNX = {name: number for number, name in reversed(_ONNX_TO_NAME.items())}
 
 
+@cache
+def dtype_name(dtype: np.dtype) -> str:
+    """A dtype's name as descriptors have it; NumPy works it out anew each time that it is asked.
+
+    Example:
+        >>> dtype_name(np.dtype(np.float32)), dtype_name(np.dtype(object))
+        ('float32', 'string')
+    """
+    return "string" if dtype.kind == "O" else str(dtype)
+
+
 def dtype_to_onnx(dtype: Any) -> int:
     """ONNX's number of a dtype given as a name, NumPy dtype or type; raises InputError for one ONNX lacks."""
     try:
-        name = dtype if isinstance(dtype, str) else str(np.dtype(dtype))
+        name = dtype if isinstance(dtype, str) else dtype_name(np.dtype(dtype))
     except TypeError as error:
         raise InputError(f"got {dtype!r} as dtype; expected a name or NumPy dtype, for instance 'float32'") from error
     if name in ("object", "str") or name.startswith("<U"):

@@ -149,9 +149,19 @@ def _freeze(value: Any) -> Any:
     return value
 
 
+_PLAIN_KINDS = frozenset(
+    getattr(onnx.AttributeProto, kind) for kind in ("FLOAT", "INT", "STRING", "TENSOR", "FLOATS", "INTS", "STRINGS")
+)
+
+
 def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The sub-graphs of a node; asks before it touches a field, for messages are made by being touched."""
+    """The sub-graphs of a node; asks before it touches a field, for messages are made by being touched.
+
+    An attribute that says it is something else, and holds a graph all the same, is refused by ONNX's checker.
+    """
     for attribute in node.attribute:
+        if attribute.type in _PLAIN_KINDS:
+            continue
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs

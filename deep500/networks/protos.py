@@ -11,7 +11,7 @@ from onnx import AttributeProto, TypeProto, helper, numpy_helper
 
 from deep500.errors import NetworkError
 from deep500.networks.node import OPSET, Node, find_schema
-from deep500.tensors import TensorDescriptor, dtype_from_onnx, dtype_to_onnx
+from deep500.tensors import TensorDescriptor, dtype_from_onnx, dtype_name, dtype_to_onnx
 
 MOST_BYTES = 2**31 - 2**25
 """Bytes of arrays in one message: protobuf's limit is 2 GiB, the rest is left to nodes."""
@@ -217,7 +217,7 @@ def graph_proto(
         if holds_data(name, parameter):
             graph.initializer.append(tensor_proto(parameter.value, name))
         else:
-            described = TensorDescriptor(str(parameter.value.dtype), parameter.value.shape)
+            described = TensorDescriptor(dtype_name(parameter.value.dtype), parameter.value.shape)
             graph.input.append(value_info(name, described))
     graph.node.extend(node_proto(node) for node in network.nodes)
     graph.output.extend(value_info(n, descriptors.get(n, UNKNOWN)) for n in network.outputs)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -29,7 +31,7 @@ from deep500.networks.protos import (
     value_info,
 )
 from deep500.operators.registry import is_registered
-from deep500.tensors import Dim, Shape, TensorDescriptor
+from deep500.tensors import Dim, Shape, TensorDescriptor, dtype_name
 
 _SMALL = 256  # arrays up to this many elements may be operands that decide about shapes
 _ROUNDS = 6
@@ -126,10 +128,10 @@ class _Inference:
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, MemoryError):
             inferred = {}
         result = {n: _bind(d, binding) for n, d in network.inputs.items()}
-        result |= {n: TensorDescriptor(_dtype_of(p.value), p.value.shape) for n, p in network.parameters.items()}
+        result |= {n: TensorDescriptor(dtype_name(p.value.dtype), p.value.shape) for n, p in network.parameters.items()}
         for name in network.values()[len(result) :]:
             if name in folded:
-                result[name] = TensorDescriptor(_dtype_of(folded[name]), folded[name].shape)
+                result[name] = TensorDescriptor(dtype_name(folded[name].dtype), folded[name].shape)
             else:
                 result[name] = _merge(inferred.get(name, UNKNOWN), declared.get(name, UNKNOWN))
         return result
@@ -149,10 +151,6 @@ class _Inference:
                     dim.dim_value = binding[dim.dim_param]
         del graph.output[:]  # their declarations say nothing that inference does not
         return graph
-
-
-def _dtype_of(value: np.ndarray) -> str:
-    return "string" if value.dtype == object else str(value.dtype)
 
 
 def _is_foreign(node: Node | None) -> bool:
@@ -236,13 +234,25 @@ def _is_small(descriptor: TensorDescriptor) -> bool:
     return descriptor.size is None or descriptor.size <= _SMALL
 
 
-def _evaluate(node: Node, constants: Constants) -> Constants:
+@lru_cache(maxsize=256)
+def _evaluator(node: bytes) -> Any:
+    """What computes a node, given as bytes with numbers for names: to prepare it takes longer than to run it."""
     from onnx.reference import ReferenceEvaluator
 
+    return ReferenceEvaluator(onnx.NodeProto.FromString(node))
+
+
+def _evaluate(node: Node, constants: Constants) -> Constants:
     if any(isinstance(v, onnx.GraphProto) for v in node.attributes.values()):
         return {}
+    proto = node_proto(node)
+    places = {name: str(place) for place, name in enumerate(dict.fromkeys(node.reads))}
+    proto.name = ""
+    proto.input[:] = [places.get(name, "") for name in proto.input]
+    proto.output[:] = [f"to {place}" if name else "" for place, name in enumerate(proto.output)]
     try:
-        values = ReferenceEvaluator(node_proto(node)).run(None, {v: constants[v] for v in node.reads})
+        evaluator = _evaluator(proto.SerializeToString(deterministic=True))
+        values = evaluator.run(None, {place: constants[name] for name, place in places.items()})
     except Exception:  # noqa: BLE001 - whatever goes wrong in there, the value just stays unknown
         return {}
     if not all(isinstance(v, (np.ndarray, np.generic)) and v.size <= _SMALL for v in values):

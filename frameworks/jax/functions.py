@@ -29,6 +29,7 @@ from deep500.networks.execution.labels import check_range, label_checks
 from deep500.networks.execution.program import Program
 from deep500.networks.execution.refusals import loss_not_scalar, unreached_loss
 from deep500.networks.execution.slicing import sources
+from deep500.networks.node import Node, from_proto
 
 SMALL = 256
 """Parameters of at most this many elements that are not trained are written into the code."""
@@ -173,20 +174,43 @@ def _elements(value: Any) -> int:
     return int(np.size(value)) if hasattr(value, "shape") else DECIDING + 1
 
 
+_READ_NO_ELEMENT = {"Shape", "Size", "SequenceLength", "OptionalHasElement", "EyeLike"}
+
+
 def _refuse_unknowable(program: Program, changing: set[str]) -> None:
     """Raise DependsOnData for nodes that must know at trace time what follows from parameters that change.
 
     No call could run them: inputs can become constants of a function, for each of their values one; parameters change
     in every step.
     """
-    known_of_any = {"Shape", "Size", "SequenceLength", "OptionalHasElement", "EyeLike"}  # they read no element
     tainted = set(changing)
     for node in program.nodes:
-        if node.domain == "" and node.op_type in known_of_any:
+        if node.domain == "" and node.op_type in _READ_NO_ELEMENT:
             continue
         if not tainted.isdisjoint(node.reads):
             tainted.update(node.writes)
         entry = OPS.get((node.domain, node.op_type))
         static = [node.inputs[i] for i in entry.static if i < len(node.inputs)] if entry is not None else []
-        if wanted := [name for name in static if name in tainted]:
+        wanted = [name for name in static if name in tainted]
+        if not wanted and node.op_type == "Loop" and node.domain == "" and _stacks_unknown_length(node, tainted):
+            wanted = [name for name in node.reads if name in tainted]
+        if wanted:
             raise DependsOnData(f"{node.name!r} ({node.op_type})", wanted)
+
+
+def _stacks_unknown_length(node: Node, tainted: set[str]) -> bool:
+    """Whether a Loop collects what its steps yield, and how many steps it makes follows from values in ``tainted``."""
+    body, initial = node.graphs[0], node.inputs[2:]
+    if len(body.output) - 1 == len(initial):
+        return False
+    states = [value.name for value in body.input[2:]]
+    inside = {*tainted, *(state for state, value in zip(states, initial, strict=True) if value in tainted)}
+    before = -1
+    while before != len(inside):  # what a state depends on may reach it in a later step only
+        before = len(inside)
+        for inner in map(from_proto, body.node):
+            if not inside.isdisjoint(inner.reads) and inner.op_type not in _READ_NO_ELEMENT:
+                inside.update(inner.writes)
+        after = [value.name for value in body.output[1 : 1 + len(states)]]
+        inside.update(state for state, value in zip(states, after, strict=True) if value in inside)
+    return body.output[0].name in inside or not tainted.isdisjoint(node.inputs[:2])

@@ -277,6 +277,14 @@ def test_a_scan_over_a_length_that_batches_decide(backend: Any) -> None:
             np.testing.assert_allclose(np.asarray(got), leaf.grad, rtol=EXACT, atol=EXACT, err_msg=f"{name}, {length}")
 
 
+def test_jax_names_the_loop_whose_stack_has_an_unknown_length_when_it_is_built() -> None:
+    build, _ = CASES["Loop, until"]
+    with pytest.raises(UnsupportedOperator, match="node 'Loop_last' .Loop.: got 'x', 'w', 'b', which depends on data"):
+        load_backend("jax").Executor(build())
+    for known in ("Loop, constant", "Loop, computed count"):
+        load_backend("jax").Executor(CASES[known][0]())
+
+
 def test_short_loops_are_written_out_and_long_ones_run_backwards() -> None:
     def loops(net: Network) -> int:
         return [node.op_type for node in net.with_gradient().nodes].count("Loop")

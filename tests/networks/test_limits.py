@@ -134,3 +134,15 @@ def test_a_loop_that_nothing_ends_is_refused(rounds: int, body: str, refused: bo
             backend.from_model(network)
     else:
         assert backend.from_model(network).inference(inputs)["y"].shape == (2,)
+
+
+def test_a_graph_within_an_attribute_of_another_kind_is_refused() -> None:
+    """Walks over sub-graphs pass such an attribute by, so nothing may be built from one."""
+    inner = helper.make_graph([helper.make_node("Sin", ["x"], ["z"])], "inner", [], [])
+    node = helper.make_node("Relu", ["x"], ["y"])
+    hidden = node.attribute.add(name="hidden", type=onnx.AttributeProto.INT)
+    hidden.g.CopyFrom(inner)
+    x, y = (helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2]) for n in "xy")
+    model = helper.make_model(helper.make_graph([node], "g", [x], [y]))
+    with pytest.raises(NetworkError, match="valid ONNX model"):
+        Network.from_onnx(model)

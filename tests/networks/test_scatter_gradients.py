@@ -33,7 +33,7 @@ def scattered(op_type: str, reduction: str) -> Network:
 
 @pytest.mark.parametrize("op_type", ["ScatterElements", "ScatterND"])
 @pytest.mark.parametrize("reduction", NAMES)
-@pytest.mark.parametrize("name", ["reference", "onnxruntime"])
+@pytest.mark.parametrize("name", ["reference", "onnxruntime", "jax"])
 def test_ties_and_zeros_are_pytorchs(name: str, reduction: str, op_type: str) -> None:
     torch = pytest.importorskip("torch")
     x, u = (torch.tensor(v, requires_grad=True) for v in (DATA, UPDATES))

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from deep500.networks import Emitter, Network, add_loss, create
+from deep500.networks.shapes import _evaluator
 from deep500.tensors import TensorDescriptor
 
 
@@ -167,3 +168,25 @@ def test_every_shape_agrees_with_the_operator_tests_of_onnx() -> None:
 def test_full_check_of_onnx_accepts_what_is_written() -> None:
     net = add_loss(create("simple_cnn")).with_gradient()
     onnx.checker.check_model(net.to_onnx(), full_check=True)
+
+
+def test_equal_shape_operators_are_prepared_once() -> None:
+    """Preparing ONNX's evaluator takes longer than running it, and exported models repeat a few operators all over."""
+    net, op = image()
+    value = "x"
+    for axis in (0, 1, 2, 3) * 5:
+        size = op("Unsqueeze", op("Gather", op("Shape", value), op.constant(np.int64(axis))), op.ints(0))
+        value = op("Reshape", value, op("Concat", op.ints(-1), size, axis=0))
+        value = op("Reshape", value, op.ints(2, 4, 6, 6))
+    _evaluator.cache_clear()
+    assert shape_of(net, value) == (2, 4, 6, 6)
+    assert _evaluator.cache_info().misses <= 5, "one for each kind of operator"
+
+
+def test_one_evaluator_for_nodes_whose_inputs_repeat_differently() -> None:
+    net, op = image()
+    two, three = op.ints(2), op.ints(3)
+    shapes = [
+        shape_of(net, op("Expand", op.constant(np.zeros(1)), op("Mul", a, b))) for a, b in [(two, three), (two, two)]
+    ]
+    assert shapes == [(6,), (4,)]

@@ -23,7 +23,7 @@ from onnx import numpy_helper
 
 from deep500.errors import NetworkError
 from deep500.networks.network import Choice, Network
-from deep500.networks.node import OPSET, from_proto, graphs_of
+from deep500.networks.node import OPSET, from_proto
 from deep500.networks.onnx import classical, fused
 from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, give_ranks
 from deep500.networks.onnx.embedded import without_weights
@@ -34,7 +34,7 @@ from deep500.networks.onnx.outside import SMALL, check_extent, map_initializers
 from deep500.networks.onnx.scopes import reveal
 from deep500.networks.onnx.trainable import Judgement, choose, judge, warning_text
 from deep500.networks.protos import UNKNOWN, descriptor_of, tensor_proto, value_info
-from deep500.tensors import TensorDescriptor
+from deep500.tensors import TensorDescriptor, dtype_name
 
 _T = TypeVar("_T")
 
@@ -196,8 +196,8 @@ def _tensors_in(nodes: object) -> Iterator[onnx.TensorProto]:
                 *attribute.sparse_tensors,
             ):
                 yield from (sparse.values, sparse.indices)
-        for graph in graphs_of(node):
-            yield from _tensors_of(graph)
+            for graph in (*[attribute.g][: attribute.HasField("g")], *attribute.graphs):  # not checked yet: all fields
+                yield from _tensors_of(graph)
 
 
 def _read_list(metadata: dict[str, str], key: str, where: str) -> list[str]:
@@ -237,8 +237,7 @@ def _take_arrays(graph: onnx.GraphProto, mapped: Arrays) -> Arrays:
         if array.size <= SMALL:
             graph.initializer.append(tensor_proto(array, name))
         else:
-            dtype = "string" if array.dtype == object else str(array.dtype)
-            graph.input.append(value_info(name, TensorDescriptor(dtype, array.shape)))
+            graph.input.append(value_info(name, TensorDescriptor(dtype_name(array.dtype), array.shape)))
     return arrays
 
 

@@ -21,6 +21,7 @@ import onnx
 from deep500.errors import InputError, nearest
 from deep500.networks.network import Choice
 from deep500.networks.onnx.normalise import Arrays, reads
+from deep500.tensors import dtype_name
 
 # fmt: off
 SETTINGS: dict[str, tuple[int, ...]] = {
@@ -77,7 +78,7 @@ def judge(graph: onnx.GraphProto, arrays: Arrays, constants: Collection[str]) ->
         frozenset({'w'})
     """
     readers = _readers(graph)
-    floating = {name for name, array in arrays.items() if str(array.dtype) in FLOATING}
+    floating = {name for name, array in arrays.items() if dtype_name(array.dtype) in FLOATING}
     weights = {
         name
         for name in floating
@@ -106,7 +107,7 @@ def choose(arrays: Arrays, choice: Choice) -> frozenset[str]:
         >>> sorted(choose({"a.w": np.ones(2), "a.b": np.ones(2), "n": np.array(3)}, "*.w"))
         ['a.w']
     """
-    floating = [name for name, array in arrays.items() if str(array.dtype) in FLOATING]
+    floating = [name for name, array in arrays.items() if dtype_name(array.dtype) in FLOATING]
     if callable(choice):
         return frozenset(name for name in floating if choice(name, arrays[name]))
     chosen: set[str] = set()

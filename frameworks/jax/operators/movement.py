@@ -159,9 +159,31 @@ def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
 
 
 def _scatter(x: Array, index: tuple[Array, ...], updates: Array, reduction: str) -> Array:
-    at = jnp.asarray(x).at[index]
-    name = {"none": "set", "mul": "multiply"}.get(reduction, reduction)
-    return getattr(at, name)(updates)
+    if reduction == "mul":
+        return _multiplied(jnp.asarray(x), jnp.asarray(updates), *index)
+    return getattr(jnp.asarray(x).at[index], {"none": "set"}.get(reduction, reduction))(updates)
+
+
+@jax.custom_jvp
+def _multiplied(x: Array, updates: Array, *index: Array) -> Array:
+    """``x`` times the updates at their places; JAX differentiates its own only where each place is met once."""
+    return x.at[index].multiply(updates)
+
+
+@_multiplied.defjvp
+def _derivative_of_multiplied(primals: tuple[Array, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
+    """The derivative by a factor is the product of all others: zero if one of them is, so zeros are counted."""
+    x, updates, *rest = primals
+    index = tuple(rest)
+    product = _multiplied(jnp.where(x == 0, 1, x), jnp.where(updates == 0, 1, updates), *index)
+    zeros = (x == 0).astype(np.int32).at[index].add((updates == 0).astype(np.int32))
+
+    def of_others(factor: Array, product: Array, zeros: Array) -> Array:
+        return jnp.where(zeros == (factor == 0), product / jnp.where(factor == 0, 1, factor), 0)
+
+    met, zeros_met = (v.at[index].get(mode="fill", fill_value=0) for v in (product, zeros))
+    moved = tangents[0] * of_others(x, product, zeros)
+    return _multiplied(x, updates, *index), moved.at[index].add(tangents[1] * of_others(updates, met, zeros_met))
 
 
 @op("ScatterElements")
