@@ -1,7 +1,7 @@
 """A newcomer's session: a fresh environment with the wheel and nothing else, an empty folder, the pages in order.
 
-What the environment has besides Deep500 are the core's dependencies, by links: a framework that is installed here cannot
-be imported there, as after ``pip install deep500``. Tutorials that need one say so and are left out.
+What the environment has besides Deep500 are the core's dependencies, by links: a framework that is installed here
+cannot be imported there, as after ``pip install deep500``. Tutorials that need one say so and are left out.
 """
 
 from __future__ import annotations
