@@ -21,13 +21,12 @@ exclude_patterns = ["_build"]
 # Every tutorial is executed in every build, in a folder of its own; one that fails, fails the build.
 nb_execution_mode = "force"
 nb_execution_in_temp = True
-nb_execution_timeout = 300
+nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # notebooks call deep500
-# Modules are imported from here by the kernels, too, wherever they run.
-os.environ["PYTHONPATH"] = f"{Path(__file__).parents[1]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+
 html_theme = "furo"
 html_title = f"Deep500 {release}"
 html_static_path = ["_static"]
