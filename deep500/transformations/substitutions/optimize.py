@@ -51,8 +51,8 @@ WRITING = 0.5
 """Share of the time left that writing one more candidate may take; the others took as long."""
 GRACE = 0.1
 """Share of the budget that the check may take in any case: timing takes longer on a machine that became busy."""
-FOLDING = frozenset({"conv", "matmul", "gain", "scale", "bias", "mul"})
-"""Operators of the rules that only move constants into weights."""
+FOLDING = frozenset({"conv", "matmul", "gain", "bias", "mul"})
+"""Operators of the rules that only move vectors into weights; single numbers stay, as GELU has some."""
 FOLDING_SECONDS = 1.0
 """For that, at most."""
 FAILURES = (NetworkError, UnsupportedOperator, MissingBackend, MemoryError)
@@ -226,7 +226,7 @@ def _joined(found: Sequence[SearchResult], cost: Cost, result: SearchResult) -> 
 
 
 def _folded(imported: Imported, matcher: Matcher, backend: str, seconds: float) -> list[State]:
-    """The network with gains and scales in the weights before them; nothing is merged or cut."""
+    """The network with gains in the weights before them; nothing is merged or cut."""
     rules = {way.rule.id: way.rule for way in matcher.directed if way.rule.operators <= FOLDING}
     cost, fixed = Analytic(deployment(backend).backend), tuple(imported.sizes.values())
     result = Backtracking(Matcher(rules.values(), GROWTH), cost, seconds, fixed=fixed, keep=1).run(imported.graph)

@@ -104,7 +104,9 @@ class Writer:
         if self.store.node(value).constant and not self.network.has_value(self.names.get(value, "")):
             self.names.setdefault(value, self.fresh("folded"))
             array = constant_array(self.store, value, self.wide)
-            self.network.add_parameter(self.names[value], array, trainable=array.dtype.kind == "f")
+            # What is to be trained is an input here, and a computed number, like 1 / sqrt(2), is no weight.
+            weight = array.dtype.kind == "f" and array.size > 1 and not self.training
+            self.network.add_parameter(self.names[value], array, trainable=weight)
         if value not in self.names:
             self.names[value] = self.fresh(self.store.node(value).op)
         return self.names[value]
