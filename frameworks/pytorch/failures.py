@@ -16,6 +16,7 @@ from deep500.networks.execution.refusals import no_memory
 
 _GENERATED = "<eval_with_key>"  # file name that torch.fx gives to generated code
 _OURS = (_GENERATED, *(str(Path(file).resolve().parent) for file in (torch.__file__, errors.__file__, __file__)))
+_NO_INDEX = re.compile(r"\bindex -?\d+ is out of bounds for dimension \d+")
 _NO_KERNEL = re.compile(
     r"not implemented for|not supported|not currently support|Could not run '|no kernel|does not have a deterministic"
 )
@@ -46,7 +47,7 @@ def failure(error: Exception, module: Any, doing: str = "") -> Deep500Error | No
         ours = type(error) is RuntimeError or isinstance(error, MemoryError)
         return no_memory(node or doing or "the network", text) if ours else None
     where = f"{node}: " if node else f"{doing}: " if doing else ""
-    if isinstance(error, IndexError):  # torch's own check of indices, class labels above all
+    if isinstance(error, IndexError) or _NO_INDEX.search(text):  # torch's own checks, of class labels above all
         return InputError(
             f"{where}got an index out of range ({text}); expected labels and indices that exist: check the data"
         )
