@@ -115,6 +115,11 @@ class Detection(Task):
         rest = {name: array for name, array in batch.items() if name not in OBJECTS}
         return {**rest, "anchor_label": np.where(there, labels[rows, taken], found), "anchor_box": np.float32(box)}
 
+    def weight(self, batch: Mapping[str, Any]) -> int:
+        """Anchors that answer for an object, by whose number the loss is divided; 1 where pictures have none."""
+        labels = batch.get("anchor_label")
+        return self.count(batch) if labels is None or not len(labels) else max(1, int((labels >= 0).sum()))
+
     def batches(self, sampler: Any, executor: Any) -> Iterable[dict[str, Any]]:
         """The sampler's batches with their targets."""
         return (self.targets(batch) for batch in sampler)

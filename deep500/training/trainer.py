@@ -90,7 +90,7 @@ class Trainer:
         self.executor, self.optimizer = executor, optimizer
         self.network_output, self.loss, self.label = task.output, task.loss, task.label
         if hasattr(optimizer, "count_samples"):
-            optimizer.count_samples = task.count  # shares of a batch weigh by the task's samples
+            optimizer.count_samples = task.weight  # shares of a batch weigh by what the task's loss is a mean over
         self.validate_first, self.seed = validate_first, seed
         self.average = None if ema is None else WeightAverage(executor, ema)
         if self.average is not None and not getattr(optimizer, "consistent", True):

@@ -140,3 +140,22 @@ def test_ranks_judge_as_one_does(make, epochs, counted, backend):
             if name == "loss" and make is scenes:  # a mean over anchors that answer for an object, see Detection
                 continue
             assert value is None or together[name] == pytest.approx(value, rel=1e-9 if epochs else 1e-5), name
+
+
+def test_halves_of_a_batch_of_scenes_weigh_by_the_anchors_that_their_losses_are_means_over() -> None:
+    """The weighted mean of the losses of two halves is that of the whole; weighted by pictures it is not."""
+    task, network, _, train, _ = scenes()
+    executor = d5.load_backend("reference").from_model(task.add_loss(network))
+    (batch,) = list(task.batches([next(iter(train))], executor))
+    size = task.count(batch)
+    halves = [{n: v[part] for n, v in batch.items()} for part in (slice(0, size // 2), slice(size // 2, None))]
+    names = [name for name in executor.network.inputs]
+
+    def loss(part: Any) -> float:
+        return float(executor.inference({name: part[name] for name in names}, ["loss"])["loss"])
+
+    weights = [task.weight(part) for part in halves]
+    assert weights[0] != weights[1] and sum(weights) == task.weight(batch)
+    assert np.average([loss(part) for part in halves], weights=weights) == pytest.approx(loss(batch), rel=1e-5)
+    counts = [task.count(part) for part in halves]
+    assert np.average([loss(part) for part in halves], weights=counts) != pytest.approx(loss(batch), rel=1e-4)
