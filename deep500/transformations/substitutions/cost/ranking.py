@@ -25,7 +25,7 @@ MOST = 200
 """Rounds; more find differences too small to matter."""
 ALIKE = 0.5
 """What compiling a second network takes beside the first, with which it has parts in common, as far as nobody knows."""
-TWINS, QUICK = 3, 0.3
+TWINS, QUICK = 3, 0.1
 """So often a network is built whose executor is made within so many seconds."""
 BLOCK = 1e-3
 """Seconds that a sample should take: long against the clock and a look at it."""
