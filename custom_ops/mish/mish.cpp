@@ -1,7 +1,6 @@
 // Mish, x tanh(softplus(x)) (Misra, arXiv 1908.08681), element by element; Enzyme derives the gradient.
-#include <cmath>
-
 #include "deep500/deep500.h"
+#include "deep500/math.h"
 
 template <typename T>
 struct mish : deep500::CustomOperator {
@@ -13,7 +12,7 @@ struct mish : deep500::CustomOperator {
   // -|x|, which is at most 1, so that nothing overflows, in the gradient neither.
   void forward(const T *__restrict__ x, T *__restrict__ y) {
     for (std::size_t i = 0; i < length; ++i) {
-      const T e = std::exp(-std::fabs(x[i]));
+      const T e = d5::exp(-std::fabs(x[i]));
       const T above = x[i] > T(0) ? T(1) + T(2) * e : e * e + T(2) * e;
       const T rest = x[i] > T(0) ? T(2) * e * e : T(2);
       y[i] = x[i] * above / (above + rest);

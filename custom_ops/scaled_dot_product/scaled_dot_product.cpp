@@ -1,56 +1,80 @@
 // Scaled dot-product attention (Vaswani et al., arXiv 1706.03762, section 3.2.1): softmax(q k' / sqrt(E)) v, per head.
 #include <cmath>
 
+#include "deep500/blas.h"
 #include "deep500/deep500.h"
+#include "deep500/math.h"
+
+template <typename T>
+T largest_of(const T *x, std::size_t n) {
+  T part[16], most = x[0];
+  for (int lane = 0; lane < 16; ++lane) part[lane] = x[0];
+  std::size_t i = 0;
+  for (; i + 16 <= n; i += 16)
+    for (int lane = 0; lane < 16; ++lane) part[lane] = x[i + lane] > part[lane] ? x[i + lane] : part[lane];
+  for (; i < n; ++i) most = x[i] > most ? x[i] : most;
+  for (int lane = 0; lane < 16; ++lane) most = part[lane] > most ? part[lane] : most;
+  return most;
+}
+// A softmax is the same whatever is taken off all scores, so Enzyme need not ask which of them is the largest.
+extern "C" __attribute__((noinline)) D500_DTYPE scores_top(const D500_DTYPE *x, std::size_t n) { return largest_of(x, n); }
+__attribute__((used)) void *__enzyme_inactivefn_scores_top[] = {(void *)scores_top};
 
 template <typename T>
 struct scaled_dot_product : deep500::CustomOperator {
-  std::size_t heads, queries, keys, width, values;
+  static constexpr std::size_t BLOCK = 96;  // queries of a part: their scores stay in the second cache
+  std::size_t heads, queries, keys, width, values, blocks;
 
   scaled_dot_product(const deep500::tensor_t &q, const deep500::tensor_t &k, const deep500::tensor_t &v)
       : heads(std::size_t(q.sizes[0]) * q.sizes[1]), queries(q.sizes[2]), keys(k.sizes[2]), width(q.sizes[3]),
-        values(v.sizes[3]) {}
+        values(v.sizes[3]), blocks((queries + BLOCK - 1) / BLOCK) {}
 
-  // The weights of all queries. Kept until the gradient has used them: Enzyme need not save what is not overwritten.
-  std::size_t scratch() const { return heads * queries * keys; }
+  // Scores, their exponentials, and the sums of values that these weigh, of one part.
+  std::size_t scratch() const { return BLOCK * (2 * keys + values); }
+  std::size_t parts() const { return heads * blocks; }
 
   void forward(const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, T *__restrict__ y,
-               T *__restrict__ weights) {
-    const T scale = T(1) / std::sqrt(T(width));
-    for (std::size_t head = 0; head < heads; ++head)
-      for (std::size_t row = 0; row < queries; ++row) {
-        const std::size_t query = head * queries + row;
-        attend(q + query * width, k + head * keys * width, v + head * keys * values, y + query * values,
-               weights + query * keys, CAUSAL ? (row + 1 < keys ? row + 1 : keys) : keys, scale);
-      }
+               T *__restrict__ room) {
+    for (std::size_t number = 0; number < parts(); ++number) part(number, q, k, v, y, room);
+  }
+
+  void part(std::size_t number, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v,
+            T *__restrict__ y, T *__restrict__ room) const {
+    const std::size_t head = number / blocks, first = number % blocks * BLOCK;
+    const std::size_t rows = queries - first < BLOCK ? queries - first : BLOCK, at = head * queries + first;
+    const std::size_t seen = CAUSAL && first + rows < keys ? first + rows : keys;
+    if (rows * keys == 0) return;
+    T *score = room, *weight = room + BLOCK * keys, *sum = weight + BLOCK * keys;
+    d5::product(d5::plain, d5::transposed, rows, seen, width, T(1) / std::sqrt(T(width)), q + at * width, width,
+                k + head * keys * width, width, T(0), score, seen);
+    for (std::size_t row = 0; row < rows; ++row) {
+      const std::size_t own = CAUSAL && first + row + 1 < seen ? first + row + 1 : seen;
+      exponentials(score + row * seen, weight + row * seen, own, seen);
+    }
+    d5::product(d5::plain, d5::plain, rows, values, seen, T(1), weight, seen, v + head * keys * values, values, T(0), sum,
+                values);
+    for (std::size_t row = 0; row < rows; ++row) {
+      const T share = T(1) / total(weight + row * seen, seen);
+      for (std::size_t i = 0; i < values; ++i) y[(at + row) * values + i] = sum[row * values + i] * share;
+    }
   }
 
  private:
-  // One query: `seen` keys take part.
-  void attend(const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, T *__restrict__ y,
-              T *__restrict__ weight, std::size_t seen, T scale) const {
-    T largest = -INFINITY, total = T(0);
-    for (std::size_t key = 0; key < seen; ++key) {
-      weight[key] = scale * dot(q, k + key * width);
-      largest = weight[key] > largest ? weight[key] : largest;
-    }
-    for (std::size_t i = 0; i < values; ++i) y[i] = T(0);
-    for (std::size_t key = 0; key < seen; ++key) total += std::exp(weight[key] - largest);
-    for (std::size_t key = 0; key < seen; ++key) {
-      const T share = std::exp(weight[key] - largest) / total;
-      for (std::size_t i = 0; i < values; ++i) y[i] += share * v[key * values + i];
-    }
+  void exponentials(const T *__restrict__ score, T *__restrict__ weight, std::size_t own, std::size_t seen) const {
+    const T top = scores_top(score, own);
+    for (std::size_t key = 0; key < own; ++key) weight[key] = d5::exp(score[key] - top);
+    for (std::size_t key = own; key < seen; ++key) weight[key] = T(0);
   }
 
-  // Eight sums side by side: one sum has an order that a compiler must keep, and so cannot be vector code.
-  T dot(const T *__restrict__ a, const T *__restrict__ b) const {
-    T part[8] = {}, total = T(0);
+  // Sixteen sums side by side: one sum has an order that a compiler must keep, and so cannot be vector code.
+  T total(const T *__restrict__ x, std::size_t n) const {
+    T part[16] = {}, all = T(0);
     std::size_t i = 0;
-    for (; i + 8 <= width; i += 8)
-      for (int lane = 0; lane < 8; ++lane) part[lane] += a[i + lane] * b[i + lane];
-    for (; i < width; ++i) total += a[i] * b[i];
-    for (int lane = 0; lane < 8; ++lane) total += part[lane];
-    return total;
+    for (; i + 16 <= n; i += 16)
+      for (int lane = 0; lane < 16; ++lane) part[lane] += x[i + lane];
+    for (; i < n; ++i) all += x[i];
+    for (int lane = 0; lane < 16; ++lane) all += part[lane];
+    return all;
   }
 };
 

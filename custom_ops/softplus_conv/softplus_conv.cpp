@@ -1,48 +1,60 @@
 // Convolution, bias and softplus in one operator: y = log(1 + exp(conv(x, w) + b)); NCHW, padding PAD, step STRIDE.
+#include "deep500/blas.h"
 #include "deep500/deep500.h"
 #include "deep500/math.h"
 
 template <typename T>
 struct softplus_conv : deep500::CustomOperator {
-  long batch, channels, rows, columns, filters, height, width, out_rows, out_columns;
+  long batch, channels, rows, columns, filters, height, width, out_rows, out_columns, most, strips;
 
   softplus_conv(const deep500::tensor_t &x, const deep500::tensor_t &w, const deep500::tensor_t &y)
       : batch(x.sizes[0]), channels(x.sizes[1]), rows(x.sizes[2]), columns(x.sizes[3]), filters(w.sizes[0]),
-        height(w.sizes[2]), width(w.sizes[3]), out_rows(y.sizes[2]), out_columns(y.sizes[3]) {}
+        height(w.sizes[2]), width(w.sizes[3]), out_rows(y.sizes[2]), out_columns(y.sizes[3]),
+        most(out_columns < 256 ? 256 / (out_columns ? out_columns : 1) : 1),
+        strips((out_rows + most - 1) / most) {}
 
-  // What softplus is applied to. Kept until the gradient has used it: Enzyme need not save what is not overwritten.
-  std::size_t scratch() const { return std::size_t(batch) * filters * out_rows * out_columns; }
+  // A part is a strip of `most` rows of one image: the pixels under the filters as a matrix, and its product with them.
+  std::size_t scratch() const { return std::size_t(channels * height * width + filters) * most * out_columns; }
+  std::size_t parts() const { return std::size_t(batch) * strips; }
 
   void forward(const T *__restrict__ x, const T *__restrict__ w, const T *__restrict__ b, T *__restrict__ y,
-               T *__restrict__ z) {
-    for (long n = 0; n < batch; ++n)
-      for (long f = 0; f < filters; ++f) {
-        T *plane = z + (n * filters + f) * out_rows * out_columns;
-        for (long i = 0; i < out_rows * out_columns; ++i) plane[i] = b[f];
-        for (long c = 0; c < channels; ++c)
-          correlate(x + (n * channels + c) * rows * columns, w + (f * channels + c) * height * width, plane);
-      }
-    const long size = batch * filters * out_rows * out_columns;
-    for (long i = 0; i < size; ++i) y[i] = d5::softplus(z[i]);
+               T *__restrict__ room) {
+    for (std::size_t number = 0; number < parts(); ++number) part(number, x, w, b, y, room);
+  }
+
+  void part(std::size_t number, const T *__restrict__ x, const T *__restrict__ w, const T *__restrict__ b,
+            T *__restrict__ y, T *__restrict__ room) const {
+    const long image = long(number) / strips, top = long(number) % strips * most;
+    const long taken = out_rows - top < most ? out_rows - top : most, size = taken * out_columns;
+    const long depth = channels * height * width;
+    T *pixels = room, *z = room + depth * most * out_columns;
+    unfold(x + image * channels * rows * columns, top, taken, pixels);
+    d5::product(d5::plain, d5::plain, filters, size, depth, T(1), w, depth, pixels, size, T(0), z, size);
+    for (long f = 0; f < filters; ++f) {
+      T *out = y + ((image * filters + f) * out_rows + top) * out_columns;
+      for (long i = 0; i < size; ++i) out[i] = d5::softplus(z[f * size + i] + b[f]);
+    }
   }
 
  private:
-  // Adds one channel's part. The innermost loop runs along rows of x and z, so that it becomes vector code.
-  void correlate(const T *__restrict__ x, const T *__restrict__ w, T *__restrict__ z) const {
-    for (long i = 0; i < height; ++i)
-      for (long j = 0; j < width; ++j) {
-        const T factor = w[i * width + j];
-        const long first = j < PAD ? (PAD - j + STRIDE - 1) / STRIDE : 0;  // the first column of z whose x exists
-        const long last = columns + PAD - j <= 0 ? 0 : (columns + PAD - j - 1) / STRIDE + 1;
-        const long end = last < out_columns ? last : out_columns;
-        for (long row = 0; row < out_rows; ++row) {
-          const long from = row * STRIDE + i - PAD;
-          if (from < 0 || from >= rows) continue;
-          const T *in = x + from * columns + j - PAD;
-          T *out = z + row * out_columns;
-          for (long column = first; column < end; ++column) out[column] += factor * in[column * STRIDE];
+  // One row of the matrix for each channel and place in the filter. The innermost loops run along rows of x.
+  void unfold(const T *__restrict__ x, long top, long taken, T *__restrict__ pixels) const {
+    for (long c = 0; c < channels; ++c)
+      for (long i = 0; i < height; ++i)
+        for (long j = 0; j < width; ++j) {
+          const long left = j < PAD ? (PAD - j + STRIDE - 1) / STRIDE : 0;  // the first column whose x exists
+          const long right = columns + PAD - j <= 0 ? 0 : (columns + PAD - j - 1) / STRIDE + 1;
+          const long end = right < out_columns ? right : out_columns, first = left < end ? left : end;
+          for (long row = 0; row < taken; ++row, pixels += out_columns) {
+            const long from = (top + row) * STRIDE + i - PAD;
+            const bool inside = from >= 0 && from < rows;
+            const T *in = x + (c * rows + (inside ? from : 0)) * columns + j - PAD;
+            const long begin = inside ? first : 0, until = inside ? end : 0;
+            for (long column = 0; column < begin; ++column) pixels[column] = T(0);
+            for (long column = begin; column < until; ++column) pixels[column] = in[column * STRIDE];
+            for (long column = until; column < out_columns; ++column) pixels[column] = T(0);
+          }
         }
-      }
   }
 };
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deep500.operators.enzyme.ir import split, turn_loops
+from deep500.operators.enzyme.ir import once, split, turn_loops
 
 LOOP = """define internal fastcc void @d500_reverse(ptr noundef %op, ptr noalias noundef %x, ptr noalias noundef %dx, ptr noalias %dy, i64 %n) {
 entry:
@@ -92,3 +92,11 @@ def test_exports_get_modules_of_their_own() -> None:
     assert "define internal void @one()" in two and "define dso_local void @two()" in two
     assert "@table = external global [2 x double]\n" in two and "[1 x ptr] [ptr @two]" in two
     assert split(ir, ["three"]) == {"rest": ir}
+
+
+def test_what_a_vector_s_own_product_adds_twice_is_added_once() -> None:
+    """Twice the same call is one of the double; two different ones stay."""
+    call = "  tail call void @cblas_saxpy(i32 %n, float %{0}, ptr %x, i32 1, ptr %y, i32 1)\n"
+    assert once(call.format(3) * 2) == "  %d5.twice.0 = fmul float %3, 2.000000e+00\n" + call.format("d5.twice.0")
+    different = call.format(3) + call.format(4)
+    assert once(different) == different

@@ -126,4 +126,6 @@ def _compile(job: Job, unit: str, flags: Sequence[str], listing: Path | None = N
         apart=APART,
         turn=True,
     )
-    compile_library(path, job.library, [f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}", *job.flags, *flags], options)
+    compile_library(
+        path, job.library, [f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}", "-DD500_DERIVED", *job.flags, *flags], options
+    )

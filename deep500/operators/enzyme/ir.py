@@ -151,15 +151,65 @@ def _with(ir: str, exports: Collection[str]) -> str:
 
     def used(listed: re.Match[str]) -> str:
         names = [name.strip() for name in listed[2].split(",")]
-        kept = [name for name in names if name.removeprefix("ptr @") in exports or not _is_function(ir, name)]
+        kept = [name for name in names if name.removeprefix("ptr @") in exports or not _is_export(ir, name)]
         return f"{listed[1]}[{len(kept)} x ptr] [{', '.join(kept)}]{listed[3]}" if kept else ""
 
     return _USED.sub(used, _STRONG.sub(hidden, ir))
 
 
-def _is_function(ir: str, reference: str) -> bool:
-    name = re.escape(reference.removeprefix("ptr "))
-    return re.search(rf"^define [^\n]*{name}\(", ir, re.MULTILINE) is not None
+def _is_export(ir: str, reference: str) -> bool:
+    name = reference.removeprefix("ptr @")
+    return any(name == export for _, export in _STRONG.findall(ir))
+
+
+_PRODUCT = re.compile(r"^define [^\n]*@cblas_[sd]gemm\([^\n]*$", re.MULTILINE)
+
+
+def reading_products(ir: str) -> str:
+    """The module with matrix products that are seen to read their factors only, whatever is made of their body.
+
+    Enzyme would else keep copies of factors, and takes a wrong leading dimension for that of a transposed one.
+
+    Args:
+        ir: LLVM's text form, as clang writes it, before Enzyme.
+
+    Example:
+        >>> reading_products("define void @cblas_sgemm(ptr noundef %7, ptr noundef %12) {")
+        'define void @cblas_sgemm(ptr noundef readonly captures(none) %7, ptr noundef %12) {'
+    """
+    return _PRODUCT.sub(
+        lambda found: re.sub(r"ptr [^,%]*(%(?:7|9)\b)", r"ptr noundef readonly captures(none) \1", found[0]), ir
+    )
+
+
+_OURS = re.compile(r"^(define [^\n]*@d5_\w+\([^\n]*) #(\d+)( [^\n]*)?\{$", re.MULTILINE)
+_GROUP = r"^attributes #{number} = \{{([^\n]*)\}}$"
+
+
+def inline_functions(ir: str) -> str:
+    """The module with the functions of ``math.h`` inlined, which Enzyme had to see as calls: loops become vector code.
+
+    Args:
+        ir: LLVM's text form, as Enzyme leaves it.
+
+    Example:
+        >>> print(inline_functions("define float @d5_expf(float %0) #3 {\\n}\\nattributes #3 = { noinline nounwind }"))
+        define float @d5_expf(float %0) #1000003 {
+        }
+        attributes #3 = { noinline nounwind }
+        attributes #1000003 = { alwaysinline nounwind }
+    """
+    added = {}
+    for _, number, _ in _OURS.findall(ir):
+        group = re.search(_GROUP.format(number=number), ir, re.MULTILINE)
+        if group and "noinline" in group[1].split():
+            added[number] = (
+                f"attributes #{1000000 + int(number)} = {{{group[1].replace('noinline', 'alwaysinline', 1)}}}"
+            )
+    if not added:
+        return ir
+    new = _OURS.sub(lambda m: f"{m[1]} #{1000000 + int(m[2])}{m[3] or ' '}{{" if m[2] in added else m[0], ir)
+    return "\n".join([new.rstrip("\n"), *added.values()])
 
 
 def _borrowing(ir: str) -> str:
@@ -190,6 +240,60 @@ def _type_of(rest: str) -> str:
     return rest
 
 
+_TWICE = re.compile(
+    r"^(  (?:tail )?call void @cblas_[sd]axpy\(i32 [^,]+, (float|double) )(%[-\w.$]+|%\"[^\"\n]+\")(, [^\n]*\n)\1\3\4",
+    re.MULTILINE,
+)
+
+
+def once(ir: str) -> str:
+    """The module with what is added twice, as behind the dot product of a vector with itself, added once, doubled.
+
+    Args:
+        ir: LLVM's text form, as Enzyme leaves it.
+    """
+    count = itertools.count()
+
+    def doubled(calls: re.Match[str]) -> str:
+        name = f"%d5.twice.{next(count)}"
+        return f"  {name} = fmul {calls[2]} {calls[3]}, 2.000000e+00\n{calls[1]}{name}{calls[4]}"
+
+    return _TWICE.sub(doubled, ir)
+
+
+_LOOSE = {
+    "fadd": "reassoc nsz arcp contract",
+    "fmul": "reassoc nsz arcp contract",
+    "fdiv": "nsz arcp contract",
+    "fsub": "nsz contract",
+}
+_ARITHMETIC = re.compile(rf"^(  %(?!_unwrap)\S+ = )({'|'.join(_LOOSE)}) (?=float|double|<)", re.MULTILINE)
+
+
+def loosen(ir: str) -> str:
+    """The module with freedom for the arithmetic of its reverse passes that leaves NaN and infinity where they are.
+
+    No source says in which order the terms of a gradient are added, so they may be added in that of vector code; and a
+    divisor's reciprocal may be taken once. Differences keep their place, so that what a forward compensates stays so.
+
+    Args:
+        ir: LLVM's text form, as Enzyme leaves it.
+
+    Example:
+        >>> print(loosen("define void @d500_reverse() {\\n  %1 = fadd float %0, 0.000000e+00\\n}"))
+        define void @d500_reverse() {
+          %1 = fadd reassoc nsz arcp contract float %0, 0.000000e+00
+        }
+    """
+
+    def loosened(function: re.Match[str]) -> str:
+        if not re.search(r"@[\w.$]*(?:d500_reverse|diffe)", function[0].partition("\n")[0]):
+            return function[0]
+        return _ARITHMETIC.sub(lambda found: f"{found[1]}{found[2]} {_LOOSE[found[2]]} ", function[0])
+
+    return _FUNCTION.sub(loosened, ir)
+
+
 REVERSE = "d500_reverse"
 """Part of the names of the functions around reverse passes, see ``wrapper.py``."""
 
@@ -204,7 +308,7 @@ _OFFSET = re.compile(rf"^  {_NAME} = getelementptr [^\n]*, ptr {_NAME}, i64 [^\n
 _ACCESS = re.compile(rf"^  (?:{_NAME} = load [^,]+|store [^,]+ [^,]+), ptr {_NAME}[,\n]", re.MULTILINE)
 _PURE = re.compile(
     r"@(?:llvm\.(?:exp|exp2|log|log2|log10|sqrt|fabs|sin|cos|tanh|pow|powi|fma|fmuladd|minnum|maxnum|minimum|maximum|copysign"
-    r"|floor|ceil|trunc)\.[.\w]+|(?:exp|exp2|expm1|log|log2|log10|log1p|sqrt|sin|cos|tan|tanh|sinh|cosh|atan|erf|pow|fabs)f?)\("
+    r"|floor|ceil|trunc)\.[.\w]+|(?:exp|exp2|expm1|log|log2|log10|log1p|sqrt|sin|cos|tan|tanh|sinh|cosh|atan|erf|pow|fabs)f?|d5_\w+)\("
 )
 
 
@@ -242,10 +346,36 @@ def _without_zeros(text: str, apart: set[str]) -> str:
     return text
 
 
+_COUNTED = re.compile(rf"^  {_NAME} = phi i64 \[ {_NAME}, {_NAME} \], \[ (\d+), {_NAME} \]\n", re.MULTILINE)
+
+
+def _turned_constant(block: str, label: str, body: str, roots: dict[str, str]) -> str:
+    """The same for a count that is known: the index itself starts at it, and is decreased behind its last use."""
+    entry = _COUNTED.match(body)
+    if entry is None or entry[3] != f"%{label}" or not _sums_beside(body, entry[3]):
+        return block
+    index, later, last = entry[1], entry[2], entry[4]
+    step = re.search(rf"^  {re.escape(later)} = add (?:nsw )?i64 {re.escape(index)}, -1\n", body, re.MULTILINE)
+    test = re.search(
+        rf"^  {_NAME} = icmp eq i64 {re.escape(index)}, 0\n(?:  %[^\n]* = add [^\n]*\n)?  br i1 \1, label {_NAME}, "
+        rf"label {re.escape(entry[3])}(?=[,\n])",
+        body,
+        re.MULTILINE,
+    )
+    if not step or not test or len(_uses(body, later)) != 2 or not _is_elementwise(body, index, roots):
+        return block
+    changed = body.replace(f"[ {last}, {entry[5]} ]", f"[ 0, {entry[5]} ]", 1)
+    changed = changed.replace(step[0], f"  {later} = add nuw nsw i64 {index}, 1\n", 1)
+    changed = changed.replace(f"icmp eq i64 {index}, 0\n", f"icmp eq i64 {index}, {last}\n", 1)
+    return block.replace(body, changed, 1)
+
+
 def _turned(block: str, label: str, body: str, roots: dict[str, str]) -> str:
+    body, block = _index_first(block, body)
+    block = _turned_constant(block, label, body, roots)
     # Everything is matched before anything is changed: a block that differs in one point stays as it is.
     entry = _ENTRY.match(body)
-    if entry is None or body.count(" = phi ") != 1:
+    if entry is None or not _sums_beside(body, f"%{label}"):
         return block
     above, edges = entry[1], {entry[3]: entry[2], entry[5]: entry[4]}
     this = f"%{label}"
@@ -270,6 +400,33 @@ def _turned(block: str, label: str, body: str, roots: dict[str, str]) -> str:
     changed = body.replace(entry[0], fresh, 1).replace(step, "", 1)
     changed = changed.replace(f"  {ending[1]} = icmp eq i64 {index}, 0\n", test, 1)
     return block.replace(body, changed, 1)
+
+
+_PHI = re.compile(rf"^  {_NAME} = phi [^\n]*\n", re.MULTILINE)
+_SUM = re.compile(rf"^  {_NAME} = phi (?:\w+ )*(float|double) \[ {_NAME}, {_NAME} \], \[ [^\n]* \]\n", re.MULTILINE)
+
+
+def _index_first(block: str, body: str) -> tuple[str, str]:
+    """The block's body with the phi of its index before those of sums, and the block with it."""
+    lines = [found[0] for found in _PHI.finditer(body)]
+    if any(re.match(r"  %\d+ =", line) for line in lines):  # numbers have their places
+        return body, block
+    first = sorted(lines, key=lambda line: " = phi i64 " not in line)
+    changed = body.replace("".join(lines), "".join(first), 1)
+    return changed, block.replace(body, changed, 1)
+
+
+def _sums_beside(body: str, this: str) -> bool:
+    """Whether all that iterations hand on beside the index are sums whose order is free."""
+    for line in [found[0] for found in _PHI.finditer(body)][1:]:
+        total = _SUM.match(line)
+        if total is None or total[4] != this or len(_uses(body, total[1])) != 2 or len(_uses(body, total[3])) != 2:
+            return False
+        before = rf"^  {re.escape(total[3])} = fadd (?:fast|reassoc) (?:\w+ )*{total[2]} "
+        place = rf"{before}[^\n]*{re.escape(total[1])}(?![-\w.$\"])"
+        if not re.search(place, body, re.MULTILINE):
+            return False
+    return True
 
 
 def _is_elementwise(body: str, index: str, roots: dict[str, str]) -> bool:

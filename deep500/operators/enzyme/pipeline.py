@@ -22,7 +22,17 @@ from deep500.errors import CompileError, EnzymeError
 from deep500.operators.cpp.progress import stage
 from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engine
-from deep500.operators.enzyme.ir import fix_reductions, plain_updates, shared_pointers, split, turn_loops
+from deep500.operators.enzyme.ir import (
+    fix_reductions,
+    inline_functions,
+    loosen,
+    once,
+    plain_updates,
+    reading_products,
+    shared_pointers,
+    split,
+    turn_loops,
+)
 
 GATE = "\ndeclare void @__enzyme_autodiff_gate(...)\n"
 """The engine looks for Enzyme calls only if a function's name starts with ``__enzyme_autodiff``; C++ names do not."""
@@ -111,6 +121,7 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
         for module, (code, ir, said) in zip(modules, results, strict=True):
             if failed(code, ir):
                 missing[module.stem] = str(refusal(code, ir, said, module, options))
+            ir = once(loosen(inline_functions(ir)))
             owned = plain_updates(ir) if options.owned else ir
             module.write_text(turn_loops(owned) if options.turn else owned, encoding="utf-8")
         if missing:
@@ -132,7 +143,7 @@ def _modules(before: Path, options: Options) -> list[Path]:
 def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options: Options) -> None:
     """C++ to what the engine reads: LLVM's text form with OpenMP corrected and the gate opened."""
     front(clang, tu, target, flags, options)
-    ir = target.read_text(encoding="utf-8")
+    ir = reading_products(target.read_text(encoding="utf-8"))
     if options.openmp:
         ir = fix_reductions(ir)
         refuse_shared_pointers(ir, options)

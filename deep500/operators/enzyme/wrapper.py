@@ -66,6 +66,7 @@ def gradient_source(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
     parts = [
         '#include "deep500/enzyme.h"',
         *([SORTING] if _sorts(spec) else []),
+        _part(x, y),
         *(_reverse(x, y, scratch, has) for has in (False, True)),
     ]
     optional = [_optional("jvp", _jvp(x, y, scratch)), _optional("hvp", _hvp(x, y, scratch))]
@@ -244,10 +245,29 @@ def _reverse(x: list[Tensor], y: list[Tensor], scratch: str, has: bool) -> str:
     if has:
         taken += [f"{scratch} *__restrict__ s", f"{scratch} *__restrict__ ds"]
         passed.append("enzyme_dup, s, ds")
-    primal = f"d500_primal<Op, {scratch} *>" if has else "d500_primal<Op>"
+    kinds = f"<Op, {scratch} *>" if has else "<Op>"
+    arguments = ", ".join(passed)
     return f"""
 template <class Op> __attribute__((noinline)) static void {_name(has)}({", ".join(taken)}) {{
-  __enzyme_autodiff<void>((void *){primal}, enzyme_const, op, {", ".join(passed)});
+  if constexpr (d500_detail::has_parts<Op>::value) {{
+    const std::size_t parts = op->parts();
+    for (std::size_t part = 0; part < parts; ++part)
+      __enzyme_autodiff<void>((void *)d500_part{kinds}, enzyme_const, op, enzyme_const, part, {arguments});
+  }} else {{
+    __enzyme_autodiff<void>((void *)d500_primal{kinds}, enzyme_const, op, {arguments});
+  }}
+}}"""
+
+
+def _part(x: list[Tensor], y: list[Tensor]) -> str:
+    """One part of forward as a plain function: what the next overwrites need not be kept."""
+    taken = [f"const {t.kind} *__restrict__ x{t.index}" for t in x]
+    taken += [f"{t.kind} *__restrict__ y{t.index}" for t in y]
+    names = ", ".join([*(f"x{t.index}" for t in x), *(f"y{t.index}" for t in y)])
+    return f"""
+template <class Op, class... S>
+static void d500_part(Op *op, std::size_t number, {", ".join(taken)}, S __restrict__... scratch) {{
+  op->part(number, {names}, scratch...);
 }}"""
 
 

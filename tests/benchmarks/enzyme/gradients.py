@@ -29,7 +29,7 @@ from deep500.tensors import TensorDescriptor
 from tests.benchmarks.enzyme.by_hand import BACKWARD
 
 PLUGINS = Path(d5.__file__).resolve().parent / "custom_ops"
-BARS = {"hand": 1.10, "torch": 0.6, "build": 3.0}
+BARS = {"hand": 1.10, "torch": 0.6, "size": 1.5, "build": 3.0}
 Work = Callable[[], object]
 
 SHAPES: dict[str, tuple[list[tuple[int, ...]], tuple[int, ...], dict[str, Any]]] = {  # inputs, output, macros
@@ -39,6 +39,55 @@ SHAPES: dict[str, tuple[list[tuple[int, ...]], tuple[int, ...], dict[str, Any]]]
     "softplus_conv": ([(4, 8, 32, 32), (16, 8, 3, 3), (16,)], (4, 16, 32, 32), {"PAD": 1, "STRIDE": 1}),
     "rmsnorm": ([(256, 1024), (1024,)], (256, 1024), {"EPSILON": 1e-6}),
     "scaled_dot_product": ([(2, 4, 64, 32)] * 3, (2, 4, 64, 32), {"CAUSAL": 0}),
+}
+
+
+def _attention(causal: bool) -> Callable[..., torch.Tensor]:
+    return lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+def _convolution(pad: int, stride: int) -> Callable[..., torch.Tensor]:
+    functional = torch.nn.functional
+    return lambda x, w, b: functional.softplus(functional.conv2d(x, w, b, padding=pad, stride=stride))
+
+
+REALISTIC: dict[tuple[str, str], tuple[list[tuple[int, ...]], tuple[int, ...], dict[str, Any], Any]] = {
+    ("scaled_dot_product", "8 heads of 64, 512 tokens"): (
+        [(1, 8, 512, 64)] * 3,
+        (1, 8, 512, 64),
+        {"CAUSAL": 0},
+        _attention(False),
+    ),
+    ("scaled_dot_product", "the same, causal"): (
+        [(1, 8, 512, 64)] * 3,
+        (1, 8, 512, 64),
+        {"CAUSAL": 1},
+        _attention(True),
+    ),
+    ("scaled_dot_product", "2 heads of 64, 2048 tokens"): (
+        [(1, 2, 2048, 64)] * 3,
+        (1, 2, 2048, 64),
+        {"CAUSAL": 0},
+        _attention(False),
+    ),
+    ("softplus_conv", "64 to 64, 56x56, 3x3"): (
+        [(2, 64, 56, 56), (64, 64, 3, 3), (64,)],
+        (2, 64, 56, 56),
+        {"PAD": 1, "STRIDE": 1},
+        _convolution(1, 1),
+    ),
+    ("softplus_conv", "128 to 128, 28x28, 3x3"): (
+        [(4, 128, 28, 28), (128, 128, 3, 3), (128,)],
+        (4, 128, 28, 28),
+        {"PAD": 1, "STRIDE": 1},
+        _convolution(1, 1),
+    ),
+    ("softplus_conv", "64 to 128, 56x56, step 2"): (
+        [(2, 64, 56, 56), (128, 64, 3, 3), (128,)],
+        (2, 128, 28, 28),
+        {"PAD": 1, "STRIDE": 2},
+        _convolution(1, 2),
+    ),
 }
 
 
@@ -170,6 +219,44 @@ def against_torch(name: str, function: Callable[[torch.Tensor], torch.Tensor], r
     print(f"  {name:>20}: {both}, ratio {ratio}  {verdict(ratio.median, BARS['torch'])}")
 
 
+def at_size(name: str, size: str, fast: bool, rounds: int) -> None:
+    """Forward and backward at a size that models have, over PyTorch eager; gradients in float64 are compared first."""
+    shapes, output, macros, function = REALISTIC[name, size]
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    inputs[1] /= np.float32(math.sqrt(inputs[1][0].size)) if name == "softplus_conv" else np.float32(1)
+    dy = rng.standard_normal(output).astype(np.float32)
+    op = d5.compile_custom_cppop_inline(
+        name,
+        source_of(name, hand=False),
+        [TensorDescriptor("float32", (None,) * len(shape)) for shape in shapes],
+        [TensorDescriptor("float32", (None,) * 4)],
+        additional_definitions=macros,
+        gradient="enzyme",
+        fast_math=fast,
+        infer=lambda described: [TensorDescriptor("float32", output)],
+        check=False,
+    )
+    call = Call(op, inputs, dy)
+    tensors, seed = [torch.from_numpy(x).requires_grad_() for x in inputs], torch.from_numpy(dy)
+
+    def eager() -> None:
+        for tensor in tensors:
+            tensor.grad = None
+        function(*tensors).backward(seed)
+
+    call.both()
+    exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
+    function(*exact).backward(seed.double())
+    for ours, theirs in zip(call.arrays[3], exact, strict=True):
+        expected = theirs.grad.numpy()  # type: ignore[union-attr]
+        np.testing.assert_allclose(ours, expected, atol=1e-4 * np.abs(expected).max(), rtol=1e-3)
+    times = measure({"ours": call.both, "torch": eager}, rounds, 0.2)
+    ratio = paired_ratio(times["ours"], times["torch"])
+    both = ", ".join(f"{way} {median_interval(t).median * 1e3:.1f} ms" for way, t in times.items())
+    print(f"  {name:>20}, {size}: {both}, ratio {ratio}  {verdict(ratio.median, BARS['size'])}")
+
+
 def build_time() -> None:
     """Seconds to build one operator that is in no cache of ours, checked and all; the compiler's own cache is warm."""
     any_shape = [TensorDescriptor("float32", None)]
@@ -207,4 +294,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("forward and backward over PyTorch eager, 1e6 elements, fast_math:")
     against_torch("ipow", lambda x: x**5, rounds)
     against_torch("gelu", lambda x: torch.nn.functional.gelu(x, approximate="tanh"), rounds)
+    for fast in (True, False):
+        print(
+            f"forward and backward over PyTorch eager at sizes that models have, {'fast_math' if fast else 'strict'}:"
+        )
+        for name, size in REALISTIC:
+            at_size(name, size, fast, rounds)
     build_time()

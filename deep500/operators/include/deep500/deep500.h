@@ -70,6 +70,10 @@ struct tensor_t {
 ///   std::size_t scratch() const;   (optional: that many elements of D500_DTYPE, uninitialised, are handed to forward and
 ///                                   backward as one more pointer, the last)
 ///
+///   std::size_t parts() const; void part(std::size_t number, inputs..., outputs...);   (optional, for derived gradients:
+///                                   forward is part 0, part 1, ..., none of which reads what another one wrote; the
+///                                   gradient is then taken part by part, so that parts may use the same scratch space)
+///
 /// They may return int instead of void: anything but 0 is an error. They may throw. All tensors are dense, row by row.
 /// backward overwrites the input gradients. For CUDA: forward_cuda and backward_cuda in a .cu file, with device pointers
 /// and a last argument cudaStream_t. One object serves all calls with the same shapes, from any thread.

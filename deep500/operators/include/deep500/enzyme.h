@@ -9,6 +9,7 @@
 #include <cstring>
 #include <new>
 #include <type_traits>
+#include <utility>
 
 template <class R, class... A>
 R __enzyme_autodiff(void *, A...);
@@ -92,6 +93,11 @@ template <class Op, class = void>
 struct is_elementwise : std::false_type {};
 template <class Op>
 struct is_elementwise<Op, typename std::enable_if<static_cast<bool>(Op::elementwise)>::type> : std::true_type {};
+
+template <class Op, class = void>
+struct has_parts : std::false_type {};
+template <class Op>
+struct has_parts<Op, std::void_t<decltype(static_cast<std::size_t>(std::declval<const Op &>().parts()))>> : std::true_type {};
 
 /// So many elements at a time of an element-wise operator: few enough for a compiler to keep them in registers.
 constexpr std::size_t elementwise_block = 64;
