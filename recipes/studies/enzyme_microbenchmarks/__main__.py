@@ -1,126 +1,219 @@
 """What is gained by differentiating optimised code: seven micro-benchmarks, after Moses and Churavy (NeurIPS 2020).
 
 python -m recipes.studies.enzyme_microbenchmarks
-python -m recipes.studies.enzyme_microbenchmarks --benchmark gmm --benchmark fft --json out.json --plot out.png
+python -m recipes.studies.enzyme_microbenchmarks --rows rows.jsonl --json out.json --plot out.png
+python -m recipes.studies.enzyme_microbenchmarks --benchmark gmm --benchmark fft --source path/to/CoDiPack
 
-Each benchmark runs as primal, as gradient by Enzyme (optimise, then differentiate), by Ref (differentiate, then
-optimise) and by a gradient of its own, by hand in C++ or by PyTorch. One thread; variants take turns, each in a process
-of its own. It needs ``deep500 setup enzyme``. Exit codes: 0, 1 if a gradient is wrong, else
-as ``deep500 run``.
+Each benchmark, in the published layout and in other styles, runs at several sizes as primal and as gradient: by Enzyme
+(optimise, then differentiate), by Ref (differentiate, then optimise), by hand, by tools that record a tape, by PyTorch
+and by JAX. One thread; variants take turns, each in a process of its own, started anew in every launch. It needs
+``deep500 setup enzyme``; CppAD's headers are fetched with pip. Exit codes: 0, 1 if a gradient is wrong, else as
+``deep500 run``.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
 
 from deep500.errors import Deep500Error
 from deep500.measure.environment import describe
+from deep500.measure.load import disturbances, load_between, read_load
 from deep500.measure.statistics import MINIMUM_SAMPLES
-from recipes.studies.enzyme_microbenchmarks.building import libraries
-from recipes.studies.enzyme_microbenchmarks.measuring import Measured, Where, measure, variants
-from recipes.studies.enzyme_microbenchmarks.printing import as_json, plot, tables
-from recipes.studies.enzyme_microbenchmarks.problems import FULL, QUICK
+from deep500.wheels import WheelError
+from recipes.studies.enzyme_microbenchmarks import resuming
+from recipes.studies.enzyme_microbenchmarks.building import Libraries, libraries
+from recipes.studies.enzyme_microbenchmarks.measuring import ENZYME, JAX, REF, TORCH, Measured, Where, measure, variants
+from recipes.studies.enzyme_microbenchmarks.plotting import plot
+from recipes.studies.enzyme_microbenchmarks.printing import as_json, tables
+from recipes.studies.enzyme_microbenchmarks.problems import BENCHMARKS, STYLES, problems
+from recipes.studies.enzyme_microbenchmarks.tapes import Tape, cppad, from_checkout
 
-ROUNDS = 25
+LAUNCHES, ROUNDS = MINIMUM_SAMPLES, 5
 PICTURES = (".png", ".svg", ".pdf")
+CPPAD = "CppAD"
+OPTIONAL = (CPPAD, TORCH, JAX)
 
 
 def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--quick", action="store_true", help="small sizes and few rounds: checks gradients, times little"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--quick", action="store_true", help="one small size and one launch: checks gradients, times little")
+    add(
         "--benchmark",
         action="append",
-        choices=list(FULL),
+        choices=list(BENCHMARKS),
         metavar="NAME",
-        help=f"only this one of {', '.join(FULL)}; may be repeated",
+        help=f"only this one of {', '.join(BENCHMARKS)}; may be repeated",
     )
-    parser.add_argument(
-        "--rounds", type=int, help=f"samples of every variant; {ROUNDS}, with --quick {MINIMUM_SAMPLES}"
-    )
-    parser.add_argument(
+    add("--no-styles", action="store_true", help="published layouts only")
+    add("--launches", type=int, metavar="N", help=f"times that all processes are started ({LAUNCHES}; with --quick 1)")
+    add("--rounds", type=int, metavar="N", help=f"samples of every variant in a launch ({ROUNDS}; with --quick 1)")
+    add(
         "--memory",
         type=float,
         default=8.0,
         metavar="GIB",
         help="address space of a variant; what needs more is shown as out of memory (8)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything, every sample too")
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw Ref/Enzyme of every benchmark: .png, .svg, .pdf"
+    add(
+        "--source",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="PATH",
+        help="also measure the CoDiPack or Adept that is checked out there; may be repeated",
     )
+    add(
+        "--without",
+        action="append",
+        choices=OPTIONAL,
+        default=[],
+        metavar="NAME",
+        help=f"leave out one of {', '.join(OPTIONAL)}; may be repeated",
+    )
+    add("--rows", type=Path, metavar="FILE", help="keep finished launches here, and go on from those that are there")
+    add("--json", type=Path, metavar="FILE", help="write everything, every sample too")
+    add("--plot", type=Path, metavar="FILE", help="draw times against sizes: .png, .svg, .pdf")
     chosen = parser.parse_args(argv)
-    chosen.rounds = chosen.rounds or (MINIMUM_SAMPLES if chosen.quick else ROUNDS)
-    if chosen.rounds < MINIMUM_SAMPLES:
-        parser.error(f"got --rounds {chosen.rounds}; expected at least {MINIMUM_SAMPLES}, for an interval")
+    for name, usual in (("launches", LAUNCHES), ("rounds", ROUNDS)):
+        if getattr(chosen, name) is None:
+            setattr(chosen, name, 1 if chosen.quick else usual)
+        if getattr(chosen, name) < 1:
+            parser.error(f"got --{name} {getattr(chosen, name)}; expected at least 1")
     if chosen.memory <= 0:
         parser.error(f"got --memory {chosen.memory}; expected GiB above 0")
-    for option, file in (("--json", chosen.json), ("--plot", chosen.plot)):
+    for name in ("rows", "json", "plot"):
+        file = getattr(chosen, name)
         if file and not file.absolute().parent.is_dir():
-            parser.error(f"got {option} {file}; expected a file in a folder that exists")
+            parser.error(f"got --{name} {file}; expected a file in a folder that exists")
     if chosen.plot and chosen.plot.suffix not in PICTURES:
         parser.error(f"got --plot {chosen.plot}; expected a name that ends with one of {', '.join(PICTURES)}")
     return chosen
 
 
-def run(chosen: argparse.Namespace, instead: Mapping[tuple[str, str], Where] | None = None) -> list[Measured]:
-    """Build what is not built yet, then measure one benchmark after the other.
+@dataclass(frozen=True)
+class Study:
+    """What is measured, and with what."""
 
-    Args:
-        chosen: what ``options`` returns.
-        instead: other places of (benchmark, variant): (library or Python module, function).
+    names: list[str]
+    libraries: Libraries
+    tapes: list[Tape]
+    missing: dict[str, str]
+
+    def where(self, name: str, without: Sequence[str]) -> dict[str, Where]:
+        """A benchmark's variants."""
+        places = variants(name, self.libraries, {tape.name: tape.title for tape in self.tapes})
+        return {variant: place for variant, place in places.items() if variant not in without}
+
+    def refused(self, name: str) -> dict[str, str]:
+        """What cannot be built of it, and why."""
+        orders = {ENZYME: "enzyme", REF: "ref"}
+        found = {variant: self.libraries.refused[order] for variant, order in orders.items()}
+        by_engine = {variant: "refused by the engine" for variant, texts in found.items() if name in texts}
+        return by_engine | (self.missing if name in BENCHMARKS else {})
+
+
+def prepare(chosen: argparse.Namespace) -> Study:
+    """Fetch and build what is not there yet.
 
     Raises:
         MissingEngine: there is no Enzyme.
+        InputError: a path of ``--source`` is no tool's.
     """
-    problems = [(QUICK if chosen.quick else FULL)[name]() for name in chosen.benchmark or FULL]
-    built = libraries()
+    tapes, missing = [], {}
+    if CPPAD not in chosen.without:
+        try:
+            tapes.append(cppad())
+        except WheelError as error:
+            print(f"warning: no CppAD: {error}", file=sys.stderr)
+            missing[CPPAD] = "no wheel"
+    tapes += [from_checkout(path) for path in chosen.source]
+    names = chosen.benchmark or list(BENCHMARKS)
+    styles = [] if chosen.no_styles else [name for name in STYLES if STYLES[name].of in names]
+    return Study([*names, *styles], libraries([*names, *styles], tapes), tapes, missing)
+
+
+def run(
+    chosen: argparse.Namespace, study: Study | None = None, instead: Mapping[tuple[str, str], Where] | None = None
+) -> list[Measured]:
+    """Measure launch after launch, benchmark after benchmark, what ``--rows`` does not hold yet.
+
+    Args:
+        chosen: what ``options`` returns.
+        study: what ``prepare`` returns; made if None.
+        instead: other places of (benchmark, variant): (library or Python module, function).
+
+    Raises:
+        MissingEngine, InputError: see ``prepare``; ``--rows`` is of another study.
+    """
+    study = study or prepare(chosen)
+    paths = sorted(path.parent.name for path in study.libraries.paths.values())
+    settings = (chosen.quick, chosen.rounds, chosen.memory, sorted(chosen.without), sorted(study.missing))
+    key = hashlib.sha256(repr((paths, settings)).encode()).hexdigest()[:24]
+    finished = resuming.read(chosen.rows, key) if chosen.rows else {}
     measured = []
     quiet = None if sys.stderr.isatty() else True  # for tqdm, None is: only in a terminal
-    with tqdm(total=len(problems) * chosen.rounds, file=sys.stderr, disable=quiet, unit="round") as bar:
-        for problem in problems:
-            bar.set_description(problem.title)
-            where = variants(problem, built)
-            where |= {name: place for (benchmark, name), place in (instead or {}).items() if benchmark == problem.name}
-            limit = int(chosen.memory * 2**30)
-            measured.append(measure(problem, where, built["allocation"], limit, chosen.rounds, bar.update))
+    points = [(launch, name) for launch in range(chosen.launches) for name in study.names]
+    with tqdm(points, file=sys.stderr, disable=quiet, unit="launch") as bar:
+        for launch, name in bar:
+            bar.set_description(name)
+            rows = finished.get((name, launch))
+            if rows is None:
+                where = study.where(name, chosen.without)
+                where |= {variant: place for (at, variant), place in (instead or {}).items() if at == name}
+                allocation, memory = study.libraries.paths["allocation"], int(chosen.memory * 2**30)
+                sizes = problems(name, chosen.quick)
+                rows = measure(sizes, where, study.refused(name), allocation, memory, chosen.rounds, launch)
+                if chosen.rows:
+                    resuming.append(chosen.rows, key, rows)
+            measured += rows
     return measured
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, measure, print; returns the exit code."""
     chosen = options(argv)
+    before = read_load()
     try:
-        measured = run(chosen)
+        study = prepare(chosen)
+        measured = run(chosen, study)
     except Deep500Error as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    load = load_between(before, read_load())
     environment = describe()
-    print(f"{environment['cpu']}, one thread, {chosen.rounds} rounds; medians with intervals of 95 %\n")
+    print(
+        f"{environment['cpu']}, one thread; medians of {chosen.launches} launches of {chosen.rounds} rounds, intervals "
+        "of at least 95 % over launches"
+    )
+    if tools := ", ".join(f"{tape.title} {tape.version}" for tape in study.tapes):
+        print(f"tapes: {tools}")
+    print("".join(f"disturbed: {text}\n" for text in disturbances(load) or ()))
     print(tables(measured))
     if chosen.json:
         about = {
             "environment": environment,
-            "rounds": chosen.rounds,
-            "quick": chosen.quick,
-            "memory_gib": chosen.memory,
+            "load": load,
+            "tapes": {tape.title: tape.version for tape in study.tapes},
+            "refused": study.libraries.refused,
+            **{name: getattr(chosen, name) for name in ("launches", "rounds", "quick", "memory")},
         }
         chosen.json.write_text(json.dumps(as_json(measured, about), indent=1), encoding="utf-8")
     if chosen.plot:
         plot(measured, chosen.plot)
-    return 1 if any(benchmark.wrong for benchmark in measured) else 0
+    return 1 if any(row.wrong for row in measured) else 0
 
 
 if __name__ == "__main__":

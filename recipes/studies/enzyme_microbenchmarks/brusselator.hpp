@@ -1,40 +1,54 @@
-// Brusselator: two reacting and diffusing substances on a periodic square, by the method of lines and RK4.
+// Brusselator: two reacting and diffusing substances on a square; one right-hand side, on arrays whose size the compiler
+// knows, is what is differentiated.
 #pragma once
-#include "ode.hpp"
+#include <array>
+#include <cstdint>
 
 namespace micro {
 
-// u' = a + u^2 v - (b + 1) u + d Laplace(u), v' = b u - u^2 v + d Laplace(v); the state holds all u, then all v.
-struct Brusselator {
-  double a, b, diffusion;
-  std::int64_t side;
-
-  void operator()(const State &y, State &slope, double) const {
-    const std::int64_t cells = side * side;
-    for (std::int64_t i = 0; i < side; ++i) {
-      const std::int64_t up = (i + side - 1) % side * side, here = i * side, down = (i + 1) % side * side;
-      for (std::int64_t j = 0; j < side; ++j) {
-        const std::int64_t left = (j + side - 1) % side, right = (j + 1) % side;
-        const double u = y[here + j], v = y[cells + here + j], reaction = u * u * v;
-        const double spread_u = y[up + j] + y[down + j] + y[here + left] + y[here + right] - 4 * u;
-        const double spread_v = y[cells + up + j] + y[cells + down + j] + y[cells + here + left] +
-                                y[cells + here + right] - 4 * v;
-        slope[here + j] = a + reaction - (b + 1) * u + diffusion * spread_u;
-        slope[cells + here + j] = b * u - reaction + diffusion * spread_v;
-      }
+// u' = b + u^2 v - (a + 1) u + spread Laplace(u), v' = a u - u^2 v + spread Laplace(v); nothing flows over the border.
+template <int N, class T>
+void brusselator_slope(const T *__restrict__ u, const T *__restrict__ v, const T *p, T *__restrict__ du,
+                       T *__restrict__ dv) {
+  const T a = p[0], b = p[1], spread = p[2] * static_cast<double>((N - 1) * (N - 1));
+  for (int i = 0; i < N; ++i) {
+    const int up = (i ? i - 1 : 0) * N, here = i * N, down = (i < N - 1 ? i + 1 : i) * N;
+    for (int j = 0; j < N; ++j) {
+      const int left = j ? j - 1 : 0, right = j < N - 1 ? j + 1 : j, at = here + j;
+      const T reaction = u[at] * u[at] * v[at];
+      du[at] = b + reaction - (a + 1.0) * u[at] +
+               spread * (u[up + j] + u[down + j] + u[here + left] + u[here + right] - 4.0 * u[at]);
+      dv[at] = a * u[at] - reaction +
+               spread * (v[up + j] + v[down + j] + v[here + left] + v[here + right] - 4.0 * v[at]);
     }
   }
-};
+}
 
-// x: a, b and the state at the start; c: diffusion per squared cell, end, then weights of the final state;
-// n: steps, side.
-inline double brusselator(const double *x, const double *c, const std::int64_t *n) {
-  const std::int64_t size = 2 * n[1] * n[1];
-  State y(x + 2, x + 2 + size);
-  integrate(RungeKutta4(), Brusselator{x[0], x[1], c[0], n[1]}, y, c[1], n[0]);
-  double sum = 0;
-  for (std::int64_t i = 0; i < size; ++i) sum += c[2 + i] * y[i];
+template <int N, class T>
+T brusselator_sized(const T *x, const double *c) {
+  std::array<T, N * N> du, dv;
+  brusselator_slope<N>(x + 3, x + 3 + N * N, x, du.data(), dv.data());
+  T sum = 0;
+  for (int i = 0; i < N * N; ++i) sum += c[i] * du[i];
+  for (int i = 0; i < N * N; ++i) sum += c[N * N + i] * dv[i];
   return sum;
+}
+
+// Calls DO<side>(...) for a side that there are arrays for.
+#define FOR_SIDE(SIDE, DO, ...)         \
+  switch (SIDE) {                       \
+    case 8: return DO<8>(__VA_ARGS__);     \
+    case 16: return DO<16>(__VA_ARGS__);   \
+    case 32: return DO<32>(__VA_ARGS__);   \
+    case 64: return DO<64>(__VA_ARGS__);   \
+    case 128: return DO<128>(__VA_ARGS__); \
+    default: return decltype(DO<8>(__VA_ARGS__))(); \
+  }
+
+// x: a, b, the diffusion constant, all u, all v; c: weights of all slopes; n: side.
+template <class T>
+T brusselator(const T *x, const double *c, const std::int64_t *n) {
+  FOR_SIDE(n[0], brusselator_sized, x, c)
 }
 
 }  // namespace micro

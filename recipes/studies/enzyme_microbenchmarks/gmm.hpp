@@ -1,6 +1,6 @@
-// GMM: minus log likelihood of a Gaussian mixture with full covariances and a Wishart prior on them.
+// GMM: minus log likelihood of a Gaussian mixture with full covariances and a Wishart prior on them; work space is
+// allocated once.
 #pragma once
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -8,54 +8,59 @@
 namespace micro {
 
 // log(sum(exp(v))), without overflow.
-inline double log_sum_exp(const std::vector<double> &v) {
-  const double top = *std::max_element(v.begin(), v.end());
-  double sum = 0;
-  for (double value : v) sum += std::exp(value - top);
-  return top + std::log(sum);
+template <class T>
+T log_sum_exp(const T *v, std::int64_t count) {
+  using std::exp, std::log;
+  T top = v[0], sum = 0;
+  for (std::int64_t i = 1; i < count; ++i)
+    if (v[i] > top) top = v[i];
+  for (std::int64_t i = 0; i < count; ++i) sum += exp(v[i] - top);
+  return top + log(sum);
 }
 
-// |L (p - mean)|^2; L is lower triangular: its diagonal as logarithms, then what is below it row by row.
-inline double distance(const double *p, const double *mean, const double *factor, std::int64_t d) {
-  std::vector<double> centred(d);
+// |L (p - mean)|^2; L is lower triangular: its diagonal, and what is below it row by row.
+template <class T>
+T distance(const double *p, const T *mean, const T *diagonal, const T *below, std::int64_t d, T *centred, T *scaled) {
   for (std::int64_t i = 0; i < d; ++i) centred[i] = p[i] - mean[i];
-  const double *below = factor + d;
-  double sum = 0;
   for (std::int64_t i = 0; i < d; ++i) {
-    double row = std::exp(factor[i]) * centred[i];
-    for (std::int64_t j = 0; j < i; ++j) row += *below++ * centred[j];
-    sum += row * row;
+    scaled[i] = diagonal[i] * centred[i];
+    for (std::int64_t j = 0; j < i; ++j) scaled[i] += *below++ * centred[j];
   }
+  T sum = 0;
+  for (std::int64_t i = 0; i < d; ++i) sum += scaled[i] * scaled[i];
   return sum;
 }
 
-// Minus log of the prior's density without constants: half of |L|^2 strength^2, minus freedom times log det L.
-inline double prior(const double *factor, std::int64_t d, double strength, double freedom) {
-  double squares = 0, logarithms = 0;
-  for (std::int64_t i = 0; i < d; ++i) {
-    squares += std::exp(2 * factor[i]);
-    logarithms += factor[i];
-  }
-  for (std::int64_t i = d; i < d * (d + 1) / 2; ++i) squares += factor[i] * factor[i];
-  return strength * strength / 2 * squares - freedom * logarithms;
-}
-
-// x: K unnormalised log weights, K means, K factors; c: prior's strength and freedom, then the points;
-// n: d, K, number of points.
-inline double gmm(const double *x, const double *c, const std::int64_t *n) {
+// x: K unnormalised log weights, K means, K factors (logarithms of the diagonal, then what is below it);
+// c: prior's strength and freedom, then the points; n: d, K, number of points.
+template <class T>
+T gmm(const T *x, const double *c, const std::int64_t *n) {
+  using std::exp;
   const std::int64_t d = n[0], parts = n[1], points = n[2], size = d * (d + 1) / 2;
-  const double *means = x + parts, *factors = means + parts * d;
-  std::vector<double> weights(x, x + parts), terms(parts);
-  double sum = static_cast<double>(points) * log_sum_exp(weights);
+  const T *means = x + parts, *factors = means + parts * d;
+  std::vector<T> diagonals(parts * d), logdets(parts), centred(d), scaled(d), terms(parts);
+  for (std::int64_t k = 0; k < parts; ++k) {
+    logdets[k] = 0;
+    for (std::int64_t j = 0; j < d; ++j) {
+      diagonals[k * d + j] = exp(factors[k * size + j]);
+      logdets[k] += factors[k * size + j];
+    }
+  }
+  T sum = static_cast<double>(points) * log_sum_exp(x, parts);
   for (std::int64_t i = 0; i < points; ++i) {
     for (std::int64_t k = 0; k < parts; ++k) {
-      double logdet = 0;
-      for (std::int64_t j = 0; j < d; ++j) logdet += factors[k * size + j];
-      terms[k] = weights[k] + logdet - distance(c + 2 + i * d, means + k * d, factors + k * size, d) / 2;
+      const T square = distance(c + 2 + i * d, means + k * d, &diagonals[k * d], factors + k * size + d, d, &centred[0],
+                                &scaled[0]);
+      terms[k] = x[k] + logdets[k] - square * 0.5;
     }
-    sum -= log_sum_exp(terms);
+    sum -= log_sum_exp(&terms[0], parts);
   }
-  for (std::int64_t k = 0; k < parts; ++k) sum += prior(factors + k * size, d, c[0], c[1]);
+  for (std::int64_t k = 0; k < parts; ++k) {
+    T squares = 0;
+    for (std::int64_t j = 0; j < d; ++j) squares += diagonals[k * d + j] * diagonals[k * d + j];
+    for (std::int64_t j = d; j < size; ++j) squares += factors[k * size + j] * factors[k * size + j];
+    sum += c[0] * c[0] * 0.5 * squares - c[1] * logdets[k];
+  }
   return sum;
 }
 

@@ -1,4 +1,5 @@
-// LSTM: layers of long short-term memory over a sequence, and the cross entropy of predicting its next symbol.
+// LSTM with diagonal gates: layers of long short-term memory whose units see their own input and their own hidden
+// state only, and the cross entropy of predicting the sequence's next element.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -6,48 +7,56 @@
 
 namespace micro {
 
-inline double sigmoid(double v) { return 1 / (1 + std::exp(-v)); }
+// By value: where `v` is a reference to a temporary, the engine's gradient is silently wrong if it differentiates before it
+// optimises.
+template <class T>
+T logistic(T v) {
+  using std::exp;
+  return 1.0 / (1.0 + exp(-v));
+}
 
-// One step of one layer of `h` units on `h` inputs. Weights: of input (4h x h), of hidden state (4h x h), bias (4h);
-// gates in the order input, forget, candidate, output.
-inline void cell(const double *weights, const double *input, double *hidden, double *memory, std::int64_t h) {
-  const double *of_hidden = weights + 4 * h * h, *bias = of_hidden + 4 * h * h;
-  std::vector<double> gates(bias, bias + 4 * h);
-  for (std::int64_t i = 0; i < 4 * h; ++i)
-    for (std::int64_t j = 0; j < h; ++j) gates[i] += weights[i * h + j] * input[j] + of_hidden[i * h + j] * hidden[j];
+// One step of one layer of `h` units. Weights and biases (4h each): forget and output gates of the input, input gate and
+// candidate of the hidden state.
+template <class T>
+void diagonal_cell(const T *weights, const T *input, T *hidden, T *memory, std::int64_t h) {
+  using std::tanh;
+  const T *bias = weights + 4 * h;
   for (std::int64_t i = 0; i < h; ++i) {
-    memory[i] = sigmoid(gates[h + i]) * memory[i] + sigmoid(gates[i]) * std::tanh(gates[2 * h + i]);
-    hidden[i] = sigmoid(gates[3 * h + i]) * std::tanh(memory[i]);
+    const T forget = logistic<T>(input[i] * weights[i] + bias[i]);
+    const T admit = logistic<T>(hidden[i] * weights[h + i] + bias[h + i]);
+    const T emit = logistic<T>(input[i] * weights[2 * h + i] + bias[2 * h + i]);
+    const T candidate = tanh(hidden[i] * weights[3 * h + i] + bias[3 * h + i]);
+    const T cell = memory[i] * forget + admit * candidate;
+    memory[i] = cell;
+    hidden[i] = emit * tanh(cell);
   }
 }
 
-// -log softmax(W state + b)[symbol]
-inline double surprise(const double *weights, const double *state, std::int64_t symbol, std::int64_t h) {
-  double sum = 0, chosen = 0;
-  for (std::int64_t i = 0; i < h; ++i) {
-    double logit = weights[h * h + i];
-    for (std::int64_t j = 0; j < h; ++j) logit += weights[i * h + j] * state[j];
-    sum += std::exp(logit);
-    if (i == symbol) chosen = logit;
-  }
-  return std::log(sum) - chosen;
-}
-
-// x: weights of every layer, then W (h x h) and b of the prediction; c: inputs, h numbers for every step;
-// n: layers, h, steps, then the symbol to predict after every step.
-// The input is copied in front of the hidden states: a pointer that is at times to constants (c), at times to what
-// depends on x, has no shadow that is right for both, and Enzyme would then write gradients into c.
-inline double lstm(const double *x, const double *c, const std::int64_t *n) {
-  const std::int64_t layers = n[0], h = n[1], steps = n[2], size = 8 * h * h + 4 * h;
-  std::vector<double> hidden((layers + 1) * h), memory(layers * h);
-  double sum = 0;
+// x: main parameters (weights and biases of every layer), then extra ones: scales of the input, scales and biases of the
+// prediction (h each); c: the sequence, h numbers for each of steps + 1 elements; n: layers, h, steps.
+// The input stands in front of the hidden states, in one array.
+template <class T>
+T lstm(const T *x, const double *c, const std::int64_t *n) {
+  using std::exp, std::log;
+  const std::int64_t layers = n[0], h = n[1], steps = n[2];
+  const T *extra = x + layers * 8 * h;
+  std::vector<T> hidden((layers + 1) * h), memory(layers * h), logits(h);
+  for (std::int64_t i = 0; i < layers * h; ++i) hidden[h + i] = 0, memory[i] = 0;
+  T loss = 0;
   for (std::int64_t t = 0; t < steps; ++t) {
-    for (std::int64_t i = 0; i < h; ++i) hidden[i] = c[t * h + i];
+    for (std::int64_t i = 0; i < h; ++i) hidden[i] = c[t * h + i] * extra[i];
     for (std::int64_t layer = 0; layer < layers; ++layer)
-      cell(x + layer * size, &hidden[layer * h], &hidden[(layer + 1) * h], &memory[layer * h], h);
-    sum += surprise(x + layers * size, &hidden[layers * h], n[3 + t], h);
+      diagonal_cell(x + layer * 8 * h, &hidden[layer * h], &hidden[(layer + 1) * h], &memory[layer * h], h);
+    const T *top = &hidden[layers * h];
+    T sum = 0;
+    for (std::int64_t i = 0; i < h; ++i) {
+      logits[i] = top[i] * extra[h + i] + extra[2 * h + i];
+      sum += exp(logits[i]);
+    }
+    const T total = log(sum);
+    for (std::int64_t i = 0; i < h; ++i) loss -= c[(t + 1) * h + i] * (logits[i] - total);
   }
-  return sum / static_cast<double>(steps);
+  return loss * (1.0 / static_cast<double>(steps));
 }
 
 }  // namespace micro

@@ -1,4 +1,4 @@
-"""One benchmark's variants in processes of their own: checked, then timed in turns."""
+"""A launch: one benchmark's variants in new processes, at all its sizes, checked and then timed in turns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,23 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import Deep500Error
+from recipes.studies.enzyme_microbenchmarks.building import Libraries
 from recipes.studies.enzyme_microbenchmarks.checking import AGREE, DIFFERENCES, closed_form, difference_error, relative
-from recipes.studies.enzyme_microbenchmarks.problems import Problem
+from recipes.studies.enzyme_microbenchmarks.problems import BENCHMARKS, Problem
 from recipes.studies.enzyme_microbenchmarks.worker import OUT_OF_MEMORY
 
 PACKAGE = __name__.rpartition(".")[0]
-PRIMAL, ENZYME, REF, OWN = "primal", "Enzyme", "Ref", "own"
-BY_TORCH = ("lstm", "ba")
+PRIMAL, ENZYME, REF, HAND, TORCH, JAX = "primal", "Enzyme", "Ref", "by hand", "PyTorch", "JAX"
+BY_TORCH = ("lstm", "ba", "gmm", "fft", "brusselator")
+"""What is written in PyTorch; by_torch.py says why not the rest."""
+
 NO_MEMORY_CODE = 77
-SAMPLE_SECONDS = 0.01
+SAMPLE_SECONDS = 0.005
 SETTINGS = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
 }
@@ -44,9 +48,23 @@ class Absent(Deep500Error, RuntimeError):
 
 @dataclass
 class Measured:
-    """What was found out on one benchmark; ``absent``: why a variant has no numbers; ``wrong``: what does not agree."""
+    """One benchmark at one size in one launch.
 
-    problem: Problem
+    Attributes:
+        name, size, amount: of the problem.
+        launch: which, from 0.
+        seconds: of one call, by variant and round.
+        memory: MiB that the first gradient adds to its process, smaller sizes' included.
+        difference: largest one between two gradients, relative.
+        finite_difference: error of finite differences.
+        absent: why a variant has no numbers.
+        wrong: what does not agree.
+    """
+
+    name: str
+    size: str
+    amount: float
+    launch: int = 0
     seconds: dict[str, list[float]] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)
     difference: float = 0.0
@@ -60,16 +78,14 @@ class Worker:
 
     Args:
         where: (library or Python module, name of the function).
-        problem: its inputs.
         memory: most bytes of address space; 0 for no limit.
         allocation: library that tells a failing allocation from other ends.
     """
 
-    def __init__(self, where: Where, problem: Problem, memory: int, allocation: Path) -> None:
-        self.start = (where[0], where[1], (problem.x, problem.c, problem.n))
-        self.memory, self.allocation = memory, allocation
+    def __init__(self, where: Where, memory: int, allocation: Path) -> None:
+        self.where, self.memory, self.allocation = where, memory, allocation
         self.process = self._begin({})
-        self.is_made = False
+        self.inputs: tuple[np.ndarray, ...] = ()
 
     def _begin(self, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
         root = str(Path(__file__).resolve().parents[3])
@@ -96,20 +112,26 @@ class Worker:
             raise Absent(answer)
         return answer
 
+    def take(self, problem: Problem) -> None:
+        """Work on another size from now on, in a new process if the last one has ended."""
+        if self.process.poll() is not None:
+            self.close()
+            self.process = self._begin({})
+        self.inputs = (problem.x, problem.c, problem.n)
+        self._send("make", (*self.where, self.inputs))
+
     def ask(self, method: str, *arguments: Any) -> Any:
         """The answer; raises Absent if there is none, with the reason."""
-        if not self.is_made:
-            self._send("make", self.start)
-            self.is_made = True
         answer = self._send(method, arguments)
         code = self.process.poll()
         if code is None:
             return answer
         self.close()
         self.process = self._begin({"LD_PRELOAD": str(self.allocation)})
-        self._send("make", self.start)
+        self._send("make", (*self.where, self.inputs))
         self._send(method, arguments)
         again = self.process.poll()
+        self.close()
         raise Absent(OUT_OF_MEMORY if again == NO_MEMORY_CODE else f"ended by {_words(code)}")
 
     def close(self) -> None:
@@ -126,91 +148,130 @@ def _words(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
-def variants(problem: Problem, libraries: Mapping[str, Path]) -> dict[str, Where]:
-    """Where a benchmark's primal and gradients are; the own gradient is C++ by hand, or PyTorch's."""
-    name = problem.name
-    by_hand = (str(libraries["plain"]), f"{name}_gradient")
-    return {
-        PRIMAL: (str(libraries["plain"]), f"{name}_primal"),
-        ENZYME: (str(libraries["enzyme"]), f"{name}_gradient"),
-        REF: (str(libraries["ref"]), f"{name}_gradient"),
-        OWN: (f"{PACKAGE}.by_torch", name) if name in BY_TORCH else by_hand,
+def variants(name: str, libraries: Libraries, tapes: Mapping[str, str]) -> dict[str, Where]:
+    """Where a benchmark's primal and gradients are; a style has no gradients but Enzyme's.
+
+    Args:
+        name: of the benchmark or style.
+        libraries: what was built.
+        tapes: tools' titles by their names.
+    """
+    paths = {library: str(path) for library, path in libraries.paths.items()}
+    where = {
+        PRIMAL: (paths["plain"], f"{name}_primal"),
+        ENZYME: (paths["enzyme"], f"{name}_gradient"),
+        REF: (paths["ref"], f"{name}_gradient"),
     }
+    if name not in BENCHMARKS:
+        return where
+    where[HAND] = (paths["plain"], f"{name}_gradient")
+    where |= {title: (paths[tape], f"{name}_gradient") for tape, title in tapes.items()}
+    if name in BY_TORCH:
+        where[TORCH] = (f"{PACKAGE}.by_torch", name)
+    return where | {JAX: (f"{PACKAGE}.by_jax", name)}
 
 
 def measure(
-    problem: Problem,
+    problems: Sequence[Problem],
     where: Mapping[str, Where],
+    refused: Mapping[str, str],
     allocation: Path,
     memory: int,
     rounds: int,
-    progress: Callable[[], None],
-) -> Measured:
-    """Check a benchmark's gradients and time its variants in turns, in random order in every round."""
-    measured, workers = Measured(problem), {}
+    launch: int = 0,
+) -> list[Measured]:
+    """Check a benchmark's gradients and time its variants in turns, in random order in every round, size by size.
+
+    Args:
+        problems: its sizes, small ones first.
+        where: its variants.
+        refused: variants that could not be built, and why.
+        allocation, memory: see Worker.
+        rounds: samples of every variant at every size.
+        launch: which of several; also the seed of the order.
+    """
+    workers: dict[str, Worker] = {}
+    results = []
     try:
-        for name, place in where.items():
-            workers[name] = Worker(place, problem, memory, allocation)
-            with _present(measured, workers, name):
-                measured.memory[name] = workers[name].ask("grown")
-        _check(measured, workers)
-        _time(measured, workers, rounds, progress)
+        workers = {name: Worker(place, memory, allocation) for name, place in where.items() if name not in refused}
+        for problem in problems:
+            measured = Measured(problem.name, problem.size, problem.amount, launch, absent=dict(refused))
+            here = dict(workers)
+            for name in list(here):
+                with _present(measured, here, name):
+                    here[name].take(problem)
+            _check(problem, measured, here)
+            _time(measured, here, rounds)
+            results.append(measured)
     finally:
         for worker in workers.values():
             worker.close()
-    return measured
+    return results
 
 
 @contextlib.contextmanager
-def _present(measured: Measured, workers: dict[str, Worker], name: str) -> Iterator[None]:
+def _present(measured: Measured, here: dict[str, Worker], name: str) -> Iterator[None]:
     """Go on without a variant that gives no answer within: its numbers make room for the reason."""
     try:
         yield
     except Absent as reason:
         measured.absent[name] = str(reason)
         measured.seconds.pop(name, None)
-        workers.pop(name).close()
+        del here[name]
 
 
-def _check(measured: Measured, workers: dict[str, Worker]) -> None:
-    """Compare all gradients with Enzyme's (or the first there is), and every one with finite differences."""
-    problem, gradients = measured.problem, {}
-    for name in list(workers):
-        with _present(measured, workers, name):
-            result, unchanged = workers[name].ask("checked")
+def _check(problem: Problem, measured: Measured, here: dict[str, Worker]) -> None:
+    """Compare all gradients with the first, and that one with finite differences; closed forms count as gradients.
+
+    What is wrong is not timed.
+    """
+    gradients = {}
+    for name in list(here):
+        with _present(measured, here, name):
+            result, unchanged, measured.memory[name] = here[name].ask("checked")
             if not unchanged:
-                measured.wrong.append(f"{problem.title}: {name} changes its inputs")
+                measured.wrong.append(f"{name} changes its inputs")
+                _leave_out(measured, here, name)
+                continue
             if name != PRIMAL:
                 gradients[name] = result
     closed = closed_form(problem)
     if closed is not None:
         gradients["closed form"] = closed
-    for name, gradient in gradients.items():
-        difference = relative(gradient, next(iter(gradients.values())))
+    if not gradients:
+        return
+    (first, against), *others = gradients.items()
+    for name, gradient in others:
+        difference = relative(gradient, against)
         measured.difference = max(measured.difference, difference)
         if difference > AGREE:
-            measured.wrong.append(f"{problem.title}: {name} differs from {next(iter(gradients))} by {difference:.1e}")
-        if PRIMAL not in workers:
-            continue
-        with _present(measured, workers, PRIMAL):
-            error = difference_error(problem, gradient, lambda x: float(workers[PRIMAL].ask("value", x)))
-            measured.finite_difference = max(measured.finite_difference, error)
+            measured.wrong.append(f"{name} differs from {first} by {difference:.1e}")
+            _leave_out(measured, here, name)
+    if PRIMAL in here:
+        with _present(measured, here, PRIMAL):
+            error = difference_error(problem, against, lambda x: float(here[PRIMAL].ask("value", x)))
+            measured.finite_difference = error
             if error > DIFFERENCES:
-                measured.wrong.append(f"{problem.title}: {name} is off finite differences by {error:.1e}")
+                measured.wrong.append(f"{first} is off finite differences by {error:.1e}")
+                _leave_out(measured, here, first)
 
 
-def _time(measured: Measured, workers: dict[str, Worker], rounds: int, progress: Callable[[], None]) -> None:
+def _leave_out(measured: Measured, here: dict[str, Worker], name: str) -> None:
+    if here.pop(name, None):
+        measured.absent[name] = "wrong gradient"
+
+
+def _time(measured: Measured, here: dict[str, Worker], rounds: int) -> None:
     """Short variants are called several times for one sample; a round holds one sample of each."""
-    calls, shuffle = {}, random.Random(0).shuffle
-    for name in list(workers):
-        with _present(measured, workers, name):
-            once = workers[name].ask("seconds", 1)
+    calls, shuffle = {}, random.Random(measured.launch).shuffle
+    for name in list(here):
+        with _present(measured, here, name):
+            once = here[name].ask("seconds", 1)
             calls[name] = min(1000, int(np.ceil(SAMPLE_SECONDS / max(once, 1e-6))))
             measured.seconds[name] = []
     for _ in range(rounds):
-        order = list(workers)
+        order = list(here)
         shuffle(order)
         for name in order:
-            with _present(measured, workers, name):
-                measured.seconds[name].append(workers[name].ask("seconds", calls[name]))
-        progress()
+            with _present(measured, here, name):
+                measured.seconds[name].append(here[name].ask("seconds", calls[name]))

@@ -1,57 +1,96 @@
-// Explicit one-step methods for systems y' = f(y, t), written as a library would: a method is a class with its own
-// work space, which follows the state's size; a system is anything callable as f(state, slope, t).
+// Explicit one-step methods as a library of them has it, in layers: an observer sees every state of a loop over times; a
+// stepper holds its work space and knows systems only as f(state, slope, t); an algebra runs over a state's elements;
+// operations combine them. A state is an array of a size that the compiler knows.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace micro {
 
-using State = std::vector<double>;
+// Operation: out = a weighted sum.
+template <class Weight, std::size_t N>
+struct WeightedSum {
+  std::array<Weight, N> weights;
 
-// Explicit Euler: y += h f(y, t).
-class EulerMethod {
+  template <class T, class... In>
+  void operator()(T &out, const In &...in) const {
+    std::size_t at = 0;
+    T sum = 0;
+    ((sum += weights[at++] * in), ...);
+    out = sum;
+  }
+};
+
+// Algebra: an operation on all elements of some states.
+struct Elementwise {
+  template <class Operation, class State, class... In>
+  static void for_each(const Operation &operation, State &out, const In &...in) {
+    for (std::size_t i = 0; i < out.size(); ++i) operation(out[i], in[i]...);
+  }
+};
+
+// What steppers have in common: the slope at the start is computed here, the step from it by `Method`.
+template <class Method, class State, class Algebra>
+class Stepper {
   State slope;
 
  public:
-  template <class System>
-  void step(const System &f, State &y, double t, double h) {
-    if (slope.size() != y.size()) slope.resize(y.size());
+  template <class System, class Time>
+  void step(const System &f, State &y, const Time &t, const Time &h) {
     f(y, slope, t);
-    for (std::size_t i = 0; i < y.size(); ++i) y[i] += h * slope[i];
+    static_cast<Method *>(this)->advance(f, y, slope, t, h);
+  }
+};
+
+// Explicit Euler: y += h f(y, t).
+template <class State, class Algebra = Elementwise>
+struct Euler : Stepper<Euler<State, Algebra>, State, Algebra> {
+  template <class System, class Time>
+  void advance(const System &, State &y, const State &slope, const Time &, const Time &h) {
+    Algebra::for_each(WeightedSum<Time, 2>{{Time(1), h}}, y, y, slope);
   }
 };
 
 // The classical Runge-Kutta method of fourth order.
-class RungeKutta4 {
-  State k1, k2, k3, k4, at;
+template <class State, class Algebra = Elementwise>
+class RungeKutta : public Stepper<RungeKutta<State, Algebra>, State, Algebra> {
+  State at, k2, k3, k4;
 
  public:
-  template <class System>
-  void step(const System &f, State &y, double t, double h) {
-    if (at.size() != y.size())
-      for (State *state : {&k1, &k2, &k3, &k4, &at}) state->resize(y.size());
-    f(y, k1, t);
-    move(y, k1, h / 2);
-    f(at, k2, t + h / 2);
-    move(y, k2, h / 2);
-    f(at, k3, t + h / 2);
-    move(y, k3, h);
-    f(at, k4, t + h);
-    for (std::size_t i = 0; i < y.size(); ++i) y[i] += h / 6 * (k1[i] + 2 * k2[i] + 2 * k3[i] + k4[i]);
-  }
-
- private:
-  void move(const State &y, const State &k, double h) {
-    for (std::size_t i = 0; i < y.size(); ++i) at[i] = y[i] + h * k[i];
+  template <class System, class Time>
+  void advance(const System &f, State &y, const State &k1, const Time &t, const Time &h) {
+    const Time half = h * 0.5, sixth = h * (1.0 / 6), third = h * (1.0 / 3);
+    Algebra::for_each(WeightedSum<Time, 2>{{Time(1), half}}, at, y, k1);
+    f(at, k2, Time(t + half));
+    Algebra::for_each(WeightedSum<Time, 2>{{Time(1), half}}, at, y, k2);
+    f(at, k3, Time(t + half));
+    Algebra::for_each(WeightedSum<Time, 2>{{Time(1), h}}, at, y, k3);
+    f(at, k4, Time(t + h));
+    Algebra::for_each(WeightedSum<Time, 5>{{Time(1), sixth, third, third, sixth}}, y, y, k1, k2, k3, k4);
   }
 };
 
-// From time 0 to `end` in equal steps.
-template <class Method, class System>
-void integrate(Method method, const System &f, State &y, double end, std::int64_t steps) {
-  const double h = end / static_cast<double>(steps);
-  for (std::int64_t i = 0; i < steps; ++i) method.step(f, y, static_cast<double>(i) * h, h);
+// Observer: sees all, does nothing.
+struct Unobserved {
+  template <class State, class Time>
+  void operator()(const State &, const Time &) const {}
+};
+
+// Steps of h from `start` for as long as they end at `end` or before, but for rounding; returns their number.
+template <class Method, class System, class State, class Time, class Observer>
+std::int64_t integrate_const(Method method, const System &f, State &y, const Time &start, const Time &end,
+                             const Time &h, Observer observer) {
+  std::int64_t steps = 0;
+  Time t = start;
+  while (t + h * 0.5 < end) {
+    observer(y, t);
+    method.step(f, y, t, h);
+    ++steps;
+    t = start + static_cast<double>(steps) * h;
+  }
+  observer(y, t);
+  return steps;
 }
 
 }  // namespace micro

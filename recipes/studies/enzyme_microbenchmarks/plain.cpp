@@ -1,23 +1,20 @@
-// NAME_primal for every benchmark, and NAME_gradient written by hand for some; compiled without Enzyme.
+// NAME_primal for every benchmark and style, and NAME_gradient written by hand; compiled without Enzyme.
 #include "benchmarks.hpp"
-#include "brusselator_by_hand.hpp"
-#include "fft_by_hand.hpp"
-#include "gmm_by_hand.hpp"
-#include "oscillator_by_hand.hpp"
+#include "by_hand/all.hpp"
+#include "styles/all.hpp"
 
-#define PRIMAL(NAME)                                                                         \
+#define PRIMAL(NAME, FUNCTION)                                                               \
   extern "C" double NAME##_primal(const double *x, const double *c, const std::int64_t *n) { \
-    return micro::NAME(x, c, n);                                                             \
+    return micro::FUNCTION(x, c, n);                                                         \
+  }
+#define BENCHMARK(NAME) PRIMAL(NAME, NAME<double>)
+#define STYLE(NAME) PRIMAL(NAME, NAME)
+
+#define GRADIENT(NAME)                                                                                                 \
+  extern "C" void NAME##_gradient(const double *x, double *dx, const double *c, const std::int64_t *n, std::int64_t) { \
+    micro::NAME##_by_hand(x, dx, c, n);                                                                                \
   }
 
-#define GRADIENT(NAME)                                                                                   \
-  extern "C" void NAME##_gradient(const double *x, double *dx, const double *c, const std::int64_t *n) { \
-    micro::NAME##_by_hand(x, dx, c, n);                                                                  \
-  }
-
-FOR_ALL_BENCHMARKS(PRIMAL)
-GRADIENT(gmm)
-GRADIENT(euler)
-GRADIENT(rk4)
-GRADIENT(fft)
-GRADIENT(brusselator)
+FOR_BENCHMARKS(BENCHMARK)
+FOR_STYLES(STYLE)
+FOR_BENCHMARKS(GRADIENT)

@@ -1,137 +1,136 @@
-"""The recipe's results: intervals and ratios of what was measured, as tables, for JSON and as a picture."""
+"""The recipe's results as text and for JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
-from deep500.measure.statistics import Interval, median_interval, paired_ratio
-from recipes.studies.enzyme_microbenchmarks.measuring import BY_TORCH, ENZYME, OWN, PRIMAL, REF, Measured
+from deep500.measure.statistics import Interval
+from recipes.studies.enzyme_microbenchmarks.measuring import ENZYME, HAND, PRIMAL, REF, Measured
+from recipes.studies.enzyme_microbenchmarks.problems import ALL, BENCHMARKS, STYLES
+from recipes.studies.enzyme_microbenchmarks.summary import Summary
 
 PUBLISHED = {"conference": 4.2, "preprint": 4.5}
 """Geometric means of Ref/Enzyme in the abstracts of Moses and Churavy (NeurIPS 2020; arXiv 2010.01709)."""
 
-RATIOS = {"Enzyme/primal": (ENZYME, PRIMAL), "Ref/Enzyme": (REF, ENZYME), "Enzyme/own": (ENZYME, OWN)}
+
+def tables(rows: Sequence[Measured]) -> str:
+    """Ratios of the published layouts, the geometric mean beside the published ones, other styles, all times."""
+    summary = Summary(rows)
+    parts = [_ratios(summary), *_means(summary), _styles(summary), _times(summary), *_wrong(rows)]
+    return "\n\n".join(part for part in parts if part)
 
 
-def intervals(measured: Measured) -> dict[str, Interval]:
-    """Milliseconds of every variant that there is."""
-    return {name: median_interval([1e3 * s for s in seconds]) for name, seconds in measured.seconds.items()}
-
-
-def ratio(measured: Measured, name: str) -> Interval | None:
-    """One of RATIOS, from pairs of the same round; None if one of the two is absent."""
-    a, b = RATIOS[name]
-    if a not in measured.seconds or b not in measured.seconds:
-        return None
-    return paired_ratio(measured.seconds[a], measured.seconds[b])
-
-
-def geometric_mean(all_measured: Sequence[Measured]) -> Interval | None:
-    """Of Ref/Enzyme over the benchmarks that have both: of every round, then their median with its interval."""
-    pairs = [(f.seconds[REF], f.seconds[ENZYME]) for f in all_measured if ratio(f, "Ref/Enzyme") is not None]
-    if not pairs:
-        return None
-    logs = np.log(np.array(pairs)).transpose(1, 0, 2)
-    return median_interval(np.exp((logs[0] - logs[1]).mean(axis=0)))
-
-
-def tables(all_measured: Sequence[Measured]) -> str:
-    """Times, ratios with checks, and the geometric mean beside the published ones."""
-    times, ratios = (
-        [["ms", PRIMAL, ENZYME, REF, OWN, ""]],
-        [["", *RATIOS, "MiB, Enzyme", "MiB, Ref", "differ by", "FD"]],
-    )
-    for measured in all_measured:
-        here, problem = intervals(measured), measured.problem
-        cells = [_cell(here.get(name), measured.absent.get(name, "")) for name in (PRIMAL, ENZYME, REF, OWN)]
-        own = "PyTorch" if problem.name in BY_TORCH else "C++ by hand"
-        times.append([f"{problem.title} ({problem.size})", *cells, f"own: {own}"])
-        memory = [f"{measured.memory[name]:.0f}" if name in measured.memory else "" for name in (ENZYME, REF)]
-        checks = [f"{measured.difference:.0e}", f"{measured.finite_difference:.0e}"]
-        ratios.append(
-            [problem.title, *(_cell(ratio(measured, name), _why(measured, name)) for name in RATIOS), *memory, *checks]
+def _ratios(summary: Summary) -> str:
+    """Every benchmark: quotients of times, each a geometric mean over sizes."""
+    names = [name for name in BENCHMARKS if name in summary.names]
+    if not names:
+        return ""
+    others = [variant for variant in summary.variants if variant not in (PRIMAL, ENZYME)]
+    lines = [["geometric means over sizes", "Enzyme/primal", *(f"{name}/Enzyme" for name in others), "differ by", "FD"]]
+    for name in [*names, ""]:
+        chosen = [name] if name else names
+        quotients = [(ENZYME, PRIMAL), *((variant, ENZYME) for variant in others)]
+        cells = [_quotient(summary, chosen, a, b) for a, b in quotients]
+        checks = (
+            [f"{summary.worst(name, key):.0e}" for key in ("difference", "finite_difference")] if name else ["", ""]
         )
-    return "\n".join([*_aligned(times), "", *_aligned(ratios), "", *mean_lines(all_measured)])
+        lines.append([BENCHMARKS[name].title if name else "all", *cells, *checks])
+    return "\n".join(_aligned(lines))
 
 
-def mean_lines(all_measured: Sequence[Measured]) -> list[str]:
-    """The geometric mean of Ref/Enzyme, what was published, and what is wrong."""
-    mean = geometric_mean(all_measured)
-    count = sum(ratio(f, "Ref/Enzyme") is not None for f in all_measured)
+def _quotient(summary: Summary, names: Sequence[str], a: str, b: str) -> str:
+    """An interval, and at how many sizes there is one, unless at all."""
+    ratio = summary.ratio(names, a, b)
+    if ratio is None:
+        return summary.why(names, (a, b))
+    count, most = summary.count(names, a, b)
+    return _cell(ratio) + ("" if count == most else f" ({count} of {most})")
+
+
+def _means(summary: Summary) -> list[str]:
+    """The headline, what it leaves out, and how far styles move it."""
+    names = [name for name in BENCHMARKS if name in summary.names]
+    mean, (count, most) = summary.ratio(names, REF, ENZYME), summary.count(names, REF, ENZYME)
     published = ", ".join(f"{value}x ({where})" for where, value in PUBLISHED.items())
-    line = (
-        f"geometric mean of Ref/Enzyme over {count} of {len(all_measured)}: {_cell(mean, 'none')}; "
-        f"published: {published}"
-    )
-    return [line, *(f"WRONG: {line}" for measured in all_measured for line in measured.wrong)]
+    lines = [
+        f"geometric mean of Ref/Enzyme over {len(names)} of {len(BENCHMARKS)} benchmarks, {count} of {most} sizes: "
+        f"{_cell(mean) if mean else 'none'}; published: {published}"
+    ]
+    lines += [f"  without: {text}" for text in summary.absences()]
+    extremes = summary.extremes()
+    if extremes:
+        lines.append(
+            f"  over all choices of style: from {extremes[0]:.2f} (least for every benchmark) to {extremes[1]:.2f}"
+        )
+    return ["\n".join(lines)]
 
 
-def _why(measured: Measured, name: str) -> str:
-    return next((measured.absent[variant] for variant in RATIOS[name] if variant in measured.absent), "")
+def _styles(summary: Summary) -> str:
+    """Other styles beside the published layout; what the whole mean becomes with each."""
+    names = [name for name in STYLES if name in summary.names]
+    if not names:
+        return ""
+    lines = [["sensitivity: style", "Enzyme/primal", "Ref/Enzyme", "published layout", "mean with it"]]
+    for name in names:
+        style = STYLES[name]
+        cells = [_quotient(summary, [name], ENZYME, PRIMAL), _quotient(summary, [name], REF, ENZYME)]
+        instead = summary.instead(name)
+        layout = _quotient(summary, [style.of], REF, ENZYME) if style.of in summary.names else ""
+        lines.append([f"{style.title}: {style.style}", *cells, layout, _cell(instead) if instead else ""])
+    return "\n".join(_aligned(lines))
 
 
-def _cell(value: Interval | None, otherwise: str) -> str:
-    if value is None:
-        return otherwise
+def _times(summary: Summary) -> str:
+    """Milliseconds at every size: medians over launches of medians over rounds."""
+    lines = [["ms", *summary.variants, "MiB, Enzyme", "MiB, Ref", "Ref/Enzyme"]]
+    for name in ALL:
+        for size in summary.sizes(name):
+            cells = []
+            for variant in summary.variants:
+                seconds = summary.seconds(name, size, variant)
+                cells.append(f"{1e3 * seconds.median:.3g}" if seconds else summary.reason(name, size, variant))
+            memory = [summary.memory(name, size, variant) for variant in (ENZYME, REF)]
+            ratio = summary.ratio([name], REF, ENZYME, size)
+            benchmark = ALL[name]
+            title = f"{benchmark.title}, {benchmark.style}" if benchmark.style else benchmark.title
+            lines.append([f"{title} ({size})", *cells, *memory, _cell(ratio) if ratio else ""])
+    return "\n".join(_aligned(lines))
+
+
+def _wrong(rows: Sequence[Measured]) -> list[str]:
+    lines = [f"WRONG: {ALL[row.name].title} ({row.size}): {line}" for row in rows for line in row.wrong]
+    return ["\n".join(lines)] if lines else []
+
+
+def _cell(value: Interval) -> str:
     return f"{value.median:.3g}" + ("" if value.low is None else f" [{value.low:.3g}, {value.high:.3g}]")
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    padded = ([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows)
+    kept = [i for i in range(len(rows[0])) if any(row[i] for row in rows[1:])]
+    widths = {i: max(len(row[i]) for row in rows) for i in kept}
+    padded = ([row[0].ljust(widths[0]), *(row[i].rjust(widths[i]) for i in kept[1:])] for row in rows)
     return ["  ".join(row).rstrip() for row in padded]
 
 
-def as_json(all_measured: Sequence[Measured], about: dict[str, Any]) -> dict[str, Any]:
+def as_json(rows: Sequence[Measured], about: dict[str, Any]) -> dict[str, Any]:
     """All that is printed, and every sample."""
-    rows = [
-        {
-            "benchmark": f.problem.name,
-            "size": f.problem.size,
-            "seconds": f.seconds,
-            "memory_mib": f.memory,
-            "absent": f.absent,
-            "difference": f.difference,
-            "finite_difference": f.finite_difference,
-            "wrong": f.wrong,
-            "milliseconds": {name: list(interval) for name, interval in intervals(f).items()},
-            "ratios": {name: None if (quotient := ratio(f, name)) is None else list(quotient) for name in RATIOS},
-        }
-        for f in all_measured
-    ]
-    mean = geometric_mean(all_measured)
+    summary = Summary(rows)
+    names = [name for name in BENCHMARKS if name in summary.names]
+
+    def listed(chosen: Sequence[str], a: str, b: str) -> list[float | None] | None:
+        ratio = summary.ratio(chosen, a, b)
+        return None if ratio is None else list(ratio)
+
+    pairs = [(ENZYME, PRIMAL), *((variant, ENZYME) for variant in summary.variants if variant not in (PRIMAL, ENZYME))]
     return {
         "about": about,
         "published": PUBLISHED,
-        "geometric_mean": None if mean is None else list(mean),
-        "rows": rows,
+        "geometric_mean": listed(names, REF, ENZYME),
+        "by_hand": listed(names, HAND, ENZYME),
+        "styles": summary.extremes(),
+        "ratios": {name: {f"{a}/{b}": listed([name], a, b) for a, b in pairs} for name in ALL if name in summary.names},
+        "rows": [asdict(row) for row in rows],
     }
-
-
-def plot(all_measured: Sequence[Measured], path: Path) -> None:
-    """Ref/Enzyme of every benchmark with its interval, on a logarithmic axis; the ending says which kind of file."""
-    from matplotlib.figure import Figure
-
-    here = [(f.problem.title, quotient) for f in all_measured if (quotient := ratio(f, "Ref/Enzyme")) is not None]
-    figure = Figure(figsize=(7, 0.45 * len(here) + 1.8), layout="constrained")
-    axes = figure.subplots()
-    middle = [quotient.median for _, quotient in here]
-    low, high = ([getattr(quotient, end) or quotient.median for _, quotient in here] for end in ("low", "high"))
-    errors = np.array([np.subtract(middle, low), np.subtract(high, middle)])
-    gains = np.subtract(middle, 1)
-    axes.barh([title for title, _ in here], gains, left=1, xerr=errors, color="#4878a8", capsize=3)
-    mean = geometric_mean(all_measured)
-    if mean is not None:
-        axes.axvline(mean.median, color="#b04030", label=f"geometric mean {mean.median:.2f}")
-    for (where, value), style in zip(PUBLISHED.items(), ("--", ":"), strict=True):
-        axes.axvline(value, color="black", linestyle=style, linewidth=1, label=f"published, {where}: {value}")
-    axes.set(xscale="log", xlabel="Ref/Enzyme: gain by optimising before differentiating")
-    axes.set_xticks(ticks := [0.5, 1, 2, 5, 10, 20, 50], [f"{tick:g}" for tick in ticks])
-    axes.set_xlim(min(0.7, *low) * 0.9, max(5, *high) * 1.2)
-    axes.invert_yaxis()
-    figure.legend(fontsize="small", loc="outside lower center", ncols=3)
-    figure.savefig(path)

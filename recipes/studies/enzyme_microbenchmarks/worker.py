@@ -1,4 +1,4 @@
-"""A process for one variant of one benchmark: ``python -m recipes.studies.enzyme_microbenchmarks.worker LIMIT_BYTES``.
+"""A process for one variant of a benchmark: ``python -m recipes.studies.enzyme_microbenchmarks.worker LIMIT_BYTES``.
 
 It answers pickled requests on standard input, so that its parent survives what happens here: a variant that
 runs out of memory, or crashes. Times are of this process's processor clock.
@@ -42,12 +42,15 @@ class Variant:
         """The result at x, or at the problem's own."""
         return np.asarray(self.call(self.inputs[0] if x is None else x, *self.inputs[1:]))
 
-    def checked(self) -> tuple[np.ndarray, bool]:
-        """The result, and whether two calls have left the inputs as they were."""
-        before = [array.tobytes() for array in self.inputs]
+    def checked(self) -> tuple[np.ndarray, bool, float]:
+        """The result, whether two calls have left the inputs as they were, and MiB by which the first raised the most
+        memory that this process has held.
+        """
+        before, most = [array.tobytes() for array in self.inputs], _most_memory()
         self.value()
+        grown = (_most_memory() - most) / 1024
         result = self.value()
-        return result, before == [array.tobytes() for array in self.inputs]
+        return result, before == [array.tobytes() for array in self.inputs], grown
 
     def seconds(self, calls: int) -> float:
         """Processor time of one call."""
@@ -55,12 +58,6 @@ class Variant:
         for _ in range(calls):
             self.call(*self.inputs)
         return (time.process_time() - start) / calls
-
-    def grown(self) -> float:
-        """MiB by which a call raises the most memory that this process has held, if it is the first."""
-        before = _most_memory()
-        self.value()
-        return (_most_memory() - before) / 1024
 
 
 def _most_memory() -> int:
@@ -70,24 +67,24 @@ def _most_memory() -> int:
 
 
 def _from_library(path: str, name: str) -> Gradient:
-    """Call ``double NAME(x, c, n)`` for a primal, else ``void NAME(x, dx, c, n)``."""
+    """Call ``double NAME(x, c, n)`` for a primal, else ``void NAME(x, dx, c, n, size of x)``."""
     function = getattr(ctypes.CDLL(path), name)
     is_primal = name.endswith("_primal")
     function.restype = ctypes.c_double if is_primal else None
-    function.argtypes = [ctypes.c_void_p] * (3 if is_primal else 4)
+    function.argtypes = [ctypes.c_void_p] * 3 if is_primal else [*[ctypes.c_void_p] * 4, ctypes.c_int64]
 
     def call(x: np.ndarray, c: np.ndarray, n: np.ndarray) -> Any:
         if is_primal:
             return function(x.ctypes.data, c.ctypes.data, n.ctypes.data)
         dx = np.zeros_like(x)
-        function(x.ctypes.data, dx.ctypes.data, c.ctypes.data, n.ctypes.data)
+        function(x.ctypes.data, dx.ctypes.data, c.ctypes.data, n.ctypes.data, x.size)
         return dx
 
     return call
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer (method, arguments) until the other side closes; the first request makes the variant."""
+    """Answer (method, arguments) until the other side closes; ``make`` makes the variant, again for other inputs."""
     variant: Variant | None = None
     while True:
         try:
@@ -95,7 +92,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         except EOFError:
             return
         try:
-            if variant is None:
+            if method == "make":
                 variant, answer = Variant(*arguments), None
             else:
                 answer = getattr(variant, method)(*arguments)

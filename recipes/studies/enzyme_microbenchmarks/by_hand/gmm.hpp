@@ -1,12 +1,12 @@
 // Gradient of the GMM benchmark by hand: responsibilities of the parts for a point weigh the gradients of its terms.
 #pragma once
-#include "gmm.hpp"
+#include "../gmm.hpp"
 
 namespace micro {
 
 // v becomes exp(v) / sum(exp(v)).
 inline void softmax(std::vector<double> &v) {
-  const double total = log_sum_exp(v);
+  const double total = log_sum_exp(v.data(), static_cast<std::int64_t>(v.size()));
   for (double &value : v) value = std::exp(value - total);
 }
 
