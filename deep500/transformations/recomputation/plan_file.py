@@ -1,15 +1,17 @@
 """Plans as files: which regions of which network run again, for which batch, and who measured that.
 
 A plan holds for one structure of a network (weights may differ) and one batch size: others are refused by hash. Files
-of another layout are told apart by their fields ``format`` and ``version``, and refused.
+of another layout are told apart by their fields ``format`` and ``version``, and refused; so are files that were changed
+after they were written, by the hash of their content, as a prediction holds for the plan that was made.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from deep500.transformations.recomputation.regions import outermost_first
 from deep500.transformations.recomputation.training_step import needed
 
 FORMAT = "deep500-checkpointing-plan"
-VERSION = 1
+VERSION = 2
 AGAIN = "name a plan file, or plan again with plan_checkpointing"
 _FURTHER = re.compile(r":\d+(_\d+)?$")
 
@@ -43,6 +45,7 @@ _PLAN = declare(
         "predicted_extra": _AMOUNT,
         "time_unit": str,
         "method": str,
+        "hash": str,
     }
 )
 """What a plan file holds; :class:`CheckpointingPlan` says what it means."""
@@ -88,7 +91,8 @@ class CheckpointingPlan:
 
     def data(self) -> dict[str, Any]:
         """What :func:`json.dumps` takes and :func:`plan_from` reads."""
-        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+        data = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        return {**data, "hash": _content_hash(data)}
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it as JSON; returns the path."""
@@ -131,7 +135,7 @@ def load_plan(path: str | os.PathLike[str]) -> CheckpointingPlan:
     """Read a plan file.
 
     Raises:
-        PlanError: it cannot be read, is no plan, or lacks something.
+        PlanError: it cannot be read, is no plan, lacks something, or was changed after it was written.
     """
     return plan_from(
         parse(read_bytes(path, links=True, error=PlanError, do=AGAIN), path, error=PlanError, do=AGAIN), path
@@ -142,12 +146,23 @@ def plan_from(data: Any, path: str | os.PathLike[str]) -> CheckpointingPlan:
     """The plan whose :meth:`CheckpointingPlan.data` this is; ``path`` says where it comes from.
 
     Raises:
-        PlanError: it is no plan, or lacks something.
+        PlanError: it is no plan, lacks something, or is not what was written.
     """
     validate(data, _HEAD, path, error=PlanError, do=AGAIN)
     validate(data, _PLAN, path, error=PlanError, do=AGAIN)
+    if (got := _content_hash(data)) != data["hash"]:
+        raise PlanError(
+            f"{path}: got content with hash {got[:12]}; expected {data['hash'][:12]}, which it was written with: the "
+            f"file was changed, and its predictions are another plan's; {AGAIN}"
+        )
     regions = tuple(PlannedRegion(r["name"], r["location"], tuple(r["values"])) for r in data["regions"])
     return CheckpointingPlan(**{**{name: data[name] for name in CheckpointingPlan.__annotations__}, "regions": regions})
+
+
+def _content_hash(data: Mapping[str, Any]) -> str:
+    """SHA-256 of a plan's fields other than its hash, whatever their order and the white space between them."""
+    content = {name: value for name, value in data.items() if name != "hash"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def undominated(plans: Iterable[CheckpointingPlan]) -> list[CheckpointingPlan]:

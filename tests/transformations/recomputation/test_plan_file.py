@@ -45,7 +45,7 @@ def test_made_for_something_else(net: Network, batch: int, backend: str | None, 
         plan(network()).check(net, batch, backend)
 
 
-@pytest.mark.parametrize("version", [0, 2, None, "1"])
+@pytest.mark.parametrize("version", [0, 1, 3, None, "2"])
 def test_another_layout_is_refused_in_one_line(tmp_path: Path, version: Any) -> None:
     """Told apart by the fields format and version: a plan of another layout, and what is no plan."""
     path = plan(network()).save(tmp_path / "plan.json")
@@ -93,6 +93,18 @@ def test_damaged_files(tmp_path: Path, change: dict[str, Any]) -> None:
     path = plan(network()).save(tmp_path / "plan.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(PlanError, match=r"plan\.json"):
+        load_plan(path)
+
+
+@pytest.mark.parametrize("change", [{"budget": 101}, {"regions": []}, {"predicted_time": 1.25}, {"note": "mine"}])
+def test_changed_files(tmp_path: Path, change: dict[str, Any]) -> None:
+    """Well-formed and changed: refused by the file's own hash, while order and white space may change."""
+    path = plan(network()).save(tmp_path / "plan.json")
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(dict(reversed(data.items()))))
+    assert load_plan(path) == plan(network())
+    path.write_text(json.dumps({**data, **change}))
+    with pytest.raises(PlanError, match=r"plan\.json: got content with hash .*the file was changed"):
         load_plan(path)
 
 
