@@ -8,7 +8,7 @@ Requirements of the seam, for the author of a task:
   recurrent nodes) and the judge must. ``count(batch)`` is how many **samples** a batch holds: what the loss is a mean
   over, what weighs batches and ranks against each other, and what throughput and FLOP per sample are about. ``sample``
   is its name: ``"image"``, ``"utterance"``, ``"token"``, ``"environment step"``. A count is a function of the batch
-  alone. Where the loss is a mean over something else, ``weight(batch)`` is how many, and gradients of ranks weigh by it.
+  alone. Where the loss is a mean over something else, ``weight(batch)`` is how many; gradients of ranks weigh by it.
 * **The loss** is added to the network by ``add_loss``, a transformation that declares the inputs that it reads and adds
   a scalar output: a mean over the samples of a batch. So it is in the graph, and every backend differentiates it. A
   task whose loss the model brings along gets no call.
