@@ -121,8 +121,8 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
         for module, (code, ir, said) in zip(modules, results, strict=True):
             if failed(code, ir):
                 missing[module.stem] = str(refusal(code, ir, said, module, options))
-            ir = once(loosen(inline_functions(ir)))
-            owned = plain_updates(ir) if options.owned else ir
+            joined = once(loosen(inline_functions(ir)))
+            owned = plain_updates(joined) if options.owned else joined
             module.write_text(turn_loops(owned) if options.turn else owned, encoding="utf-8")
         if missing:
             raise EnzymeError("\n".join(missing.values()), missing=missing)
