@@ -49,6 +49,7 @@ class Options:
     dry_run: bool = False
     out: Path = Path("results")
     resume: str | None = None
+    resume_or_start: bool = False
     strict: bool = False
     open: bool = False
     download: bool = False
@@ -136,6 +137,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", help="two batches of everything, no verdict")
     add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
     add("--resume", nargs="?", const="", metavar="DIR", help="go on with an unfinished run: DIR, or the newest")
+    add(
+        "--resume-or-start",
+        action="store_true",
+        help="go on with the newest unfinished run of the same recipe and words, else begin one: for schedulers that "
+        "start a job again",
+    )
     add(
         "--stop-after",
         type=_at_least(1),

@@ -35,15 +35,32 @@ def find_run(options: Options, source: Source) -> Record:
 
 def latest_unfinished(base: Path, recipe: str) -> Record:
     """The newest run of the recipe that has no summary or no seal; raises ResultsError if there is none."""
-    folder = base / recipe
-    begun = (path for path in folder.glob("*") if (path / MANIFEST).is_file())
-    runs = sorted(path for path in begun if not ((path / SUMMARY).exists() and (path / SUMS).exists()))
+    runs = _unfinished(base / recipe)
     if not runs:
         raise ResultsError(
-            f"got --resume but no unfinished run in {folder}; expected one without {SUMMARY} or {SUMS}; start without "
-            "--resume, or name the folder: --resume DIR"
+            f"got --resume but no unfinished run in {base / recipe}; expected one without {SUMMARY} or {SUMS}; start "
+            "without --resume, or name the folder: --resume DIR"
         )
-    return Record.open(max(runs, key=lambda run: (Record(run).manifest().get("started", ""), run.name)))
+    return Record.open(runs[-1])
+
+
+def unfinished_like(options: Options, source: Source) -> Record | None:
+    """What ``--resume-or-start`` goes on with: the newest unfinished run of the recipe that was started by the same
+    words; None where there is none."""
+    same = [path for path in _unfinished(options.out / source.name) if _words(path) == options.defining()]
+    return Record.open(same[-1]) if same else None
+
+
+def _unfinished(folder: Path) -> list[Path]:
+    """The runs in a folder that have no summary or no seal, the newest last."""
+    begun = (path for path in folder.glob("*") if (path / MANIFEST).is_file())
+    runs = [path for path in begun if not ((path / SUMMARY).exists() and (path / SUMS).exists())]
+    return sorted(runs, key=lambda run: (Record(run).manifest().get("started", ""), run.name))
+
+
+def _words(path: Path) -> list[str] | None:
+    words: list[str] | None = Record(path).manifest().get("argv")
+    return words
 
 
 def options_of(record: Record, given: Options) -> Options:
@@ -54,7 +71,7 @@ def options_of(record: Record, given: Options) -> Options:
             f"got --resume with {' '.join(given.defining())}; expected what {record.path.name} was started with "
             f"({' '.join(stored) or 'nothing'}); leave those words out, or start a new run"
         )
-    of_now = {name: getattr(given, name) for name in ("out", "resume", "quiet", "json", "stop_after")}
+    of_now = {name: getattr(given, name) for name in ("out", "resume", "quiet", "json", "stop_after", "log")}
     return dataclasses.replace(parse_options(stored), **of_now)
 
 

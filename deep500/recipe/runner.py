@@ -12,7 +12,7 @@ from deep500.recipe.guard import DEBUG, guarded
 from deep500.recipe.options import Options, parse_options
 from deep500.recipe.plan import Source, make_plan, mutable_lines
 from deep500.recipe.ranks import SilentConsole, check_size, start_ranks
-from deep500.recipe.resume import check_ranks, check_same, find_run, finished_before, options_of
+from deep500.recipe.resume import check_ranks, check_same, find_run, finished_before, options_of, unfinished_like
 from deep500.recipe.session import Session
 from deep500.results import UNJUDGED, RecipeResult
 
@@ -68,6 +68,10 @@ def execute(
     command: Sequence[str] | None = None,
 ) -> RecipeResult:
     """Run a recipe with parsed options; see :func:`run_recipe`. ``command`` starts it again, on every rank."""
+    if options.resume_or_start and options.resume is None:
+        start_ranks(options, command)
+        begun = unfinished_like(options, source)  # rank 0 decides: the others may look when it has begun a new one
+        options.resume = world().gather_facts(None if begun is None else str(begun.path))[0]
     record = find_run(options, source) if options.resume is not None else None
     if record is not None:
         options = options_of(record, options)

@@ -201,6 +201,16 @@ def test_resume_takes_the_options_of_the_run(tmp_path, unfinished):
         run(tmp_path, "--resume")
 
 
+def test_a_job_that_is_started_again_goes_on(tmp_path):
+    """The same command begins, goes on as often as it is stopped, and begins anew after the end."""
+    words = ["batch_size=64", "--repeat", "2", "--resume-or-start"]
+    first = run(tmp_path, *words, "--stop-after", "1")
+    other = run(tmp_path, "batch_size=32", "--resume-or-start")  # other words are another run
+    second = run(tmp_path, *words)
+    assert first.path == second.path != other.path and second.verdict == "PASSED"
+    assert Record(Path(second.path)).summary()["seeds"] == [0, 1] and run(tmp_path, *words).path != second.path
+
+
 def test_resume_may_repeat_its_words_but_not_change_them(tmp_path, unfinished):
     with pytest.raises(ResultsError, match=r"got --resume with batch_size=32; expected .*batch_size=64 --seed 3"):
         run(tmp_path, "batch_size=32", "--resume")
