@@ -133,6 +133,7 @@ setup(
         "deep500.operators": ["include/deep500/*.h"],  # no package of its own
         "deep500.report": ["templates/*"],  # nor is this
         "deep500.recipe.skeletons": ["*.txt"],
+        "recipes.studies.enzyme_microbenchmarks": ["by_hand/*", "styles/*", "tapes/*"],
     },
     include_package_data=True,
     install_requires=CORE,

@@ -28,12 +28,14 @@ BUILT_IN = {
     "MissingEngine": RuntimeError, "CommunicationError": RuntimeError,
     "PlanError": ValueError, "BudgetError": ValueError, "OutOfMemory": MemoryError,
     "UnknownBackend": ImportError, "UnknownDataset": ValueError, "MissingDataset": ValueError,
+    "MissingPackage": ImportError,
 }
 # fmt: on
 EXIT_CODES = {
     "UnsupportedOperator": 3,
     "DataError": 3,
     "MissingBackend": 3,
+    "MissingPackage": 3,
     "MissingDataset": 3,
     "UnknownBackend": 2,
     "UnknownDataset": 2,

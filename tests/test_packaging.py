@@ -245,7 +245,9 @@ def test_every_import_is_a_declared_requirement(distributions: Path) -> None:
             inside = path.relative_to(ROOT).parts
             allowed = declared[""] | declared.get(inside[1] if folder == "frameworks" else "", set())
             allowed |= declared.get(EXTRA_OF.get(inside[-2:], ""), set())
-            allowed |= declared["pytorch"] if folder == "recipes" else set()  # a recipe is for one backend or more
+            allowed |= (
+                declared["pytorch"] | declared["jax"] if folder == "recipes" else set()
+            )  # a recipe is for one backend or more
             if undeclared := third_party_imports(path, known) - allowed:
                 missing[str(path.relative_to(ROOT))] = sorted(undeclared)
     assert not missing, f"declare in setup.py and pin in constraints.txt: {missing}"

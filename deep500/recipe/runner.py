@@ -70,6 +70,7 @@ def execute(
     """Run a recipe with parsed options; see :func:`run_recipe`. ``command`` starts it again, on every rank."""
     if options.resume_or_start and options.resume is None:
         start_ranks(options, command)
+        check_size(options, world())
         begun = unfinished_like(options, source)  # rank 0 decides: the others may look when it has begun a new one
         options.resume = world().gather_facts(None if begun is None else str(begun.path))[0]
     record = find_run(options, source) if options.resume is not None else None
