@@ -92,7 +92,7 @@ def _table(result: ComparisonResult, label: str, timing: Timing) -> str:
     batch = result.batch_sizes.get(label)
     trained = any(result.runs.values())
     head = ["framework", f"{label}, ms (95% CI)", *(["samples/s (95% CI)"] if batch else []), "peak memory"]
-    rows = [head + (["accuracy, %", _target_title(result)] if trained else [])]
+    rows = [head + (["validation accuracy, %", _target_title(result)] if trained else [])]
     for name in result.frameworks:
         interval = timing.interval(name)
         row = [name, _ends(_times(interval, 1e3))]

@@ -70,6 +70,9 @@ def options(threads: int | None = None, in_order: bool = False, optimization: st
     return chosen
 
 
+_PLANNED = 1500  # nodes; planning takes about 0.7 s here and grows with the square
+
+
 @cache
 def has_kernel(domain: str, op_type: str) -> bool:
     """Whether ONNX Runtime has a kernel of its own for an operator, for some dtypes at least.
@@ -88,8 +91,12 @@ def open_session(
 
     Equal constants stay apart: BatchNormalization in training mode writes its new statistics into the old ones' memory,
     and all that share it would read them. A padded kernel stays padded: the fusion of a Pad with the Conv after it
-    takes every Pad for one of the image (so in 1.31, which then refuses the model).
+    takes every Pad for one of the image (so in 1.31, which then refuses the model). A network of thousands of nodes
+    shares no memory by plan: the planner compares each value with all that are free, 40 s for a GRU of 256 steps, and
+    what is read for the last time is given back without it, too.
     """
+    in_order = settings.execution_order == ort.ExecutionOrder.PRIORITY_BASED  # its memory is planned to the byte
+    settings.enable_mem_reuse = in_order or len(model.graph.node) <= _PLANNED
     disabled = ["ConstantSharing"] + ["Pad_Fusion"] * _pads_a_kernel(model)
     try:
         return ort.InferenceSession(

@@ -317,3 +317,23 @@ def test_a_padded_kernel_is_no_padded_image():
     x = np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype(np.float32)
     got, wanted = (load_backend(name).from_model(network).inference({"x": x}) for name in ("onnxruntime", "reference"))
     np.testing.assert_allclose(np.asarray(got["y"]), wanted["y"], rtol=1e-5, atol=1e-6)
+
+
+def test_memory_of_thousands_of_nodes_is_not_planned_whose_planning_grows_with_the_square(ort: Any) -> None:
+    from deep500.frameworks.onnxruntime import session
+
+    planned = {}
+    for count in (session._PLANNED, session._PLANNED + 1):
+        network = Network("chain")
+        network.add_input("x", (3,))
+        value = "x"
+        for k in range(count):
+            network.add_node("Neg", [value], [f"n{k}"])
+            value = f"n{k}"
+        network.add_output(value)
+        settings = session.options(1, optimization="disabled")
+        opened = session.open_session(network.to_onnx(opset=21), settings)
+        planned[count] = settings.enable_mem_reuse
+        x = np.array([1, -2, 3], np.float32)
+        np.testing.assert_array_equal(opened.run(None, {"x": x})[0], -x if count % 2 else x)
+    assert list(planned.values()) == [True, False]
