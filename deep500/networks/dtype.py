@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 
 from deep500.networks.network import Network
-from deep500.networks.node import Node, find_schema
+from deep500.networks.node import Node, decode, find_schema, from_proto
+from deep500.networks.protos import node_proto
 from deep500.tensors import TensorDescriptor, dtype_to_onnx
 
 _TYPED = {"to", "dtype", "stash_type", "output_dtype"}  # attributes that hold ONNX's number of a dtype
@@ -16,6 +19,8 @@ _TYPED = {"to", "dtype", "stash_type", "output_dtype"}  # attributes that hold O
 
 def to_dtype(network: Network, dtype: str, source: str = "float32") -> Network:
     """A copy with every input, parameter and tensor attribute of dtype ``source`` turned into ``dtype``.
+
+    So are those of sub-graphs, where values are cast back before an operator that takes ``source`` only.
 
     What an operator's schema fixes stays as it is, for instance the float32 scales of Resize. Random initial weights
     are those of the original, rounded if the new precision is lower.
@@ -34,10 +39,7 @@ def to_dtype(network: Network, dtype: str, source: str = "float32") -> Network:
         if described.dtype == source and name not in fixed:
             copy.inputs[name] = TensorDescriptor(dtype, described.shape)
     for name, node in copy._nodes.items():
-        changed = {key: _convert(key, value, dtype, source) for key, value in node.attributes.items()}
-        if node.op_type == "ConstantOfShape" and not changed and source == "float32":
-            changed = {"value": np.zeros(1, np.dtype(dtype))}  # what is absent means zeros in float32
-        copy._nodes[name] = replace(node, attributes=changed)
+        copy._nodes[name] = _converted(node, dtype, source)
     copy._known = {n: replace(d, dtype=dtype) if d.dtype == source else d for n, d in copy._known.items()}
     copy._touch()
     return copy
@@ -45,18 +47,59 @@ def to_dtype(network: Network, dtype: str, source: str = "float32") -> Network:
 
 def fixed_inputs(node: Node, dtype: str) -> list[str]:
     """Inputs whose schema does not allow ``dtype``."""
+    return [name for name, types in _allowed(node) if _type(dtype) not in types]
+
+
+def _allowed(node: Node) -> list[tuple[str, Collection[str]]]:
+    """The inputs of a node with the types that its schema allows."""
     schema = find_schema(node.op_type, node.domain)
     if schema is None:
         return []
-    wanted = f"tensor({'double' if dtype == 'float64' else 'float' if dtype == 'float32' else dtype})"
     formal = list(schema.inputs)
     formal += formal[-1:] * (len(node.inputs) - len(formal))  # the last may be variadic
-    return [name for name, declared in zip(node.inputs, formal, strict=False) if name and wanted not in declared.types]
+    return [(name, declared.types) for name, declared in zip(node.inputs, formal, strict=False) if name]
+
+
+def _type(dtype: str) -> str:
+    name = {"float64": "double", "float32": "float"}.get(dtype, dtype)
+    return f"tensor({name})"
+
+
+def _converted(node: Node, dtype: str, source: str) -> Node:
+    changed = {key: _convert(key, value, dtype, source) for key, value in node.attributes.items()}
+    if node.op_type == "ConstantOfShape" and not changed and source == "float32":
+        changed = {"value": np.zeros(1, np.dtype(dtype))}  # what is absent means zeros in float32
+    return replace(node, attributes=changed)
 
 
 def _convert(key: str, value: Any, dtype: str, source: str) -> Any:
     if isinstance(value, np.ndarray) and str(value.dtype) == source:
         return value.astype(np.dtype(dtype))
+    if isinstance(value, onnx.GraphProto):
+        return _sub_graph(value, dtype, source)
     if key in _TYPED and value == dtype_to_onnx(source):
         return dtype_to_onnx(dtype)
     return value
+
+
+def _sub_graph(graph: onnx.GraphProto, dtype: str, source: str) -> onnx.GraphProto:
+    new, old_type = onnx.GraphProto(), dtype_to_onnx(source)
+    new.CopyFrom(graph)
+    for tensor in new.initializer:
+        if tensor.data_type == old_type:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(_convert("", decode(tensor), dtype, source), tensor.name))
+    for value in (*new.input, *new.output, *new.value_info):
+        holder = value.type
+        while holder.HasField("sequence_type") or holder.HasField("optional_type"):
+            holder = (holder.sequence_type if holder.HasField("sequence_type") else holder.optional_type).elem_type
+        if holder.tensor_type.elem_type == old_type:
+            holder.tensor_type.elem_type = dtype_to_onnx(dtype)
+    del new.node[:]
+    for proto in graph.node:
+        node = _converted(from_proto(proto), dtype, source)
+        narrow = [n for n, types in _allowed(node) if _type(dtype) not in types and _type(source) in types]
+        renamed = {name: f"{name} in {source} for {node.writes[0]}" for name in dict.fromkeys(narrow)}
+        for name, cast in renamed.items():
+            new.node.append(onnx.helper.make_node("Cast", [name], [cast], to=old_type))
+        new.node.append(node_proto(replace(node, inputs=tuple(renamed.get(n, n) for n in node.inputs))))
+    return new

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from deep500.errors import InputError, NetworkError
 from deep500.events import Event, Events
 from deep500.frameworks.reference import Executor as Reference
-from deep500.networks import Network, add_loss, create
+from deep500.networks import Network, add_loss, create, gradient_name
 from tests.conftest import HANG, load_backend
 from tests.tolerances import as_numpy, assert_close
 
@@ -386,3 +386,25 @@ def test_a_native_loss_may_be_one_of_keras(backend: Any) -> None:
     batch = {"input": np.eye(4, dtype=np.float32), "label": np.array([0, 1, 2, 0])}
     got = backend.from_native(model, np.zeros((1, 4), np.float32), loss=loss).inference_and_backprop(batch, "loss")
     assert_close(got["loss"], loss(batch["label"], model(batch["input"])).numpy(), "forward")
+
+
+def test_a_gather_after_each_of_several_gather_nds_of_one_value_has_a_gradient(backend: Any) -> None:
+    """TensorFlow's own gradient of gather_nd takes the sparse gradient of a gather for a dense one."""
+    network = Network("picks")
+    network.add_parameter("w", np.random.default_rng(0).normal(size=(9, 4)))
+    network.add_node("Mul", ["w", "w"], "squares")
+    sums = []
+    for k, (first, then) in enumerate((([1, 3, 5, 7, 8], [0, 4]), ([0, 2, 4, 6], [2, 3]), ([8, 7, 5], [1, 2]))):
+        network.add_parameter(f"first{k}", np.array(first)[:, None], trainable=False)
+        network.add_parameter(f"then{k}", np.array(then), trainable=False)
+        network.add_node("GatherND", ["squares", f"first{k}"], f"some{k}")
+        network.add_node("Gather", [f"some{k}", f"then{k}"], f"few{k}", axis=0)
+        network.add_node("ReduceSum", f"few{k}", f"sum{k}", keepdims=0)
+        sums.append(f"sum{k}")
+    network.add_node("Sum", sums, "loss")
+    network.add_output("loss")
+    executor = backend.from_model(network)
+    executor.inference_and_backprop({}, "loss")
+    (gradient,) = executor.network.fetch_tensors([gradient_name("w")])
+    times = np.array([0, 1, 0, 0, 1, 1, 1, 1, 1])[:, None]
+    np.testing.assert_allclose(np.asarray(gradient), 2 * times * network.parameters["w"].value, rtol=1e-14)

@@ -164,7 +164,12 @@ def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
 
 @op("GatherND")
 def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
-    return tf.gather_nd(x, _wrapped_tuples(indices, sizes(x)[batch_dims:]), batch_dims=batch_dims)
+    tuples = _wrapped_tuples(indices, sizes(x)[batch_dims:])
+    if batch_dims == 0 and tuples.shape[-1] == 1:
+        # The same; but the gradient of gather_nd takes for dense what comes sparse, as from a Gather after it, and
+        # the gradient's shape is then that of the values between the two.
+        return tf.gather(x, tuples[..., 0])
+    return tf.gather_nd(x, tuples, batch_dims=batch_dims)
 
 
 def _wrapped_tuples(indices: Tensor, along: list[Any]) -> Tensor:
