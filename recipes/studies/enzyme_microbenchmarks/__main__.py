@@ -16,10 +16,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import resource
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -179,10 +181,16 @@ def run(
     return measured
 
 
+def _load() -> dict[str, Any]:
+    """The machine's load; what was measured ran in processes of its own, which are no others."""
+    reading, children = read_load(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {**reading, "own": reading["own"] + children.ru_utime + children.ru_stime}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, measure, print; returns the exit code."""
     chosen = options(argv)
-    before = read_load()
+    before = _load()
     try:
         study = prepare(chosen)
         measured = run(chosen, study)
@@ -192,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    load = load_between(before, read_load())
+    load = load_between(before, _load())
     environment = describe()
     print(
         f"{environment['cpu']}, one thread; medians of {chosen.launches} launches of {chosen.rounds} rounds, intervals "
