@@ -1,16 +1,20 @@
 """One hash on every number of ranks, transport and number of threads, and what it costs.
 
-    python -m tests.benchmarks.same_bits [STEPS] [MODELS] [BACKENDS]
+    python -m tests.benchmarks.same_bits [--rows FILE] [--models lenet,resnet] [--backends reference,pytorch]
 
-Trains (200 steps, lenet and resnet, reference and pytorch) with ReproducibleDecentralized over threads and MPI on
-P = 1, 2, 3, 4, 6 ranks with OMP_NUM_THREADS 1 and 2, each twice, and prints a hash of all parameters per row, then the
+Trains with ReproducibleDecentralized on P = 1, 2, 3, 4, 6 ranks, over threads, MPI and torchrun (gloo), with
+OMP_NUM_THREADS 1 and 2, each twice, and prints a table with the hash of all parameters per model and backend; then the
 CPU time of a step of ResNet-20 on 2 ranks relative to ConsistentDecentralized (pairs), and on one rank relative to the
-plain optimizer. To beat: one hash per model and backend, at most 1.5 and at most 1.3.
+plain optimizer. To beat: one hash per model and backend, at most 1.5 and at most 1.3. With ``--rows`` every finished
+row is kept in FILE, and a run that was stopped goes on from there. LeNet reads 48 images of 32 x 32, ResNet-20
+24 images of 16 x 16 in every step.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
+import itertools
 import json
 import os
 import statistics
@@ -18,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +30,24 @@ import numpy as np
 
 from deep500 import registry
 from deep500.distributed import Communicator, Serial, schemes
-from deep500.distributed.launch import find_mpiexec
 from deep500.networks import add_loss, create
 from deep500.training import optimizers
-from tests.distributed import ranks
+from tests.distributed import ranks, torchrun
 
 FIGURES = {
     "hashes of one model on one backend": "one",
     "step of ReproducibleDecentralized, 2 ranks": "at most 1.5 of ConsistentDecentralized",
     "step of ReproducibleDecentralized, 1 rank": "at most 1.3 of the plain optimizer",
 }
-BATCH, CHANNELS = 48, {"lenet": 1, "resnet": 3}
+IMAGES = {"lenet": (48, 1, 32, 32), "resnet": (24, 3, 16, 16)}
+"""The shape of a step's images."""
+RANKS, TRANSPORTS = (1, 2, 3, 4, 6), ("threads", "mpi", "torchrun")
 
 
 def optimizer(model: str, backend: str, kind: str, comm: Communicator) -> Any:
     """A momentum optimizer for this model, wrapped by a scheme (``"plain"``: not wrapped)."""
-    shape = (CHANNELS[model], 32, 32)
-    executor = registry.load_backend(backend).from_model(add_loss(create(model, shape=shape, classes=10)), "cpu")
+    network = add_loss(create(model, shape=IMAGES[model][1:], classes=10))
+    executor = registry.load_backend(backend).from_model(network, "cpu")
     base = optimizers.MomentumOptimizer(executor, "loss", lr=0.01)
     return base if kind == "plain" else getattr(schemes, kind)(base, comm)
 
@@ -49,8 +55,8 @@ def optimizer(model: str, backend: str, kind: str, comm: Communicator) -> Any:
 def share(model: str, step: int, comm: Communicator) -> dict[str, np.ndarray]:
     """This rank's samples of the batch of a step."""
     rng = np.random.default_rng(step)
-    x = rng.normal(size=(BATCH, CHANNELS[model], 32, 32)).astype("float32")
-    return {"input": x[comm.rank :: comm.size], "label": rng.integers(0, 10, BATCH)[comm.rank :: comm.size]}
+    x = rng.normal(size=IMAGES[model]).astype("float32")
+    return {"input": x[comm.rank :: comm.size], "label": rng.integers(0, 10, len(x))[comm.rank :: comm.size]}
 
 
 def train(comm: Communicator, model: str, backend: str, steps: int) -> str:
@@ -76,53 +82,68 @@ def step_times(comm: Communicator, kinds: list[str], pairs: int) -> list[list[fl
     return [taken[2:] for taken in times]
 
 
-def over_threads(size: int, model: str, backend: str, steps: int) -> list[str]:
+def over_threads(size: int, threads: int, arguments: dict[str, Any]) -> list[str]:
     """In a process of its own, because libraries read OMP_NUM_THREADS once."""
     code = (
         "import json; from deep500.distributed import Threads; from tests.benchmarks.same_bits import train;"
-        f"print(json.dumps(Threads({size}).run(train, {model!r}, {backend!r}, {steps})))"
+        f"print(json.dumps(Threads({size}).run(train, *{tuple(arguments.values())!r})))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    variables = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
     result: list[str] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
-def over_mpi(size: int, case: str, **arguments: Any) -> list[Any]:
+def over_processes(transport: str, size: int, threads: int, case: str, **arguments: Any) -> list[Any]:
     """What every rank returned."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "results.json"
-        case = f"tests.benchmarks.same_bits:{case}"
-        words = [find_mpiexec(), "-n", str(size), sys.executable, "-m", "tests.distributed.ranks", case, str(file)]
-        threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-        variables = {**ranks.environment(size, ranks.LIMIT), **threads}
-        code, output = ranks.finish([*words, json.dumps(arguments)], variables, ranks.LIMIT)
+        launch = ranks.launch if transport == "mpi" else torchrun.launch
+        code, output = launch(f"tests.benchmarks.same_bits:{case}", size, file, arguments, threads=threads)
         if code:
             raise SystemExit(output)
         result: list[Any] = json.loads(file.read_text(encoding="utf-8"))
         return result
 
 
-def hashes(model: str, backend: str, steps: int) -> None:
-    """Print a row per number of ranks, transport, threads and run."""
-    found: set[str] = set()
-    for size in (1, 2, 3, 4, 6):
-        for threads in ("1", "2"):
-            os.environ["OMP_NUM_THREADS"] = threads
-            for transport in ("threads", "mpi"):
-                for run in (1, 2):
-                    if transport == "mpi":
-                        seen = over_mpi(size, "train", model=model, backend=backend, steps=steps)
-                    else:
-                        seen = over_threads(size, model, backend, steps)
-                    found |= set(seen)
-                    where = f"{model} {backend} P={size} {transport} OMP_NUM_THREADS={threads} run {run}"
-                    print(f"{where}: {' '.join(sorted(set(seen)))}", flush=True)
-    print(f"{model} {backend}: {len(found)} hash{'es' * (len(found) > 1)} (to beat: one)", flush=True)
+def points(models: list[str], backends: list[str]) -> Iterator[dict[str, Any]]:
+    """All combinations."""
+    for model, backend in itertools.product(models, backends):
+        for size, threads, transport, run in itertools.product(RANKS, (1, 2), TRANSPORTS, (1, 2)):
+            yield {
+                "model": model,
+                "backend": backend,
+                "ranks": size,
+                "threads": threads,
+                "transport": transport,
+                "run": run,
+            }
+
+
+def hashes(point: dict[str, Any], steps: int) -> list[str]:
+    """The different hashes that the ranks of one run have."""
+    arguments = {"model": point["model"], "backend": point["backend"], "steps": steps}
+    if point["transport"] == "threads":
+        return sorted(set(over_threads(point["ranks"], point["threads"], arguments)))
+    return sorted(set(over_processes(point["transport"], point["ranks"], point["threads"], "train", **arguments)))
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown: for each model, backend and number of ranks, how many runs there are, and their hashes."""
+    lines = [f"| model, backend | {' | '.join(f'P = {p}' for p in RANKS)} | hashes |", "|" + "---|" * (len(RANKS) + 2)]
+    for model, backend in dict.fromkeys((row["model"], row["backend"]) for row in rows):
+        mine = [row for row in rows if (row["model"], row["backend"]) == (model, backend)]
+        counts = [f"{sum(row['ranks'] == p for row in mine)} runs" for p in RANKS]
+        found = sorted({name for row in mine for name in row["hashes"]})
+        lines.append(f"| {model}, {backend} | {' | '.join(counts)} | {len(found)}: `{'`, `'.join(found)}` |")
+    return "\n".join(lines)
 
 
 def costs() -> None:
     """Print the ratios of CPU times, the median over pairs and their range."""
-    two = over_mpi(2, "step_times", kinds=["ReproducibleDecentralized", "ConsistentDecentralized"], pairs=10)
+    two = over_processes(
+        "mpi", 2, "step_times", kinds=["ReproducibleDecentralized", "ConsistentDecentralized"], pairs=10
+    )
     one = step_times(Serial(), ["ReproducibleDecentralized", "plain"], 10)
     for what, (ours, theirs), bar in (("2 ranks", two[0], 1.5), ("1 rank", one, 1.3)):
         ratios = sorted(a / b for a, b in zip(ours, theirs, strict=True))
@@ -131,13 +152,35 @@ def costs() -> None:
         )
 
 
-def main(steps: str = "200", models: str = "lenet,resnet", backends: str = "reference,pytorch") -> None:
-    """All of it."""
-    costs()
-    for model in models.split(","):
-        for backend in backends.split(","):
-            hashes(model, backend, int(steps))
+def main() -> int:
+    """All of it; 1 where there is more than one hash of a model on a backend."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--models", default="lenet,resnet")
+    parser.add_argument("--backends", default="reference,pytorch")
+    parser.add_argument("--rows", type=Path, help="keep finished rows here, and go on from those that are there")
+    parser.add_argument("--no-costs", action="store_true", help="hashes only")
+    chosen = parser.parse_args()
+    kept = chosen.rows.read_text().splitlines() if chosen.rows and chosen.rows.exists() else []
+    rows = [row for row in map(json.loads, kept) if row["steps"] == chosen.steps]
+    known = {tuple(row[name] for name in ("model", "backend", "ranks", "threads", "transport", "run")) for row in rows}
+    for point in points(chosen.models.split(","), chosen.backends.split(",")):
+        if tuple(point.values()) in known:
+            continue
+        row = {**point, "steps": chosen.steps, "hashes": hashes(point, chosen.steps)}
+        rows.append(row)
+        print(*row.values(), flush=True)
+        if chosen.rows:
+            with chosen.rows.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+    print(table(rows))
+    if not chosen.no_costs:
+        costs()
+    found: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        found.setdefault((row["model"], row["backend"]), set()).update(row["hashes"])
+    return 0 if all(len(names) == 1 for names in found.values()) else 1
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    raise SystemExit(main())

@@ -36,9 +36,9 @@ def missing() -> str | None:
     return None
 
 
-def environment(ranks: int, limit: float) -> dict[str, str]:
-    """What our launcher sets, with one thread each and a time-out well before the limit."""
-    ours = {"OMP_NUM_THREADS": "1", "DEEP500_COMM_TIMEOUT": str(0.4 * limit)}
+def environment(ranks: int, limit: float, threads: int = 1) -> dict[str, str]:
+    """What our launcher sets, with these threads each and a time-out well before the limit."""
+    ours = {"OMP_NUM_THREADS": str(threads), "DEEP500_COMM_TIMEOUT": str(0.4 * limit)}
     return {**launch_module.environment(ranks, os.environ), **ours}
 
 
@@ -47,7 +47,9 @@ def name_of(case: Callable[..., Any]) -> str:
     return f"{case.__module__}:{case.__qualname__}"
 
 
-def launch(case: str, ranks: int, file: Path, arguments: dict[str, Any], limit: float = LIMIT) -> tuple[int, str]:
+def launch(
+    case: str, ranks: int, file: Path, arguments: dict[str, Any], limit: float = LIMIT, threads: int = 1
+) -> tuple[int, str]:
     """Run a case; returns mpiexec's exit code and all output. After ``limit`` seconds everything is ended."""
     command = [
         launch_module.find_mpiexec(),
@@ -59,7 +61,7 @@ def launch(case: str, ranks: int, file: Path, arguments: dict[str, Any], limit: 
         case,
         str(file),
     ]
-    return finish([*command, json.dumps(arguments)], environment(ranks, limit), limit)
+    return finish([*command, json.dumps(arguments)], environment(ranks, limit, threads), limit)
 
 
 def finish(command: list[str], variables: dict[str, str], limit: float) -> tuple[int, str]:

@@ -12,7 +12,13 @@ from tests.distributed.ranks import LIMIT, finish
 
 
 def launch(
-    case: str, ranks: int, file: Path, arguments: dict[str, Any], limit: float = LIMIT, timeout: float = LIMIT
+    case: str,
+    ranks: int,
+    file: Path,
+    arguments: dict[str, Any],
+    limit: float = LIMIT,
+    timeout: float = LIMIT,
+    threads: int = 1,
 ) -> tuple[int, str]:
     """Run a case; returns torchrun's exit code and all output. No call takes longer than ``timeout`` seconds."""
     command = [
@@ -30,4 +36,5 @@ def launch(
     ]
     left_out = ("DEEP500_TRANSPORT", "DEEP500_WORLD_SIZE")
     variables = {name: value for name, value in os.environ.items() if name not in left_out}
-    return finish(command, {**variables, "OMP_NUM_THREADS": "1", "DEEP500_COMM_TIMEOUT": str(timeout)}, limit)
+    ours = {"OMP_NUM_THREADS": str(threads), "DEEP500_COMM_TIMEOUT": str(timeout)}
+    return finish(command, {**variables, **ours}, limit)
