@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from deep500.distributed.transports.communicator import Communicator
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor
 from deep500.networks.network import Network
 from deep500.transformations.stages import SEED, Stage
@@ -105,6 +106,15 @@ class StageRun:
     def _keep_statistics(self, results: Mapping[str, Any]) -> None:
         for name, value in self.stage.statistics.items():
             self.home.feed_tensor(name, results[value])
+
+
+def clip_factor(comm: Communicator, clip: Any, gradients: Iterable[np.ndarray]) -> float | None:
+    """What clipping by norm multiplies gradients by of which each rank has some; None without clipping."""
+    if clip is None:
+        return None
+    squares = np.array([float(sum(np.vdot(gradient, gradient) for gradient in gradients))])
+    comm.all_reduce(squares, control=squares.nbytes)
+    return float(clip.factor(squares[0] ** 0.5))
 
 
 def release(network: BoundNetwork, names: Any) -> None:

@@ -101,9 +101,10 @@ RANKS_DIFFER = [
     SchemeRow(
         "InconsistentParameterServer", schemes.InconsistentParameterServer, "test_asynchronous.py", several(WHOLE)
     ),
+    SchemeRow("Pipeline", schemes.Pipeline, "test_pipeline.py", None, native=False),
     SchemeRow("StaleSynchronous", schemes.StaleSynchronous, "test_asynchronous.py", several(WHOLE)),
 ]
-"""Schemes in which ranks have parameters of their own after a step."""
+"""Schemes in which ranks have parameters of their own after a step, or no samples."""
 BY_NAME = {scheme.name: scheme for scheme in SCHEMES}
 
 

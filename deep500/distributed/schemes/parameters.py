@@ -11,7 +11,7 @@ import numpy as np
 
 from deep500.distributed.flat import FlatGroup
 from deep500.distributed.optimizer import DistributedOptimizer
-from deep500.distributed.stage_runs import StageRun, release
+from deep500.distributed.stage_runs import StageRun, clip_factor, release
 from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
 from deep500.training.clipping import ClipGradientNorm
@@ -196,25 +196,16 @@ class ShardedParameters(DistributedOptimizer):
 
     def _update(self) -> None:
         """The base optimizer's rule on this rank's part."""
-        base, network, factor = self.base_optimizer, self.network, self._clipped()
-        for group, mine, gradients in zip(self._groups, self._mine, self._sums, strict=True):
-            assert gradients is not None
+        base, network = self.base_optimizer, self.network
+        parts = [part for part in self._sums if part is not None]
+        with self.communicating():
+            factor = clip_factor(self.comm, base.gradient_transform, parts)
+        for group, mine, gradients in zip(self._groups, self._mine, parts, strict=True):
             for name, place in group.slices.items():
                 gradient = gradients[place] if factor is None else gradients[place] * gradients.dtype.type(factor)
                 new = base.update_rule(network.to_tensor(gradient), network.to_tensor(mine[place]), name)
                 mine[place] = network.to_numpy(new)
         self._sums = [None] * len(self._groups)
-
-    def _clipped(self) -> float | None:
-        """What clipping multiplies the gradients by; their norm is that over all ranks."""
-        clip = self.base_optimizer.gradient_transform
-        if clip is None:
-            return None
-        assert isinstance(clip, ClipGradientNorm)
-        squares = np.array([float(sum(np.vdot(part, part) for part in self._sums if part is not None))])
-        with self.communicating():
-            self.comm.all_reduce(squares, control=squares.nbytes)
-        return float(clip.factor(squares[0] ** 0.5))
 
     def _reseeded(self, seed: int) -> None:
         self._seed = seed
