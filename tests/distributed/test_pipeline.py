@@ -249,7 +249,7 @@ def test_native_optimizer_is_refused() -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_pipelines_of_processes(ranks: int, on_ranks: Any) -> None:
     """Messages larger than MPI hands over at once: nobody waits for a rank that waits for it; the bits of threads."""
     results = on_ranks(digest_of_pipeline, ranks)

@@ -272,6 +272,7 @@ def test_a_backend_that_cannot_let_go_is_refused() -> None:
         Threads(2).run(lambda comm: ShardedParameters(base if comm.rank == 0 else make_base("jax"), comm))
 
 
+@pytest.mark.long
 @pytest.mark.mpi
 def test_memory_of_processes_is_that_of_parts(on_ranks: Any) -> None:
     """In units of the parameters: three thirds (with Adam's two moments), and two stages' worth more at most."""
