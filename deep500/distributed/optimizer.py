@@ -74,6 +74,8 @@ class DistributedOptimizer(Optimizer):
     least_ranks: ClassVar[int] = 1
     consistent: ClassVar[bool] = True
     """Whether all ranks have the same parameters, bit by bit, after every step."""
+    whole: ClassVar[bool] = True
+    """Whether every rank holds all parameters between steps."""
     changes_parameters: ClassVar[bool] = False
     """Whether it changes parameters itself; then it refuses a base optimizer that would not notice."""
     agrees_on_overflow: ClassVar[bool] = False

@@ -35,10 +35,14 @@ class ClipGradientNorm:
         """The gradients, scaled."""
         if not gradients:
             return []
-        norm = sum(total(gradient * gradient) for gradient in gradients) ** 0.5
+        factor = self.factor(sum(total(gradient * gradient) for gradient in gradients) ** 0.5)
+        return [gradient * factor for gradient in gradients]
+
+    def factor(self, norm: Any) -> Any:
+        """What gradients of a common norm are multiplied by."""
         ratio = (norm + 1e-6) / self.max_norm
         excess = ((ratio - 1) + abs(ratio - 1)) / 2  # max(ratio - 1, 0), and exactly 0 where nothing is to be done
-        return [gradient * (1 / (1 + excess)) for gradient in gradients]
+        return 1 / (1 + excess)
 
     def __repr__(self) -> str:
         return f"ClipGradientNorm({self.max_norm:g})"

@@ -98,6 +98,11 @@ class Trainer:
                 f"got ema={ema} with {type(optimizer).__name__}, whose ranks differ in their parameters; expected a "
                 "scheme that keeps them the same, such as ConsistentDecentralized: choose one, or leave ema out"
             )
+        if self.average is not None and not getattr(optimizer, "whole", True):
+            raise InputError(
+                f"got ema={ema} with {type(optimizer).__name__}, whose ranks hold parts of the parameters; expected a "
+                "scheme that keeps them whole, such as ShardedOptimizer: choose one, or leave ema out"
+            )
         self.statistics = TrainingStatistics()
         self.epoch = self.step = 0
         self._begun = 0.0

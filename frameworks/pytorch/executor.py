@@ -169,6 +169,17 @@ class TorchNetwork(BoundNetwork):
         torch.autograd.graph.increment_version(old)  # which the line above does not; an address may come again
         return self._executor.forget_constant(name)
 
+    def release_tensor(self, name: str) -> None:
+        """The tensor keeps its shape, of one element (see the base class); the array that it was made from goes too."""
+        old = self._executor.tensor(name)
+        self.assign_tensor(name, torch.full((), torch.nan, dtype=old.dtype, device=old.device).expand(old.shape))
+        old.grad = None
+        self._parameters[name].value = self._hollow(name)
+
+    def forget_results(self) -> None:
+        """See the base class."""
+        self._executor._results = {}
+
     def leave_gradients(self, gradients: Mapping[str, Any]) -> None:
         """In ``parameter.grad``."""
         for name, gradient in gradients.items():

@@ -50,7 +50,7 @@ BATCH, LR, MOMENTUM, STEPS = 64, 0.01, 0.9, 8
 BARS = {"sum": 1.0, "step": 1.05, "alone": 1.01}
 NEED = {"TopK": {"ratio": 0.01}}
 """Arguments of schemes that have no default."""
-THREE_STEP = ("ShardedOptimizer",)
+THREE_STEP = ("Pipeline", "ShardedOptimizer", "ShardedParameters")
 """Schemes that want an optimizer in three steps."""
 Work = Callable[[], object]
 

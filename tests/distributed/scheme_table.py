@@ -61,6 +61,12 @@ def always(size: float) -> Callable[[int], float]:
     return lambda ranks: size
 
 
+def several_parts(ranks: int) -> float:
+    """Each layer's gradients whole, and a rank's part of its parameters twice, of the last layer's once."""
+    parts = [math.ceil((n * m + m) / ranks) for n, m in MATRICES]
+    return 8 * (ranks * sum(parts) + 2 * sum(parts) - parts[-1]) if ranks > 1 else 0
+
+
 QSGD_LEVELS, QSGD_CHUNK = 3, 100
 LOW_RANK = 8 * sum(n + m + m for n, m in MATRICES)  # factors of rank 1, and the biases
 
@@ -75,6 +81,7 @@ SCHEMES = [
     SchemeRow("DiLoCo-1", partial(schemes.DiLoCo, every=1, outer_lr=1, outer_momentum=0), "average", several(WHOLE)),
     SchemeRow("DiLoCo-2", partial(schemes.DiLoCo, every=2), "outer", several(WHOLE / 2)),
     SchemeRow("ShardedOptimizer", schemes.ShardedOptimizer, "serial", several(2 * WHOLE), native=False),
+    SchemeRow("ShardedParameters", schemes.ShardedParameters, "serial", several_parts, native=False),
     SchemeRow("TopK", partial(schemes.TopK, ratio=0.1), "conserved", always(math.ceil(0.1 * COUNT) * (4 + 8))),
     SchemeRow("TopK-all", partial(schemes.TopK, ratio=1), "serial", always(COUNT * (4 + 8))),
     SchemeRow("TopK-sparse", partial(schemes.TopK, k=20, sparse=True), "conserved", None),
@@ -94,9 +101,10 @@ RANKS_DIFFER = [
     SchemeRow(
         "InconsistentParameterServer", schemes.InconsistentParameterServer, "test_asynchronous.py", several(WHOLE)
     ),
+    SchemeRow("Pipeline", schemes.Pipeline, "test_pipeline.py", None, native=False),
     SchemeRow("StaleSynchronous", schemes.StaleSynchronous, "test_asynchronous.py", several(WHOLE)),
 ]
-"""Schemes in which ranks have parameters of their own after a step."""
+"""Schemes in which ranks have parameters of their own after a step, or no samples."""
 BY_NAME = {scheme.name: scheme for scheme in SCHEMES}
 
 

@@ -16,6 +16,8 @@ from deep500.distributed.schemes.asynchronous import InconsistentParameterServer
 from deep500.distributed.schemes.diloco import DiLoCo as DiLoCo
 from deep500.distributed.schemes.gossip import ConsistentNeighbors as ConsistentNeighbors
 from deep500.distributed.schemes.gossip import InconsistentDecentralized as InconsistentDecentralized
+from deep500.distributed.schemes.parameters import ShardedParameters as ShardedParameters
+from deep500.distributed.schemes.pipeline import Pipeline as Pipeline
 from deep500.distributed.schemes.reproducible import ReproducibleDecentralized as ReproducibleDecentralized
 from deep500.distributed.schemes.sharded import ShardedOptimizer as ShardedOptimizer
 from deep500.distributed.schemes.stale import StaleSynchronous as StaleSynchronous

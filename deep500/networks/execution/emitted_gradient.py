@@ -54,6 +54,14 @@ class ArrayNetwork(BoundNetwork):
         self._parameters[name].value = new
         self.written.add(name)
 
+    def release_tensor(self, name: str) -> None:
+        """See :meth:`BoundNetwork.release_tensor`."""
+        self.assign_tensor(name, self._hollow(name))
+
+    def forget_results(self) -> None:
+        """See :meth:`BoundNetwork.forget_results`."""
+        self.results = {}
+
     def leave_gradients(self, gradients: Mapping[str, Any]) -> None:
         """See :meth:`BoundNetwork.leave_gradients`."""
         self.gradients.update({gradient_name(name): value for name, value in gradients.items()})

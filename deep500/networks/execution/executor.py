@@ -65,6 +65,13 @@ class BoundNetwork(Network):
         """Like :meth:`feed_tensor` for a tensor of the framework's own that the caller gives up: need not copy."""
         self.feed_tensor(name, value)
 
+    def release_tensor(self, name: str) -> None:
+        """Let go of a parameter's memory until :meth:`assign_tensor` gives it some again; it reads as NaN meanwhile."""
+        raise UnsupportedOperator(
+            f"got {type(self).__name__} to let go of parameter {name!r}, whose backend cannot; expected one whose "
+            "parameters are taken and given back: use 'reference' or 'pytorch'"
+        )
+
     def leave_gradients(self, gradients: Mapping[str, Any]) -> None:
         """Put tensors, by parameter, in the place of the gradients of the last run; backends say where."""
         raise UnsupportedOperator(
@@ -116,6 +123,14 @@ class BoundNetwork(Network):
     def to_tensor(self, array: np.ndarray) -> Any:
         """An array as a tensor of the framework's own on the device (a copy, same dtype); backends override it."""
         return np.array(array)
+
+    def forget_results(self) -> None:
+        """Let go of the outputs of the last run; a backend that keeps none has nothing to do."""
+
+    def _hollow(self, name: str) -> np.ndarray:
+        """NaN in the shape of a parameter, which takes no memory."""
+        old = self._parameters[name].value
+        return np.broadcast_to(np.array(np.nan, old.dtype), old.shape)
 
     def _sync(self) -> None:
         for name, value in self.state().items():

@@ -22,6 +22,8 @@ class AdamOptimizer(UpdateRuleOptimizer):
         weight_decay: factor of the L2 penalty's gradient (coupled: it passes through the moments).
     """
 
+    elementwise = True
+
     lr: float = 1e-3
     betas: tuple[float, float] = hyperparameter((0.9, 0.999), below=1)
     eps: float = 1e-8
@@ -47,6 +49,8 @@ class AdamWOptimizer(AdamOptimizer):
 
     As :class:`AdamOptimizer` without its L2 term, after ``w <- (1 - lr weight_decay) w``.
     """
+
+    elementwise = True
 
     weight_decay: float = 1e-2
 

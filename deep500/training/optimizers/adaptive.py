@@ -22,6 +22,8 @@ class AdaGradOptimizer(UpdateRuleOptimizer):
         eps: keeps the quotient finite.
     """
 
+    elementwise = True
+
     lr: float = 1e-2
     lr_decay: float = 0.0
     weight_decay: float = 0.0
@@ -53,6 +55,8 @@ class RMSPropOptimizer(UpdateRuleOptimizer):
         momentum: factor of the velocity.
         centered: whether to divide by the standard deviation instead of the root mean square.
     """
+
+    elementwise = True
 
     lr: float = 1e-2
     alpha: float = hyperparameter(0.99, below=1)

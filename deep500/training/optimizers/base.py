@@ -399,6 +399,10 @@ class ThreeStepOptimizer(Optimizer):
         False
     """
 
+    elementwise: ClassVar[bool] = False
+    """Whether :meth:`update_rule` gives each element what it would give it alone, so that a rank may hold some elements
+    of a parameter only. Each class says it of itself: a subclass does not inherit the promise."""
+
     def __init__(self, executor: GraphExecutor, loss: str = "loss", *values: Any, **options: Any) -> None:
         self.state: dict[str, dict[str, Any]] = {}
         self.share: frozenset[str] | None = None  # set by a scheme that has other ranks update the other parameters

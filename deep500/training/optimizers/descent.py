@@ -20,6 +20,8 @@ class GradientDescent(UpdateRuleOptimizer):
         weight_decay: factor of the L2 penalty's gradient.
     """
 
+    elementwise = True
+
     lr: float = 0.1
     weight_decay: float = 0.0
 
@@ -43,6 +45,8 @@ class MomentumOptimizer(UpdateRuleOptimizer):
         weight_decay: factor of the L2 penalty's gradient.
         nesterov: whether to look ahead; needs momentum and no dampening, else InputError.
     """
+
+    elementwise = True
 
     lr: float = 0.01
     momentum: float = 0.9

@@ -1,0 +1,123 @@
+"""`StageRun`: one stage of a network on a backend, forward and backward, its parameters brought by the caller."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from deep500.distributed.transports.communicator import Communicator
+from deep500.networks.execution.executor import BoundNetwork, GraphExecutor
+from deep500.networks.network import Network
+from deep500.transformations.stages import SEED, Stage
+
+_OPTIONS = ("compile", "precision", "deterministic")
+
+
+def executor_like(executor: GraphExecutor, network: Network) -> GraphExecutor:
+    """An executor of the same backend, on the same device, for another network."""
+    kind: Any = type(executor)
+    taken = inspect.signature(kind.__init__).parameters
+    options = {name: getattr(executor, name) for name in _OPTIONS if name in taken and hasattr(executor, name)}
+    made: GraphExecutor = kind(network, executor.device, **options)
+    return made
+
+
+class StageRun:
+    """Runs a stage; holds no parameter, and nothing of a run after it.
+
+    Args:
+        stage: what to run.
+        like: an executor of the backend that runs it. Its network keeps the running statistics, which a run reads and
+            writes.
+    """
+
+    def __init__(self, stage: Stage, like: GraphExecutor) -> None:
+        self.stage, self.home = stage, like.network
+        self.executor = executor_like(like, stage.network)
+        # a backend may draw otherwise where nobody reads the mask; backward it is read
+        drawn = [value for node in stage.network.nodes if node.is_random for value in node.writes]
+        self._forward = [*dict.fromkeys([*stage.hands_on, *stage.outputs, *stage.statistics.values(), *drawn])]
+        self._backward = [*dict.fromkeys(stage.gradients.values())]
+
+    def forward(self, given: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
+        """What the stage hands on, and its outputs; statistics of the home network move.
+
+        Args:
+            given: tensors by name: inputs of the network, what the stage receives, and its parameters.
+            seed: of the random numbers.
+        """
+        self._prepare(seed)
+        results = self._run(given, self._forward)
+        self._keep_statistics(results)
+        return {name: results[name] for name in dict.fromkeys([*self.stage.hands_on, *self.stage.outputs])}
+
+    def backward(
+        self, given: Mapping[str, Any], gradients: Mapping[str, Any], seed: int = 0, first: bool = False
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The forward pass again, and back.
+
+        Args:
+            given, seed: those of the forward pass.
+            gradients: of the loss with respect to each value that the stage handed on and, if it is computed here, to
+                the loss itself; what is absent is 0.
+            first: whether this is the stage's only run on these samples, so that it returns outputs and moves the
+                statistics as well.
+
+        Returns:
+            gradients by parameter and by received value, and the outputs (empty unless ``first``).
+        """
+        self._prepare(seed)
+        wanted = [*dict.fromkeys([*self._backward, *(self._forward if first else [])])]
+        seeds = {}
+        for name in self.stage.network.inputs:
+            if name.startswith(SEED):
+                value = name.removeprefix(SEED)
+                seeds[name] = gradients[value] if value in gradients else self._zeros(value, given)
+        results = self._run({**given, **seeds}, wanted)
+        if first:
+            self._keep_statistics(results)
+        found = {name: results[value] for name, value in self.stage.gradients.items()}
+        return found, {name: results[name] for name in self.stage.outputs} if first else {}
+
+    def _run(self, given: Mapping[str, Any], wanted: list[str]) -> dict[str, Any]:
+        needed = {name: given[name] for name in self.stage.network.inputs if name in given}
+        results = self.executor.inference(needed, wanted)
+        self.executor.network.forget_results()
+        return results
+
+    def _zeros(self, value: str, given: Mapping[str, Any]) -> np.ndarray:
+        """For a value that no later stage has a gradient of: it takes its shape from a run."""
+        to_numpy = self.home.to_numpy
+        return np.zeros_like(to_numpy(self._run(given, [value])[value]))
+
+    def _prepare(self, seed: int) -> None:
+        if self.stage.random:
+            self.executor.reseed(seed)
+        if self.stage.statistics:
+            for name, tensor in zip(self.stage.statistics, self._statistics(), strict=True):
+                self.executor.network.feed_tensor(name, tensor)
+
+    def _statistics(self) -> list[Any]:
+        return self.home.fetch_tensors(list(self.stage.statistics))
+
+    def _keep_statistics(self, results: Mapping[str, Any]) -> None:
+        for name, value in self.stage.statistics.items():
+            self.home.feed_tensor(name, results[value])
+
+
+def clip_factor(comm: Communicator, clip: Any, gradients: Iterable[np.ndarray]) -> float | None:
+    """What clipping by norm multiplies gradients by of which each rank has some; None without clipping."""
+    if clip is None:
+        return None
+    squares = np.array([float(sum(np.vdot(gradient, gradient) for gradient in gradients))])
+    comm.all_reduce(squares, control=squares.nbytes)
+    return float(clip.factor(squares[0] ** 0.5))
+
+
+def release(network: BoundNetwork, names: Any) -> None:
+    """Let go of parameters' memory (:meth:`BoundNetwork.release_tensor`)."""
+    for name in names:
+        network.release_tensor(name)
