@@ -226,9 +226,18 @@ class _Cutter:
         train.outputs[:] = list(dict.fromkeys([*forward, *totals]))
         train._touch()
         return Stage(
-            piece[0].writes[0], train, tuple(parameters), tuple(receives), tuple(hands_on), tuple(outputs), updates,
-            dict(zip(targets, totals, strict=True)), tuple(inputs), any(n.is_random for n in nodes), self.work(piece),
-        )  # fmt: skip
+            piece[0].writes[0],
+            train,
+            tuple(parameters),
+            tuple(receives),
+            tuple(hands_on),
+            tuple(outputs),
+            updates,
+            dict(zip(targets, totals, strict=True)),
+            tuple(inputs),
+            any(n.is_random for n in nodes),
+            self.work(piece),
+        )
 
     def _part(self, nodes: Sequence[Node], receives: Collection[str]) -> tuple[Network, list[str], list[str]]:
         """Nodes as a network whose inputs are what they read of the network's, what crosses, and their parameters."""
