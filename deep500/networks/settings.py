@@ -93,7 +93,7 @@ def check_settings(
         for name in _PADS:
             _check_numbers(where, name, attributes, 0 if name == "output_padding" else -MOST)
     if op_type in _WINDOWED:
-        _check_axes(where, attributes)
+        check_axes(where, attributes, len(attributes.get("kernel_shape") or ()))
     for name, least in _LEAST.items():
         _check_numbers(where, name, attributes, least)
     if op_type in _RECURRENT and attributes.get("layout", 0) not in (0, 1):
@@ -113,9 +113,8 @@ def check_settings(
             )
 
 
-def _check_axes(where: str, attributes: Mapping[str, Any]) -> None:
-    """Windows have a stride and a dilation for each axis, and two pads."""
-    axes = len(attributes.get("kernel_shape") or ())
+def check_axes(where: str, attributes: Mapping[str, Any], axes: int) -> None:
+    """Raise NetworkError unless a window has a stride and a dilation for each axis, and two pads; 0 axes: not known."""
     for name, count in (("strides", axes), ("dilations", axes), ("pads", 2 * axes)):
         value = attributes.get(name)
         if axes and value and len(value) != count:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from deep500.frameworks.onnxruntime.operators.table import ExpansionEmitter
+from deep500.networks.settings import check_axes
 
 
 class Window(NamedTuple):
@@ -27,6 +28,7 @@ def window(op: ExpansionEmitter, kernel: list[int] | None) -> Window | None:
     if rank is None or rank < 3 or node.attribute("ceil_mode", 0):
         return None
     spatial = rank - 2
+    check_axes(f"node {node.name!r} ({node.op_type})", node.attributes, spatial)
     strides = list(node.attribute("strides") or [1] * spatial)
     dilations = list(node.attribute("dilations") or [1] * spatial)
     kind = node.attribute("auto_pad", "NOTSET")
