@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from deep500.distributed.transports import held
+from deep500.distributed.transports.rollcall import RollCall
 from deep500.distributed.world import transport_of
 from deep500.errors import CommunicationError, MissingBackend
 from deep500.measure.machine import usable_cores
@@ -43,26 +45,31 @@ def launch(ranks: int, command: Sequence[str], program: str | None = None) -> in
         program: ``mpiexec``; the one beside this Python, or the one on the path, if None.
 
     Returns:
-        the exit code: 0 if every rank's was.
+        the exit code: 0 if every rank's was, and none ended before the others without a word, which is said on stderr.
 
     Raises:
         MissingBackend: there is no mpiexec, or no mpi4py.
         CommunicationError: two MPIs are installed, which would not find each other.
     """
     check_installed()
-    words = [program or find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "mpi4py", *command]
+    words = [program or find_mpiexec(), "-n", str(ranks), sys.executable, held.__file__, *command]
     if sys.platform == "linux":
         words = [sys.executable, "-I", "-S", "-c", _TETHER, *words]
-    process = subprocess.Popen(words, env=environment(ranks, os.environ))
-    try:
-        code = process.wait()
-    except BaseException:
-        process.send_signal(signal.SIGTERM)  # it ends the ranks, which may hold results that are half written
+    with RollCall(ranks) as call:
+        process = subprocess.Popen(words, env=environment(ranks, os.environ) | call.variables())
         try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        raise
+            code = call.wait(process)
+        except BaseException:
+            process.send_signal(signal.SIGTERM)  # it ends the ranks, which may hold results that are half written
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise
+        verdict = call.verdict()
+    if verdict is not None:
+        sys.stderr.write(f"{verdict}\n")
+        code = code or 1  # MPICH's launcher returns 0 where the rank did
     return code if code >= 0 else 128 - code
 
 

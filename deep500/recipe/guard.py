@@ -53,9 +53,8 @@ def guarded(action: Callable[[], T], debug: bool = False) -> T:
         told = None if debug else users_lines(error)
         if told is None:
             raise
-        sys.stderr.write(
-            f"{told}\n{_rank()}deep500: error: that is an exception of your code; {DEBUG} shows all of it\n"
-        )
+        told += f"\ndeep500: error: that is an exception of your code; {DEBUG} shows all of it"
+        sys.stderr.write("".join(f"{_rank()}{line}\n" for line in told.splitlines()))
         _end_other_ranks(1)
         raise SystemExit(1) from None
 

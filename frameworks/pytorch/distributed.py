@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import _set_pg_timeout
+from torch.distributed.distributed_c10d import _get_default_store, _set_pg_timeout
+from torch.distributed.rendezvous import rendezvous
 
 from deep500.devices import local_rank
 from deep500.distributed.transports.communicator import ANY, Communicator, Pending
 from deep500.distributed.transports.failstop import end_with_all
+from deep500.distributed.transports.rollcall import SILENT, Presence, new_folder
 from deep500.errors import CommunicationError, InputError
 
 
@@ -57,12 +61,14 @@ class TorchDistributed(Communicator):
         if backend not in ("gloo", "nccl"):
             raise InputError(f"got backend {backend!r}; expected 'gloo' or 'nccl': choose one")
         super().__init__(0, 1, timeout)
+        self._presence: Presence | None = None
         self._made_world = not dist.is_initialized()
         self.closed, self._usual = False, self.timeout
         wait = timedelta(seconds=self.timeout)
-        with _failures("the meeting of all ranks"):
+        with self._failures("the meeting of all ranks"):
             if self._made_world:
-                dist.init_process_group("gloo", timeout=max(wait, _MEETING))
+                _meet(max(wait, _MEETING))
+            self._presence = Presence(dist.get_rank(), _folder_of_all())
             self._host = dist.new_group(backend="gloo", timeout=wait)
             self._gpu = dist.new_group(backend="nccl", timeout=wait) if backend == "nccl" else None
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
@@ -90,6 +96,8 @@ class TorchDistributed(Communicator):
             return
         self._barrier()
         self.closed = True
+        if self._presence is not None:
+            self._presence.done()
         for group in (self._gpu, self._host):
             if group is not None:
                 dist.destroy_process_group(group)
@@ -100,7 +108,32 @@ class TorchDistributed(Communicator):
 
     def abort(self, code: int = 1) -> None:
         """End this process at once; its launcher ends the others, and their calls fail."""
+        if self._presence is not None:
+            self._presence.reported()
         os._exit(code or 1)
+
+    @contextmanager
+    def _failures(self, what: str) -> Iterator[None]:
+        """torch's errors as ours, with the rank that is to blame where that is known."""
+        try:
+            yield
+        except (RuntimeError, ValueError) as error:
+            if isinstance(error, (CommunicationError, InputError)):
+                raise
+            said = str(error).splitlines()[0]
+            late = "Timed out" in said  # then ranks are there, or have long been gone
+            silent = [] if self._presence is None else self._presence.silent(0.0 if late else 1.0)
+            if silent:
+                who = f"rank{'s' * (len(silent) > 1)} {', '.join(map(str, silent))}"
+                raise CommunicationError(
+                    f"{who} {SILENT}; got {said} from torch.distributed in {what}; expected every rank to take part: "
+                    "look for what ended it, such as the memory of the machine"
+                ) from error
+            raise CommunicationError(
+                f"got {said} from torch.distributed in {what}; expected every rank to take part: "
+                "look for the rank that failed first; for processes of your own start them with torchrun, and raise "
+                "DEEP500_COMM_TIMEOUT if one was only slow"
+            ) from error
 
     # -- sums: values must be of a type that torch adds up ------------------------------------------------------------
     def _all_reduce(self, array: np.ndarray) -> None:
@@ -108,11 +141,11 @@ class TorchDistributed(Communicator):
 
     def _start_all_reduce(self, array: np.ndarray) -> Pending:
         tensor = self._staged(_values(array))
-        with _failures("all_reduce"):
+        with self._failures("all_reduce"):
             work = dist.all_reduce(tensor, group=self._collective, async_op=True)
 
         def wait() -> None:
-            with _failures("all_reduce"):
+            with self._failures("all_reduce"):
                 work.wait()
             _unstage(tensor, _values(array))
 
@@ -121,7 +154,7 @@ class TorchDistributed(Communicator):
     def _reduce(self, array: np.ndarray, root: int) -> None:
         # Gloo leaves partial sums on the other ranks, whose array must stay as it is.
         tensor = self._staged(_values(array if self.rank == root else array.copy()))
-        with _failures("reduce"):
+        with self._failures("reduce"):
             dist.reduce(tensor, root, group=self._collective)
         if self.rank == root:
             _unstage(tensor, _values(array))
@@ -129,27 +162,27 @@ class TorchDistributed(Communicator):
     # -- copies: bytes are bytes --------------------------------------------------------------------------------------
     def _broadcast(self, array: np.ndarray, root: int) -> None:
         tensor = self._staged(_bytes(array))
-        with _failures("broadcast"):
+        with self._failures("broadcast"):
             dist.broadcast(tensor, root, group=self._collective)
         _unstage(tensor, _bytes(array))
 
     def _all_gather(self, array: np.ndarray) -> np.ndarray:
         rows = np.empty((self.size, *array.shape), array.dtype)
         if array.size:
-            with _failures("all_gather"):
+            with self._failures("all_gather"):
                 dist.all_gather([_bytes(row) for row in rows.reshape(self.size, -1)], _bytes(array), group=self._host)
         return rows
 
     def _barrier(self) -> None:
-        with _failures("barrier"):
+        with self._failures("barrier"):
             dist.barrier(group=self._host)
 
     def _send(self, array: np.ndarray, dest: int, tag: int) -> None:
-        with _failures("send"):
+        with self._failures("send"):
             dist.send(_message(array), dest, group=self._host, tag=tag)
 
     def _receive(self, array: np.ndarray, source: int, tag: int) -> int:
-        with _failures("receive"):
+        with self._failures("receive"):
             return int(dist.recv(_message(array), None if source == ANY else source, group=self._host, tag=tag))
 
     def _exchange(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray]) -> None:
@@ -162,7 +195,7 @@ class TorchDistributed(Communicator):
             if peer != self.rank
         ]
         if calls:
-            with _failures("exchange"):
+            with self._failures("exchange"):
                 for work in dist.batch_isend_irecv(calls):
                     work.wait()
 
@@ -179,6 +212,34 @@ _MEETING = timedelta(seconds=60)
 """What ranks may take to start: they import at different speeds, however short the time-out is that was asked for."""
 
 _EXCHANGE = 32766  # away from the tags of users, as in MPI
+
+
+_worlds = itertools.count()
+"""Communicators of this process; all ranks make them in the same order."""
+
+
+def _meet(timeout: timedelta) -> None:
+    """Make torch's default group of the ranks that torchrun's variables speak of, or name those that do not come."""
+    store, rank, size = next(iter(rendezvous("env://", timeout=timeout)))
+    store.set(f"deep500/here/{rank}", "yes")
+    try:
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
+    except RuntimeError as error:
+        absent = [str(other) for other in range(size) if not store.check([f"deep500/here/{other}"])]
+        if not absent:
+            raise
+        raise CommunicationError(
+            f"got no rank {', '.join(absent)} at the meeting of all ranks within {timeout.total_seconds():g} s; "
+            f"expected {size} ranks: look for what ended it before, or kept it"
+        ) from error
+
+
+def _folder_of_all() -> Path:
+    """The folder for the files that ranks hold, of the same name on every machine."""
+    store, key = _get_default_store(), f"deep500/folder/{next(_worlds)}"
+    if dist.get_rank() == 0:
+        store.set(key, new_folder())
+    return Path(store.get(key).decode())
 
 
 def _values(array: np.ndarray) -> torch.Tensor:
@@ -214,18 +275,3 @@ def _gpu_of_this_rank() -> torch.device:
 def _gpus_suffice() -> bool:
     """Whether this machine has a GPU for each of its ranks; nccl refuses two ranks on one."""
     return 0 < int(os.environ.get("LOCAL_WORLD_SIZE", "1")) <= torch.cuda.device_count()
-
-
-@contextmanager
-def _failures(what: str) -> Iterator[None]:
-    """torch's errors as ours."""
-    try:
-        yield
-    except (RuntimeError, ValueError) as error:
-        if isinstance(error, (CommunicationError, InputError)):
-            raise
-        raise CommunicationError(
-            f"got {str(error).splitlines()[0]} from torch.distributed in {what}; expected every rank to take part: "
-            "look for the rank that failed first; for processes of your own start them with torchrun, and raise "
-            "DEEP500_COMM_TIMEOUT if one was only slow"
-        ) from error

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,14 @@ class Job:
     errors: str
 
 
-def run(folder: Path, *words: str, limit: float = LIMIT, marker: str = "", **variables: str) -> Job:
-    """``python recipe64.py <words>`` in a folder; ``FAIL_RANK`` and its like decide who fails.
+def run(
+    folder: Path, *words: str, limit: float = LIMIT, marker: str = "", launcher: Sequence[str] = (), **variables: str
+) -> Job:
+    """``python <launcher> recipe64.py <words>`` in a folder; ``FAIL_RANK`` and its like decide who fails.
 
     ``marker`` is a word in the environment of every process of the job, by which :func:`survivors` finds them.
     """
-    job = begin(folder, *words, marker=marker, **variables)
+    job = begin(folder, *words, marker=marker, launcher=launcher, **variables)
     try:
         output, errors = job.communicate(timeout=limit)
     finally:
@@ -42,11 +45,13 @@ def run(folder: Path, *words: str, limit: float = LIMIT, marker: str = "", **var
     return Job(job.returncode, output, errors)
 
 
-def begin(folder: Path, *words: str, marker: str = "", **variables: str) -> subprocess.Popen[str]:
+def begin(
+    folder: Path, *words: str, marker: str = "", launcher: Sequence[str] = (), **variables: str
+) -> subprocess.Popen[str]:
     """Like :func:`run`, without waiting."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "DEEP500_JOB": marker, **variables}
     return subprocess.Popen(
-        [sys.executable, str(RECIPE), *words],
+        [sys.executable, *launcher, str(RECIPE), *words],
         cwd=folder,
         env=environment,
         text=True,

@@ -1,11 +1,14 @@
 """A recipe in float64 for tests on several ranks: an MLP with dropout-free layers on the first digits, in seconds.
 
-Variables decide what a rank does on purpose: ``FAIL_RANK`` and ``FAIL_STEP`` say who and when, ``FAIL_HOW`` what.
+Variables decide what a rank does on purpose: ``FAIL_RANK`` and ``FAIL_STEP`` say who and when, ``FAIL_HOW`` what;
+``FAIL_AFTER`` instead of ``FAIL_STEP``: at that many seconds from here, in the midst of whatever it is.
+``SCHEME``: which.
 """
 
 import os
 import signal
 import sys
+import threading
 import time
 
 import numpy as np
@@ -32,10 +35,26 @@ def model(classes, shape, seed):
     return to_dtype(d5.add_loss(create("mlp", shape=shape, classes=classes, seed=seed, hidden=(16, 16))), "float64")
 
 
+SUDDENLY = {
+    "leave": lambda: os._exit(0),
+    "leave-7": lambda: os._exit(7),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "term": lambda: os.kill(os.getpid(), signal.SIGTERM),
+}
+RANK = next((os.environ[name] for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "RANK") if name in os.environ), "")
+AFTER = os.environ.get("FAIL_AFTER")
+if AFTER is not None and os.environ["FAIL_RANK"] == RANK:
+    timer = threading.Timer(float(AFTER), SUDDENLY[os.environ["FAIL_HOW"]])
+    timer.daemon = True
+    timer.start()
+
+
 class Fail(d5.Event):
     """Ends this rank in the way that the variables say."""
 
     def after_batch(self, run):
+        if AFTER is not None:
+            time.sleep(0.03)  # so that there is something to be in the midst of
         comm = d5.distributed.world()
         if str(comm.rank) != os.environ.get("FAIL_RANK") or str(run.step) != os.environ.get("FAIL_STEP"):
             return
@@ -48,8 +67,8 @@ class Fail(d5.Event):
             raise KeyboardInterrupt
         if how == "exit":
             sys.exit(3)
-        if how == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
+        if how in SUDDENLY:
+            SUDDENLY[how]()
         if how == "hang":
             time.sleep(1000)
 
@@ -61,7 +80,7 @@ MUTABLE = {
     "optimizer": d5fw.MomentumOptimizer,
     "optimizer_kwargs": dict(lr=0.1, momentum=0.9),
     "train_sampler_kwargs": dict(drop_last_batch=False),
-    "scheme": d5.schemes.ConsistentDecentralized,
+    "scheme": getattr(d5.schemes, os.environ.get("SCHEME", "ConsistentDecentralized")),
     "events": [Fail],
 }
 METRICS = [(d5.TestAccuracy(), 10.0), (d5.metrics.TestLoss(), None)]

@@ -67,7 +67,8 @@ def test_what_nobody_answers_raises_in_time(tmp_path: Path) -> None:
     [
         ("raise", "[rank 1] ValueError: this rank fails"),
         ("leave", "[rank 1] left before the others"),
-        ("kill", "Signal 9 (SIGKILL)"),
+        ("kill", "rank 1 ended before the others without a word"),
+        ("exit", "rank 1 ended before the others without a word"),
         ("hang", "Timed out waiting 4000ms"),
     ],
 )

