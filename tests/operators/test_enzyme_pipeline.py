@@ -15,7 +15,7 @@ from deep500.errors import CompileError, EnzymeError, MissingEngine
 from deep500.operators.enzyme import pipeline
 from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import find_clang, find_engine
-from deep500.operators.enzyme.ir import fix_reductions
+from deep500.operators.enzyme.ir import REVERSE, fix_reductions
 from deep500.operators.enzyme.pipeline import Options, compile_library
 from deep500.operators.enzyme.wrapper import SORTING
 from tests.operators import enzyme_sources as sources
@@ -49,11 +49,11 @@ def build(tmp_path: Path) -> Build:
     return made
 
 
-def run(library: Path, x: np.ndarray, c: np.ndarray, dy: np.ndarray) -> np.ndarray:
+def run(library: Path, x: np.ndarray, c: np.ndarray, dy: np.ndarray, name: str = "gradient") -> np.ndarray:
     """Call ``gradient``; x and c are given as they are, so that a library that writes to them shows."""
     dx, y, dy = np.zeros_like(x), np.zeros_like(dy), dy.copy()
     arguments = [ctypes.c_void_p(a.ctypes.data) for a in (x, dx, c, y, dy)]
-    ctypes.CDLL(str(library)).gradient(*arguments, ctypes.c_long(x.size))
+    ctypes.CDLL(str(library))[name](*arguments, ctypes.c_long(x.size))
     return dx
 
 
@@ -84,6 +84,27 @@ def test_strict_arithmetic_stays_strict(tmp_path: Path) -> None:
         ir_of[fast] = pipeline.differentiate(engine, clang, ir, options)[1]
     assert "fmul" in ir_of[False] and " fast " not in ir_of[False]
     assert "fmul fast" in ir_of[True]
+
+
+def test_what_the_source_computes_is_not_reordered_in_the_reverse_pass(build: Build) -> None:
+    """Adding 1.5 * 2^52 and taking it off rounds to a whole number k; reordered, k would not be rounded.
+
+    y = s_n, where z = x_i s and the next s = k x_i c_i + z; the sum has the derivative 1, as Enzyme takes it.
+    """
+    magic = 6755399441055744.0
+    body = f"double z = x[i] * s, k = (z + {magic}) - {magic}; s = k * x[i] * c[i] + z;"
+    text = unit(f"double s = 1; for (long i = 0; i < n; ++i) {{ {body} }} y[0] = s;")
+    library = build(text.replace(" gradient(", f" {REVERSE}("))  # what is rewritten is known by this name
+    x, c = np.array([1.4, -1.3, 2.2, 0.7, 1.9]), np.linspace(0.5, 1, 5)
+    s, before = 1.0, []
+    for xi, ci in zip(x, c, strict=True):
+        before.append(s)
+        s = np.round(xi * s) * xi * ci + xi * s
+    want, ds = np.zeros(5), 1.0
+    for i in reversed(range(5)):
+        k, dz = np.round(x[i] * before[i]), ds * (x[i] * c[i] + 1)
+        want[i], ds = ds * k * c[i] + dz * before[i], dz * x[i]
+    np.testing.assert_allclose(run(library, x, c, np.eye(1, 5)[0], REVERSE), want, rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -261,37 +261,72 @@ def once(ir: str) -> str:
     return _TWICE.sub(doubled, ir)
 
 
-_LOOSE = {
-    "fadd": "reassoc nsz arcp contract",
-    "fmul": "reassoc nsz arcp contract",
-    "fdiv": "nsz arcp contract",
-    "fsub": "nsz contract",
-}
-_ARITHMETIC = re.compile(rf"^(  %(?!_unwrap)\S+ = )({'|'.join(_LOOSE)}) (?=float|double|<)", re.MULTILINE)
+_BACKWARDS = re.compile(r'^(?:"?invert[-\w.$]*"?):.*?(?=^(?:[-\w.$]+|"[^"\n]+"):|^}|\Z)', re.MULTILINE | re.DOTALL)
+_FREE = {"fadd": "nsz contract", "fsub": "nsz contract", "fmul": "nsz contract", "fdiv": "nsz arcp"}
+_ARITHMETIC = re.compile(rf"^(  %(?!\S*_unwrap)\S+ = )({'|'.join(_FREE)}) (?=float|double|<)", re.MULTILINE)
+_CARRIED = re.compile(r"^  (%\S+) = phi [^\[\n]+((?:\[ [^\]\n]+ \](?:, )?)+)", re.MULTILINE)
+_FREED_SUM = re.compile(r"^(  (%\S+) = fadd )(?=nsz contract )", re.MULTILINE)
+_ADDITION = re.compile(r"^  (%\S+) = fadd nsz contract (?:float|double|<[^>]+>) ([^,\n]+), ([^,\n]+)$", re.MULTILINE)
 
 
 def loosen(ir: str) -> str:
-    """The module with freedom for the arithmetic of its reverse passes that leaves NaN and infinity where they are.
+    """The module with freedom for its reverse passes that keeps what the source computes.
 
-    No source says in which order the terms of a gradient are added, so they may be added in that of vector code; and a
-    divisor's reciprocal may be taken once. Differences keep their place, so that what a forward compensates stays so.
+    In the blocks that run backwards a sum that a loop carries may be added in the order of vector code, since no source
+    says in which order the terms of a gradient are added. Anywhere in a reverse pass, but for what is computed once
+    more, a product may be fused with the sum that it goes into and a divisor's reciprocal be taken: one rounding. Sums
+    of the source keep their order: ``(x + 2^52) - 2^52`` rounds to a whole number, and would be ``x`` otherwise.
 
     Args:
         ir: LLVM's text form, as Enzyme leaves it.
 
     Example:
-        >>> print(loosen("define void @d500_reverse() {\\n  %1 = fadd float %0, 0.000000e+00\\n}"))
+        >>> block = "invert1:\\n  %1 = phi double [ 0.0, %2 ], [ %3, %invert1 ]\\n  %3 = fadd double %1, %4\\n"
+        >>> print(loosen("define void @d500_reverse() {\\n" + block + "}"))
         define void @d500_reverse() {
-          %1 = fadd reassoc nsz arcp contract float %0, 0.000000e+00
+        invert1:
+          %1 = phi double [ 0.0, %2 ], [ %3, %invert1 ]
+          %3 = fadd reassoc nsz contract double %1, %4
         }
     """
 
+    def reordered(found: re.Match[str]) -> str:
+        sums = set(_carried_sums(found[0]))
+        return _FREED_SUM.sub(lambda one: f"{one[1]}reassoc " if one[2] in sums else one[0], found[0])
+
     def loosened(function: re.Match[str]) -> str:
-        if not re.search(r"@[\w.$]*(?:d500_reverse|diffe)", function[0].partition("\n")[0]):
+        head = function[0].partition("\n")[0]
+        if not re.search(r"@[\w.$]*(?:d500_reverse|diffe)", head) or "fwddiffe" in head:
             return function[0]
-        return _ARITHMETIC.sub(lambda found: f"{found[1]}{found[2]} {_LOOSE[found[2]]} ", function[0])
+        freed = _ARITHMETIC.sub(lambda found: f"{found[1]}{found[2]} {_FREE[found[2]]} ", function[0])
+        return _BACKWARDS.sub(reordered, freed)
 
     return _FUNCTION.sub(loosened, ir)
+
+
+def _carried_sums(block: str) -> list[str]:
+    """Names of the additions from a value that a block carries into its next round to what it carries there."""
+    label = block.partition(":")[0].strip('"')
+    sums = {found[1]: (found[2], found[3]) for found in _ADDITION.finditer(block)}
+    names = []
+    for phi in _CARRIED.finditer(block):
+        sources = re.findall(r"\[ ([^,\]]+), %\"?([^\]\" ]+)\"? \]", phi[2])
+        end = next((value for value, origin in sources if origin == label), "")
+        chain = _path(sums, end, phi[1])
+        names += chain
+    return names
+
+
+def _path(sums: dict[str, tuple[str, str]], end: str, begin: str) -> list[str]:
+    """The additions that lead from a value to another, the last one first; none if they do not."""
+    if end == begin or end not in sums:
+        return []
+    for term in sums[end]:
+        if term == begin:
+            return [end]
+        if rest := _path(sums, term, begin):
+            return [end, *rest]
+    return []
 
 
 REVERSE = "d500_reverse"
