@@ -13,7 +13,7 @@ ranks are weighted by ``self.samples``, this rank's share of the batch, which ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any, ClassVar, Literal
@@ -116,6 +116,7 @@ class DistributedOptimizer(Optimizer):
         self.count_samples = partial(batch_length, label="label")  # a trainer puts its task's in place
         self.samples = 0
         self._within_step = False
+        self._buckets_of: dict[Hashable, Buckets] = {}
         if self.comm.size > 1:
             self._check_networks()
             self.set_all(Buckets.of(arrays := self.all_arrays()).broadcast(self.comm, arrays))
@@ -171,6 +172,14 @@ class DistributedOptimizer(Optimizer):
         """Arrays as new tensors of the framework, copied."""
         to_tensor = self.network.to_tensor
         return [to_tensor(array) for array in arrays]
+
+    def laid_out(self, what: Hashable, arrays: Sequence[np.ndarray]) -> Buckets:
+        """Buckets for arrays that are exchanged again and again, made once: allocating them anew in every step can cost
+        more than the sums. What they hold is overwritten by the next exchange under the same name."""
+        buckets = self._buckets_of.get(what)
+        if buckets is None or not buckets.fits(arrays):
+            buckets = self._buckets_of[what] = Buckets.of(arrays)
+        return buckets
 
     def all_arrays(self) -> list[np.ndarray]:
         """Every floating-point parameter, running statistics included, as an array."""

@@ -57,7 +57,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
         metavar="DIR",
         help="take compute times of a finished run instead of measuring (weak scaling only)",
     )
-    add("--cores", type=int, metavar="N", help="cores that all ranks share (each has its own)")
+    add("--cores", type=int, metavar="N", help="cores there are; more ranks are refused (one for each)")
     add("--steps", type=int, default=100, metavar="N", help="measured steps per batch size at most (100)")
     add("--seconds", type=float, default=5.0, metavar="S", help="and seconds at most (5)")
     add("--seed", type=int, default=0, metavar="S", help="of the draws of compute times (0)")
@@ -107,11 +107,14 @@ def predict_recipe(words: argparse.Namespace) -> Prediction:
         source = f"compute times: the steps of {words.folder}"
     machine = Machine(net, words.cores, words.seed)
     modes = [STRONG, WEAK] if words.mode == "both" else [words.mode]
-    tables = [predict(compute, rig, schemes, counts, mode, machine) for mode in modes]
-    tables = [table for table in tables if table[0].entries]
+    found = [predict(compute, rig, schemes, counts, mode, machine) for mode in modes]
+    tables = [table for table in found if table[0].entries]
     if not tables:
-        raise InputError(f"got {words.ranks} ranks, none of which can be predicted; expected fewer, or --mode {WEAK}")
-    cores = "each rank has its own core" if words.cores is None else f"all ranks share {words.cores} cores"
+        why = "; ".join(sorted({reason for _, lacking in found for reason in lacking.values()}))
+        raise InputError(
+            f"got {words.ranks} ranks, none of which can be predicted ({why}); expected fewer, or --mode {WEAK}"
+        )
+    cores = "each rank has its own core" + ("" if words.cores is None else f", of {words.cores}")
     sizes = ", ".join(
         f"{size} samples {1e3 * float(np.median(t)):.3g} ms (n {t.size})" for size, t in sorted(compute.traces.items())
     )

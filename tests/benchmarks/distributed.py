@@ -132,14 +132,24 @@ def ddp_step(inputs: Mapping[str, torch.Tensor]) -> Work:
     return step
 
 
+def waiting(always: bool) -> MPI:
+    """A communicator that waits in one way, whatever the cores are used for."""
+    comm = MPI()
+    comm.waiting.always = always
+    return comm
+
+
 def steps(comm: Communicator, rounds: int) -> None:
     """A training step."""
     inputs = batch_of(BATCH // comm.size, comm.rank)
     ours = {overlap: ConsistentDecentralized(our_optimizer(), comm, overlap=overlap) for overlap in (True, False)}
+    spins, pauses = (ConsistentDecentralized(our_optimizer(), waiting(always)) for always in (False, True))
     over_gloo = ConsistentDecentralized(our_optimizer(), other := d5fw.TorchDistributed(backend="gloo"))
     variants: dict[str, Work] = {
         "ConsistentDecentralized": lambda: ours[True].step(inputs),
         "without overlap": lambda: ours[False].step(inputs),
+        "spinning": lambda: spins.step(inputs),
+        "pausing": lambda: pauses.step(inputs),
         "over TorchDistributed (gloo)": lambda: over_gloo.step(inputs),
         "DDP again": ddp_step(inputs),
         "DDP": ddp_step(inputs),

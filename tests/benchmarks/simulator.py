@@ -4,8 +4,8 @@ python -m tests.benchmarks.simulator
 python -m tests.benchmarks.simulator --framework reference --schemes ConsistentDecentralized --rounds 3
 
 The network is fitted to messages between two ranks. In every round each scheme trains on real ranks, in turns with the
-same steps without exchange, on all ranks at once; the latter are the compute times of the prediction. So what the cores
-are shared by (more ranks than cores, other programs) is in both, and the error is that of the model: messages, waiting
+same steps without exchange, on all ranks at once; the latter are the compute times of the prediction. So what other
+programs take is in both (more ranks than cores are refused), and the error is that of the model: messages, waiting
 and the scheme's own computation. Printed: predicted over measured, minus 1, median and range over the rounds.
 """
 
@@ -17,13 +17,18 @@ from typing import Any
 import numpy as np
 
 from deep500.compare.subject import Setting
+from deep500.errors import InputError
+from deep500.measure.machine import usable_cores
 from deep500.recipe.loader import find_recipe
 from deep500.scaling.command import SCHEMES
 from deep500.scaling.prediction import Compute, Machine, step_seconds
 from deep500.scaling.ranks_job import fitted, on_ranks
 from deep500.scaling.rig import Rig, SchemeChoice, parse_schemes
 
-FIGURES = {"predicted over measured time of a step, minus 1, per scheme, 2 and 4 ranks": "no bar"}
+FIGURES = {
+    "predicted over measured time of a step, minus 1, per scheme, 2 ranks with a core each": "median within 10 %",
+    "more ranks than cores": "refused",
+}
 
 
 def round_(rig: Rig, scheme: SchemeChoice, ranks: int, job: dict[str, Any], machine: Machine) -> tuple[float, float]:
@@ -55,9 +60,14 @@ def main() -> None:
         "block_seconds": 0.25,
     }
     network = on_ranks(2, {"do": "network"})
-    machine = Machine(fitted(network))
+    machine = Machine(fitted(network), usable_cores())
     print(f"{machine.net}; misses its own messages by {network['median']:.0%}, at most {network['worst']:.0%}")
     for ranks in map(int, words.ranks.split(",")):
+        try:
+            machine.check(ranks)
+        except InputError as refusal:
+            print(f"{ranks} ranks: refused: {refusal}", flush=True)
+            continue
         for scheme in parse_schemes(words.schemes):
             pairs = np.array([round_(rig, scheme, ranks, job, machine) for _ in range(words.rounds)])
             errors, (real, guess) = pairs[:, 1] / pairs[:, 0] - 1, 1e3 * np.median(pairs, axis=0)

@@ -63,14 +63,28 @@ def test_strong_scaling_ends_where_ranks_have_no_samples_and_knows_amdahl(rig: R
     assert serial_share({32: np.ones(3)}) is None
 
 
-def test_shared_cores_and_own_computation_are_added(rig: Rig) -> None:
+def test_own_computation_is_added(rig: Rig) -> None:
     scheme = SchemeChoice.parse("TopK(ratio=0.5)")
     compute = given_times(rig, "TopK(ratio=0.5)")
     plain, network = step_seconds(compute, rig, scheme, 4, 128, Machine(NET))
     assert plain.median == pytest.approx(0.01 + network)
     compute.own = {(str(scheme), 2): 0.001, (str(scheme), 8): 0.007}  # it decodes what all ranks send
-    more, _ = step_seconds(compute, rig, scheme, 4, 128, Machine(NET, cores=2))
-    assert more.median == pytest.approx(2 * (0.01 + 0.003) + network)
+    more, _ = step_seconds(compute, rig, scheme, 4, 128, Machine(NET, cores=4))
+    assert more.median == pytest.approx(0.01 + 0.003 + network)
+
+
+def test_more_ranks_than_cores_are_refused(
+    rig: Rig, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, machine = "ConsistentDecentralized,InconsistentParameterServer", Machine(NET, cores=2)
+    table, why = predict(given_times(rig, names), rig, parse_schemes(names), [2, 4], WEAK, machine)
+    assert [entry.ranks for entry in table.entries] == [2, 2]
+    refusal = "got 4 ranks on 2 cores; expected a core for each: waiting on shared cores is not modelled"
+    assert all(why[name, 4].startswith(refusal) for name in names.split(",")) and refusal in text(table, why)
+    monkeypatch.chdir(tmp_path)
+    words = ["simulate", "digits_lenet", "--framework", "reference", "--network", NETWORK, "--dry-run"]
+    assert cli.main([*words, "--ranks", "4", "--cores", "2", "--mode", "weak"]) == InputError.exit_code
+    assert refusal in capsys.readouterr().err
 
 
 def test_an_asynchronous_server_is_limited_by_its_link(rig: Rig) -> None:

@@ -12,7 +12,12 @@ import pytest
 
 from deep500.distributed import Serial, Threads
 from deep500.distributed.buckets import Buckets
-from deep500.distributed.schemes import ConsistentDecentralized, ShardedOptimizer
+from deep500.distributed.schemes import (
+    ConsistentDecentralized,
+    ConsistentParameterServer,
+    ModelAverage,
+    ShardedOptimizer,
+)
 from deep500.distributed.schemes.sharded import partition
 from deep500.errors import InputError
 from deep500.training.clipping import ClipGradientNorm
@@ -161,13 +166,14 @@ def test_one_rank_prepares_nothing_twice() -> None:
     assert parameters(base)
 
 
-def test_buckets_are_laid_out_once(monkeypatch):
+@pytest.mark.parametrize("kind", [ShardedOptimizer, ConsistentParameterServer, ModelAverage])
+def test_buckets_are_laid_out_once(kind, monkeypatch):
     made = []
     init = Buckets.__init__
     monkeypatch.setattr(Buckets, "__init__", lambda self, *a, **k: (made.append(1), init(self, *a, **k))[1])
 
     def work(comm):
-        optimizer = ShardedOptimizer(make_base("reference"), comm)
+        optimizer = kind(make_base("reference"), comm)
         counts = []
         for batch in batches([3, 4], 4, comm.rank):
             optimizer.step(batch)

@@ -230,3 +230,28 @@ def _wait_for_nobody(comm: Communicator, call: str) -> None:
         comm.all_reduce(array)
     else:
         comm.start_all_reduce(array).wait()
+
+
+def pauses(comm: Any) -> dict[str, float]:
+    """What share of a wait for rank 1 rank 0 spent computing, over MPI, told to pause; results are checked."""
+    comm.waiting.always = True
+    shares, total = {}, np.zeros(4)
+    for name in ("all_reduce", "start_all_reduce", "barrier", "receive"):
+        comm.barrier()
+        begin, burnt = time.perf_counter(), time.process_time()
+        if comm.rank == 1:
+            time.sleep(0.5)
+        total[...] = comm.rank + 1
+        if name == "all_reduce":
+            assert comm.all_reduce(total)[0] == 3
+        elif name == "start_all_reduce":
+            comm.start_all_reduce(total).wait()
+            assert total[0] == 3
+        elif name == "barrier":
+            comm.barrier()
+        elif comm.rank == 1:
+            comm.send(total, 0)
+        else:
+            assert comm.receive(total, 1) == 1 and total[0] == 2
+        shares[name] = (time.process_time() - burnt) / (time.perf_counter() - begin)
+    return shares

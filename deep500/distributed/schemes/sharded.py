@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from deep500.distributed.buckets import Buckets
 from deep500.distributed.optimizer import DistributedOptimizer
 from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
@@ -69,7 +68,6 @@ class ShardedOptimizer(DistributedOptimizer):
             )
         super().__init__(base_optimizer, comm)
         values = self.network.parameters
-        self._buckets: dict[tuple[str, int], Buckets] = {}
         self.shares = partition({name: values[name].value.nbytes for name in self.parameter_names()}, self.comm.size)
         if self.comm.size > 1 and isinstance(base_optimizer, ThreeStepOptimizer):
             base_optimizer.share = frozenset(self.shares[self.comm.rank])
@@ -86,11 +84,11 @@ class ShardedOptimizer(DistributedOptimizer):
         arrays = dict(zip(names, self.arrays(gradients), strict=True))
         if self.base_optimizer.gradient_transform is not None:
             own = list(arrays.values())
-            return self.tensors(self._laid_out("all", 0, own).mean(self.comm, own, self.samples))
+            return self.tensors(self.laid_out("all", own).mean(self.comm, own, self.samples))
         means = dict(zip(names, gradients, strict=True))
         for rank, share in enumerate(self.shares):
             part = [arrays[name] for name in share]
-            buckets = self._laid_out("gradients", rank, part)
+            buckets = self.laid_out(("gradients", rank), part)
             buckets.put(part, self.samples)
             for bucket in buckets.all:
                 bucket.reduce(self.comm, self.samples, root=rank)
@@ -99,13 +97,6 @@ class ShardedOptimizer(DistributedOptimizer):
                     bucket.divide()
                 means.update(zip(share, self.tensors(buckets.views()), strict=True))
         return list(means.values())
-
-    def _laid_out(self, what: str, rank: int, arrays: Sequence[np.ndarray]) -> Buckets:
-        """The buckets of a share, which are made once: allocating them anew in every step costs more than the sums."""
-        buckets = self._buckets.get((what, rank))
-        if buckets is None or not buckets.fits(arrays):
-            buckets = self._buckets[what, rank] = Buckets.of(arrays)
-        return buckets
 
     def mix(self) -> None:
         """Every rank takes over what the others updated."""
@@ -116,7 +107,7 @@ class ShardedOptimizer(DistributedOptimizer):
         with self.communicating():
             for rank, share in enumerate(self.shares):
                 arrays = self.arrays(self.network.fetch_tensors(share))
-                new = self._laid_out("parameters", rank, arrays).broadcast(self.comm, arrays, rank)
+                new = self.laid_out(("parameters", rank), arrays).broadcast(self.comm, arrays, rank)
                 if rank != self.comm.rank:
                     for name, tensor in zip(share, self.tensors(new), strict=True):
                         self.network.assign_tensor(name, tensor)

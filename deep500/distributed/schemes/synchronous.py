@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.distributed.buckets import BUCKET_BYTES, Buckets, GradientMean
+from deep500.distributed.buckets import BUCKET_BYTES, GradientMean
 from deep500.distributed.optimizer import DistributedOptimizer
 from deep500.distributed.transports.communicator import Communicator
 from deep500.networks.execution.capabilities import watch_gradients
@@ -102,7 +102,7 @@ class ConsistentParameterServer(DistributedOptimizer):
     def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
         """The weighted mean at rank 0; the other ranks' gradients stay as they are."""
         arrays = self.arrays(gradients)
-        buckets = Buckets.of(arrays)
+        buckets = self.laid_out("gradients", arrays)
         buckets.put(arrays, self.samples)
         for bucket in buckets.all:
             bucket.reduce(self.comm, self.samples, root=0)
@@ -115,7 +115,7 @@ class ConsistentParameterServer(DistributedOptimizer):
         if self.comm.size > 1:
             with self.communicating():
                 arrays = self.arrays(self.parameters())
-                self.set_parameters(self.tensors(Buckets.of(arrays).broadcast(self.comm, arrays)))
+                self.set_parameters(self.tensors(self.laid_out("parameters", arrays).broadcast(self.comm, arrays)))
 
 
 class ModelAverage(DistributedOptimizer):
@@ -137,7 +137,9 @@ class ModelAverage(DistributedOptimizer):
         if self.comm.size > 1:
             with self.communicating():
                 arrays = self.arrays(self.parameters())
-                self.set_parameters(self.tensors(Buckets.of(arrays).mean(self.comm, arrays, self.samples)))
+                self.set_parameters(
+                    self.tensors(self.laid_out("parameters", arrays).mean(self.comm, arrays, self.samples))
+                )
 
 
 class LocalSGD(DistributedOptimizer):
@@ -173,7 +175,7 @@ class LocalSGD(DistributedOptimizer):
     def average(self) -> None:
         """All parameters become their mean, weighted by the samples since the last one."""
         arrays = self.arrays(self.parameters())
-        self.set_parameters(self.tensors(Buckets.of(arrays).mean(self.comm, arrays, self.seen)))
+        self.set_parameters(self.tensors(self.laid_out("parameters", arrays).mean(self.comm, arrays, self.seen)))
 
     def own_state(self) -> dict[str, np.ndarray]:
         return {"seen": np.asarray(self.seen, np.int64)}

@@ -12,7 +12,9 @@ import numpy as np
 from deep500.distributed.transports.communicator import ANY, Communicator, Pending
 from deep500.distributed.transports.failstop import Watchdog, end_with_all
 from deep500.distributed.transports.rollcall import HELD, ROLL_CALL, Presence
+from deep500.distributed.transports.waiting import Waiting
 from deep500.errors import CommunicationError, MissingBackend
+from deep500.measure.machine import usable_cores
 
 WORLD_SIZE = "DEEP500_WORLD_SIZE"
 """The variable in which our launcher says how many ranks it started."""
@@ -100,6 +102,9 @@ class MPI(Communicator):
         self._comm, self._watchdog = world, Watchdog(self)
         with self._timed("the meeting of all ranks"):
             self._comm = world.Dup()
+            beside = world.Split_type(self._library.COMM_TYPE_SHARED)
+        self.waiting = Waiting(beside.Get_size(), usable_cores())
+        beside.Free()
         self.traffic.reset()
         end_with_all(self)
 
@@ -131,43 +136,49 @@ class MPI(Communicator):
         """Whether MPI is finalised."""
         return bool(self._library.Is_finalized())
 
+    # Calls that do not block, and a wait of our own: blocking and other collectives do not match each other in MPI, so
+    # that each rank can choose how to wait only if all make these.
+    def _finish(self, *requests: Any) -> None:
+        kind = self._library.Request
+        self.waiting.until(lambda: kind.Waitall(requests), lambda: bool(kind.Testall(requests)))
+
     def _all_reduce(self, array: np.ndarray) -> None:
-        self._comm.Allreduce(self._library.IN_PLACE, array)
+        self._finish(self._comm.Iallreduce(self._library.IN_PLACE, array))
 
     def _start_all_reduce(self, array: np.ndarray) -> Pending:
         request = self._comm.Iallreduce(self._library.IN_PLACE, array)
-        return Pending(request.Wait, request.Test)
+        return Pending(lambda: self._finish(request), request.Test)
 
     def _reduce(self, array: np.ndarray, root: int) -> None:
         here = self._library.IN_PLACE if self.rank == root else array
-        self._comm.Reduce(here, array if self.rank == root else None, root=root)
+        self._finish(self._comm.Ireduce(here, array if self.rank == root else None, root=root))
 
     def _broadcast(self, array: np.ndarray, root: int) -> None:
-        self._comm.Bcast(array, root=root)
+        self._finish(self._comm.Ibcast(array, root=root))
 
     def _all_gather(self, array: np.ndarray) -> np.ndarray:
         gathered = np.empty((self.size, *array.shape), array.dtype)
-        self._comm.Allgather(array, gathered)
+        self._finish(self._comm.Iallgather(array, gathered))
         return gathered
 
     def _reduce_scatter(self, array: np.ndarray) -> np.ndarray:
         part = np.empty((array.shape[0] // self.size, *array.shape[1:]), array.dtype)
-        self._comm.Reduce_scatter_block(array, part)
+        self._finish(self._comm.Ireduce_scatter_block(array, part))
         return part
 
     def _barrier(self) -> None:
-        self._comm.Barrier()
+        self._finish(self._comm.Ibarrier())
 
     def _send(self, array: np.ndarray, dest: int, tag: int) -> None:
-        self._comm.Send(array, dest, tag)
+        self._finish(self._comm.Isend(array, dest, tag))
 
     def _receive(self, array: np.ndarray, source: int, tag: int) -> int:
         status = self._library.Status()
-        self._comm.Recv(array, self._library.ANY_SOURCE if source == ANY else source, tag, status)
+        request = self._comm.Irecv(array, self._library.ANY_SOURCE if source == ANY else source, tag)
+        self.waiting.until(lambda: request.Wait(status), lambda: bool(request.Test(status)))
         return int(status.Get_source())
 
     def _exchange(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray]) -> None:
         tag = 32766  # below the largest tag that every MPI must allow, and away from those of users
         requests = [self._comm.Irecv(array, source, tag) for source, array in incoming.items()]
-        requests += [self._comm.Isend(array, dest, tag) for dest, array in outgoing.items()]
-        self._library.Request.Waitall(requests)
+        self._finish(*requests, *(self._comm.Isend(array, dest, tag) for dest, array in outgoing.items()))
