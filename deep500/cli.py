@@ -145,6 +145,7 @@ def add_list(parser: argparse.ArgumentParser) -> Execute:
 
 
 def _list(words: argparse.Namespace) -> int:
+    from deep500.distributed.schemes import by_name
     from deep500.networks.zoo import model_names, model_summary
     from deep500.operators.registry import operator_names, operator_summary
     from deep500.recipe.loader import list_recipes, list_studies
@@ -155,6 +156,9 @@ def _list(words: argparse.Namespace) -> int:
         "studies (python -m recipes.studies.NAME)": [(study.name, study.summary) for study in list_studies()],
         "models": [(name, model_summary(name)) for name in model_names()],
         "data sets": [(name, dataset_info(name).summary) for name in dataset_names()],
+        "schemes (scheme=NAME, on several ranks)": [
+            (name, " ".join((kind.__doc__ or "").partition("\n\n")[0].split())) for name, kind in by_name().items()
+        ],
         "backends": [(name, _backend_state(name)) for name in backend_names()],
         "custom operators (domain deep500)": [(name, operator_summary(name)) for name in operator_names()],
     }
