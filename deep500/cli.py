@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -66,7 +67,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "average": ("write the mean of a run's last checkpoints", "deep500.results.averaging:add_average"),
     "export": ("write a run for other tools", "deep500.results.command:add_export"),
     "query": ("ask a question in SQL over all runs below a folder", "deep500.results.command:add_query"),
-    "list": ("list recipes, studies, models, data sets, backends and custom operators", "deep500.cli:add_list"),
+    "list": (
+        "list recipes, studies, models, data sets, schemes, backends and custom operators",
+        "deep500.cli:add_list",
+    ),
     "info": ("show versions, backends, devices, data sets and folders", "deep500.cli:add_info"),
     "env": ("what is known of this machine, as JSON; is it fit to measure?", "deep500.results.command:add_env"),
     "new": ("write a recipe, operator, scheme or task to begin with, and its test", "deep500.recipe.skeletons:add_new"),
@@ -157,7 +161,8 @@ def _list(words: argparse.Namespace) -> int:
         "models": [(name, model_summary(name)) for name in model_names()],
         "data sets": [(name, dataset_info(name).summary) for name in dataset_names()],
         "schemes (scheme=NAME, on several ranks)": [
-            (name, " ".join((kind.__doc__ or "").partition("\n\n")[0].split())) for name, kind in by_name().items()
+            (name, re.split(r" \(|[:.;] ", " ".join((kind.__doc__ or "").replace("``", "").split()))[0].rstrip("."))
+            for name, kind in sorted(by_name().items())
         ],
         "backends": [(name, _backend_state(name)) for name in backend_names()],
         "custom operators (domain deep500)": [(name, operator_summary(name)) for name in operator_names()],

@@ -12,6 +12,7 @@ from deep500.distributed.transports.communicator import Communicator
 from deep500.networks.execution.capabilities import PullsBack
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor
 from deep500.networks.network import Network
+from deep500.tensors import numpy_dtype
 from deep500.transformations.stages import SEED, Stage
 
 _OPTIONS = ("compile", "precision", "deterministic")
@@ -80,6 +81,9 @@ class StageRun:
                 value = name.removeprefix(SEED)
                 seeds[value] = gradients[value] if value in gradients else self._zeros(value, given)
         forward = self._forward if first or self.stage.random else []
+        seeds = {
+            value: self._as_declared(s, self.stage.network.inputs[SEED + value].dtype) for value, s in seeds.items()
+        }
         if isinstance(self.executor, PullsBack):
             found, results = self.executor.pull_back(self._needed(given), seeds, list(self.stage.gradients), forward)
         else:
@@ -93,7 +97,15 @@ class StageRun:
     def _needed(self, given: Mapping[str, Any]) -> dict[str, Any]:
         statistics = list(self.stage.statistics)
         given = {**given, **dict(zip(statistics, self.home.fetch_tensors(statistics), strict=True))}
-        return {name: given[name] for name in self.stage.network.inputs if name in given}
+        declared = self.stage.network.inputs
+        return {name: self._as_declared(given[name], declared[name].dtype) for name in declared if name in given}
+
+    @staticmethod
+    def _as_declared(value: Any, dtype: str | None) -> Any:
+        """NumPy kernels keep narrow floats in wider arrays: between stages they are rounded as their dtype says."""
+        if not isinstance(value, np.ndarray) or dtype is None or "(" in dtype:
+            return value
+        return value.astype(numpy_dtype(dtype), copy=False)
 
     def _run(self, given: Mapping[str, Any], wanted: list[str]) -> dict[str, Any]:
         results = self.executor.inference(self._needed(given), wanted)

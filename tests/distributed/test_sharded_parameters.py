@@ -15,10 +15,11 @@ from deep500.distributed.sampler import DistributedSampler
 from deep500.distributed.schemes import ConsistentDecentralized, Pipeline, ShardedParameters
 from deep500.distributed.stage_runs import StageRun
 from deep500.errors import InputError, UnsupportedOperator
-from deep500.networks import Network, add_loss
+from deep500.networks import Network, add_loss, create
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 from deep500.training import optimizers
 from deep500.training.clipping import ClipGradientNorm
+from deep500.transformations.mixed_precision import mixed_precision
 from deep500.transformations.stages import stages
 from tests.conftest import load_backend
 from tests.distributed.memory_cases import held_and_peak
@@ -222,6 +223,34 @@ def test_a_checkpoint_loads_on_another_number_of_ranks(scheme: Any, tmp_path: An
         names = [name for name in want["arrays"] if name.startswith("network/")]
         assert max(np.abs(found["arrays"][name] - want["arrays"][name]).max() for name in names) < 1e-10
         assert abs(own_loss - loss) < 1e-10
+
+
+@BACKENDS
+@pytest.mark.parametrize("scheme", [ShardedParameters, Pipeline])
+def test_mixed_precision_crosses_stages_in_its_own_dtype(scheme: Any, backend: str) -> None:
+    """In bf16, of 8 bits: near the run in one process, and far from where it began."""
+    module = load_backend(backend)
+
+    def base() -> Any:
+        made = mixed_precision(add_loss(create("mlp", shape=(8,), hidden=(16, 16), classes=3)), "bf16")
+        return optimizers.GradientDescent(module.from_model(made, "cpu"), lr=0.5)
+
+    rng = np.random.default_rng(1)
+    given = [{"input": rng.normal(size=(8, 8)).astype("float32"), "label": rng.integers(0, 3, 8)} for _ in range(4)]
+
+    def work(comm: Any) -> Any:
+        optimizer = scheme(base(), comm)
+        for batch in given:
+            mine = slice(comm.rank, None, 2) if scheme is ShardedParameters else slice(0, 8 * (comm.rank == 0))
+            optimizer.step({name: value[mine] for name, value in batch.items()})
+        return parameters(optimizer)
+
+    alone = base()
+    begin = parameters(alone)
+    for batch in given:
+        alone.step(batch)
+    moved = apart(begin, parameters(alone))
+    assert all(apart(found, parameters(alone)) < 0.05 * moved for found in Threads(2).run(work))
 
 
 @BACKENDS

@@ -14,6 +14,7 @@ from deep500.distributed.parcels import Contents, swap
 from deep500.distributed.stage_runs import StageRun, clip_factor, release
 from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
+from deep500.tensors import numpy_dtype
 from deep500.training.accumulation import pieces
 from deep500.training.clipping import ClipGradientNorm
 from deep500.training.data.samplers import checked_integer
@@ -279,7 +280,7 @@ class Pipeline(DistributedOptimizer):
 
     def _as_arrays(self, values: Mapping[str, Any], contents: Contents) -> dict[str, np.ndarray]:
         to_numpy = self.network.to_numpy
-        return {name: np.asarray(to_numpy(values[name])) for name, _ in contents}
+        return {n: np.asarray(to_numpy(values[n])).astype(numpy_dtype(dtype), copy=False) for n, dtype in contents}
 
     def _returned(self, state: _UnderWay) -> dict[str, Any]:
         """The outputs of all micro-batches together, on rank 0."""
