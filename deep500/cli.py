@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -66,7 +67,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "average": ("write the mean of a run's last checkpoints", "deep500.results.averaging:add_average"),
     "export": ("write a run for other tools", "deep500.results.command:add_export"),
     "query": ("ask a question in SQL over all runs below a folder", "deep500.results.command:add_query"),
-    "list": ("list recipes, studies, models, data sets, backends and custom operators", "deep500.cli:add_list"),
+    "list": (
+        "list recipes, studies, models, data sets, schemes, backends and custom operators",
+        "deep500.cli:add_list",
+    ),
     "info": ("show versions, backends, devices, data sets and folders", "deep500.cli:add_info"),
     "env": ("what is known of this machine, as JSON; is it fit to measure?", "deep500.results.command:add_env"),
     "new": ("write a recipe, operator, scheme or task to begin with, and its test", "deep500.recipe.skeletons:add_new"),
@@ -145,6 +149,7 @@ def add_list(parser: argparse.ArgumentParser) -> Execute:
 
 
 def _list(words: argparse.Namespace) -> int:
+    from deep500.distributed.schemes import by_name
     from deep500.networks.zoo import model_names, model_summary
     from deep500.operators.registry import operator_names, operator_summary
     from deep500.recipe.loader import list_recipes, list_studies
@@ -155,6 +160,10 @@ def _list(words: argparse.Namespace) -> int:
         "studies (python -m recipes.studies.NAME)": [(study.name, study.summary) for study in list_studies()],
         "models": [(name, model_summary(name)) for name in model_names()],
         "data sets": [(name, dataset_info(name).summary) for name in dataset_names()],
+        "schemes (scheme=NAME, on several ranks)": [
+            (name, re.split(r" \(|[:.;] ", " ".join((kind.__doc__ or "").replace("``", "").split()))[0].rstrip("."))
+            for name, kind in sorted(by_name().items())
+        ],
         "backends": [(name, _backend_state(name)) for name in backend_names()],
         "custom operators (domain deep500)": [(name, operator_summary(name)) for name in operator_names()],
     }

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from deep500.distributed.transports.communicator import Communicator
+from deep500.networks.execution.capabilities import PullsBack
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor
 from deep500.networks.network import Network
+from deep500.tensors import numpy_dtype
 from deep500.transformations.stages import SEED, Stage
 
 _OPTIONS = ("compile", "precision", "deterministic")
@@ -27,6 +29,9 @@ def executor_like(executor: GraphExecutor, network: Network) -> GraphExecutor:
 
 class StageRun:
     """Runs a stage; holds no parameter, and nothing of a run after it.
+
+    Backward is the framework's own automatic differentiation where an executor ``PullsBack``, else the gradient that
+    the stage's network emits.
 
     Args:
         stage: what to run.
@@ -70,21 +75,40 @@ class StageRun:
             gradients by parameter and by received value, and the outputs (empty unless ``first``).
         """
         self._prepare(seed)
-        wanted = [*dict.fromkeys([*self._backward, *(self._forward if first else [])])]
         seeds = {}
         for name in self.stage.network.inputs:
             if name.startswith(SEED):
                 value = name.removeprefix(SEED)
-                seeds[name] = gradients[value] if value in gradients else self._zeros(value, given)
-        results = self._run({**given, **seeds}, wanted)
+                seeds[value] = gradients[value] if value in gradients else self._zeros(value, given)
+        forward = self._forward if first or self.stage.random else []
+        seeds = {
+            value: self._as_declared(s, self.stage.network.inputs[SEED + value].dtype) for value, s in seeds.items()
+        }
+        if isinstance(self.executor, PullsBack):
+            found, results = self.executor.pull_back(self._needed(given), seeds, list(self.stage.gradients), forward)
+        else:
+            fed = {SEED + value: seed for value, seed in seeds.items()}
+            results = self._run({**given, **fed}, [*dict.fromkeys([*self._backward, *forward])])
+            found = {name: results[value] for name, value in self.stage.gradients.items()}
         if first:
             self._keep_statistics(results)
-        found = {name: results[value] for name, value in self.stage.gradients.items()}
         return found, {name: results[name] for name in self.stage.outputs} if first else {}
 
+    def _needed(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        statistics = list(self.stage.statistics)
+        given = {**given, **dict(zip(statistics, self.home.fetch_tensors(statistics), strict=True))}
+        declared = self.stage.network.inputs
+        return {name: self._as_declared(given[name], declared[name].dtype) for name in declared if name in given}
+
+    @staticmethod
+    def _as_declared(value: Any, dtype: str | None) -> Any:
+        """NumPy kernels keep narrow floats in wider arrays: between stages they are rounded as their dtype says."""
+        if not isinstance(value, np.ndarray) or dtype is None or "(" in dtype:
+            return value
+        return value.astype(numpy_dtype(dtype), copy=False)
+
     def _run(self, given: Mapping[str, Any], wanted: list[str]) -> dict[str, Any]:
-        needed = {name: given[name] for name in self.stage.network.inputs if name in given}
-        results = self.executor.inference(needed, wanted)
+        results = self.executor.inference(self._needed(given), wanted)
         self.executor.network.forget_results()
         return results
 
@@ -96,12 +120,6 @@ class StageRun:
     def _prepare(self, seed: int) -> None:
         if self.stage.random:
             self.executor.reseed(seed)
-        if self.stage.statistics:
-            for name, tensor in zip(self.stage.statistics, self._statistics(), strict=True):
-                self.executor.network.feed_tensor(name, tensor)
-
-    def _statistics(self) -> list[Any]:
-        return self.home.fetch_tensors(list(self.stage.statistics))
 
     def _keep_statistics(self, results: Mapping[str, Any]) -> None:
         for name, value in self.stage.statistics.items():

@@ -35,12 +35,12 @@ class Stage:
 
     Attributes:
         name: of its first value.
-        network: inputs are what crosses into the stage, its parameters, and a seed for each value with a gradient that
-            it hands on; outputs are all that follows here.
+        network: inputs are what crosses into the stage, its parameters and running statistics, and a seed for each
+            value with a gradient that it hands on; outputs are all that follows here.
         parameters: names of the trainable parameters among the inputs.
         receives, hands_on: values that come from earlier stages or go to later ones, in order.
         outputs: outputs of the whole network that are computed here, the loss among them.
-        statistics: for each running statistic (a parameter of ``network``) the value that replaces it.
+        statistics: for each running statistic, an input, the value that replaces it.
         gradients: for each parameter, and each value that came with a gradient, the value that is its gradient.
         inputs: inputs of the whole network that the stage reads.
         random: whether it draws random numbers.
@@ -215,6 +215,9 @@ class _Cutter:
         for name in dict.fromkeys([*hands_on, *outputs]):
             part.add_output(name)
         train, updates = training_network(part)
+        for name in updates:  # inputs, like all that changes: a backend may compile what a parameter holds
+            statistic = train._parameters.pop(name).value
+            train.inputs[name] = TensorDescriptor(statistic.dtype.name, statistic.shape)
         forward = list(train.outputs)
         seeded = [v for v in dict.fromkeys([*hands_on, *outputs]) if v in self.learning and self.floating(v)]
         seeded = [v for v in seeded if v == self.loss or v in hands_on]

@@ -429,6 +429,35 @@ class Executor(GraphExecutor):
         self._results = {name: value.detach() for name, value in values.items()}
         return dict(self._results)
 
+    def pull_back(
+        self, inputs: Mapping[str, Any], seeds: Mapping[str, Any], wrt: Sequence[str], outputs: Sequence[str]
+    ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """By automatic differentiation (see ``PullsBack``)."""
+        self.refresh()
+        names = tuple(dict.fromkeys([*seeds, *outputs]))
+        compiled = self._compile(names)
+        compiled.check(inputs)
+        leaves = {name: self._tensor(inputs[name]).detach().requires_grad_() for name in wrt}
+        training = compiled.module.training
+        compiled.module.eval()
+        try:
+            results = self._run(compiled, {**inputs, **leaves})
+            values = dict(zip(names, results if isinstance(results, tuple) else (results,), strict=True))
+            goals = {name: values[name] for name in seeds if values[name].requires_grad}
+            directions = [self._tensor(seeds[name]) for name in goals]
+            found = torch.autograd.grad(list(goals.values()), list(leaves.values()), directions, allow_unused=True)
+        except (RuntimeError, *RAISED) as error:
+            if ours := failure(error, compiled.module, "backward"):
+                raise ours from error
+            raise
+        finally:
+            compiled.module.train(training)
+        gradients = {
+            name: torch.zeros_like(leaf) if gradient is None else gradient
+            for (name, leaf), gradient in zip(leaves.items(), found, strict=True)
+        }
+        return gradients, {name: values[name].detach() for name in outputs}
+
     def _run(self, compiled: Compiled, inputs: Mapping[str, Any]) -> Any:
         if self.torch_device.type == "cuda":
             adopt(self._numerics)

@@ -121,6 +121,35 @@ def test_dropout_draws_the_same_in_every_run() -> None:
     assert run(1) == run(1) != run(2)
 
 
+@BACKENDS
+def test_micro_batches_count_by_what_the_loss_is_a_mean_over(backend: str) -> None:
+    """Labels that are ignored do not count; one micro-batch has no other."""
+    module = load_backend(backend)
+    batch = batch_for(skipping(), 6, 0) | {"label": np.array([1, -1, 0, 2, -1, -1])}
+
+    def base() -> Any:
+        net = skipping()
+        net.remove_output("loss")
+        net.remove_node(net.producer("loss").name)
+        net.add_node("SoftmaxCrossEntropyLoss", ["y", "label"], ["loss"], reduction="mean", ignore_index=-1)
+        net.add_output("loss")
+        return optimizers.GradientDescent(module.from_model(net, "cpu"), lr=0.1)
+
+    def work(comm: Any) -> Any:
+        optimizer = Pipeline(base(), comm, 3)
+        optimizer.count_samples = lambda inputs: int((inputs["label"] >= 0).sum())
+        mine = batch if comm.rank == 0 else {name: value[:0] for name, value in batch.items()}
+        outputs = optimizer.step(mine)
+        return parameters(optimizer), float(outputs["loss"]) if outputs else None
+
+    alone = base()
+    loss = float(alone.step(batch)["loss"])
+    with np.errstate(invalid="ignore"):
+        outcomes = Threads(2).run(work)
+    assert abs(outcomes[0][1] - loss) < 1e-12
+    assert all(apart(found, parameters(alone)) < 1e-12 for found, _ in outcomes)
+
+
 def test_clipping_and_rules_of_whole_tensors() -> None:
     options = {"kind": "AdamWOptimizer", "gradient_transform": ClipGradientNorm(0.05), "no_decay": "norms_and_biases"}
     want = serial(SIZES, "reference", **options)
@@ -205,7 +234,7 @@ def order(rank: int, ranks: int, count: int) -> list[tuple[str, int]]:
     scheme._go_forward = lambda state, number: calls.append(("forward", number))  # type: ignore[method-assign]
     scheme._go_back = lambda state, number: calls.append(("back", number))  # type: ignore[method-assign]
     scheme._meet = scheme._meet_next = lambda state, send=None, receive=None: None  # type: ignore[method-assign]
-    scheme._schedule(type("State", (), {"sizes": [1] * count})())  # type: ignore[arg-type]
+    scheme._schedule(type("State", (), {"counts": [[1, 1]] * count})())  # type: ignore[arg-type]
     return calls
 
 

@@ -11,12 +11,15 @@ import pytest
 
 import deep500 as d5
 from deep500.distributed import Serial, Threads
-from deep500.distributed.schemes import ConsistentDecentralized, ShardedParameters
+from deep500.distributed.sampler import DistributedSampler
+from deep500.distributed.schemes import ConsistentDecentralized, Pipeline, ShardedParameters
 from deep500.distributed.stage_runs import StageRun
 from deep500.errors import InputError, UnsupportedOperator
-from deep500.networks import Network, add_loss
+from deep500.networks import Network, add_loss, create
+from deep500.results.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 from deep500.training import optimizers
 from deep500.training.clipping import ClipGradientNorm
+from deep500.transformations.mixed_precision import mixed_precision
 from deep500.transformations.stages import stages
 from tests.conftest import load_backend
 from tests.distributed.memory_cases import held_and_peak
@@ -188,6 +191,66 @@ def test_a_state_loads_on_another_number_of_ranks(backend: str) -> None:
         outcomes = Threads(ranks).run(lambda comm: go_on(comm, weights, state))
         assert apart(outcomes[-1][0], want) < 1e-12
         assert outcomes[0][1].keys() == state.keys()
+
+
+def trained(comm: Any, scheme: Any, epochs: int, state: Any = None) -> Any:
+    """A trainer's state after so many epochs in all, validated after each; the loss of the last validation."""
+    rng = np.random.default_rng(4)
+    data = d5.NumpyDataset(rng.normal(size=(30, 12)), "input", rng.integers(0, 4, 30))
+    network = perceptron()
+    network.add_output("y3")
+    optimizer = scheme(optimizers.AdamOptimizer(load_backend("reference").from_model(network), lr=0.01), comm)
+    computing = list(scheme.computing_ranks(comm.size))
+    position = computing.index(comm.rank) if comm.rank in computing else None
+    train = DistributedSampler(d5.ShuffleSampler(data, 8, seed=2), position, len(computing))
+    test = DistributedSampler(d5.OrderedSampler(data, 8), comm.rank, comm.size)
+    trainer = d5.Trainer(train, test, optimizer.executor, optimizer)
+    if state is not None:
+        trainer.load_state(state)
+    statistics = trainer.run(epochs, events=[])
+    return trainer.state(), statistics.epochs[-1].test_loss
+
+
+@pytest.mark.parametrize("scheme", [ShardedParameters, Pipeline])
+def test_a_checkpoint_loads_on_another_number_of_ranks(scheme: Any, tmp_path: Any) -> None:
+    """The file of any rank; a trainer on two ranks goes on where three have stopped."""
+    state, _ = Threads(3).run(lambda comm: trained(comm, scheme, 1))[1]
+    save_checkpoint(tmp_path, 1, state)
+    (path,) = list_checkpoints(tmp_path)
+    want, loss = trained(Serial(), ConsistentDecentralized, 3)
+    for found, own_loss in Threads(2).run(lambda comm: trained(comm, scheme, 3, load_checkpoint(path))):
+        assert found["values"]["epoch"] == 3 and found["values"]["step"] == want["values"]["step"]
+        names = [name for name in want["arrays"] if name.startswith("network/")]
+        assert max(np.abs(found["arrays"][name] - want["arrays"][name]).max() for name in names) < 1e-10
+        assert abs(own_loss - loss) < 1e-10
+
+
+@BACKENDS
+@pytest.mark.parametrize("scheme", [ShardedParameters, Pipeline])
+def test_mixed_precision_crosses_stages_in_its_own_dtype(scheme: Any, backend: str) -> None:
+    """In bf16, of 8 bits: near the run in one process, and far from where it began."""
+    module = load_backend(backend)
+
+    def base() -> Any:
+        made = mixed_precision(add_loss(create("mlp", shape=(8,), hidden=(16, 16), classes=3)), "bf16")
+        return optimizers.GradientDescent(module.from_model(made, "cpu"), lr=0.5)
+
+    rng = np.random.default_rng(1)
+    given = [{"input": rng.normal(size=(8, 8)).astype("float32"), "label": rng.integers(0, 3, 8)} for _ in range(4)]
+
+    def work(comm: Any) -> Any:
+        optimizer = scheme(base(), comm)
+        for batch in given:
+            mine = slice(comm.rank, None, 2) if scheme is ShardedParameters else slice(0, 8 * (comm.rank == 0))
+            optimizer.step({name: value[mine] for name, value in batch.items()})
+        return parameters(optimizer)
+
+    alone = base()
+    begin = parameters(alone)
+    for batch in given:
+        alone.step(batch)
+    moved = apart(begin, parameters(alone))
+    assert all(apart(found, parameters(alone)) < 0.05 * moved for found in Threads(2).run(work))
 
 
 @BACKENDS

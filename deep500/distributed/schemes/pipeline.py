@@ -14,6 +14,7 @@ from deep500.distributed.parcels import Contents, swap
 from deep500.distributed.stage_runs import StageRun, clip_factor, release
 from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
+from deep500.tensors import numpy_dtype
 from deep500.training.accumulation import pieces
 from deep500.training.clipping import ClipGradientNorm
 from deep500.training.data.samplers import checked_integer
@@ -161,8 +162,8 @@ class Pipeline(DistributedOptimizer):
         if events.before_forward_backward:
             events.emit(events.before_forward_backward, self.executor)
         given = list(pieces(self.network, inputs, self.micro_batches)) if self.samples else []
-        sizes = self.comm.gather_facts([size for size, _ in given])[0]
-        under_way = _UnderWay(sizes, [piece for _, piece in given])
+        counts = [[size, self.count_samples(piece)] for size, piece in given]
+        under_way = _UnderWay(self.comm.gather_facts(counts)[0], [piece for _, piece in given])
         self._schedule(under_way)
         self._gradients = under_way.sums
         outputs = self._returned(under_way)
@@ -172,7 +173,7 @@ class Pipeline(DistributedOptimizer):
 
     def _schedule(self, state: _UnderWay) -> None:
         """One forward, one backward, after as many forward as there are ranks behind this one."""
-        count, last = len(state.sizes), self.comm.size - 1
+        count, last = len(state.counts), self.comm.size - 1
         ahead = min(last - self.comm.rank, count)
         for number in range(ahead):
             self._meet(state, receive=number)
@@ -207,13 +208,15 @@ class Pipeline(DistributedOptimizer):
         rank, last = self.comm.rank, self.comm.size - 1
         stage, values, gradients = self.stages[rank], state.values.pop(number), state.gradients.pop(number, {})
         if self.loss in stage.outputs:
-            share = state.sizes[number] / sum(state.sizes)
-            gradients[self.loss] = np.full(self._shape_of_loss, share, self._dtype(self.loss))
+            gradients[self.loss] = np.full(self._shape_of_loss, state.shares[number], self._dtype(self.loss))
         found, outputs = self._run.backward(
             {**values, **self._parameters()}, gradients, self._drawn(number), first=rank == last
         )
         if rank == last:
             state.results.append(outputs)
+        if self.loss in stage.outputs and not state.shares[number]:  # a mean over nothing: 0 of it, whatever it is
+            arrays = zip(found, self.arrays(list(found.values())), strict=True)
+            found = {name: self.network.to_tensor(np.zeros_like(array)) for name, array in arrays}
         for name in stage.parameters:  # one by one: the sum needs no second copy of the stage
             if name in found:
                 terms = [[tensor] for tensor in (state.sums.pop(name, None), found.pop(name)) if tensor is not None]
@@ -277,13 +280,13 @@ class Pipeline(DistributedOptimizer):
 
     def _as_arrays(self, values: Mapping[str, Any], contents: Contents) -> dict[str, np.ndarray]:
         to_numpy = self.network.to_numpy
-        return {name: np.asarray(to_numpy(values[name])) for name, _ in contents}
+        return {n: np.asarray(to_numpy(values[n])).astype(numpy_dtype(dtype), copy=False) for n, dtype in contents}
 
     def _returned(self, state: _UnderWay) -> dict[str, Any]:
         """The outputs of all micro-batches together, on rank 0."""
         rank, outputs = self.comm.rank, dict[str, Any]()
         arrays = {
-            name: self._together([self.network.to_numpy(result[name]) for result in state.results], state.sizes)
+            name: self._together([self.network.to_numpy(result[name]) for result in state.results], state)
             for name, _ in self._results[rank]
         }
         if rank == 0:
@@ -296,12 +299,12 @@ class Pipeline(DistributedOptimizer):
             swap(self.comm, 0, arrays, None, ())
         return outputs
 
-    def _together(self, arrays: list[np.ndarray], sizes: list[int]) -> np.ndarray:
-        """Rows of the batch from those of micro-batches; the mean of scalars."""
-        if all(array.shape[:1] == (size,) for array, size in zip(arrays, sizes, strict=True)):
+    def _together(self, arrays: list[np.ndarray], state: _UnderWay) -> np.ndarray:
+        """Rows of the batch from those of micro-batches; the mean of what has none."""
+        if all(array.shape[:1] == (size,) for array, (size, _) in zip(arrays, state.counts, strict=True)):
             return np.concatenate(arrays)
-        shares = np.asarray(sizes, np.float64) / sum(sizes)
-        return np.asarray(sum(s * a for s, a in zip(shares, arrays, strict=True))).astype(arrays[0].dtype)
+        terms = [share * array for share, array in zip(state.shares, arrays, strict=True) if share]
+        return np.asarray(sum(terms)).astype(arrays[0].dtype)
 
     def _dtype(self, name: str) -> Any:
         return next(dtype for results in self._results for known, dtype in results if known == name)
@@ -371,15 +374,22 @@ class Pipeline(DistributedOptimizer):
 
 @dataclass
 class _UnderWay:
-    """A step: sizes of the micro-batches and (rank 0) their inputs, by number what each has come to, and the sums."""
+    """A step: samples of the micro-batches and what they count in the mean, (rank 0) their inputs, by number what each
+    has come to, and the sums."""
 
-    sizes: list[int]
+    counts: list[list[int]]
     inputs: list[dict[str, Any]]
     values: dict[int, dict[str, Any]] = field(default_factory=dict)
     gradients: dict[int, dict[str, Any]] = field(default_factory=dict)
     back: dict[int, dict[str, Any]] = field(default_factory=dict)
     sums: dict[str, Any] = field(default_factory=dict)
     results: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def shares(self) -> list[float]:
+        """What each micro-batch counts in the mean over the batch."""
+        whole = sum(weight for _, weight in self.counts) or 1
+        return [weight / whole for _, weight in self.counts]
 
     def seen(self, number: int, scheme: Pipeline) -> None:
         """Note how many are under way."""

@@ -25,6 +25,26 @@ class WatchesGradients(Protocol):
 
 
 @runtime_checkable
+class PullsBack(Protocol):
+    """An executor whose framework differentiates what it runs with respect to inputs."""
+
+    def pull_back(
+        self, inputs: Mapping[str, Any], seeds: Mapping[str, Any], wrt: Sequence[str], outputs: Sequence[str]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Run forward in evaluation mode, and back from several values; nothing is left in the executor.
+
+        Args:
+            inputs: tensors or arrays by input name.
+            seeds: for each value its gradient.
+            wrt: inputs to differentiate with respect to.
+            outputs: values to return.
+
+        Returns:
+            the gradient of each of ``wrt`` (zeros where none flows), and the outputs.
+        """
+
+
+@runtime_checkable
 class CountsPeakMemory(Protocol):
     """An executor whose framework counts what its allocator hands out."""
 
