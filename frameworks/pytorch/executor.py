@@ -335,12 +335,8 @@ class Executor(GraphExecutor):
 
             plan.check(self.network, plan.batch)  # it may have been edited since
             regions = [region.values for region in plan.regions]
-            self._planned[outputs] = planned(self._whole(outputs), self.network, regions, loss, self.recompute)
+            self._planned[outputs] = planned(self._compile(outputs), self.network, regions, loss, self.recompute)
         return self._planned[outputs]
-
-    def _whole(self, outputs: tuple[str, ...]) -> Compiled:
-        """Node by node: plans and stages name the values of the network, of which recognition leaves some out."""
-        return self._build(outputs, False) if self.recognise else self._compile(outputs)
 
     def _forget_training(self) -> None:
         if self.compile:
@@ -524,7 +520,7 @@ class Executor(GraphExecutor):
 
         self.refresh()
         outputs = tuple(self.network.outputs)
-        compiled = self._whole(outputs if loss in outputs else (*outputs, find_loss(self.network, loss)))
+        compiled = self._compile(outputs if loss in outputs else (*outputs, find_loss(self.network, loss)))
         compiled.check(inputs)
         tensors = [self._tensor(inputs.get(name)) for name in compiled.inputs]
         compiled.module.train()
