@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,7 +71,7 @@ def from_model(
             (``"straight_through"``, see :mod:`deep500.networks.quantization`).
         recognise: run what exporters took apart (normalisations, activations, attention, dense and recurrent layers) by
             one function each, and compute once what depends on no input; ``executor.module.recognised`` lists what was
-            found. False: node by node, as under a checkpointing plan.
+            found. False: node by node.
         precision: of float32 on a GPU: ``"ieee"``, or ``"tf32"``, which rounds what products and convolutions take to
             ten bits of fraction and differs by 1e-3. Processors compute as IEEE says, whatever is asked for.
         deterministic: on a GPU, allow only kernels that give the same bits every time; an operator without one is an
@@ -498,6 +499,13 @@ class Executor(GraphExecutor):
         if reset:
             torch.cuda.reset_peak_memory_stats(self.torch_device)
         return int(peak)
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[Executor]:
+        """See the base class; what it draws does not move torch's generators, which belong to the whole process."""
+        options: dict[str, Any] = {name: getattr(self, name) for name in ("recompute", "recognise", "precision")}
+        with torch.random.fork_rng():
+            yield Executor(self.network.copy(), self.device, deterministic=self.deterministic, **options)
 
     def step_memory(self, inputs: Mapping[str, Any], loss: str = "loss") -> int:
         """By the allocator's own events, also on the processor (see ``CountsStepMemory``)."""

@@ -76,7 +76,7 @@ class Cutter:
         return [line for line in self.graph.nodes if line.op in ("placeholder", "get_attr")]
 
     def _node(self, name: str) -> str:
-        """The network's node of a node that was compiled: itself, or the one whose body or recognised form it is from."""
+        """The network's node of a node that was compiled: itself, or the one that it was made of."""
         while name and name not in self.homes:
             name = re.match(r"(.*)[/:]|", name, re.DOTALL)[1] or ""  # type: ignore[index] # the latter always matches
         return name
