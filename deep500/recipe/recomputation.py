@@ -111,10 +111,10 @@ def record_of_run(
             "no recomputation",
             "none",
             0,
-            peak_bytes(regions.step.network),
+            plan.peak_without or peak_bytes(regions.step.network),
             base,
             without,
-            note="predicted from the graph",
+            note="measured when it was planned" if plan.measured else "predicted from the graph",
         ),
         Choice("planned", "planned", len(plan.regions), plan.predicted_peak, plan.predicted_time, measured),
     )
@@ -145,7 +145,8 @@ def sentence(plan: CheckpointingPlan) -> str:
     """What the console says of a plan."""
     share = plan.predicted_extra / plan.predicted_time if plan.predicted_time else 0.0
     source = "operations" if plan.time_unit == "FLOP" else f"time on {plan.backend}"
+    how = f"measured on {plan.backend}" if plan.measured else "counted in the network, not measured"
     return (
         f"checkpointing: {len(plan.regions)} regions run again, {share:.1%} of a step's {source}; predicted peak "
-        f"{plan.predicted_peak:,} B, budget {plan.budget:,} B"
+        f"{plan.predicted_peak:,} B ({how}), budget {plan.budget:,} B"
     )

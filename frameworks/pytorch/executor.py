@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,7 +71,7 @@ def from_model(
             (``"straight_through"``, see :mod:`deep500.networks.quantization`).
         recognise: run what exporters took apart (normalisations, activations, attention, dense and recurrent layers) by
             one function each, and compute once what depends on no input; ``executor.module.recognised`` lists what was
-            found. False: node by node, as under a checkpointing plan.
+            found. False: node by node.
         precision: of float32 on a GPU: ``"ieee"``, or ``"tf32"``, which rounds what products and convolutions take to
             ten bits of fraction and differs by 1e-3. Processors compute as IEEE says, whatever is asked for.
         deterministic: on a GPU, allow only kernels that give the same bits every time; an operator without one is an
@@ -346,12 +347,8 @@ class Executor(GraphExecutor):
 
             plan.check(self.network, plan.batch)  # it may have been edited since
             regions = [region.values for region in plan.regions]
-            self._planned[outputs] = planned(self._whole(outputs), self.network, regions, loss, self.recompute)
+            self._planned[outputs] = planned(self._compile(outputs), self.network, regions, loss, self.recompute)
         return self._planned[outputs]
-
-    def _whole(self, outputs: tuple[str, ...]) -> Compiled:
-        """Node by node: plans and stages name the values of the network, of which recognition leaves some out."""
-        return self._build(outputs, False) if self.recognise else self._compile(outputs)
 
     def _forget_training(self) -> None:
         if self.compile:
@@ -543,6 +540,13 @@ class Executor(GraphExecutor):
             torch.cuda.reset_peak_memory_stats(self.torch_device)
         return int(peak)
 
+    @contextmanager
+    def rehearsal(self) -> Iterator[Executor]:
+        """See the base class; what it draws does not move torch's generators, which belong to the whole process."""
+        options: dict[str, Any] = {name: getattr(self, name) for name in ("recompute", "recognise", "precision")}
+        with torch.random.fork_rng():
+            yield Executor(self.network.copy(), self.device, deterministic=self.deterministic, **options)
+
     def step_memory(self, inputs: Mapping[str, Any], loss: str = "loss") -> int:
         """By the allocator's own events, also on the processor (see ``CountsStepMemory``)."""
         self._results = {}
@@ -564,7 +568,7 @@ class Executor(GraphExecutor):
 
         self.refresh()
         outputs = tuple(self.network.outputs)
-        compiled = self._whole(outputs if loss in outputs else (*outputs, find_loss(self.network, loss)))
+        compiled = self._compile(outputs if loss in outputs else (*outputs, find_loss(self.network, loss)))
         compiled.check(inputs)
         tensors = [self._tensor(inputs.get(name)) for name in compiled.inputs]
         compiled.module.train()

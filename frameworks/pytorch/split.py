@@ -7,6 +7,7 @@ stretch, where a node that must not run again stands in it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -75,9 +76,9 @@ class Cutter:
         return [line for line in self.graph.nodes if line.op in ("placeholder", "get_attr")]
 
     def _node(self, name: str) -> str:
-        """The network's node of a node that was compiled: itself, or the one whose function body it is from."""
+        """The network's node of a node that was compiled: itself, or the one that it was made of."""
         while name and name not in self.homes:
-            name = name.rpartition("/")[0]
+            name = re.match(r"(.*)[/:]|", name, re.DOTALL)[1] or ""  # type: ignore[index] # the latter always matches
         return name
 
     def _path(self, line: fx.Node) -> Path:
@@ -143,6 +144,7 @@ def _homes(nodes: Iterable[Node], regions: Sequence[Collection[str]]) -> tuple[d
             drawing.add(node.name)  # the generator's state is put back, so these may run again
         value = node.writes[0] if node.writes and (random or not impurity(node)) else ""
         homes[node.name] = tuple(inside.get(value, ()))
+        homes.update((written, homes[node.name]) for written in node.writes if written not in homes)
     return homes, drawing
 
 

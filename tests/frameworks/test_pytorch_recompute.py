@@ -70,19 +70,19 @@ def test_training_under_a_plan_is_the_same_to_the_bit(name: str, way: str) -> No
     make, batch = CASES[name]
     net = make()
     inputs = inputs_of(net, batch)
-    planned = d5fw.from_model(net, recompute=way, recognise=False)
+    planned = d5fw.from_model(net, recompute=way)
     planned.set_checkpointing(everything_again(net, batch))
     with Operations() as more:
         got = train(planned, inputs)
     with Operations() as plain:
-        want = train(d5fw.from_model(net, recognise=False), inputs)
+        want = train(d5fw.from_model(net), inputs)
     assert more.count > plain.count, "something ran again"
     assert want.keys() == got.keys()
     for value in want:
         assert_close(got[value], want[value], "exact", f"{value} of {name}")
     planned.set_checkpointing(None)
     before = planned.network.state()
-    free = d5fw.from_model(net, recognise=False)
+    free = d5fw.from_model(net)
     free.network.load_state(before)
     for executor in (planned, free):
         executor.reseed(3)

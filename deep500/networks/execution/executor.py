@@ -19,7 +19,8 @@ Requirements of the seam, for those who write a backend:
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -247,6 +248,21 @@ class GraphExecutor(abc.ABC):
         if plan is not self.checkpointing:
             self._forget_training()
             self.checkpointing = plan
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[GraphExecutor]:
+        """An executor like this one, of a copy of its network: what it runs leaves no trace in this one.
+
+        Example:
+            >>> import deep500.frameworks.reference as d5ref
+            >>> from deep500.networks import add_loss, create
+            >>> executor = d5ref.from_model(add_loss(create("mlp", shape=(4,))))
+            >>> with executor.rehearsal() as twin:
+            ...     twin.backend, twin is executor
+            ('reference', False)
+        """
+        kind: Any = type(self)
+        yield kind(self.network.copy(), self.device)
 
     def _forget_training(self) -> None:
         """Drop compiled training runs, so that the next one follows ``self.checkpointing``; backends implement it."""

@@ -25,7 +25,7 @@ from deep500.transformations.recomputation.regions import outermost_first
 from deep500.transformations.recomputation.training_step import needed
 
 FORMAT = "deep500-checkpointing-plan"
-VERSION = 2
+VERSION = 3
 AGAIN = "name a plan file, or plan again with plan_checkpointing"
 _FURTHER = re.compile(r":\d+(_\d+)?$")
 
@@ -45,6 +45,8 @@ _PLAN = declare(
         "predicted_extra": _AMOUNT,
         "time_unit": str,
         "method": str,
+        "peak_without": _COUNT,
+        "measured": bool,
         "hash": str,
     }
 )
@@ -71,10 +73,13 @@ class CheckpointingPlan:
         backend: where times were measured; ``"none"`` where they are counted operations.
         regions: those that run again, outermost first.
         budget: bytes that were allowed.
-        predicted_peak: bytes of tape, snapshots and overheads.
+        predicted_peak: bytes that a step holds at most.
         predicted_time, predicted_extra: of a step, and the part of it due to running again, in ``time_unit``.
         time_unit: ``"s"`` where it was measured, ``"FLOP"`` where operations stand in for it.
         method: how it was chosen.
+        peak_without: bytes that a step without the plan holds at most; 0 where that was not asked.
+        measured: whether both peaks were counted in steps on ``backend``, by its allocator; else they are counted in
+            the network, as a backend holds them that frees every value after its last reader.
     """
 
     network: str
@@ -88,6 +93,8 @@ class CheckpointingPlan:
     predicted_extra: float
     time_unit: str
     method: str
+    peak_without: int = 0
+    measured: bool = False
 
     def data(self) -> dict[str, Any]:
         """What :func:`json.dumps` takes and :func:`plan_from` reads."""

@@ -6,10 +6,12 @@ holds. A plan's prediction is counted value by value on the network that will ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
-from deep500.errors import PlanError
+from deep500.errors import BudgetError, PlanError
 from deep500.networks.execution.capabilities import measure_stages
 from deep500.networks.execution.executor import GraphExecutor, InputCheck
 from deep500.networks.hashing import structure_hash
@@ -18,14 +20,21 @@ from deep500.networks.network import Network
 from deep500.networks.objects import as_network
 from deep500.operators.registry import DOMAIN
 from deep500.transformations.recomputation.budgets import budget_bytes, check_budget, check_points
-from deep500.transformations.recomputation.chain import Stage, chain_front, innermost_regions, plan_chain
+from deep500.transformations.recomputation.chain import innermost_regions, keep_all, plan_chain, simulate_chain
 from deep500.transformations.recomputation.counting import Counted, Counter
+from deep500.transformations.recomputation.measured_trees import plan_tree, staged_regions
 from deep500.transformations.recomputation.node_times import SAMPLES, batch_of, first_size, measured_regions
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion, undominated
+from deep500.transformations.recomputation.region_tree import simulate
 from deep500.transformations.recomputation.regions import NetworkRegions, find_regions
+from deep500.transformations.recomputation.rehearsing import Planner, Rehearsals
 from deep500.transformations.recomputation.training_step import check_batch
 
 Target = GraphExecutor | Network
+
+CROSSINGS = (2, 3, 4)
+"""Activations that may cross a cut, tried in turn where cuts that one crosses cannot meet a budget: beside the skip
+connections of a U-Net, say."""
 
 
 def plan_checkpointing(
@@ -45,9 +54,11 @@ def plan_checkpointing(
     Args:
         target: an executor, on whose backend times are then measured if there are inputs; a network; or any model that
             :func:`deep500.networks.as_network` takes. A model without ``loss`` is given a cross entropy.
-        budget: a share of the peak without recomputation (float in (0, 1]), or bytes (int). Counted are all values that
-            nodes write, gradients of parameters included; inputs, parameters and what kernels need inside are not.
-            Where a backend measures stages of its own (PyTorch), bytes are those of its allocator.
+        budget: a share of the peak without recomputation (float in (0, 1]), or bytes (int). With an executor that
+            counts bytes (``plan.measured``) both the peak and what the plan holds are measured: steps of this backend,
+            with and without the plan, by ``executor.step_memory``. Elsewhere they are counted in the network: all values
+            that nodes write, gradients of parameters included. Inputs, parameters and what kernels need inside never
+            count.
         inputs: a batch for training. Without it operations are counted in the place of times (``plan.time_unit``).
         loss: the scalar that is differentiated.
         batch: number of samples, where there are no inputs.
@@ -81,11 +92,7 @@ def plan_checkpointing(
                 f"got {type(profile).__name__} as a profile; expected what measured_regions returned: leave it out"
             )
         profile.check(subject.network, subject.batch, target.backend if isinstance(target, GraphExecutor) else None)
-        return plan_network(subject.network, budget, subject.batch, loss, profile)
-    chain = subject.stages()
-    if chain is not None:
-        return plan_chain(subject.network, subject.batch, subject.counted, chain, budget, subject.backend)
-    return plan_network(subject.network, budget, subject.batch, loss, subject.regions(), subject.backend)
+    return subject.plan(budget, profile)
 
 
 def checkpointing_front(
@@ -116,11 +123,7 @@ def checkpointing_front(
         (True, 0)
     """
     check_points(points)
-    subject = _Subject(_planned(target, example, loss), inputs, loss, batch)
-    chain = subject.stages()
-    if chain is not None:
-        return chain_front(subject.network, subject.batch, subject.counted, chain, points, subject.backend)
-    return plan_front(subject.network, subject.batch, loss, points, subject.regions(), subject.backend)
+    return _Subject(_planned(target, example, loss), inputs, loss, batch).front(points)
 
 
 def _planned(target: Target | Any, example: Any, loss: str) -> Target:
@@ -145,14 +148,82 @@ class _Subject:
         self.backend = "none" if self.executor is None else self.executor.backend
         self.counted = find_regions(self.network, self.batch, loss)
 
-    def stages(self) -> Sequence[Stage] | None:
-        """The innermost regions as measured stages, if the backend keeps them apart."""
-        parts = innermost_regions(self.counted)
+    def plan(self, budget: float | int, profile: NetworkRegions | None) -> CheckpointingPlan:
+        """The quickest plan for the coarsest cuts that a plan within the budget is found for."""
+        with self.rehearsals() as rehearsals:
+            return self._plan(budget, profile, rehearsals)
+
+    def _plan(
+        self, budget: float | int, profile: NetworkRegions | None, rehearsals: Rehearsals | None
+    ) -> CheckpointingPlan:
+        limit: int | None = None
+        errors: list[BudgetError] = []
+        for planner in self.planners(profile):
+            if limit is None:
+                full = None if rehearsals is None else rehearsals.full
+                limit = budget_bytes(budget, planner.full if full is None else full)
+            try:
+                return planner.within(limit) if rehearsals is None else rehearsals.within(planner, limit)
+            except BudgetError as error:
+                errors.append(error)
+        raise min(errors, key=lambda error: error.smallest or 0)
+
+    def front(self, points: int) -> list[CheckpointingPlan]:
+        """Plans at evenly spaced budgets for the coarsest cuts, and the smallest of finer ones, where these differ."""
+        plans = list[CheckpointingPlan]()
+        for planner in self.planners(None):
+            smallest = planner.smallest()
+            between = () if plans else range(1, points)
+            low = smallest.predicted_peak
+            limits = dict.fromkeys(low + (planner.full - low) * i // (points - 1) for i in between)
+            plans += [smallest, *map(planner.within, limits)]
+        with self.rehearsals() as rehearsals:
+            plans = plans if rehearsals is None else [rehearsals.measured(plan) for plan in plans]
+        return [replace(plan, budget=plan.predicted_peak) for plan in undominated(plans)]
+
+    @contextmanager
+    def rehearsals(self) -> Iterator[Rehearsals | None]:
+        """Steps on an executor like the given one, if there is one with inputs."""
+        if self.executor is None or self.inputs is None:
+            yield None
+            return
+        with self.executor.rehearsal() as twin:
+            yield Rehearsals(twin, self.inputs, self.loss)
+
+    def planners(self, profile: NetworkRegions | None) -> Iterator[Planner]:
+        """Of cuts that one activation crosses (or of a profile), then of those that up to four cross, where finer."""
+        found = self.counted if profile is None else profile
+        count, times = len(found.innermost()), None
+        planner = None if profile is not None else self._measured(found)
+        if planner is None:
+            regions = self._timed() if profile is None else profile
+            times = regions.times if regions.time_unit == "s" else None
+            planner = counted_planner(self.network, self.batch, regions, self.backend)
+        yield planner
+        for crossing in CROSSINGS:
+            finer = find_regions(self.network, self.batch, self.loss, crossing, times)
+            if len(finer.innermost()) <= count:
+                continue
+            count = len(finer.innermost())
+            planner = self._measured(finer) if times is None else None
+            yield planner or counted_planner(self.network, self.batch, finer, self.backend)
+
+    def _measured(self, regions: NetworkRegions) -> Planner | None:
+        """On innermost regions as measured stages, if the backend keeps them apart: a chain, or a tree of them."""
+        parts = innermost_regions(regions)
         if self.executor is None or self.inputs is None or len(parts) < 2:
             return None
-        return measure_stages(self.executor, [part.values for part in parts], self.inputs, self.loss, SAMPLES)
+        stages = measure_stages(self.executor, [part.values for part in parts], self.inputs, self.loss, SAMPLES)
+        if stages is None:
+            return None
+        network, batch, backend = self.network, self.batch, self.backend
+        if regions is self.counted:
+            full = simulate_chain(stages, keep_all(stages)).peak
+            return Planner(full, lambda limit: plan_chain(network, batch, regions, stages, limit, backend))
+        tree = staged_regions(regions, stages)
+        return Planner(simulate(tree.root, ()).peak, lambda limit: plan_tree(network, batch, tree, limit, backend))
 
-    def regions(self) -> NetworkRegions:
+    def _timed(self) -> NetworkRegions:
         """The regions, with times where they can be measured."""
         if self.executor is None or self.inputs is None or len(self.counted.step.forward) < 2:
             return self.counted
@@ -229,10 +300,8 @@ def plan_network(
     check_budget(budget)
     regions = find_regions(network, batch, loss) if regions is None else regions
     regions.check(network, batch, backend)
-    backend = regions.backend if backend is None else backend
-    counter = _counter(network, regions)
-    limit = budget_bytes(budget, counter.full)
-    return _as_plan(network, batch, regions, counter.within(limit), limit, backend)
+    planner = counted_planner(network, batch, regions, regions.backend if backend is None else backend)
+    return planner.within(budget_bytes(budget, planner.full))
 
 
 def plan_front(
@@ -261,11 +330,25 @@ def plan_front(
     check_points(points)
     regions = find_regions(network, batch, loss) if regions is None else regions
     regions.check(network, batch, backend)
-    backend = regions.backend if backend is None else backend
+    planner = counted_planner(network, batch, regions, regions.backend if backend is None else backend)
+    smallest = planner.smallest().predicted_peak
+    limits = dict.fromkeys(smallest + (planner.full - smallest) * i // (points - 1) for i in range(points))
+    return undominated(map(planner.within, limits))
+
+
+def counted_planner(network: Network, batch: int, regions: NetworkRegions, backend: str) -> Planner:
+    """Plans on regions whose bytes are counted value by value, for executors that free values early.
+
+    Raises:
+        PlanError: nothing in the network may run again.
+    """
     counter = _counter(network, regions)
-    smallest = counter.smallest().peak
-    limits = dict.fromkeys(smallest + (counter.full - smallest) * i // (points - 1) for i in range(points))
-    return undominated(_as_plan(network, batch, regions, counter.within(limit), limit, backend) for limit in limits)
+
+    def within(limit: int) -> CheckpointingPlan:
+        plan = _as_plan(network, batch, regions, counter.within(limit), limit, backend)
+        return replace(plan, peak_without=counter.full)
+
+    return Planner(counter.full, within)
 
 
 def _counter(network: Network, regions: NetworkRegions) -> Counter:

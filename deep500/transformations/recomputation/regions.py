@@ -15,8 +15,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
+from dataclasses import dataclass, field, replace
+from itertools import count, groupby
 
 from deep500.errors import PlanError
 from deep500.networks.flops import count_flops
@@ -78,6 +78,10 @@ def impurity(node: Node) -> str | None:
     return "control flow" if node.graphs else None
 
 
+_ACTIVATIONS = frozenset(
+    {"Relu", "LeakyRelu", "Elu", "Selu", "Celu", "Gelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Softplus"}
+    | {"Softsign", "Mish", "Swish", "ThresholdedRelu", "Clip", "Dropout"}
+)
 _FLAT = 8  # regions beside each other before they are nested by bytes
 
 
@@ -101,7 +105,19 @@ def segment(step: TrainingStep, crossing: int = 1) -> tuple[Stretch, ...]:
         ['conv1:relu1', 'layer1.0.conv1:layer1.0.relu2', ..., 'avgpool:loss']
     """
     leaves = _join(step, _cut(step, crossing))
-    return _nest(step, leaves, 0)
+    return _named(_nest(step, leaves, 0), {"network", *(leaf.name for leaf in leaves)})
+
+
+def _named(stretches: Iterable[Stretch], taken: set[str]) -> tuple[Stretch, ...]:
+    """The same with a name of its own for every group: a scope may be left and come again."""
+    named = []
+    for stretch in stretches:
+        name = stretch.name
+        if stretch.parts:
+            name = next(n for n in (f"{name} ({i})" if i > 1 else name for i in count(1)) if n not in taken)
+            taken.add(name)
+        named.append(replace(stretch, name=name, parts=_named(stretch.parts, taken)))
+    return tuple(named)
 
 
 def live_out(step: TrainingStep, nodes: Sequence[Node]) -> set[str]:
@@ -151,10 +167,14 @@ def _join(step: TrainingStep, pieces: list[list[Node]]) -> list[Stretch]:
 
 
 def _belongs(step: TrainingStep, piece: Sequence[Node], before: Sequence[Node]) -> bool:
-    """Whether a piece such as an activation ends a stretch: same scope, no parameters, nothing saved by it alone."""
+    """Whether a piece ends a stretch: no parameters, nothing saved by it alone, and of the same scope or activations.
+
+    A cut before an activation would let its argument count twice, kept by one stretch and read by the next.
+    """
     parameters = step.network.parameters
     reads = any(value in parameters for node in piece for value in node.reads)
-    return not reads and _scope_of(piece) == _scope_of(before[-1:]) and not _saves(step, piece)
+    near = _scope_of(piece) == _scope_of(before[-1:]) or all(node.op_type in _ACTIVATIONS for node in piece)
+    return not reads and near and not _saves(step, piece)
 
 
 def _saves(step: TrainingStep, nodes: Sequence[Node]) -> bool:

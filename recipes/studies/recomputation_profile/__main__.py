@@ -75,7 +75,7 @@ def settings_of(chosen: argparse.Namespace) -> Settings:
         torch=TORCH if torch and not chosen.no_torch else (),
         rounds=chosen.rounds,
         passes=2 if chosen.dry_run else 5,
-        options={"recompute": chosen.recompute, "recognise": False} if torch else {},
+        options={"recompute": chosen.recompute} if torch else {},
     )
 
 

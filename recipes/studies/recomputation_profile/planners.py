@@ -11,8 +11,8 @@ from deep500.networks.execution.capabilities import measure_stages
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.transformations.recomputation import find_regions
 from deep500.transformations.recomputation.chain import innermost_regions
+from deep500.transformations.recomputation.measured_trees import staged_regions
 from deep500.transformations.recomputation.node_times import measured_regions
-from deep500.transformations.workshop.recomputation.measured_trees import staged_regions
 from recipes.studies.recomputation_profile.subjects import Subject
 from recipes.studies.recomputation_profile.ways import ChainPlanner, Planner, TreePlanner
 

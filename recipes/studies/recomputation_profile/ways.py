@@ -18,17 +18,13 @@ from deep500.transformations.recomputation.chain import (
     simulate_chain,
 )
 from deep500.transformations.recomputation.counting import peak_bytes
+from deep500.transformations.recomputation.measured_trees import as_tree_plan, plan_tree
 from deep500.transformations.recomputation.placement import Placement
 from deep500.transformations.recomputation.plan_file import PlannedRegion
 from deep500.transformations.recomputation.region_tree import Region, locations, per_instance, simulate
 from deep500.transformations.workshop.recomputation.baselines import every_stage, everything, greedy, segmented
 from deep500.transformations.workshop.recomputation.chosen_plans import equal_segments, plan_of, regions_named
-from deep500.transformations.workshop.recomputation.measured_trees import (
-    as_tree_plan,
-    placement_of,
-    plan_tree,
-    segment_plan,
-)
+from deep500.transformations.workshop.recomputation.measured_trees import placement_of, segment_plan
 
 NONE, PLANNED, GREEDY, SEGMENTS, EVERY, EVERYTHING, TORCH = (
     "none",

@@ -1,0 +1,115 @@
+"""Plans held to what a step of them holds: the backend that will run a plan runs it once before it is handed out.
+
+Every model of memory, counted or measured stage by stage, is a little off: views, what autograd keeps besides, a step
+that fuses more than its parts. So a budget is a share of the *measured* peak of a step, and a plan is accepted when a
+measured step of it is within. What the model was off by on one plan is what it is asked for less, or more, on the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deep500.errors import BudgetError
+from deep500.networks.execution.capabilities import CountsStepMemory, step_memory
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.transformations.recomputation.budgets import unreachable
+from deep500.transformations.recomputation.plan_file import CheckpointingPlan
+
+_ROUNDS = 5  # plans that are tried for one budget and one way of cutting
+
+_NEAR = 0.02  # of the peak: a plan that leaves no more than this is not improved
+
+
+@dataclass(frozen=True)
+class Planner:
+    """A model of one network, cut in one way.
+
+    Attributes:
+        full: bytes of a step in which nothing runs again, by the model.
+        within: the plan with the least extra time within bytes of the model's; BudgetError if there is none.
+    """
+
+    full: int
+    within: Callable[[int], CheckpointingPlan]
+
+    def smallest(self) -> CheckpointingPlan:
+        """The plan with the smallest peak of the model's."""
+        try:
+            return self.within(1)
+        except BudgetError as error:
+            if error.smallest is None:
+                raise
+            return self.within(error.smallest)
+
+
+class Rehearsals:
+    """Steps for the bytes that they hold, on an executor that is used for nothing else.
+
+    Attributes:
+        full: bytes of the step without a plan; None where the backend does not count them.
+
+    Example:
+        >>> import numpy as np
+        >>> import deep500.frameworks.reference as d5ref
+        >>> from deep500.networks import add_loss, create
+        >>> executor = d5ref.from_model(add_loss(create("mlp", shape=(4,), classes=3)))
+        >>> batch = {"input": np.ones((8, 4), "float32"), "label": np.zeros(8, "int64")}
+        >>> with executor.rehearsal() as twin:
+        ...     Rehearsals(twin, batch, "loss").full == executor.step_memory(batch)
+        True
+    """
+
+    def __init__(self, twin: GraphExecutor, inputs: Mapping[str, Any], loss: str) -> None:
+        self.twin, self.inputs, self.loss = twin, inputs, loss
+        self.full = self.held(None)
+
+    def held(self, plan: CheckpointingPlan | None) -> int | None:
+        """Bytes that a step under a plan holds at most."""
+        if not isinstance(self.twin, CountsStepMemory):
+            return None
+        self.twin.set_checkpointing(plan)
+        self.twin.inference_and_backprop(self.inputs, self.loss)  # compiles; libraries get their workspaces
+        return step_memory(self.twin, self.inputs, self.loss)
+
+    def measured(self, plan: CheckpointingPlan) -> CheckpointingPlan:
+        """The plan with what was measured in the place of what was predicted; as it is where nothing is measured."""
+        held = self.held(plan) if self.full is not None else None
+        if held is None or self.full is None:
+            return plan
+        return replace(plan, predicted_peak=held, peak_without=self.full, measured=True)
+
+    def within(self, planner: Planner, limit: int) -> CheckpointingPlan:
+        """The quickest plan that is tried whose measured step is within ``limit`` bytes; its budget is the limit.
+
+        Raises:
+            BudgetError: none is; names the smallest that was measured.
+        """
+        if self.full is None:
+            return planner.within(limit)
+        best: CheckpointingPlan | None = None
+        smallest, off, asked = self.full, self.full - planner.full, set[int]()
+        for _ in range(_ROUNDS):
+            ask = max(planner.full, 1) * 2 if self.full <= limit else limit - off
+            if ask in asked or ask < 1:
+                break
+            asked.add(ask)
+            try:
+                plan = planner.within(ask)
+            except BudgetError:
+                break
+            tried = self.measured(plan)
+            off = tried.predicted_peak - plan.predicted_peak
+            smallest = min(smallest, tried.predicted_peak)
+            if tried.predicted_peak <= limit and (best is None or plan.predicted_extra < best.predicted_extra):
+                best = tried
+                if limit - tried.predicted_peak <= _NEAR * self.full:
+                    break
+        if best is None:
+            tried = self.measured(planner.smallest())
+            smallest = min(smallest, tried.predicted_peak)
+            if tried.predicted_peak > limit:
+                raise unreachable(limit, smallest, self.full, "all plans that were tried and measured")
+            best = tried
+        return replace(best, budget=limit)
