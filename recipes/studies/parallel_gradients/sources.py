@@ -15,7 +15,7 @@ from typing import Any
 
 from deep500.errors import CommunicationError, CompileError, InputError
 from deep500.measure.statistics import paired_ratio
-from deep500.operators.cpp.cache import building, cache_folder, enter
+from deep500.operators.cpp.cache import building, cache_folder, enter_folder
 from deep500.operators.cpp.compilers import cpu_model
 from deep500.operators.enzyme import pipeline
 from deep500.operators.enzyme.engine import find_clang, find_engine
@@ -89,7 +89,7 @@ def build(checkout: Path, openmp: bool) -> Path:
                 own = (*flags, f"-I{place}")
                 compile_library(SOURCES / "lulesh_driver.cpp", place / "lulesh.so", own, options)
                 include.unlink()
-                enter(place, target)
+                enter_folder(place, target)
     return target / "lulesh.so"
 
 
