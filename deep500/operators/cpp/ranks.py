@@ -106,7 +106,7 @@ def attach(name: str, library: ctypes.CDLL, path: Path, comm: Any, mpi: Any) -> 
     library_of_ranks = sys.modules[type(mpi).__module__]  # mpi4py.MPI, which the caller has loaded
     address_of = library_of_ranks._addressof
     _, known = _attached.setdefault(str(path), (name, mpi))
-    if mpi.Compare(known, mpi) != library_of_ranks.IDENT:
+    if mpi.Compare(known) != library_of_ranks.IDENT:
         raise UnsupportedOperator(
             f"C++ operator {name!r}: got a second communicator for one library in one process; expected one: compile "
             "it a second time with a definition that differs, additional_definitions={'SECOND': '1'}"
