@@ -197,7 +197,7 @@ def test_bad_options(words: list[str], said: str, capsys: pytest.CaptureFixture[
 
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lulesh.cc").write_text("int main() {}\n")
-    with pytest.raises(InputError, match=r"without lulesh-init.cc; expected a checkout of LULESH 2.0"):
+    with pytest.raises(InputError, match=r"without lulesh-init.cc; expected a checkout of LULESH 2.0 or miniBUDE"):
         sources.report_sources([tmp_path])
 
 
