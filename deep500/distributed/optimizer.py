@@ -25,6 +25,7 @@ from deep500.distributed.tensors import TensorCommunicator
 from deep500.distributed.transports.communicator import Communicator
 from deep500.distributed.world import world
 from deep500.errors import CommunicationError, InputError, nearest
+from deep500.operators.cpp.ranks import communicating
 from deep500.tasks.task import batch_length
 from deep500.training.optimizers.base import Optimizer
 
@@ -209,6 +210,21 @@ class DistributedOptimizer(Optimizer):
                     "the same on every rank: run the same recipe everywhere"
                 )
 
+    def _check_shares(self) -> None:
+        """Raise InputError for shares that differ where operators communicate, which no weight of a rank reaches.
+
+        What such an operator returns is of all samples: means of gradients would weigh them twice.
+        """
+        if self.comm.size == 1 or not communicating():
+            return
+        shares = self.comm.gather_facts(self.samples)
+        if len(set(shares)) > 1 or not self.samples:
+            raise InputError(
+                f"got a batch of {', '.join(map(str, shares))} samples on {len(shares)} ranks; expected equal shares, "
+                f"because the operator {communicating()[0]!r} communicates: choose a batch_size that the ranks divide, "
+                "and a train_sampler that drops the last batch"
+            )
+
     def _exchange(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
         with self.communicating():
             return self.exchange_gradients(names, gradients)
@@ -355,7 +371,9 @@ def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, An
     def observed(self: DistributedOptimizer, inputs: Mapping[str, Any]) -> dict[str, Any]:
         if self._within_step:  # super().step()
             return step(self, inputs)
-        self._within_step, self.samples = True, self.count_samples(inputs)
+        self.samples = self.count_samples(inputs)
+        self._check_shares()
+        self._within_step = True
         base = self.base_optimizer
         before, backprops = base.steps, base.backprops
         try:

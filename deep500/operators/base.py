@@ -58,6 +58,11 @@ class CustomOp(abc.ABC):
         return None if self.output_descriptors is None else len(self.output_descriptors)
 
     @property
+    def communicates(self) -> bool:
+        """Whether it waits for other processes, so that they must all call it in the same order."""
+        return False
+
+    @property
     @abc.abstractmethod
     def differentiable(self) -> bool:
         """Whether it has a ``backward``."""

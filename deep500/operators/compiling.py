@@ -10,6 +10,7 @@ from deep500.errors import InputError
 from deep500.operators.base import Descriptors
 from deep500.operators.cpp.commands import Derivation
 from deep500.operators.cpp.compiled_op import CompiledOp
+from deep500.operators.cpp.ranks import mpi_of
 from deep500.operators.cpp.spec import (
     AUTOMATIC,
     GRADIENTS,
@@ -41,6 +42,7 @@ def compile_custom_cppop(
     timeout: float = 60.0,
     check: bool = True,
     whole: Mapping[int, tuple[int, int]] | None = None,
+    comm: Any = None,
 ) -> CompiledOp:
     """Compile a C++ operator, or find it in the cache, and load it.
 
@@ -65,6 +67,8 @@ def compile_custom_cppop(
         check: False leaves out the check of a derived gradient, which every build makes once; the library's signature
             says so. For gradients that are registered and meant to differ from forward's.
         whole: index of an input of whole numbers -> (least, greatest + 1) that they have in that check; 0 and 1 else.
+        comm: the ranks that it communicates with (``deep500/communication.h``): ``d5.distributed.world()`` under MPI,
+            or an mpi4py communicator. Without one, and where there is one rank, it is alone. All ranks call this.
 
     Returns:
         The operator. The library is kept in ``DEEP500_CACHE`` (else ``$XDG_CACHE_HOME/deep500``, ``~/.cache/deep500``)
@@ -94,9 +98,11 @@ def compile_custom_cppop(
         check,
         infer,
         whole,
+        _ranks(name, comm, isolate),
     )
     seconds = timeout if isolate else None
-    return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output, _derivation(gradient))
+    derivation = _derivation(gradient)
+    return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output, derivation, comm)
 
 
 def compile_custom_cppop_inline(
@@ -117,6 +123,7 @@ def compile_custom_cppop_inline(
     timeout: float = 60.0,
     check: bool = True,
     whole: Mapping[int, tuple[int, int]] | None = None,
+    comm: Any = None,
 ) -> CompiledOp:
     """The same as :func:`compile_custom_cppop` from source text; the compiler calls it ``<name>.cpp``.
 
@@ -154,9 +161,22 @@ def compile_custom_cppop_inline(
         check,
         infer,
         whole,
+        _ranks(name, comm, isolate),
     )
     seconds = timeout if isolate else None
-    return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output, _derivation(gradient))
+    derivation = _derivation(gradient)
+    return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output, derivation, comm)
+
+
+def _ranks(name: str, comm: Any, isolate: bool) -> bool:
+    """Whether an operator is built with MPI."""
+    if mpi_of(name, comm) is None:
+        return False
+    if isolate:
+        raise InputError(
+            f"C++ operator {name!r}: got comm with isolate=True; expected one of them: its process would be no rank"
+        )
+    return True
 
 
 def _derivation(gradient: str | None) -> Derivation | None:
@@ -178,6 +198,7 @@ def _spec(
     check: bool,
     infer: Infer | None,
     whole: Mapping[int, tuple[int, int]] | None,
+    ranks: bool,
 ) -> BuildSpec:
     if not inputs or not outputs:
         raise InputError(f"C++ operator {name!r}: got {len(inputs)} inputs and {len(outputs)} outputs; expected some")
@@ -192,6 +213,8 @@ def _spec(
             f"CUDA operator {name!r}: got gradient='enzyme'; expected 'backward' or None: Enzyme differentiates C++ "
             "for the processor only"
         )
+    if file and file.endswith(".cu") and ranks:
+        raise InputError(f"CUDA operator {name!r}: got comm; expected none: ranks communicate from the processor only")
     input_types = dtypes(name, "input", inputs)
     return BuildSpec(
         name,
@@ -207,6 +230,7 @@ def _spec(
         openmp,
         check,
         tuple((index, *limits) for index, limits in sorted((whole or {}).items())),
+        ranks,
     )
 
 

@@ -101,6 +101,11 @@ class GradientOp(CustomOp):
         return f"{self.operator.name}Grad"
 
     @property
+    def communicates(self) -> bool:
+        """As the operator does."""
+        return self.operator.communicates
+
+    @property
     def differentiable(self) -> bool:
         """No."""
         return False

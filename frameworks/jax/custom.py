@@ -19,7 +19,7 @@ from deep500.frameworks.jax.custom_routes import Callback, Route, Specs, settle
 from deep500.frameworks.jax.derivatives import differentiable
 from deep500.frameworks.jax.dtypes import DTYPES
 from deep500.frameworks.jax.native_op import NativeOp
-from deep500.networks.execution.custom import OperatorFunctions
+from deep500.networks.execution.custom import OperatorFunctions, refuse_ranks
 from deep500.operators.base import CustomOp
 from deep500.operators.bridge import can_bridge
 from deep500.operators.failures import find_failure
@@ -68,7 +68,12 @@ def _platform() -> str:
 
 
 def _route(op: CustomOp) -> Route:
-    """How an operator is run: compiled ones by XLA itself where it is XLA for processors, all others through Python."""
+    """How an operator is run: compiled ones by XLA itself where it is XLA for processors, all others through Python.
+
+    Raises:
+        UnsupportedOperator: it communicates.
+    """
+    refuse_ranks(op, "JAX")
     if _platform() != "cpu":
         return Callback(op)
     inner = op.operator if isinstance(op, GradientOp) else op

@@ -103,9 +103,10 @@ def _function(op: CustomOp) -> TensorFunction:
     def by_builtin(*inputs: Any) -> Any:
         return library(*inputs) if tracing() or forward_ad._current_level >= 0 else short(*inputs)  # type: ignore[misc]
 
-    return _labelled(
-        by_library if short is None else by_builtin, op, "library" if short is None else "builtin", library
-    )
+    function = by_library if short is None else by_builtin
+    if op.communicates:  # compilers may move what does not depend on each other; ranks must call in one order
+        function = torch.compiler.disable(function)
+    return _labelled(function, op, "library" if short is None else "builtin", library)
 
 
 def _native(op: NativeOp) -> TensorFunction:

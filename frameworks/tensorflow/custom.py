@@ -16,7 +16,7 @@ from deep500.frameworks.tensorflow.custom_routes import NumpyFunction, Route, Un
 from deep500.frameworks.tensorflow.native_op import NativeOp
 from deep500.frameworks.tensorflow.operators import NeedsValue
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.execution.custom import OperatorFunctions
+from deep500.networks.execution.custom import OperatorFunctions, refuse_ranks
 from deep500.networks.execution.custom import call_node as call_custom_node
 from deep500.networks.node import Node
 from deep500.operators.base import CustomOp, as_list
@@ -119,7 +119,12 @@ _functions = OperatorFunctions(TensorFlowOperator, "TensorFlow")
 
 
 def _route(op: CustomOp) -> Route:
-    """How an operator is run."""
+    """How an operator is run.
+
+    Raises:
+        UnsupportedOperator: it communicates.
+    """
+    refuse_ranks(op, "TensorFlow")
     if isinstance(op, NativeOp):
         return op
     if not can_bridge(op.operator if isinstance(op, GradientOp) else op):

@@ -124,6 +124,10 @@ UNKNOWN = elementwise(
     "unknown", "for (std::size_t i = 0; i < n; ++i) y[i] = mystery(x[i]);", before='extern "C" double mystery(double);'
 )
 
+GUARDED_ROOT = elementwise(
+    "guarded_root",
+    "for (std::size_t i = 0; i < n; ++i) { if (x[i] > T(0)) y[i] = std::sqrt(x[i]); else y[i] = 3 * x[i]; }",
+)
 ACCUMULATED = elementwise(
     "accumulated",
     """float sum = 0.0f;

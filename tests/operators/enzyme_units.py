@@ -83,5 +83,33 @@ OPENMP_REFUSED = {
              "y[i] = x[i] * x[i];\n}"),
         "outside of the parallel region",
     ),
+    "tasks": (
+        unit("#pragma omp parallel firstprivate(x, y, n)\n#pragma omp single\nfor (long i = 0; i < n; ++i) {\n"
+             "#pragma omp task firstprivate(x, y, i)\ny[i] = x[i] * x[i];\n}"),
+        "task",
+    ),
+    "thread numbers": (
+        unit("#pragma omp parallel firstprivate(x, y, n)\n{\nconst long t = omp_get_thread_num(), all = "
+             "omp_get_num_threads();\nfor (long i = n * t / all; i < n * (t + 1) / all; ++i) y[i] = x[i] * x[i];\n}",
+             "#include <omp.h>"),
+        r"omp_get_thread_num\(\).*let parallel for divide blocks",
+    ),
+    "work dealt out": (
+        unit("long next = 0, *at = &next;\n#pragma omp parallel firstprivate(x, y, n, at)\nfor (;;) {\nlong i;\n"
+             "#pragma omp atomic capture\ni = (*at)++;\nif (i >= n) break;\ny[i] = x[i] * x[i];\n}"),
+        "atomic capture",
+    ),
+    "lock": (
+        unit("omp_lock_t lock, *held = &lock;\nomp_init_lock(held);\n"
+             "#pragma omp parallel for firstprivate(x, y, n, held)\n"
+             "for (long i = 0; i < n; ++i) { omp_set_lock(held); y[0] += x[i]; omp_unset_lock(held); }",
+             "#include <omp.h>"),
+        "use atomic updates",
+    ),
+    "critical section": (
+        unit("double s = 0, *most = &s;\n#pragma omp parallel for firstprivate(x, n, most)\n"
+             "for (long i = 0; i < n; ++i) {\n#pragma omp critical\nif (x[i] > *most) *most = x[i];\n}\ny[0] = s;"),
+        r"(?s)per-block partials and a serial loop for extremes.*line 6: #pragma omp critical",
+    ),
 }
 # fmt: on

@@ -237,6 +237,13 @@ def test_an_unknown_function_is_one_clear_error() -> None:
     assert "other_files" in said and len(said.splitlines()) == 3
 
 
+def test_what_a_branch_excludes_is_not_computed_for_its_gradient() -> None:
+    """A root taken only of what is positive: computed before the branch, its derivative would be zero times NaN."""
+    op = compiled("guarded_root", sources.GUARDED_ROOT, ["float64"], ["float64"])
+    x = np.array([4.0, -1.0, 0.0, 9.0])
+    np.testing.assert_array_equal(op.backward([np.ones(4)], [x], [x])[0], [0.25, 3.0, 3.0, 1 / 6])
+
+
 def test_integers_alone_have_no_gradient() -> None:
     """Said before anything is compiled."""
     with pytest.raises(InputError, match=r"expected a floating-point input and output that are active"):

@@ -146,6 +146,34 @@ def test_openmp_loops_and_sums(build: Build) -> None:
     np.testing.assert_array_equal(c, np.linspace(1, 2, 1001))
 
 
+def test_updates_that_are_atomic_and_sections(build: Build) -> None:
+    """Threads that add to one place, or do different things, with four threads."""
+    x, c = np.linspace(-1, 1, 1001), np.linspace(1, 2, 1001)
+    body = f"""
+    for (long i = 0; i < n; ++i) y[i] = 0;
+    {OMP}
+    for (long i = 0; i < n; ++i) {{
+      const double value = x[i] * x[i] * c[i];
+    #pragma omp atomic
+      y[i / 2] += value;
+    }}
+    #pragma omp parallel sections firstprivate(x, y, n)
+    {{
+    #pragma omp section
+      for (long i = n / 2 + 1; i < n - 1; ++i) y[i] = x[i] * x[n - 1];
+    #pragma omp section
+      y[n - 1] = x[0] * x[n - 1];
+    }}"""
+    library = build(unit(body), openmp=True)
+    ctypes.CDLL(str(library)).omp_set_num_threads(4)
+    expected = 2 * x * c
+    expected[501:-1] += x[-1]
+    expected[0] += x[-1]
+    expected[-1] += x[501:-1].sum() + x[0]
+    for _ in range(20):
+        np.testing.assert_allclose(run(library, x, c, np.ones(1001)), expected, rtol=1e-12)
+
+
 def test_loops_that_own_their_memory_need_no_atomic_updates(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same gradient; and there were atomic updates to be made plain."""
     linked: list[str] = []
@@ -175,10 +203,10 @@ def test_a_pointer_shared_by_reference_is_refused(build: Build, monkeypatch: pyt
 
 
 def test_numbers_shared_by_reference_are_not_refused(build: Build) -> None:
-    """A sum in a critical section shares a number, which is right."""
+    """An atomic sum shares a number, which is right."""
     body = (
         "double s = 0;\n#pragma omp parallel for firstprivate(x, c, n)\nfor (long i = 0; i < n; ++i) {\n"
-        "const double part = x[i] * x[i] * c[i];\n#pragma omp critical\ns += part;\n}\ny[0] = s;"
+        "const double part = x[i] * x[i] * c[i];\n#pragma omp atomic\ns += part;\n}\ny[0] = s;"
     )
     x, c = np.linspace(-1, 1, 101), np.linspace(1, 2, 101)
     gradient = run(build(unit(body), openmp=True), x, c, np.array([1.0]))
@@ -243,6 +271,15 @@ def test_memory_that_is_moved_over_itself_is_named() -> None:
     assert "decide with if" in caught[0] and not hints("y[i] = x[i];  // no memmove, no catch")
     said = explain("x.cpp:1:2: error: in function f: Enzyme: <analysis>\n /include/__tree:1010:70", 1)
     assert "cannot follow" in said and "unordered_map" in said and "<analysis>" not in said
+
+
+def test_messages_of_ones_own_are_refused(tmp_path: Path) -> None:
+    """Enzyme's own rules for MPI crash on some calls, and a build is checked by one process."""
+    ir = "define void @_ZN2d58messages3sumEv() {\n  call i32 @MPI_Iallreduce(ptr null)\n}\n"
+    pipeline.refuse_messages(ir, Options(name="f"))
+    ir += "define void @_ZN4mine3sumEv() {\n  call i32 @MPI_Iallreduce(ptr null)\n  call i32 @MPI_Wait(ptr null)\n}\n"
+    with pytest.raises(EnzymeError, match=r"f: got calls of MPI_Iallreduce, MPI_Wait; .* call d5::exchange"):
+        pipeline.refuse_messages(ir, Options(name="f"))
 
 
 def test_sorting_numbers_is_differentiated(build: Build) -> None:

@@ -197,5 +197,60 @@ def test_bad_options(words: list[str], said: str, capsys: pytest.CaptureFixture[
 
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lulesh.cc").write_text("int main() {}\n")
-    with pytest.raises(InputError, match=r"without lulesh-init.cc; expected a checkout of LULESH 2.0"):
+    with pytest.raises(InputError, match=r"without lulesh-init.cc; expected a checkout of LULESH 2.0 or miniBUDE"):
         sources.report_sources([tmp_path])
+
+
+FIELDS = {
+    "nodes": "x y z xd yd zd xdd ydd zdd fx fy fz nodalMass".split(),
+    "elements": "e p q v ql qq volo vnew delv vdov arealg ss elemMass".split(),
+    "numbers": "time deltatime dtcourant dthydro dtfixed dtmax stoptime deltatimemultlb deltatimemultub".split(),
+}
+LOOKS_LIKE_LULESH = """#include <cmath>
+#include <vector>
+typedef double Real_t; typedef int Index_t;
+struct Domain {
+  Index_t nodes, elements; %s
+  Domain(int, int, int, int, Index_t n, int, int, int, int) : nodes(n + 1), elements(n) { %s }
+  Index_t numNode() { return nodes; }
+  Index_t numElem() { return elements; }
+  %s
+};
+"""
+STEP_OF_IT = """#include "lulesh.h"
+static void TimeIncrement(Domain &domain) { domain.time() += domain.deltatime(); }
+static void LagrangeLeapFrog(Domain &domain) {
+  for (Index_t k = 0; k < domain.numElem(); ++k) {
+    const Real_t inside = k %% 2 ? domain.e(k) : -domain.e(k) - 1;
+    Real_t sound = inside;
+    if (sound <= 1e-3) sound = 3e-2; else sound = sqrt(sound);
+    domain.e(k) += 1e-2 * sound * domain.x(k) * domain.v(k);
+    domain.x(k) += %s * domain.e(k) * domain.xd(k + 1);
+  }
+}
+int main() { return 0; }
+"""
+
+
+def test_a_checkout_is_differentiated_with_roots_in_their_branches(tmp_path: Path) -> None:
+    """A stand-in with LULESH's names: half of its elements would take the root of a negative number."""
+    try:
+        building.library("docking", "serial")
+    except MissingEngine as error:
+        pytest.skip(str(error))
+    vectors = [
+        (name, "nodes" if name in FIELDS["nodes"] else "elements")
+        for part in ("nodes", "elements")
+        for name in FIELDS[part]
+    ]
+    members = "".join(f"std::vector<Real_t> m_{name}; " for name, _ in vectors)
+    members += "".join(f"Real_t m_{name} = 1e-3; " for name in FIELDS["numbers"])
+    made = "".join(f"m_{name}.assign({size}, 1); " for name, size in vectors)
+    access = "".join(f"Real_t &{name}(Index_t i) {{ return m_{name}[i]; }} " for name, _ in vectors)
+    access += "".join(f"Real_t &{name}() {{ return m_{name}; }} " for name in FIELDS["numbers"])
+    (tmp_path / "lulesh.h").write_text(LOOKS_LIKE_LULESH % (members, made, access))
+    for name in sources.FILES:
+        (tmp_path / name).write_text('#include "lulesh.h"\n')
+    (tmp_path / "lulesh.cc").write_text(STEP_OF_IT % "1e-3")
+    found = sources.measure(str(sources.build(tmp_path, False)), 4, 3, 1)
+    assert found["error"] < 1e-6

@@ -113,6 +113,11 @@ class MPI(Communicator):
         """Name and version of the MPI library."""
         return str(self._library.Get_library_version()).splitlines()[0].strip()
 
+    @property
+    def mpi(self) -> Any:
+        """mpi4py's communicator, for those who call MPI themselves."""
+        return self._comm
+
     def close(self) -> None:
         """Shut down cleanly: what was sent has arrived, and MPI is finalised."""
         if not self._library.Is_finalized():

@@ -42,6 +42,16 @@ def custom_op(op: CustomOp) -> Callable[..., Any]:
     return call
 
 
+def refuse_ranks(op: CustomOp, framework: str) -> None:
+    """Raise UnsupportedOperator for an operator whose ranks wait for each other, where calls may change their order."""
+    if op.communicates:
+        raise UnsupportedOperator(
+            f"operator {op.name!r}: got an operator with ranks in {framework}, which runs what does not depend on each "
+            "other in any order, so that ranks would wait for different messages; expected one of reference, "
+            "onnxruntime and pytorch, which keep to the program's order: choose one, or leave comm out"
+        )
+
+
 class OperatorFunctions(Generic[Made]):
     """Functions by operator, made once: to trace or to register an operator anew for every call would take long.
 

@@ -14,6 +14,7 @@ from deep500.operators.cpp.commands import FLAGS, LINK, Derivation, Job, compile
 from deep500.operators.cpp.compilers import Compiler, cpu_model, find_compiler, find_nvcc
 from deep500.operators.cpp.entries import make_room
 from deep500.operators.cpp.progress import progress
+from deep500.operators.cpp.ranks import mpi_flags
 from deep500.operators.cpp.spec import INCLUDE, BuildSpec, Infer
 from deep500.operators.cpp.wrapper import ABI, wrapper_source
 from deep500.reading import declare, read_json
@@ -65,6 +66,8 @@ def _key(spec: BuildSpec, compiler: Compiler, derivation: Derivation | None) -> 
     texts.append(wrapper_source(spec, "", derive=None if derivation is None else derivation.source))
     if derivation is not None:
         texts += derivation.identity()
+    if spec.ranks:
+        texts += [word for words in mpi_flags() for word in words]
     digest = hashlib.sha256("\0".join(texts).encode())
     for path in (*([spec.file] if spec.file else []), *spec.other_files):
         digest.update(b"\0" + Path(path).name.encode() + b"\0" + Path(path).read_bytes())

@@ -20,6 +20,7 @@ from deep500.errors import CompileError, MissingEngine
 from deep500.operators.base import Descriptors
 from deep500.operators.cpp.compilers import Compiler
 from deep500.operators.cpp.progress import stage
+from deep500.operators.cpp.ranks import mpi_flags
 from deep500.operators.cpp.spec import CPP_TYPES, INCLUDE, BuildSpec, Infer
 from deep500.operators.cpp.wrapper import is_global, wrapper_source
 
@@ -90,12 +91,19 @@ class Job:
     @property
     def flags(self) -> list[str]:
         """Folders of headers, and of the macros that were asked for those which the unit does not define itself."""
-        return [*self._folders, *(f"-D{key}={value}" for key, value in self.spec.definitions if is_global(key))]
+        own = [f"-D{key}={value}" for key, value in self.spec.definitions if is_global(key)]
+        return [*self._folders, *own, *(mpi_flags()[0] if self.spec.ranks else ())]
 
     @property
     def flags_of_others(self) -> list[str]:
         """The same for other sources, which are compiled by themselves: all macros."""
-        return [*self._folders, *(f"-D{key}={value}" for key, value in self.spec.definitions)]
+        own = [f"-D{key}={value}" for key, value in self.spec.definitions]
+        return [*self._folders, *own, *(mpi_flags()[0] if self.spec.ranks else ())]
+
+    @property
+    def libraries(self) -> list[str]:
+        """What the library is linked with beside its objects."""
+        return list(mpi_flags()[1]) if self.spec.ranks else []
 
     @property
     def _folders(self) -> list[str]:
@@ -158,7 +166,7 @@ def compile_plainly(job: Job) -> None:
         commands.append(command)
     objects += job.objects
     # Linked without -ffast-math: with it, gcc adds code that makes the whole process round denormal numbers to 0.
-    libraries = [*(["-lmvec"] if spec.fast_math and compiler.kind != "gcc" else []), "-lm"]
+    libraries = [*job.libraries, *(["-lmvec"] if spec.fast_math and compiler.kind != "gcc" else []), "-lm"]
     commands.append([*compiler.command, *flags, *LINK, *objects, "-o", str(job.library), *back, *libraries])
     *compilations, linking = commands
     for command in compilations:

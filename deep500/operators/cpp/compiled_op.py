@@ -14,6 +14,7 @@ from deep500.operators.base import CustomOp, Descriptors, describe
 from deep500.operators.cpp.binding import Binding
 from deep500.operators.cpp.build import find_library
 from deep500.operators.cpp.commands import Derivation
+from deep500.operators.cpp.ranks import attach, mpi_of
 from deep500.operators.cpp.spec import BuildSpec, Infer
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
@@ -56,6 +57,7 @@ class CompiledOp(CustomOp):
         isolate_seconds: float | None = None,
         live_output: bool = False,
         derivation: Derivation | None = None,
+        comm: Any = None,
     ) -> None:
         super().__init__(
             [TensorDescriptor(t, d.shape) for t, d in zip(spec.inputs, input_descriptors, strict=True)],
@@ -66,6 +68,8 @@ class CompiledOp(CustomOp):
         self.path: Path = find_library(spec, declared, self.infer, live_output, derivation)
         self._seconds = isolate_seconds
         self._binding = _binding(spec.name, self.path, isolate_seconds)
+        if spec.ranks and isinstance(self._binding, Binding):
+            attach(spec.name, self._binding.library, self.path, comm, mpi_of(spec.name, comm))
         self.signature: dict[str, Any] = self._binding.signature
         self._known: dict[tuple[tuple[int, ...], ...], ShapedCall] = {}
 
@@ -164,6 +168,11 @@ class CompiledOp(CustomOp):
     def isolated(self) -> bool:
         """Whether it runs in a worker process, so that there is no address to call in this one."""
         return self._binding.isolated
+
+    @property
+    def communicates(self) -> bool:
+        """Whether it has ranks, which must all call it in the same order."""
+        return self.spec.ranks
 
     def sizes(self, inputs: Sequence[Any], outputs: Sequence[Any] | None = None) -> np.ndarray:
         """The int64 array that ``d500_instance`` takes: for every input, then every output: rank, size, size, ...
@@ -268,6 +277,11 @@ class CompiledOp(CustomOp):
         return InputError(f"C++ operator {self.name!r}, {what} {index}: got {got}; expected {expected}")
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self.spec.ranks:
+            raise UnsupportedOperator(
+                f"C++ operator {self.name!r}: got a request for a copy of an operator with ranks; expected one of "
+                "them in each process: compile it there, with comm"
+            )
         descriptors = (self.input_descriptors, self.output_descriptors)
         return type(self), (self.spec, *descriptors, self._infer, self._seconds, False, self._derivation)
 

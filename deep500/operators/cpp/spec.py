@@ -61,6 +61,8 @@ class BuildSpec:
         fast_math: let the compiler reorder floating-point arithmetic and use vector math functions.
         openmp: compile with OpenMP.
         check: try a derived gradient before it may be used (Enzyme).
+        whole: limits of inputs of whole numbers in that check, by index.
+        ranks: compile with MPI.
     """
 
     name: str
@@ -76,6 +78,7 @@ class BuildSpec:
     openmp: bool = False
     check: bool = True
     whole: tuple[tuple[int, int, int], ...] = ()
+    ranks: bool = False
 
     @property
     def dtype(self) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from deep500.errors import CompileError, EnzymeError
 from deep500.operators.cpp.commands import LINK, Job, compile_error
 from deep500.operators.cpp.progress import stage
+from deep500.operators.cpp.ranks import NO_FORWARD_MODE
 from deep500.operators.cpp.spec import CPP_TYPES, FLOATING, BuildSpec
 from deep500.operators.cpp.wrapper import wrapper_source
 from deep500.operators.enzyme.pipeline import Options, compile_library
@@ -34,7 +35,7 @@ class Build:
     """One build; see :class:`~deep500.operators.cpp.commands.Job` for what it is made from."""
 
     def __init__(self, job: Job) -> None:
-        self.job, self.eager = job, False
+        self.job, self.eager, self.speculate = job, False, True
 
     def run(self) -> None:
         """Build and check the library, and list what it includes.
@@ -55,7 +56,7 @@ class Build:
         for eager in (False,) if self.job.spec.openmp else (True, False):
             self.eager = eager
             try:
-                return self._attempt({})
+                return self._attempt(dict.fromkeys(("jvp", "hvp"), NO_FORWARD_MODE) if self.job.spec.ranks else {})
             except EnzymeError as error:
                 if error.missing:
                     return self._attempt({name.removeprefix("d500_"): why for name, why in error.missing.items()})
@@ -66,16 +67,20 @@ class Build:
         # The text stands in a C++ string that holds JSON.
         macros = [f"-DD500_NO_{part.upper()}={json.dumps(json.dumps(why)[1:-1])}" for part, why in missing.items()]
         eager = EAGER if self.eager else ()
-        _compile(self.job, self.job.unit.name, [*eager, *macros], self.job.listing)
+        _compile(self.job, self.job.unit.name, [*eager, *macros], self.job.listing, self.speculate)
         return missing
 
     def _checked(self, twin: Path | None, missing: Missing) -> None:
-        """Try the library; without the further derivatives where one of them is wrong."""
-        for _ in range(3):
+        """Try the library; without further derivatives where one is wrong, with branches left where one is NaN."""
+        for _ in range(4):
             stage("checking the gradient")
             wrong = check_build(self.job.spec, self.job.library, twin, examples(self.job.inputs, self.job.infer))
             if not wrong:
                 return
+            if self.speculate and any(" is nan" in defect.text for defect in wrong):
+                self.speculate = False
+                twin, missing = self._twin(), self._attempt(missing)
+                continue
             error = error_of(self.job.spec, wrong[0], self._source())
             if wrong[0].part not in ("jvp", "hvp"):
                 break
@@ -89,7 +94,7 @@ class Build:
             return None
         twin = replace(job, spec=spec, library=job.place / "twin.so")
         try:
-            _compile(twin, "twin.cc", ['-DD500_NO_JVP=""', '-DD500_NO_HVP=""'])
+            _compile(twin, "twin.cc", ['-DD500_NO_JVP=""', '-DD500_NO_HVP=""'], speculate=self.speculate)
         except CompileError:
             return None  # the source has other types beside D500_DTYPE
         return twin.library
@@ -109,7 +114,7 @@ def double(spec: BuildSpec) -> BuildSpec:
     return replace(spec, inputs=widened(spec.inputs), outputs=widened(spec.outputs), fast_math=False)
 
 
-def _compile(job: Job, unit: str, flags: Sequence[str], listing: Path | None = None) -> None:
+def _compile(job: Job, unit: str, flags: Sequence[str], listing: Path | None = None, speculate: bool = True) -> None:
     def complain(said: str) -> CompileError:
         return compile_error(job.spec, said.replace(f"{job.place}{os.sep}", ""))
 
@@ -118,13 +123,14 @@ def _compile(job: Job, unit: str, flags: Sequence[str], listing: Path | None = N
     options = Options(
         fast_math=spec.fast_math,
         openmp=spec.openmp,
-        back=(*LINK[1:], *job.objects),
+        back=(*LINK[1:], *job.objects, *job.libraries),
         complain=complain,
         name=f"C++ operator {spec.name!r}",
         source=job.place / job.main,
         listing=listing,
         apart=APART,
         turn=True,
+        speculate=speculate,
     )
     compile_library(
         path, job.library, [f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}", "-DD500_DERIVED", *job.flags, *flags], options

@@ -14,6 +14,7 @@ CURES = (  # what Enzyme says -> what to change
     (r"/__tree:\d+|[( ]_?Rb_tree|stl_tree",
      "std::map and std::set rearrange nodes, which Enzyme cannot follow: use std::unordered_map, or a std::vector and "
      "sorted indices"),
+    (r"found for omp_\w*lock", "OpenMP locks: use atomic updates"),
     (r"No augmented forward pass found for (?P<name>[\w.]*)",
      "the function {name!r} has no source here: add its file to other_files, register a gradient "
      "(__enzyme_register_gradient_*), or mark it __enzyme_inactivefn_*"),
@@ -39,12 +40,15 @@ CURES = (  # what Enzyme says -> what to change
 PRAGMAS = (  # a clause that Enzyme refuses with an assertion only -> what to change
     (r"schedule\s*\(\s*(?:dynamic|guided|runtime|auto)", "schedule(dynamic), (guided), (runtime): use plain static"),
     (r"schedule\s*\(\s*static\s*,", "schedule(static, chunk): leave the chunk size out"),
-    (r"reduction\s*\(\s*[^+:\s]", "reduction with anything but +: update in a critical section, or per-block partials"),
+    (r"reduction\s*\(\s*[^+:\s]", "reduction with anything but +: per-block partials, joined by a serial loop"),
     (r"reduction\s*\(\s*\+\s*:\s*\w+\s*[,\[]", "reduction of several variables or of an array: one loop per scalar"),
     (r"\bsimd\b.*reduction|reduction.*\bsimd\b", "simd with a reduction: leave simd out"),
     (r"num_threads\s*\(", "num_threads(): call omp_set_num_threads() before"),
     (r"\bif\s*\(", "if(): branch outside of the parallel region"),
     (r"\b(?:single|task|taskloop|master|masked)\b", "single, task, master: use parallel for"),
+    (r"\bordered\b", "ordered: use plain parallel for, and a serial loop for what has an order"),
+    (r"\batomic\b.*\b(?:capture|compare)\b",
+     "atomic capture, compare: let parallel for divide iterations; update without reading, find extremes by block"),
 )
 # fmt: on
 
@@ -55,6 +59,8 @@ HINTS = (  # what stands in a source whose gradient is wrong, or for which Enzym
      "memory is moved over itself ({found}), which Enzyme takes for a copy: go through a second array, element by "
      "element; sort indices with std::sort, then gather"),
     (r"\bsort\s*\(", "what is sorted may be an output: sort a std::vector, then write the outputs from it"),
+    (r"\bthread_local\b", "thread_local variables have no derivatives: declare them inside the parallel loop"),
+    (r"\bfetch_add\b|\bstd::atomic\b", "std::atomic deals out work, which Enzyme does not follow: use parallel for"),
     (r"\bcatch\b", "an exception is caught inside, which Enzyme does not follow: decide with if instead of throw"),
 )
 # fmt: on

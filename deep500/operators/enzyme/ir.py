@@ -101,6 +101,29 @@ def shared_pointers(ir: str) -> list[str]:
     return regions
 
 
+_DEFINITION = re.compile(r"^define [^\n]*?@(\"[^\"\n]+\"|[-\w.$]+)\(.*?^\}", re.MULTILINE | re.DOTALL)
+_OUR_MESSAGES = re.compile(r"^_ZN2d58messages|^d500_communicate$")
+
+
+def own_messages(ir: str) -> list[str]:
+    """Calls of MPI that are not those of ``communication.h``, whose derivatives are registered.
+
+    Args:
+        ir: LLVM's text form, before Enzyme.
+
+    Example:
+        >>> own_messages("define void @_ZN4mine7forwardEv() {\\n  %1 = call i32 @MPI_Bcast(ptr %0)\\n}")
+        ['MPI_Bcast']
+    """
+    if "@MPI_" not in ir:
+        return []
+    calls: dict[str, None] = {}
+    for function in _DEFINITION.finditer(ir):
+        if not _OUR_MESSAGES.match(function[1]):
+            calls |= dict.fromkeys(re.findall(r"@(P?MPI_\w+)\(", function[0].partition("\n")[2]))
+    return list(calls)
+
+
 def _function(ir: str, name: str) -> str:
     body = re.search(rf"^define [^\n]*{re.escape(name)}\(.*?^}}", ir, re.MULTILINE | re.DOTALL)
     return body[0] if body else ""

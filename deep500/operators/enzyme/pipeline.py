@@ -27,6 +27,7 @@ from deep500.operators.enzyme.ir import (
     inline_functions,
     loosen,
     once,
+    own_messages,
     plain_updates,
     reading_products,
     shared_pointers,
@@ -40,6 +41,13 @@ GATE = "\ndeclare void @__enzyme_autodiff_gate(...)\n"
 LEFT_OVER = re.compile(r"\b(?:call|invoke)\b[^\n]*__enzyme_(?:autodiff|fwddiff|augmentfwd|reverse)")
 BEFORE = ("-fno-vectorize", "-fno-slp-vectorize", "-fno-unroll-loops")
 FRONT = {"enzyme": ("-O2", *BEFORE), "ref": ("-O1", "-Xclang", "-disable-llvm-passes", *BEFORE)}
+BRANCHES = (
+    "--speculate-one-expensive-inst=0",
+    "--phi-node-folding-threshold=0",
+    "--two-entry-phi-node-folding-threshold=0",
+)
+"""LLVM's switches that leave in a branch what stands there."""
+
 FAST = ("-ffast-math",)
 VECTOR_MATH = ("-fveclib=libmvec", "-lmvec")
 SECONDS = 120.0
@@ -64,6 +72,8 @@ class Options:
         complain: makes the error for what the compiler said.
         apart: exports that are differentiated in modules of their own, see :mod:`deep500.operators.enzyme.ir`.
         turn: let element-wise loops of derivatives run upwards, see :mod:`deep500.operators.enzyme.ir`.
+        speculate: compute what only one branch needs before the branch. Where that is NaN (a root of what the branch
+            excludes), so is the derivative: zero times NaN.
         owned: no two iterations of a parallel loop read one active place: gradients then need no atomic updates.
         listing: where to list the files that the C++ includes, system headers left out, as ``-MMD`` does.
     """
@@ -81,6 +91,7 @@ class Options:
     turn: bool = False
     listing: Path | None = None
     owned: bool = False
+    speculate: bool = True
 
 
 def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options: Options | None = None) -> None:
@@ -144,8 +155,10 @@ def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options:
     """C++ to what the engine reads: LLVM's text form with OpenMP corrected and the gate opened."""
     front(clang, tu, target, flags, options)
     ir = reading_products(target.read_text(encoding="utf-8"))
+    refuse_messages(ir, options)
     if options.openmp:
         ir = fix_reductions(ir)
+        refuse_order(ir, options)
         refuse_shared_pointers(ir, options)
     target.write_text(ir + GATE, encoding="utf-8")
 
@@ -161,6 +174,7 @@ def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Optio
         "-march=native",
         *_mathematics(options),
         *(openmp_flags(clang)[0] if options.openmp else ()),
+        *(() if options.speculate else _llvm(BRANCHES)),
         *flags,
         "-S",
         "-emit-llvm",
@@ -180,6 +194,7 @@ def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Optio
 def differentiate(engine: Engine, clang: Clang, ir: Path, options: Options) -> tuple[int, str, str]:
     """Run Enzyme on LLVM's text form; returns its exit code, what it made, and what it said."""
     switches = [*(() if options.fast_math else ("--enzyme-fast-math=0",)), *options.enzyme]
+    switches += [] if options.speculate else BRANCHES
     if engine.kind == "catalyst":
         stage = ("--checkpoint-stage=O2Opt",) if options.pipeline == "ref" else ()
         command = [str(engine.path), "--tool=llc", *stage, *switches, str(ir), "-o", "-"]
@@ -200,7 +215,7 @@ def differentiate(engine: Engine, clang: Clang, ir: Path, options: Options) -> t
             "-load",
             "-Xclang",
             str(engine.path),
-            *(word for switch in switches for word in ("-mllvm", switch)),
+            *_llvm(switches),
         ]
     try:
         return run(command, options.timeout)
@@ -271,6 +286,39 @@ def openmp_flags(clang: Clang) -> tuple[list[str], list[str]]:
     )
 
 
+def refuse_messages(ir: str, options: Options) -> None:
+    """Raise EnzymeError for calls of MPI: Enzyme's own rules crash on some, and one process can check none."""
+    calls = own_messages(ir)
+    if calls:
+        raise EnzymeError(
+            f"{options.name}: got calls of {', '.join(calls)}; expected messages whose derivatives are known: call "
+            "d5::exchange, d5::sum_shared, d5::allreduce_sum or d5::allreduce_min of deep500/communication.h, or write "
+            "backward"
+        )
+
+
+def refuse_order(ir: str, options: Options) -> None:
+    """Raise EnzymeError for code whose result depends on which thread comes first, or which it is.
+
+    Backwards, threads come in an order of their own: a maximum in a critical section had a gradient that was wrong in
+    2,000 of 2,000 runs with four threads, and right with one.
+    """
+    asked = re.findall(r"call [^\n]*@(omp_get_(?:thread_num|num_threads))\(", ir)
+    if asked:
+        names = ", ".join(dict.fromkeys(f"{name}()" for name in asked))
+        raise EnzymeError(
+            f"{options.name}: got {names}; expected code that does not depend on its thread: with Enzyme, what threads "
+            "divide by their numbers gets a wrong gradient, without a message; let parallel for divide blocks instead"
+        )
+    if re.search(r"call [^\n]*@__kmpc_critical", ir):
+        lines = [f"line {n}: {text.strip()}" for n, text in pragmas(_own_source(options)) if "critical" in text]
+        raise EnzymeError(
+            f"{options.name}: got an OpenMP critical section; expected updates whose order does not matter: with "
+            "Enzyme, threads go backwards in an order of their own, and the gradient is wrong, without a message; use "
+            "atomic for sums, per-block partials and a serial loop for extremes\n" + "\n".join(lines)
+        )
+
+
 def refuse_shared_pointers(ir: str, options: Options) -> None:
     """Raise EnzymeError for a parallel region that captures a pointer by reference: it may overwrite inputs."""
     regions = shared_pointers(ir)
@@ -339,6 +387,11 @@ def _as_rule(listing: Path, tu: Path, compiler: Path) -> None:
     own = [path for path in headers if not path.startswith((f"{compiler}{os.sep}", "/usr/include/"))]
     words = [path.replace(" ", "\\ ") for path in (str(tu), *own)]
     listing.write_text(f"{tu.stem}.o: {' '.join(words)}\n", encoding="utf-8")
+
+
+def _llvm(switches: Sequence[str]) -> list[str]:
+    """As clang takes them."""
+    return [word for switch in switches for word in ("-mllvm", switch)]
 
 
 def _mathematics(options: Options) -> tuple[str, ...]:

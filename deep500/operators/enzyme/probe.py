@@ -10,6 +10,7 @@ import ctypes
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ STAGE = "now: "
 DRAWS = ("normal", "positive")
 SEED = 500
 ELEMENTS = 5000
+THREADS = 4
 
 
 class Library:
@@ -46,6 +48,8 @@ class Library:
         self.library = ctypes.CDLL(path)
         self.library.d500_signature.restype = self.library.d500_error.restype = ctypes.c_char_p
         self.library.d500_instance.restype = ctypes.c_void_p
+        with suppress(AttributeError):  # with OpenMP; races and what is divided by threads show with several only
+            self.library.omp_set_num_threads(THREADS)
         self.signature: dict[str, Any] = json.loads(self.library.d500_signature())
         self.inputs, self.outputs = self.signature["inputs"], self.signature["outputs"]
         self.instance = ctypes.c_void_p()

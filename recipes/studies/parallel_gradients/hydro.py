@@ -34,7 +34,7 @@ class Links(ctypes.Structure):
 
 
 class Exchange(ctypes.Structure):
-    """As in communication.hpp."""
+    """As in deep500/communication.h."""
 
     _fields_ = [
         *((name, ctypes.c_long) for name in ("neighbours", "width")),

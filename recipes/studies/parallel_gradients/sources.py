@@ -5,44 +5,100 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from deep500.errors import CommunicationError, CompileError, InputError
 from deep500.measure.statistics import paired_ratio
-from deep500.operators.cpp.cache import building, cache_folder, enter
+from deep500.operators.cpp.cache import building, cache_folder, enter_folder
 from deep500.operators.cpp.compilers import cpu_model
 from deep500.operators.enzyme import pipeline
 from deep500.operators.enzyme.engine import find_clang, find_engine
 from deep500.operators.enzyme.pipeline import Options, compile_library
 from recipes.studies.parallel_gradients.building import FLAGS, SOURCES
+from recipes.studies.parallel_gradients.launching import SETTINGS
 
 FILES = ("lulesh.cc", "lulesh-init.cc", "lulesh-util.cc", "lulesh-viz.cc")
 HEADER = re.compile(r'^\s*#\s*include\s*"lulesh\.h".*$', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Original:
+    """A program, and how its driver is built.
+
+    Attributes:
+        title: its name.
+        files: by which its checkout is known.
+        joined: files that the driver includes as one, ``<driver>_checkout.inc``.
+        driver: ours.
+        flags: for the front; ``{}`` is the checkout.
+        options: of the pipeline.
+        sizes: what is measured: how large, and how many steps.
+        has_threads: whether it is tried with OpenMP, too.
+    """
+
+    title: str
+    files: tuple[str, ...]
+    joined: tuple[str, ...]
+    driver: str
+    flags: tuple[str, ...]
+    options: dict[str, Any]
+    sizes: tuple[int, int]
+    has_threads: bool
+
+
+ORIGINALS = (
+    # Loops over an element's corners are unrolled before Enzyme, which else gets what they leave in local arrays wrong
+    # (the strain rates, on which the next time step depends). Roots stay in their branches, see Options.
+    Original(
+        "LULESH 2.0",
+        (*FILES, "lulesh.h"),
+        FILES,
+        "lulesh",
+        ("-funroll-loops", "-DUSE_MPI=0", "-I{}"),
+        {"speculate": False},
+        (10, 5),
+        True,
+    ),
+    # Its own header has a call that this clang takes for an error; its own build reorders arithmetic.
+    Original(
+        "miniBUDE",
+        ("src/bude.h", "src/serial/fasten.hpp"),
+        (),
+        "minibude",
+        ("-Wno-missing-template-arg-list-after-template-kw", "-I{}/src"),
+        {"fast_math": True},
+        (20, 1),
+        False,
+    ),
+)
 STEP, WORST_ERROR = 1e-6, 1e-5
 
 
-def report_sources(paths: Sequence[Path], size: int = 8, steps: int = 1, samples: int = 7) -> str:
+def report_sources(paths: Sequence[Path], samples: int = 7) -> str:
     """Lines on every checkout, serial and with OpenMP: what its gradient costs, and how far off differences it is.
 
     Args:
-        paths: folders with LULESH 2.0.
-        size: elements in each direction.
-        steps: of time.
+        paths: folders with LULESH 2.0 or miniBUDE.
         samples: of primal and gradient, in turns.
 
     Raises:
-        InputError: a folder holds no LULESH 2.0.
+        InputError: a folder holds neither.
     """
     lines = []
     for path in paths:
-        for openmp in (False, True):
-            about = f"{path.name}, {'OpenMP, one thread' if openmp else 'serial'}, {size}^3, {steps} steps"
+        original = original_of(path)
+        size, steps = original.sizes
+        for openmp in (False, True) if original.has_threads else (False,):
+            form = "OpenMP, one thread" if openmp else "serial"
+            about = f"{original.title}, {form}, size {size}, {steps} step{'s' if steps > 1 else ''}"
             try:
                 library = build(path, openmp)
             except CompileError as error:
@@ -59,43 +115,62 @@ def report_sources(paths: Sequence[Path], size: int = 8, steps: int = 1, samples
     return "\n\n" + "\n".join(lines) if lines else ""
 
 
+def original_of(checkout: Path) -> Original:
+    """Which program is checked out there.
+
+    Raises:
+        InputError: none of those that have a driver.
+    """
+    for original in ORIGINALS:
+        if all((checkout / name).is_file() for name in original.files):
+            return original
+    started = (o for o in ORIGINALS if any((checkout / name).is_file() for name in o.files))
+    nearest = next(started, ORIGINALS[0])
+    missing = next(name for name in nearest.files if not (checkout / name).is_file())
+    titles = " or ".join(original.title for original in ORIGINALS)
+    raise InputError(f"got --source {checkout} without {missing}; expected a checkout of {titles}: correct it")
+
+
 def build(checkout: Path, openmp: bool) -> Path:
     """The library, built unless this user's cache has it.
 
     Raises:
-        InputError: it is no checkout of LULESH 2.0.
+        InputError: it is no checkout of a program with a driver.
         CompileError, EnzymeError: it does not build, or Enzyme refuses it.
     """
-    missing = [name for name in (*FILES, "lulesh.h") if not (checkout / name).is_file()]
-    if missing:
-        raise InputError(f"got --source {checkout} without {missing[0]}; expected a checkout of LULESH 2.0: correct it")
-    first, *others = ((checkout / name).read_text(encoding="utf-8", errors="replace") for name in FILES)
-    whole = "\n".join([first, *(HEADER.sub("", text) for text in others)])
-    flags = (*FLAGS, "-DUSE_MPI=0", f"-I{checkout.resolve()}")
-    options = Options(openmp=openmp, timeout=600)
+    original = original_of(checkout)
+    whole = _joined(checkout, original)
+    flags = (*FLAGS, *(flag.format(checkout.resolve()) for flag in original.flags))
+    options = Options(openmp=openmp, timeout=600, **original.options)
     engine = find_engine()
     words = repr((engine.version, find_clang(engine).version, cpu_model(), flags, options)).encode()
-    headers = b"".join(path.read_bytes() for path in sorted(checkout.glob("*.h")))
-    driver = (SOURCES / "lulesh_driver.cpp").read_bytes()
-    texts = [whole.encode(), headers, driver, Path(pipeline.__file__).read_bytes()]
+    headers = b"".join(path.read_bytes() for path in sorted(checkout.glob("**/*.h*")) if path.is_file())
+    driver = SOURCES / f"{original.driver}_driver.cpp"
+    texts = [whole.encode(), headers, driver.read_bytes(), Path(pipeline.__file__).read_bytes()]
     key = hashlib.sha256(b"\0".join([words, *texts])).hexdigest()[:24]
     folder = cache_folder() / "parallel_gradients"
-    target = folder / key
+    target, name = folder / key, f"{original.driver}.so"
     if not target.is_dir():
         with building(folder, key) as place:
             if not target.is_dir():
-                include = place / "lulesh_checkout.inc"
+                include = place / f"{original.driver}_checkout.inc"
                 include.write_text(whole, encoding="utf-8")
-                own = (*flags, f"-I{place}")
-                compile_library(SOURCES / "lulesh_driver.cpp", place / "lulesh.so", own, options)
+                compile_library(driver, place / name, (*flags, f"-I{place}"), options)
                 include.unlink()
-                enter(place, target)
-    return target / "lulesh.so"
+                enter_folder(place, target)
+    return target / name
+
+
+def _joined(checkout: Path, original: Original) -> str:
+    """Files that are one program only together: their header has no guard, and is wanted once."""
+    texts = [(checkout / name).read_text(encoding="utf-8", errors="replace") for name in original.joined]
+    return "\n".join([*texts[:1], *(HEADER.sub("", text) for text in texts[1:])])
 
 
 def _in_a_process(library: Path, size: int, steps: int, samples: int) -> dict[str, Any]:
     words = [str(library), *map(str, (size, steps, samples))]
-    done = subprocess.run([sys.executable, "-m", __name__, *words], stdout=subprocess.PIPE, check=False)
+    command = [sys.executable, "-m", __name__, *words]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False, env={**os.environ, **SETTINGS})
     if done.returncode:
         raise CommunicationError(f"got exit code {done.returncode} of {library}; expected an answer: see above")
     answer: dict[str, Any] = json.loads(done.stdout)

@@ -22,6 +22,8 @@ from recipes.studies.parallel_gradients.proxy import Arrays, Part
 SCALES = {"hydro": (1e-2, 1.0, 1.0, 1.0), "docking": (1.0,)}
 """Sizes of directions beside those of the inputs."""
 STEP = 1e-6
+PATIENCE = 600.0
+"""Seconds that a rank is waited for."""
 
 
 class Ranks:
@@ -144,6 +146,10 @@ def main(words: list[str]) -> None:
     job: dict[str, Any] = json.loads(words[0])
     ranks = Ranks(job["form"] in ("mpi", "hybrid"))
     library = ctypes.CDLL(job["library"])
+    if ranks.comm:
+        from mpi4py import MPI
+
+        library.d500_communicate(ctypes.c_void_p(MPI._addressof(ranks.comm)), ctypes.c_double(PATIENCE))
     if hasattr(library, "omp_set_num_threads"):
         library.omp_set_num_threads(job["threads"])
     part = part_of(job, ranks.rank)

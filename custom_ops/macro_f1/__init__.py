@@ -1,0 +1,1 @@
+"""Plugin: see macro_f1.py."""
