@@ -37,15 +37,22 @@ Factory = Callable[..., CustomOp]
 Registered = TypeVar("Registered", bound=Factory)
 
 _factories: dict[str, Factory] = {}
+_pure: set[str] = set()
 _loaded: dict[Path, ModuleType] = {}
 
 
-def register_op(name: str) -> Callable[[Registered], Registered]:
+def register_op(name: str, *, pure: bool = False) -> Callable[[Registered], Registered]:
     """Decorator: enter a class or function under the name that nodes use.
 
     A class derived from :class:`CustomOp` is called with the node's attributes, a function with the descriptors of the
     node's inputs first, so that it can build for their dtype: ``def gelu(inputs, approximate="none") -> CustomOp``.
     Made operators are kept: one per name, attributes and input descriptors.
+
+    Args:
+        name: what nodes call it.
+        pure: promises that forward gives the same for the same inputs and changes nothing else, as an operator
+            does that keeps no state and draws no random numbers. Recomputation may then call it again instead of
+            keeping what it returned.
 
     Raises:
         InputError: the name is no identifier, or ends with ``Grad``, or another factory has it.
@@ -74,6 +81,7 @@ def register_op(name: str) -> Callable[[Registered], Registered]:
                 "name: rename it"
             )
         _factories[name] = factory
+        (_pure.add if pure else _pure.discard)(name)
         _make.cache_clear()
         return factory
 
@@ -104,6 +112,21 @@ def is_registered(name: str) -> bool:
     if base not in _factories:
         _find_plugins()
     return base in _factories
+
+
+def is_pure(name: str) -> bool:
+    """Whether an operator was registered with ``pure=True``; False for what no plugin provides.
+
+    Example:
+        >>> import deep500 as d5
+        >>> @d5.register_op("DocPure", pure=True)
+        ... class DocPure(d5.CustomPythonOp):
+        ...     def forward(self, inputs):
+        ...         return 2 * inputs[0]
+        >>> is_pure("DocPure"), is_pure("DocTwice")
+        (True, False)
+    """
+    return is_registered(name) and name in _pure
 
 
 def find_operator(name: str, attributes: Mapping[str, Any], inputs: Descriptors) -> CustomOp:

@@ -55,7 +55,7 @@ def plan_checkpointing(
         target: an executor, on whose backend times are then measured if there are inputs; a network; or any model that
             :func:`deep500.networks.as_network` takes. A model without ``loss`` is given a cross entropy.
         budget: a share of the peak without recomputation (float in (0, 1]), or bytes (int). With an executor that
-            counts bytes (``plan.measured``) both the peak and what the plan holds are measured: steps of the backend,
+            counts bytes (``plan.measured``) both the peak and what the plan holds are measured: steps of this backend,
             with and without the plan, by ``executor.step_memory``. Elsewhere they are counted in the network: all
             values that nodes write, gradients of parameters included. Inputs, parameters and what kernels need inside
             never count.

@@ -22,6 +22,7 @@ from deep500.errors import PlanError
 from deep500.networks.flops import count_flops
 from deep500.networks.network import Network
 from deep500.networks.node import Node
+from deep500.operators.registry import DOMAIN, is_pure
 from deep500.transformations.recomputation.region_tree import Region, locations
 from deep500.transformations.recomputation.training_step import TrainingStep, live_bytes, training_step, with_batch
 
@@ -64,15 +65,16 @@ def impurity(node: Node) -> str | None:
     """Why a node must not run again, None if it may.
 
     BatchNormalization may: only its running statistics are state, and those are written by nodes outside of regions,
-    once. Custom operators may hold state that we cannot see, control flow may hold any operator.
+    once. Custom operators may hold state that we cannot see, unless they are registered as pure; control flow
+    may hold any operator.
 
     Example:
         >>> impurity(Node("Dropout", ("x",), ("y",), "drop"))
         'random numbers'
         >>> impurity(Node("Relu", ("x",), ("y",), "relu"))
     """
-    if node.domain:
-        return "custom operator, which may hold state"
+    if node.domain and not (node.domain == DOMAIN and is_pure(node.op_type)):
+        return "custom operator, which may hold state: register_op(..., pure=True) says that it holds none"
     if node.is_random:
         return "random numbers"
     return "control flow" if node.graphs else None
