@@ -45,7 +45,7 @@ def test_made_for_something_else(net: Network, batch: int, backend: str | None, 
         plan(network()).check(net, batch, backend)
 
 
-@pytest.mark.parametrize("version", [0, 1, 3, None, "2"])
+@pytest.mark.parametrize("version", [0, 1, 2, 4, None, "3"])
 def test_another_layout_is_refused_in_one_line(tmp_path: Path, version: Any) -> None:
     """Told apart by the fields format and version: a plan of another layout, and what is no plan."""
     path = plan(network()).save(tmp_path / "plan.json")

@@ -171,7 +171,7 @@ def test_a_scope_that_comes_again_is_another_region() -> None:
     network = Network("twice")
     network.add_input("x", (8, 4))
     last = "x"
-    for i, scope in enumerate(("a.b", "a.c", "d", "e", "a.b", "a.c")):
+    for i, scope in enumerate(("a.b", "a.c", "d", "e", "a.b", "a.c", "f")):
         network.add_parameter(f"w{i}", np.eye(4, dtype="float32"))
         for kind in ("MatMul", "Tanh", "Exp"):
             name = f"{scope}.{kind}{i}"
