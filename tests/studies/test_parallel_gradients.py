@@ -123,7 +123,8 @@ def timed() -> list[Timed]:
 
     def seconds(primal: float, gradient: float) -> dict[str, list[float]]:
         walls = {"primal": [primal] * 8, "gradient": [gradient] * 8}
-        return walls | {f"{part}_processor": values for part, values in walls.items()}
+        clocks = ("", measuring.ALL, measuring.BUSIEST)
+        return {f"{part}{clock}": values for part, values in walls.items() for clock in clocks}
 
     rows = [Timed("hydro", "strong", Point("serial"), seconds(0.1, 0.3))]
     for form in ("openmp", "mpi"):

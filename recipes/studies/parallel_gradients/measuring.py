@@ -29,6 +29,8 @@ TIMED = {
 }
 QUICK = {"hydro": {"shape": [4, 4, 4], "steps": 2, "blocks": 4}, "docking": {"poses": 32, "proteins": 16, "blocks": 4}}
 Parts = ("primal", "gradient")
+ALL, BUSIEST = "_processor", "_busiest"
+"""Clocks beside the wall's: processors' time of all threads, and of the one that worked most."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,9 @@ class Checked:
 
 @dataclass
 class Timed:
-    """Seconds of a point, one median a round; ``gradient_processor`` and so on: of all ranks and threads together."""
+    """Seconds of a point, one median a round; ``gradient_processor`` and so on: of all ranks and threads together;
+    ``gradient_busiest``: of the one that worked most.
+    """
 
     proxy: str
     mode: str
@@ -161,10 +165,11 @@ def time_all(
 def efficiency(timed: Timed, base: Timed, part: str, clock: str = "") -> list[float]:
     """Of a point over the same form with one worker, round by round.
 
-    With the processors' clock: how much of all work one worker would have had to do as well.
+    With the processors' clock: how much of all work one worker would have had to do as well. With the busiest one's:
+    what the wall's would be if nothing else ran, and waiting cost nothing.
     """
     workers = timed.point.workers if timed.mode == WEAK else 1
-    if not clock:
+    if clock != ALL:
         workers /= timed.point.workers
     first, here = (np.array(t.seconds[part + clock]) for t in (base, timed))
     return list(workers * first / here)

@@ -12,6 +12,8 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -114,9 +116,9 @@ def derivatives(ranks: Ranks, part: Part, library: ctypes.CDLL) -> dict[str, Any
 
 def times(ranks: Ranks, part: Part, library: ctypes.CDLL, samples: int) -> dict[str, Any]:
     """Seconds of primal and gradient in turns: by the wall's clock, from when all ranks begin to when the last one has
-    ended, and of processors, of all ranks and threads together.
+    ended; of processors, of all ranks and threads together; and of the thread that had most of them.
     """
-    weights, seconds = weights_of(part), np.zeros((samples + 1, 2, 2))
+    weights, seconds = weights_of(part), np.zeros((samples + 1, 2, 3))
     for sample in range(samples + 1):
         values, shadows = part.values(part.start), part.reverse_shadows(weights)
         seconds[sample, 0] = _timed(ranks, lambda: part.primal(library, values))  # noqa: B023
@@ -126,19 +128,33 @@ def times(ranks: Ranks, part: Part, library: ctypes.CDLL, samples: int) -> dict[
     if not every:
         return {}
     wall, processor = np.max(every, axis=0)[..., 0], np.sum(every, axis=0)[..., 1]
+    busiest = np.max(every, axis=0)[..., 2]
     return {
         "primal": wall[:, 0],
         "gradient": wall[:, 1],
         "primal_processor": processor[:, 0],
         "gradient_processor": processor[:, 1],
+        "primal_busiest": busiest[:, 0],
+        "gradient_busiest": busiest[:, 1],
     }
 
 
-def _timed(ranks: Ranks, call: Callable[[], None]) -> tuple[float, float]:
+def _timed(ranks: Ranks, call: Callable[[], None]) -> tuple[float, float, float]:
     ranks.wait()
+    threads = _threads()
     start = time.perf_counter(), time.process_time()
     call()
-    return time.perf_counter() - start[0], time.process_time() - start[1]
+    wall, processor = time.perf_counter() - start[0], time.process_time() - start[1]
+    return wall, processor, max(seconds - threads.get(name, 0.0) for name, seconds in _threads().items())
+
+
+def _threads() -> dict[str, float]:
+    """Processor's seconds of every thread, as Linux counts them (in nanoseconds)."""
+    found = {}
+    for place in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError):
+            found[place.name] = int((place / "schedstat").read_text().split()[0]) / 1e9
+    return found
 
 
 def main(words: list[str]) -> None:
