@@ -159,7 +159,7 @@ def _block_loop(x: list[Tensor], y: list[Tensor], types: Sequence[str]) -> str:
                 f"enzyme_dup, x{t.index} + start, bx{t.index}" if t.active else f"enzyme_const, x{t.index} + start"
                 for t in x
             ),
-            *(f"enzyme_dupnoneed, by{t.index}, bdy{t.index}" if t.active else f"enzyme_const, by{t.index}" for t in y),
+            *(f"enzyme_dup, by{t.index}, bdy{t.index}" if t.active else f"enzyme_const, by{t.index}" for t in y),
         ]
     )
     back = "\n    ".join(
@@ -241,7 +241,8 @@ def _reverse(x: list[Tensor], y: list[Tensor], scratch: str, has: bool) -> str:
         for tensor in tensors:
             taken.append(f"{const}{tensor.kind} *__restrict__ {name}{tensor.index}")
             taken += [f"{tensor.kind} *__restrict__ d{name}{tensor.index}"] * tensor.active
-    passed = [*_pairs("x", "dx", x), *_pairs("y", "dy", y, "enzyme_dupnoneed")]
+    # Not enzyme_dupnoneed: with it, Enzyme leaves out stores to outputs that forward reads again, and reads garbage.
+    passed = [*_pairs("x", "dx", x), *_pairs("y", "dy", y)]
     if has:
         taken += [f"{scratch} *__restrict__ s", f"{scratch} *__restrict__ ds"]
         passed.append("enzyme_dup, s, ds")
@@ -275,11 +276,11 @@ def _name(has_scratch: bool) -> str:
     return "d500_reverse_with_scratch" if has_scratch else "d500_reverse"
 
 
-def _pairs(name: str, shadow: str, tensors: Iterable[Tensor], word: str = "enzyme_dup") -> Iterator[str]:
+def _pairs(name: str, shadow: str, tensors: Iterable[Tensor]) -> Iterator[str]:
     """Arguments of a call to Enzyme: a tensor with its shadow, or alone."""
     for tensor in tensors:
         i = tensor.index
-        yield f"{word}, {name}{i}, {shadow}{i}" if tensor.active else f"enzyme_const, {name}{i}"
+        yield f"enzyme_dup, {name}{i}, {shadow}{i}" if tensor.active else f"enzyme_const, {name}{i}"
 
 
 def _runner(name: str, parameters: str, checks: str, room: str, body: list[str], calls: tuple[str, str]) -> str:

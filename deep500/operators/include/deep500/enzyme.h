@@ -15,7 +15,7 @@ template <class R, class... A>
 R __enzyme_autodiff(void *, A...);
 template <class R, class... A>
 R __enzyme_fwddiff(void *, A...);
-extern int enzyme_dup, enzyme_dupnoneed, enzyme_const;
+extern int enzyme_dup, enzyme_const;
 
 namespace d500_detail {
 
