@@ -154,3 +154,17 @@ CAUGHT = elementwise(
     "caught",
     "for (std::size_t i = 0; i < n; ++i) try { if (x[i] < 0) throw 1; y[i] = x[i] * x[i]; } catch (int) { y[i] = 0; }",
 )
+READ_AGAIN = elementwise(
+    "read_again",
+    """T sum = T(0);
+    for (std::size_t i = 0; i < n; ++i) y[i] = x[i] * x[i];
+    for (std::size_t i = 0; i < n; ++i) sum += y[i];
+    for (std::size_t i = 0; i < n; ++i) y[i] = x[n - 1 - i] * sum;
+    std::vector<T> held(x, x + n);
+    for (std::size_t i = 0; i < n; ++i) held[i] *= T(3) * held[i];
+    std::memcpy(z, held.data(), n * sizeof(T));
+    for (std::size_t i = 0; i < n; ++i) z[i] *= held[i];""",
+    before="#include <cstring>",
+    arguments="const T *x, T *y, T *z",
+)
+"""Works in its outputs: reads them, then writes them again. y = reversed x times sum x^2, z = 9 x^4."""

@@ -194,6 +194,17 @@ def test_a_gradient_that_is_zero_everywhere_is_told() -> None:
         )
 
 
+def test_outputs_that_are_read_again_are_computed_again(rng: np.random.Generator) -> None:
+    """Enzyme may not leave their stores out: the reverse pass would read what memory held before."""
+    op = compiled("read_again", sources.READ_AGAIN, ["float64"], ["float64"] * 2)
+    for size in (33, 5, 64):
+        x, dy, dz = rng.standard_normal((3, size))
+        expected = dy[::-1] * (x @ x) + 2 * x * (dy @ x[::-1]) + 36 * x**3 * dz
+        for seed in (dy, dz):  # memory that is used again holds something else
+            op.backward([seed, seed], [x], [x, x])
+        np.testing.assert_allclose(op.backward([dy, dz], [x], op.run([x]))[0], expected, rtol=1e-11, atol=1e-12)
+
+
 def test_a_registered_gradient_is_used() -> None:
     """Straight through the rounding: x level(x) has the gradient level(x) + x, on purpose."""
     op = compiled("straight", sources.STRAIGHT, ["float64"], ["float64"], check=False)

@@ -517,3 +517,45 @@ def _is_elementwise(body: str, index: str, roots: dict[str, str]) -> bool:
 
 def _uses(body: str, name: str) -> list[str]:
     return re.findall(rf"{re.escape(name)}(?![-\w.$\"])", body)
+
+
+_PRIMAL = re.compile(r"^define [^\n]*?@[\w.$]*d500_primal[\w.$]*\((.*)\) [^\n()]*\{$", re.MULTILINE)
+_HARMLESS = {"readonly", "readnone", "writeonly"}
+
+
+def keep_outputs(ir: str) -> str:
+    """The module with outputs that a reverse pass computes once more where forward reads them again.
+
+    ``enzyme_dupnoneed`` leaves stores to outputs out. If forward reads such a place later on, the reverse pass reads
+    what memory held: a wrong gradient. So it is used only where the compiler found that the function, behind the
+    operator itself, reads or writes what a pointer points to, but not both.
+
+    Args:
+        ir: LLVM's text form of the whole unit, before Enzyme.
+
+    Example:
+        >>> use = "call void @__enzyme_autodiff(ptr @enzyme_dupnoneed)"
+        >>> keep_outputs("define void @d500_primal(ptr %0, ptr writeonly %1) #0 {\\n" + use).endswith("_dupnoneed)")
+        True
+        >>> keep_outputs("define void @d500_primal(ptr %0, ptr %1) #0 {\\n" + use).endswith("_dup)")
+        True
+    """
+    pointers = (p for found in _PRIMAL.finditer(ir) for p in _parameters(found[1])[1:] if p.startswith("ptr"))
+    if all(_HARMLESS.intersection(pointer.split()) for pointer in pointers):
+        return ir
+    kept = re.sub(r"ptr @enzyme_dupnoneed\b", "ptr @enzyme_dup", ir)
+    if "@enzyme_dup = " not in kept:
+        kept = kept.replace("@enzyme_dupnoneed = ", "@enzyme_dup = ", 1)
+    return kept
+
+
+def _parameters(text: str) -> list[str]:
+    """A function's parameters, divided at the commas outside of brackets."""
+    parts, depth = [""], 0
+    for mark in text:
+        depth += (mark in "([{<") - (mark in ")]}>")
+        if mark == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += mark
+    return [part.strip() for part in parts]

@@ -25,6 +25,7 @@ from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engi
 from deep500.operators.enzyme.ir import (
     fix_reductions,
     inline_functions,
+    keep_outputs,
     loosen,
     once,
     own_messages,
@@ -160,7 +161,7 @@ def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options:
         ir = fix_reductions(ir)
         refuse_order(ir, options)
         refuse_shared_pointers(ir, options)
-    target.write_text(ir + GATE, encoding="utf-8")
+    target.write_text(keep_outputs(ir) + GATE, encoding="utf-8")
 
 
 def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Options) -> None:
