@@ -12,14 +12,9 @@ from deep500.networks import Network, add_loss, create
 from deep500.networks.execution.inputs import make_inputs
 from deep500.transformations.recomputation import CheckpointingPlan, Mode, NetworkRegions, Stage, find_regions
 from deep500.transformations.recomputation.chain import innermost_regions
+from deep500.transformations.recomputation.measured_trees import as_tree_plan, plan_tree, staged_regions
 from deep500.transformations.recomputation.region_tree import simulate
-from deep500.transformations.workshop.recomputation.measured_trees import (
-    as_tree_plan,
-    placement_of,
-    plan_tree,
-    segment_plan,
-    staged_regions,
-)
+from deep500.transformations.workshop.recomputation.measured_trees import placement_of, segment_plan
 from tests.conftest import load_backend
 
 BATCH = 16
