@@ -67,9 +67,13 @@ def test_the_demo_reaches_its_target(capsys):
 
 
 def test_schedules_end_with_their_epochs():
+    scheduled = 0
     for name in NAMES:
         recipe = load_recipe(BUILT_IN / f"{name}.py")
-        assert recipe.MUTABLE["schedule"].total == recipe.FIXED["epochs"]
+        if "schedule" in recipe.MUTABLE:
+            assert recipe.MUTABLE["schedule"].total == recipe.FIXED["epochs"]
+            scheduled += 1
+    assert scheduled >= 10
 
 
 @pytest.fixture
