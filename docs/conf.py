@@ -8,8 +8,6 @@ import runpy
 import sys
 from pathlib import Path
 
-from sphinx.domains.python import PyObject
-
 project = "Deep500"
 author = "Deep500 contributors"
 copyright = "2026, Deep500 contributors"
@@ -38,9 +36,6 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # attributes of a docstring are text: the fields beside them are the objects
-for _field in PyObject.doc_field_types:
-    if _field.name == "variable":
-        _field.rolename = ""  # and no links either: Sphinx would look for any `name` of any class
 
 
 def setup(app: object) -> None:

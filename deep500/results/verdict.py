@@ -25,7 +25,9 @@ class MetricResult:
     """One metric over all seeds.
 
     Attributes:
-        name, unit, direction: the metric's own; direction is ``"higher"`` or ``"lower"`` (is better).
+        name: the metric's own, as the next two.
+        unit: of the values.
+        direction: ``"higher"`` or ``"lower"`` (is better).
         target: the acceptable value, None if there is none.
         values: one per seed, in the order of the seeds; None where it was not measured.
         value: what is judged: the median over the seeds, None if one is missing.

@@ -519,29 +519,34 @@ def _uses(body: str, name: str) -> list[str]:
     return re.findall(rf"{re.escape(name)}(?![-\w.$\"])", body)
 
 
-_PRIMAL = re.compile(r"^define [^\n]*?@[\w.$]*d500_primal[\w.$]*\((.*)\) [^\n()]*\{$", re.MULTILINE)
-_HARMLESS = {"readonly", "readnone", "writeonly"}
+_PRIMAL = re.compile(r"^define [^\n]*?@[\w.$]*(d500_primal|d500_part)[\w.$]*\((.*)\) [^\n()]*\{$", re.MULTILINE)
+_GRADIENT = re.compile(r"__enzyme_autodiff<void>\(\(void \*\)(d500_primal|d500_part)([^;]*);")
 
 
-def keep_outputs(ir: str) -> str:
+def keep_outputs(ir: str, source: str) -> str:
     """The module with outputs that a reverse pass computes once more where forward reads them again.
 
     ``enzyme_dupnoneed`` leaves stores to outputs out. If forward reads such a place later on, the reverse pass reads
-    what memory held: a wrong gradient. So it is used only where the compiler found that the function, behind the
-    operator itself, reads or writes what a pointer points to, but not both.
+    what memory held: a wrong gradient. So it is used only where the compiler found that outputs are but written.
 
     Args:
         ir: LLVM's text form of the whole unit, before Enzyme.
+        source: the C++ of the wrapper, whose calls of Enzyme say which parameters are outputs.
 
     Example:
+        >>> calls = "__enzyme_autodiff<void>((void *)d500_primal<Op>, enzyme_const, op, enzyme_dupnoneed, y, dy);"
         >>> use = "call void @__enzyme_autodiff(ptr @enzyme_dupnoneed)"
-        >>> keep_outputs("define void @d500_primal(ptr %0, ptr writeonly %1) #0 {\\n" + use).endswith("_dupnoneed)")
-        True
-        >>> keep_outputs("define void @d500_primal(ptr %0, ptr %1) #0 {\\n" + use).endswith("_dup)")
-        True
+        >>> keep_outputs("define void @d500_primal(ptr %0, ptr writeonly %1) #0 {\\n" + use, calls)[-17:]
+        'enzyme_dupnoneed)'
+        >>> keep_outputs("define void @d500_primal(ptr %0, ptr %1) #0 {\\n" + use, calls)[-11:]
+        'enzyme_dup)'
     """
-    pointers = (p for found in _PRIMAL.finditer(ir) for p in _parameters(found[1])[1:] if p.startswith("ptr"))
-    if all(_HARMLESS.intersection(pointer.split()) for pointer in pointers):
+    outputs: dict[str, set[int]] = {}
+    for call in _GRADIENT.finditer(source):
+        words = re.findall(r"enzyme_(?:dupnoneed|dup|const)", call[2])
+        outputs.setdefault(call[1], set()).update(i for i, word in enumerate(words) if word == "enzyme_dupnoneed")
+    functions = [(_parameters(found[2]), outputs.get(found[1], set())) for found in _PRIMAL.finditer(ir)]
+    if all("writeonly" in parameters[place].split() for parameters, places in functions for place in places):
         return ir
     kept = re.sub(r"ptr @enzyme_dupnoneed\b", "ptr @enzyme_dup", ir)
     if "@enzyme_dup = " not in kept:

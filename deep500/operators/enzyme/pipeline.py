@@ -161,7 +161,7 @@ def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options:
         ir = fix_reductions(ir)
         refuse_order(ir, options)
         refuse_shared_pointers(ir, options)
-    target.write_text(keep_outputs(ir) + GATE, encoding="utf-8")
+    target.write_text(keep_outputs(ir, tu.read_text(encoding="utf-8")) + GATE, encoding="utf-8")
 
 
 def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Options) -> None:
