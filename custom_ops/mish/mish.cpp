@@ -9,13 +9,12 @@ struct mish : deep500::CustomOperator {
   explicit mish(std::size_t n) : length(n) {}
 
   // tanh(log(1 + e^x)) = (e^2x + 2 e^x) / (e^2x + 2 e^x + 2): one exponential instead of three functions. It is that of
-  // -|x|, which is at most 1, so that nothing overflows, in the gradient neither.
+  // -|x|, which is at most 1, so that nothing overflows, in the gradient neither: e^x = p / q, one of the two being 1.
   void forward(const T *__restrict__ x, T *__restrict__ y) {
     for (std::size_t i = 0; i < length; ++i) {
-      const T e = d5::exp(-std::fabs(x[i]));
-      const T above = x[i] > T(0) ? T(1) + T(2) * e : e * e + T(2) * e;
-      const T rest = x[i] > T(0) ? T(2) * e * e : T(2);
-      y[i] = x[i] * above / (above + rest);
+      const T e = d5::exp(-std::fabs(x[i])), p = x[i] < T(0) ? e : T(1), q = x[i] < T(0) ? T(1) : e;
+      const T above = p * p + T(2) * e, share = T(1) / (above + T(2) * (q * q));
+      y[i] = x[i] * (above * share);
     }
   }
 };

@@ -124,6 +124,15 @@ UNKNOWN = elementwise(
     "unknown", "for (std::size_t i = 0; i < n; ++i) y[i] = mystery(x[i]);", before='extern "C" double mystery(double);'
 )
 
+LOGISTIC = elementwise(
+    "logistic",
+    """for (std::size_t i = 0; i < n; ++i) {
+      const T e = std::exp(-std::fabs(x[i]));
+      y[i] = (SIDE ? e : T(1)) / (1 + e);
+    }""",
+)
+"""Two forms; SIDE says which elements have the one for negative numbers."""
+
 GUARDED_ROOT = elementwise(
     "guarded_root",
     "for (std::size_t i = 0; i < n; ++i) { if (x[i] > T(0)) y[i] = std::sqrt(x[i]); else y[i] = 3 * x[i]; }",

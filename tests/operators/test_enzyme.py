@@ -13,7 +13,7 @@ from deep500.errors import EnzymeError, InputError, MissingEngine, UnsupportedOp
 from deep500.operators.cpp.spec import BuildSpec
 from deep500.operators.enzyme import pipeline, verify
 from deep500.operators.enzyme.engine import find_clang, find_engine
-from deep500.operators.enzyme.ir import turn_loops
+from deep500.operators.enzyme.loops import turn_loops
 from deep500.operators.enzyme.verify import examples
 from deep500.tensors import numpy_dtype
 from tests.operators import enzyme_sources as sources
@@ -234,7 +234,7 @@ def test_loops_of_a_derived_gradient_are_turned(tmp_path: Path, monkeypatch: pyt
     before, after = seen[0]  # the module with the gradient; those with further derivatives follow
     upwards = [len(re.findall(r"= add nuw (?:nsw )?i64 %[^,\n]+, 1\n", text)) for text in (before, after)]
     turned = upwards[1] - upwards[0]
-    assert turned >= 2, "no loop of the gradient was turned: mend the patterns of enzyme/ir.py for this compiler"
+    assert turned >= 2, "no loop of the gradient was turned: mend the patterns of enzyme/loops.py for this compiler"
     assert len(DOWNWARDS.findall(before)) - len(DOWNWARDS.findall(after)) == turned
     assert after.count("store float 0.0") < before.count("store float 0.0"), "what is written to used-up shadows"
 
@@ -321,3 +321,44 @@ def test_exceptions_that_are_caught_are_named() -> None:
         cures = str(verify.error_of(spec, defect, sources.CAUGHT)).partition("what to change: ")[2]
         assert cures.startswith("an exception is caught inside") and (";" not in cures) == alone
     assert "an exception" not in str(verify.error_of(spec, threw, sources.POWER))
+
+
+ACTIVATIONS = ("sigmoid", "tanh", "softplus", "silu", "gelu")
+
+
+@pytest.mark.parametrize("fast_math", [False, True], ids=["strict", "fast"])
+def test_activations_have_their_slopes_where_they_change_form(fast_math: bool) -> None:
+    """d5:: activations have one form for either sign: derivatives at 0 and beside it are those of neither alone."""
+    lines = "".join(f"y[{k} * n + i] = d5::{name}(x[i]);" for k, name in enumerate(ACTIVATIONS))
+    source = f"""
+#include "deep500/deep500.h"
+#include "deep500/math.h"
+struct activations : deep500::CustomOperator {{
+  std::size_t n;
+  explicit activations(std::size_t n) : n(n) {{}}
+  void forward(const double *x, double *y) {{ for (std::size_t i = 0; i < n; ++i) {{ {lines} }} }}
+}};
+D500_EXPORTED void *create_new_op(deep500::tensor_t *in, int, deep500::tensor_t *, int) {{
+  return new activations(in[0].size());
+}}
+D500_REGISTER_OP(activations);
+"""
+    x = np.array([0.0, -0.0, 1e-30, -1e-30, 0.3, -0.3, 9.0, -9.0])
+    op = compiled("activations", source, ["float64"], ["float64"], [(8,), (5, 8)], fast_math=fast_math)
+    s, t, u = 1 / (1 + np.exp(-x)), np.tanh(x), np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+    g, du = 1 / (1 + np.exp(-2 * u)), np.sqrt(2 / np.pi) * (1 + 0.134145 * x**2)
+    slope, rest = s / (1 + np.exp(x)), g / (1 + np.exp(2 * u))  # s (1 - s) without its cancellation
+    slopes = np.stack([slope, 1 - t**2, s, s + x * slope, g + 2 * x * rest * du])
+    for k, name in enumerate(ACTIVATIONS):
+        chosen = np.zeros((5, 8))
+        chosen[k] = 1
+        np.testing.assert_allclose(op.backward([chosen], [x], [op(x)])[0], slopes[k], 1e-9, 1e-14, err_msg=name)
+    np.testing.assert_allclose(op.jvp([x], [np.ones(8)])[1][0], slopes, 1e-9, 1e-14)
+
+
+def test_a_slope_of_the_wrong_side_at_zero_is_told() -> None:
+    """A logistic function whose 0 belongs to the form for negative numbers: right everywhere else."""
+    new = sources.LOGISTIC + f"// {np.random.default_rng().integers(1 << 60)}"  # what is built already says nothing
+    with pytest.warns(UserWarning, match=r"exactly 0 is -?[.\d]+; differences to both sides: -?[.\d]+\. Two forms"):
+        compiled("logistic", new.replace("SIDE", "x[i] <= T(0)"), ["float64"], ["float64"])
+    compiled("logistic", new.replace("SIDE", "x[i] < T(0)"), ["float64"], ["float64"])

@@ -15,7 +15,8 @@ from deep500.errors import CompileError, EnzymeError, MissingEngine
 from deep500.operators.enzyme import pipeline
 from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import find_clang, find_engine
-from deep500.operators.enzyme.ir import REVERSE, fix_reductions
+from deep500.operators.enzyme.ir import fix_reductions
+from deep500.operators.enzyme.loops import REVERSE
 from deep500.operators.enzyme.pipeline import Options, compile_library
 from deep500.operators.enzyme.wrapper import SORTING
 from tests.operators import enzyme_sources as sources
@@ -47,6 +48,21 @@ def build(tmp_path: Path) -> Build:
         return library
 
     return made
+
+
+def test_what_is_included_is_listed(tmp_path: Path) -> None:
+    """Without that list, a gradient would not be built anew when a header of its source changes."""
+    (tmp_path / "deep place").mkdir()
+    (tmp_path / "deep place" / "inner.h").write_text("#define FACTOR 3.0\n")
+    (tmp_path / "outer.h").write_text('#include "deep place/inner.h"\n')
+    source = tmp_path / "unit.cpp"
+    source.write_text(loop("", "y[i] = FACTOR * x[i];").replace("\n", '\n#include <cmath>\n#include "outer.h"\n', 1))
+    listing = tmp_path / "unit.d"
+    compile_library(source, tmp_path / "unit.so", [], Options(listing=listing))
+    words = listing.read_text().partition(": ")[2].replace("\\ ", "\0").split()
+    names = [(tmp_path / word.replace("\0", " ")).resolve() for word in words]
+    expected = [source, tmp_path / "outer.h", tmp_path / "deep place" / "inner.h"]
+    assert names == [path.resolve() for path in expected]
 
 
 def run(library: Path, x: np.ndarray, c: np.ndarray, dy: np.ndarray, name: str = "gradient") -> np.ndarray:

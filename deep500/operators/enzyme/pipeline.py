@@ -26,15 +26,13 @@ from deep500.operators.enzyme.ir import (
     fix_reductions,
     inline_functions,
     keep_outputs,
-    loosen,
-    once,
     own_messages,
     plain_updates,
     reading_products,
     shared_pointers,
     split,
-    turn_loops,
 )
+from deep500.operators.enzyme.loops import loosen, once, turn_loops
 
 GATE = "\ndeclare void @__enzyme_autodiff_gate(...)\n"
 """The engine looks for Enzyme calls only if a function's name starts with ``__enzyme_autodiff``; C++ names do not."""
@@ -72,7 +70,7 @@ class Options:
         source: the user's own file, for the lines of its OpenMP pragmas; the compiled file itself if None.
         complain: makes the error for what the compiler said.
         apart: exports that are differentiated in modules of their own, see :mod:`deep500.operators.enzyme.ir`.
-        turn: let element-wise loops of derivatives run upwards, see :mod:`deep500.operators.enzyme.ir`.
+        turn: let element-wise loops of derivatives run upwards, see :mod:`deep500.operators.enzyme.loops`.
         speculate: compute what only one branch needs before the branch. Where that is NaN (a root of what the branch
             excludes), so is the derivative: zero times NaN.
         owned: no two iterations of a parallel loop read one active place: gradients then need no atomic updates.
@@ -382,9 +380,9 @@ def _listing_flags(clang: Clang, options: Options) -> list[str]:
 
 
 def _as_rule(listing: Path, tu: Path, compiler: Path) -> None:
-    """Rewrite clang's list of headers (dots for the depth, then a path) as a rule of make, without system headers."""
+    """Rewrite clang's list of headers as a rule of make, without system headers; dots may stand for the depth."""
     lines = listing.read_text(encoding="utf-8").splitlines()
-    headers = dict.fromkeys(line.partition(" ")[2] for line in lines)
+    headers = dict.fromkeys(re.sub(r"^\.+ ", "", line) for line in lines)
     own = [path for path in headers if not path.startswith((f"{compiler}{os.sep}", "/usr/include/"))]
     words = [path.replace(" ", "\\ ") for path in (str(tu), *own)]
     listing.write_text(f"{tu.stem}.o: {' '.join(words)}\n", encoding="utf-8")

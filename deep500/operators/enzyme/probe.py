@@ -185,6 +185,7 @@ class Probe:
         self.wrong: list[dict[str, str]] = []
         self.zero: list[int] = []
         self.unclear: list[int] = []
+        self.at_zero: list[list[float]] = []
 
     def find_point(self, examples: list[Any]) -> str:
         """Choose shapes and inputs at which forward works and is finite; returns what stood against it, or nothing."""
@@ -222,6 +223,9 @@ class Probe:
         self.rough = self.roughness()
         for i in self.active:
             self.against_differences(i)
+        if self.reference_dtype == "float64" and not self.wrong:
+            for i in self.active:
+                self.where_forms_change(i)
         self.against_reference()
         for part in ("jvp", "hvp"):
             if self.library.signature[part] and not self.wrong:
@@ -306,6 +310,34 @@ class Probe:
         if not self.gradients[i].any() and self.gradients[i].size:
             self.zero.append(i)
 
+    def where_forms_change(self, i: int) -> None:
+        """The gradient by an element of input i that is 0, where branches meet, against differences to both sides.
+
+        Where these differ from each other, forward has a kink or a jump there, and any gradient may do.
+        """
+        if not self.x[i].size:
+            return
+        x, v = [a.copy() for a in self.x], np.zeros(self.x[i].shape)
+        at = np.unravel_index(self.rng.integers(x[i].size), x[i].shape)
+        x[i][at], v[at], h = 0.0, 1.0, STEPS["float64"][1]
+
+        def value(steps: int) -> float:
+            moved = [a + steps * h * v if k == i else a for k, a in enumerate(x)]
+            return sum(float((dy * y).sum()) for dy, y in zip(self.dy, self.reference.forward(moved), strict=True))
+
+        try:
+            values = [value(steps) for steps in (-2, -1, 0, 1, 2)]
+            got = float(self.reference.backward(self.dy, x, [i])[i][at])
+        except RuntimeError:  # 0 is what forward cannot take
+            return
+        left = (3 * values[2] - 4 * values[1] + values[0]) / (2 * h)
+        right = (4 * values[3] - 3 * values[2] - values[4]) / (2 * h)
+        scale = abs(left) + abs(right) + 100 * self.rough * sum(map(abs, values)) / h + 1e-3
+        if not np.isfinite([got, left, right]).all() or abs(left - right) > 1e-4 * scale:
+            return
+        if abs(got - (left + right) / 2) > 1e-3 * scale:
+            self.at_zero.append([i, got, (left + right) / 2])
+
     def noise_floor(self) -> float:
         """Below this, differences are rounding."""
         return 1e-6 if self.reference_dtype == "float64" else 1e-3
@@ -364,7 +396,8 @@ def main() -> None:
     unusable = probe.find_point(job["examples"])
     if not unusable:
         probe.run()
-    json.dump({"unusable": unusable, "wrong": probe.wrong, "zero": probe.zero, "unclear": probe.unclear}, sys.stdout)
+    found = {"wrong": probe.wrong, "zero": probe.zero, "unclear": probe.unclear, "at_zero": probe.at_zero}
+    json.dump({"unusable": unusable, **found}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ An exit code of zero proves nothing. What is compared, at small random inputs:
   In float64: operators for shorter types that are written with ``D500_DTYPE`` are built a second time for it, others
   are judged by longer steps and a tolerance of 1 % (5 % float16, 20 % bfloat16). A forward may round to less than its
   types say (a ``float`` accumulator): how much is measured, and what differences are off by for it is allowed for;
+* the gradient by an element that is exactly 0, where branches meet, against differences to both sides (a warning);
 * the library's own gradients with those in float64, all at once, a second time, and one by one;
 * Jacobian-vector products with the gradient, Hessian-vector products with differences of the gradient;
 * all inputs, byte by byte, before and after each call.
@@ -89,6 +90,13 @@ def check_build(spec: BuildSpec, library: Path, twin: Path | None, examples: Seq
         warnings.warn(
             f"C++ operator {spec.name!r}: the gradient of input {index} could not be judged: forward is so roughly "
             "rounded that its differences say nothing. Compute in a wider type, or compare it with another framework",
+            stacklevel=2,
+        )
+    for index, got, expected in report["at_zero"]:
+        warnings.warn(
+            f"C++ operator {spec.name!r}: the gradient by an element of input {index} that is exactly 0 is {got:.6g}; "
+            f"differences to both sides: {expected:.6g}. Two forms meet there and Enzyme takes the slope of the other "
+            "one: of |x| it takes 1 at 0, so let 0 belong to the positive numbers (x < 0 ? ... : ...)",
             stacklevel=2,
         )
     return [Defect(defect["part"], defect["text"], defect["kind"]) for defect in report["wrong"]]

@@ -96,15 +96,21 @@ def _blocks(x: list[Tensor], y: list[Tensor], types: Sequence[str], openmp: bool
     """The export of the gradient. That of an element-wise operator is taken in blocks whose size the compiler knows.
 
     Shadows must be set to zero and copied before, which for whole arrays would double the way to memory and back; those
-    of a block are local arrays, which the compiler turns into registers. It also knows the block's operator, made here.
+    of a block are local arrays, which the compiler turns into registers, or loops.py into the arguments. It also knows
+    the block's operator, made here.
     """
     call = ", ".join(
         [
             *(f"static_cast<const {t.kind} *>(inputs[{t.index}])" for t in x),
-            *(f"static_cast<{t.kind} *>(wanted[{t.index}])" for t in x if t.active),
+            *(f"dx{t.index}" for t in x if t.active),
             *(f"static_cast<const {t.kind} *>(grads[{t.index}])" for t in y if t.active),
         ]
     )
+    taken = "\n    ".join(
+        f"auto *const dx{i} = wanted[{i}] ? static_cast<{kind} *>(wanted[{i}]) : space.take<{kind}>(n[0]);"
+        for i, kind, _ in _active(x)
+    )
+    room = " + ".join(f"(wanted[{i}] ? 0 : d500_detail::room<{kind}>(n[0]))" for i, kind, _ in _active(x))
     return f"""
 {_block_loop(x, y, types)}
 {_rest(x, y)}
@@ -117,6 +123,8 @@ template <class Op> static int d500_backward_in_blocks(void *instance, const voi
   const int status = d500_detail::guarded("backward", [&] {{
     d500_detail::require(grads, n + {len(x)}, {len(y)}, "output gradient");
     d500_detail::require(inputs, n, {len(x)}, "input");
+    d500_detail::workspace space({room});
+    {taken}
     d500_reverse_blocks<Op>(whole, {call});
   }});
   return status || whole == n[0] ? status : d500_backward_of_rest<Op>(whole, n[0], grads, inputs, wanted);
@@ -133,7 +141,7 @@ D500_API int d500_backward(void *instance, const void *const *grads, const void 
 
 
 def _block_loop(x: list[Tensor], y: list[Tensor], types: Sequence[str]) -> str:
-    """The function that takes whole blocks; the pointer of a gradient that is not wanted is null."""
+    """The function that takes whole blocks."""
     active_x, active_y = [t for t in x if t.active], [t for t in y if t.active]
     parameters = ", ".join(
         [
@@ -163,8 +171,7 @@ def _block_loop(x: list[Tensor], y: list[Tensor], types: Sequence[str]) -> str:
         ]
     )
     back = "\n    ".join(
-        f"if (dx{t.index}) for (std::size_t k = 0; k < block; ++k) dx{t.index}[start + k] = bx{t.index}[k];"
-        for t in active_x
+        f"for (std::size_t k = 0; k < block; ++k) dx{t.index}[start + k] = bx{t.index}[k];" for t in active_x
     )
     return f"""
 template <class Op> __attribute__((noinline)) static void d500_reverse_blocks(std::size_t whole, {parameters}) {{

@@ -83,11 +83,12 @@ inline double log1p_unit(double x) { return d500_detail::d5_log1p(x); }
 
 /// 1 / (1 + exp(-x)), through exp(-|x|), which is at most 1. Where an exponential overflows, a derived gradient is infinity
 /// times zero; holding the argument within limits does not help, since compilers move the limit behind the exponential.
+/// At 0 the slope of |x| is taken for 1 by Enzyme, so 0 must belong to the branch of positive numbers, here and below.
 template <class T>
 inline compute_t<T> sigmoid(T x) {
   using C = compute_t<T>;
   const C v = C(x), e = exp(-std::fabs(v)), r = C(1) / (C(1) + e);
-  return v > C(0) ? r : e * r;
+  return (v < C(0) ? e : C(1)) * r;
 }
 
 /// tanh(x) = 2 sigmoid(2x) - 1; absolute error about one rounding of 1, so of little relative accuracy near 0.
@@ -102,7 +103,7 @@ template <class T>
 inline compute_t<T> softplus(T x) {
   using C = compute_t<T>;
   const C v = C(x);
-  return (v > C(0) ? v : C(0)) + log1p_unit(exp(v > C(0) ? -v : v));
+  return (v < C(0) ? C(0) : v) + log1p_unit(exp(-std::fabs(v)));
 }
 
 /// x sigmoid(x), also called swish
@@ -116,19 +117,19 @@ inline compute_t<T> silu(T x) {
 template <class T>
 inline compute_t<T> gelu(T x) {
   using C = compute_t<T>;
-  const C v = C(x), u = C(0.7978845608028654) * (v + C(0.044715) * v * v * v);
-  return v * sigmoid(C(2) * u);
+  const C v = C(x);
+  return v * sigmoid(v * (C(1.5957691216057308) + C(0.07135481627159961) * (v * v)));
 }
 
-/// Derivative of gelu, s + 2 x s (1 - s) du/dx with s = sigmoid(2u). s (1 - s) = e / (1 + e)^2 with e = exp(-|2u|) cancels
-/// nothing: 1 - s would, multiplied by what grows as x^3.
+/// Derivative of gelu, s + x s (1 - s) dw/dx with s = sigmoid(w), w = 2u. s (1 - s) = e / (1 + e)^2 with e = exp(-|w|)
+/// cancels nothing: 1 - s would, multiplied by what grows as x^3.
 template <class T>
 inline compute_t<T> gelu_gradient(T x) {
   using C = compute_t<T>;
-  const C v = C(x), u = C(0.7978845608028654) * (v + C(0.044715) * v * v * v);
-  const C du = C(0.7978845608028654) * (C(1) + C(0.134145) * v * v);
-  const C e = exp(C(-2) * std::fabs(u)), r = C(1) / (C(1) + e);
-  return (u > C(0) ? r : e * r) + C(2) * v * (e * r * r) * du;
+  const C v = C(x), square = v * v, w = v * (C(1.5957691216057308) + C(0.07135481627159961) * square);
+  const C dw = C(1.5957691216057308) + C(0.21406444881479883) * square;
+  const C e = exp(-std::fabs(w)), r = C(1) / (C(1) + e);
+  return (w < C(0) ? e * r : r) + v * (e * r * r) * dw;
 }
 
 }  // namespace d5
