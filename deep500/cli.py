@@ -19,6 +19,7 @@ from typing import Any
 import deep500
 from deep500 import completion
 from deep500.errors import MissingBackend
+from deep500.progress import progress
 from deep500.recipe.guard import DEBUG, guarded
 from deep500.recipe.options import Against, Parser, add_against, add_options, take_options
 from deep500.registry import backend_names, is_installed, load_backend
@@ -136,7 +137,8 @@ def _run(words: argparse.Namespace) -> int:
         from deep500.compare.against import run_against
 
         return run_against(path, options, against)
-    recipe, source = load_recipe(path, options.framework), Source.of(path)
+    with progress(f"loading {Path(path).name}", quiet=options.quiet or options.json):
+        recipe, source = load_recipe(path, options.framework), Source.of(path)
     return execute(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, options, source, command).exit_code
 
 
