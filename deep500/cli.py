@@ -19,6 +19,7 @@ from typing import Any
 import deep500
 from deep500 import completion
 from deep500.errors import MissingBackend
+from deep500.progress import progress, stage
 from deep500.recipe.guard import DEBUG, guarded
 from deep500.recipe.options import Against, Parser, add_against, add_options, take_options
 from deep500.registry import backend_names, is_installed, load_backend
@@ -136,7 +137,8 @@ def _run(words: argparse.Namespace) -> int:
         from deep500.compare.against import run_against
 
         return run_against(path, options, against)
-    recipe, source = load_recipe(path, options.framework), Source.of(path)
+    with progress(f"loading {Path(path).name}", quiet=options.quiet or options.json, at_once=True):
+        recipe, source = load_recipe(path, options.framework), Source.of(path)
     return execute(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, options, source, command).exit_code
 
 
@@ -192,6 +194,13 @@ def add_info(parser: argparse.ArgumentParser) -> Execute:
 
 
 def _info(words: argparse.Namespace) -> int:
+    with progress("looking", quiet=words.json, at_once=True):
+        sections = _known()
+    return _tables(sections, words.json)
+
+
+def _known() -> dict[str, list[tuple[str, str]]]:
+    """What `info` shows, by section."""
     from deep500.measure.environment import describe
     from deep500.operators.enzyme.engine import report
     from deep500.training.data import dataset_names
@@ -202,7 +211,7 @@ def _info(words: argparse.Namespace) -> int:
         (name, ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
         for name, value in facts.items()
     ]
-    sections = {
+    return {
         "machine": flat,
         "versions": versions,
         "backends": [(name, _backend_state(name)) for name in backend_names()],
@@ -211,7 +220,6 @@ def _info(words: argparse.Namespace) -> int:
         "data sets": [(name, _data_state(name)) for name in dataset_names()],
         "folders": [("results", str(Path("results").resolve()))],
     }
-    return _tables(sections, words.json)
 
 
 def _backend_state(name: str) -> str:
@@ -219,6 +227,7 @@ def _backend_state(name: str) -> str:
 
 
 def _devices(name: str) -> str:
+    stage(f"loading {name}")
     try:
         backend: Any = load_backend(name)
     except MissingBackend as error:
@@ -233,6 +242,7 @@ def _data_state(name: str) -> str:
 
     if dataset_info(name).built_in:
         return "built in"
+    stage(f"data set {name}")
     try:
         return load_dataset(name)[0].provenance
     except MissingDataset:

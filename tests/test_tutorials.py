@@ -9,7 +9,6 @@ import contextlib
 import io
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -55,7 +54,6 @@ def test_it_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    monkeypatch.delitem(sys.modules, "mine", raising=False)  # another tutorial's
     namespace = {"__name__": "__main__"}
     for cell in cells(name):
         if cell.startswith("%%writefile "):

@@ -29,6 +29,7 @@ from deep500.distributed.launch import started
 from deep500.errors import RecipeError
 from deep500.measure.comparison import rounds_needed
 from deep500.measure.launch_comparison import pairs_to_find
+from deep500.progress import above, progress
 from deep500.recipe.loader import find_recipe, load_recipe
 from deep500.recipe.options import AUTO, EFFECT, MOST_PAIRS, PAIRS, RUN_DEFINING, Against, Options, parse_options
 from deep500.recipe.plan import Source, make_plan
@@ -189,7 +190,8 @@ def _all_turns(sides: Sequence[Side], pairs: int, seed: int, say: Say) -> None:
     rng = np.random.default_rng(seed)
     for turn in range(1, pairs + 1):
         begin = time.monotonic()
-        launch_in_turns(sides, rng, say)
+        with progress(f"pair {turn} of {pairs}", quiet=say is _silent):
+            launch_in_turns(sides, rng, say)
         say(f"pair {turn} of {pairs}: {time.monotonic() - begin:.1f} s")
 
 
@@ -213,5 +215,4 @@ def _silent(_: str) -> None:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    above(text)

@@ -27,6 +27,7 @@ from deep500.events import Event, StopTraining
 from deep500.networks.execution.inputs import batch_symbol, make_inputs
 from deep500.networks.losses import gradient_name
 from deep500.networks.network import Network
+from deep500.progress import numbered
 from deep500.recipe.build import load_custom_ops, load_data, make_executor, make_optimizer, make_parts
 from deep500.recipe.loader import load_recipe
 from deep500.recipe.names import backend_of
@@ -320,7 +321,7 @@ def compare_replays(first: Replay, second: Replay, steps: int | None = None) -> 
         steps: to compare at most; None: all of them.
     """
     traces, notes = [], list[str]()
-    for side in (first, second):
+    for side in numbered("training run", (first, second)):
         listener = _Digests(steps)
         notes += _not_as_recorded(side, side.train(listener))
         traces.append(listener.steps)
@@ -334,7 +335,7 @@ def compare_replays(first: Replay, second: Replay, steps: int | None = None) -> 
         )
         return Verdict(None, len(together), f"{len(together)} steps: inputs, gradients, parameters", notes)
     captures = []
-    for side in (first, second):
+    for side in numbered(f"looking into step {step}, run", (first, second)):
         capture = _Capture(step)
         side.train(capture)
         captures.append(capture)

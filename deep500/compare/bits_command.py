@@ -12,6 +12,7 @@ from deep500.compare.subject import Candidate
 from deep500.errors import InputError
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugins
+from deep500.progress import progress
 from deep500.registry import load_backend
 from deep500.results.command import add_json
 from deep500.results.files import to_json
@@ -41,7 +42,8 @@ def _bits(words: argparse.Namespace) -> int:
         )
     if words.steps is not None and words.steps < 1:
         raise InputError(f"got --steps {words.steps}; expected at least 1")
-    verdict = _of_runs(words, backends) if (words.sides[0] / MANIFEST).is_file() else _of_models(words, backends)
+    with progress("comparing bits", quiet=words.json):
+        verdict = _of_runs(words, backends) if (words.sides[0] / MANIFEST).is_file() else _of_models(words, backends)
     sys.stdout.write((to_json(verdict.as_dict()) if words.json else str(verdict)) + "\n")
     return DIFFERENT if verdict.parting is not None else 0
 

@@ -17,6 +17,7 @@ from deep500.compare.runs import compare_runs
 from deep500.errors import InputError
 from deep500.measure.launch_comparison import Floor
 from deep500.networks.objects import is_saved_model
+from deep500.progress import above, progress
 from deep500.recipe.names import is_own_name, own_object
 from deep500.results.files import to_json
 from deep500.results.record import MANIFEST
@@ -90,7 +91,8 @@ def execute(words: argparse.Namespace) -> int:
     say = silent if words.quiet or words.json else _say
     if words.launch_floor is not None:
         raise InputError("got --launch-floor without two results folders; expected it with them: leave it out")
-    result = _models(words, say) if _is_model(words.subject) else _frameworks(words, say)
+    with progress("comparing", quiet=say is silent, at_once=True):
+        result = _models(words, say) if _is_model(words.subject) else _frameworks(words, say)
     sys.stdout.write(to_json(result.as_dict()) if words.json else f"{result}\n\nresults: {result.path}")
     sys.stdout.write("\n")
     return result.exit_code
@@ -107,7 +109,8 @@ def _runs(words: argparse.Namespace) -> int:
             "judged against A"
         )
     floor = None if words.launch_floor is None else Floor(words.launch_floor)
-    comparison = compare_runs(Path(words.subject), Path(words.overrides[0]), floor=floor)
+    with progress("comparing runs", quiet=words.quiet or words.json):
+        comparison = compare_runs(Path(words.subject), Path(words.overrides[0]), floor=floor)
     sys.stdout.write((to_json(comparison.as_dict()) if words.json else str(comparison)) + "\n")
     return comparison.exit_code
 
@@ -189,4 +192,4 @@ def _size(text: str) -> tuple[str, int]:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    above(text, sys.stderr)

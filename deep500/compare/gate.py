@@ -25,6 +25,7 @@ from deep500.compare.traces import CURVE, Arrays, Trace, cast, curve, trace
 from deep500.errors import Deep500Error, InputError, UnsupportedOperator
 from deep500.networks.dtype import to_dtype
 from deep500.networks.network import Network
+from deep500.progress import stage
 from deep500.tensors import digest
 
 JUDGE = "reference"
@@ -85,8 +86,10 @@ def check_equivalence(
     if refusal := _refusal(cases[0].network):
         cases = [cases[1], cases[1]]
         result.notes.append(f"compared in float32, since a custom operator takes no float64 ({refusal})")
+    stage(f"{judge.name}, which judges")
     truth = trace(judge, cases[0].network, cases[0].plain, cases[0].batches, loss)
     for other in candidates:
+        stage(f"checking {other.name}")
         for check in _checks(judge, other, cases, truth, result) if other is not judge else _own(judge, cases, truth):
             result.checks.append(check)
             if not check.passed:
@@ -243,6 +246,7 @@ def _curves(
     failed = {check.framework for check in result.checks if not check.passed}
     rounded = set()
     for candidate in candidates:
+        stage(f"loss curve of {candidate.name}")
         if candidate.name not in failed and candidate.optimizer is not None:
             executor = candidate.build(network)
             rounded |= {candidate.name} if executor.precision == "tf32" else set()

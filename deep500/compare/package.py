@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from deep500.errors import ResultsError
+from deep500.progress import progress
 from deep500.reading import MOST_BYTES, read_bytes
 from deep500.results.files import read_json, read_lines, regular_files, to_json, write_atomic
 from deep500.results.layout import check_layout
@@ -59,7 +60,9 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
 
 
 def _package(words: argparse.Namespace) -> int:
-    sys.stdout.write(f"{package(words.folder, words.output)}\n")
+    with progress("packing"):
+        packed = package(words.folder, words.output)
+    sys.stdout.write(f"{packed}\n")
     return 0
 
 

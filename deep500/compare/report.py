@@ -25,6 +25,7 @@ from deep500.errors import ResultsError
 from deep500.measure.comparison import FASTER, MARGIN, SLOWER, UNRESOLVED
 from deep500.measure.launches import LAUNCHES, WITHIN, basis, launches_differ, over_launches
 from deep500.measure.quantiles import Estimate
+from deep500.progress import progress
 from deep500.report.claims import plot_claims
 from deep500.report.figures import Figure
 from deep500.report.page import metric_row, render, render_views, view
@@ -55,7 +56,8 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
 
 
 def _report(words: argparse.Namespace) -> int:
-    write_atomic(words.output, render_runs(words.folders))
+    with progress("writing the page"):
+        write_atomic(words.output, render_runs(words.folders))
     sys.stdout.write(f"{words.output}\n")
     return 0
 

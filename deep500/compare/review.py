@@ -23,6 +23,7 @@ from typing import Any
 from deep500.compare.package import CHECKLIST, MOST_PACKED, RECIPE, RESULTS, SYSTEM, checklist, sums, system
 from deep500.compare.runs import compare_runs
 from deep500.errors import ResultsError
+from deep500.progress import above, progress
 from deep500.reading import MOST_BYTES, open_regular, read_bytes
 from deep500.recipe.written import READERS
 from deep500.report.claims import BY, derive
@@ -60,9 +61,10 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
 def _review(words: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="deep500-review-") as folder:
         answers = []
-        for answer in review(words.package, words.output or Path(folder), words.run):
-            sys.stdout.write(f"{answer}\n")
-            answers.append(answer)
+        with progress("reviewing"):
+            for answer in review(words.package, words.output or Path(folder), words.run):
+                above(str(answer))
+                answers.append(answer)
     judged = [answer.agrees for answer in answers if answer.agrees is not None]
     sys.stdout.write(f"{sum(judged)} of {len(judged)} agree; what a person must judge is in {CHECKLIST}\n")
     return 0 if all(judged) else DISAGREES

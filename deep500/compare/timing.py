@@ -13,6 +13,7 @@ import numpy as np
 from deep500.compare.processes import Process
 from deep500.measure.comparison import Comparison, compare_all
 from deep500.measure.statistics import Interval, median_interval, paired_ratio
+from deep500.progress import numbered, stage, still
 
 BLOCK = 0.2
 """Seconds that a block should take: long against the clock, short against the drift of a machine."""
@@ -62,6 +63,7 @@ class Team:
             for name in [*self.frameworks, self.control]:  # they start together, and prepare one after the other
                 self.workers[name] = self._stack.enter_context(Process(name, threads))
             for name, worker in self.workers.items():
+                stage(f"{name}: starting a process")
                 framework = self.frameworks[0] if name == self.control else name
                 self.facts[name] = worker.ask("prepare", kind=kind, framework=framework, **options)
         except BaseException:
@@ -77,17 +79,19 @@ class Team:
             count: repetitions per block; None chooses them so that a block takes about :data:`BLOCK` seconds.
             options: of the repetition, such as the batch size.
         """
+        stage("warming up")
         counts = {name: self._warm(worker, count, options) for name, worker in self.workers.items()}
         counts[self.control] = counts[self.frameworks[0]]
         rng = np.random.default_rng(seed)
         samples: dict[str, list[float]] = {name: [] for name in self.workers}
         switches: dict[str, list[int]] = {name: [] for name in self.workers}
-        for _ in range(rounds):
-            for place in rng.permutation(len(self.workers)):
-                name = list(self.workers)[place]
-                block = self.workers[name].ask("block", count=counts[name], **options)
-                samples[name].append(block["seconds"])
-                switches[name].append(block["switches"])
+        with still():
+            for _ in numbered("round", range(rounds)):
+                for place in rng.permutation(len(self.workers)):
+                    name = list(self.workers)[place]
+                    block = self.workers[name].ask("block", count=counts[name], **options)
+                    samples[name].append(block["seconds"])
+                    switches[name].append(block["switches"])
         control = paired_ratio(samples[self.control], samples[self.frameworks[0]])
         compared: dict[str, Sequence[float]] = {name: samples[name] for name in self.frameworks}
         return Timing(samples, counts, switches, control, compare_all(compared, control))
@@ -103,10 +107,12 @@ class Team:
         """Train every framework with every seed, in a drawn order, one at a time."""
         rng = np.random.default_rng(seed)
         runs: dict[str, list[dict[str, Any]]] = {name: [] for name in self.frameworks}
-        for number in seeds:
-            for place in rng.permutation(len(self.frameworks)):
-                name = self.frameworks[place]
-                runs[name].append(self.workers[name].ask("train", seed=number))
+        with still():
+            for number in seeds:
+                for place in rng.permutation(len(self.frameworks)):
+                    name = self.frameworks[place]
+                    stage(f"training {sum(map(len, runs.values())) + 1} of {len(seeds) * len(runs)}: {name}")
+                    runs[name].append(self.workers[name].ask("train", seed=number))
         return runs
 
     def memory(self) -> dict[str, dict[str, int]]:

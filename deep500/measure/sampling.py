@@ -23,6 +23,7 @@ from deep500.measure.plan import Plan, Target
 from deep500.measure.quantiles import Estimate, quantile
 from deep500.measure.standing import coarse, likely_cause, ties
 from deep500.measure.steady import SteadyState, find_steady_state
+from deep500.measure.units import unit_for
 
 Clock = Callable[[], int]
 GROWTH = 1.3
@@ -64,7 +65,27 @@ class Measurement:
         return self.samples[self.steady.cut :] if self.steady.cut < self.samples.size else self.samples
 
     def __str__(self) -> str:
-        return f"{self.estimates[0]} s, {self.basis}" + "".join(f"; {problem}" for problem in self.problems)
+        lines = [f"{in_words(self.estimates[0])}, {self.basis}", *self.problems]
+        return "\n  ".join(lines)
+
+
+def in_words(estimate: Estimate) -> str:
+    """A quantile of seconds, in the unit in which it has one to three digits before the point.
+
+    Example:
+        >>> from deep500.measure import quantile
+        >>> in_words(quantile([0.0021, 0.0022, 0.0023], independent=True))
+        '2.2 ms, the median of 3 samples, an observation (n too small for an interval)'
+    """
+    factor, unit = unit_for(estimate.value)
+    value, low, high = (
+        None if x is None else f"{factor * x:.4g}" for x in (estimate.value, estimate.low, estimate.high)
+    )
+    name = "median" if estimate.q == 0.5 else f"{100 * estimate.q:g} % quantile"
+    worth = "" if estimate.n_eff > 0.99 * estimate.n else f" worth {estimate.n_eff:.0f}"
+    if low is None or high is None:
+        return f"{value} {unit}, the {name} of {estimate.n} samples{worth}, an observation ({estimate.reason})"
+    return f"{value} {unit} [{low}, {high}], {estimate.level:.0%} CI of the {name} of {estimate.n} samples{worth}"
 
 
 class Judge:
@@ -186,11 +207,10 @@ def _problems(
 
 def not_reached(target: Target, estimate: Estimate, kept: np.ndarray) -> str:
     """That a target was missed, by how much and probably why, in words."""
+    wanted = f"not reached: {target.rel:.1%} wanted"
     if estimate.low is None:
-        achieved, why = "no interval", estimate.reason
-    else:
-        achieved, why = f"{estimate.precision:.1%}", f"likely cause: {likely_cause(kept, estimate.n, estimate.tau)}"
+        return f"{wanted}, no interval at the end of the budget: {estimate.reason}"
     return (
-        f"not reached: {target.rel:.1%} wanted, {achieved} at the end of the budget "
-        f"(n {estimate.n}, worth {estimate.n_eff:.0f}; {why})"
+        f"{wanted}, {estimate.precision:.1%} at the end of the budget (n {estimate.n}, worth {estimate.n_eff:.0f}); "
+        f"likely cause: {likely_cause(kept, estimate.n, estimate.tau)}"
     )

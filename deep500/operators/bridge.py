@@ -21,7 +21,7 @@ from deep500.operators.cpp.cache import building, enter, private_folder, sound_l
 from deep500.operators.cpp.compiled_op import CompiledOp
 from deep500.operators.cpp.compilers import find_compiler
 from deep500.operators.cpp.entries import make_room
-from deep500.operators.cpp.progress import progress
+from deep500.progress import progress
 
 INCLUDE = Path(__file__).resolve().parent / "include"
 """Folder of the headers."""

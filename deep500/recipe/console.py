@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from deep500.events import Event
+from deep500.progress import progress
 from deep500.recipe.options import Options
 from deep500.report.page import headline_line, metric_row
 from deep500.report.rendering import format_number
@@ -40,6 +42,10 @@ class Console:
         """A warning on stderr; also with ``--quiet``."""
         sys.stderr.write(f"deep500: warning: {text}\n")
         sys.stderr.flush()
+
+    def shown(self) -> AbstractContextManager[None]:
+        """Around a run: with ``--quiet`` and ``--json`` nothing is shown of its waits either."""
+        return nullcontext() if self.chatty else progress("", quiet=True)
 
     def progress(self, seed: int, labels: Sequence[str]) -> list[Event]:
         """Listeners that show the progress: a bar on a terminal, else a line per epoch."""

@@ -134,7 +134,8 @@ def _instead_of_absent(framework: str | None) -> Iterator[None]:
     if framework is None or framework not in BACKENDS:
         yield
         return
-    absent = [f"deep500.frameworks.{name}" for name in BACKENDS if not is_installed(name) and name != framework]
+    names = {f"deep500.frameworks.{name}" for name in BACKENDS if not is_installed(name) and name != framework}
+    absent = names - set(sys.modules)  # a worker of a comparison may have put something there, and takes it away itself
     sys.modules.update(dict.fromkeys(absent, load_backend(framework)))
     try:
         yield

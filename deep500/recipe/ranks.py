@@ -230,6 +230,10 @@ class RankRecord(Record):
 class SilentConsole(Console):
     """The console of the other ranks."""
 
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.chatty = False
+
     def force(self, text: str) -> None:
         """Rank 0 says it."""
 

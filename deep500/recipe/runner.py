@@ -95,6 +95,7 @@ def execute(
     if record is not None:
         check_ranks(record, comm.size)
     comm.at_rest = False
-    result = Session(plan, options, source, console, comm).run(record)
+    with console.shown():
+        result = Session(plan, options, source, console, comm).run(record)
     comm.at_rest = True
     return result

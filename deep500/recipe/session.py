@@ -15,6 +15,7 @@ from deep500.errors import ResultsError, TrainingError
 from deep500.events import Event
 from deep500.measure.fingerprint import differences, fingerprint, full_environment
 from deep500.measure.load import read_load
+from deep500.progress import progress, stage
 from deep500.recipe.build import Notes, Parts, load_custom_ops, load_data, make_executor, make_parts
 from deep500.recipe.console import Console
 from deep500.recipe.model import check_qualities
@@ -80,9 +81,11 @@ class Session:
         for kind in self.options.log:
             client(kind)
         self.custom_ops = load_custom_ops(self.plan.values["custom_ops"], self.source.folder)
-        with self.notes.collecting(self.options.strict):
+        with progress("preparing"), self.notes.collecting(self.options.strict):
             with one_after_the_other(self.comm, self.options.download):
+                stage("data")
                 data = load_data(self.plan.values, self.options.strict, self.options.download, self.options.data)
+            stage("network and optimizer")
             parts = make_parts(self.plan.values, data, self.plan.seeds[0], self.options.dry_run, self.comm)
         check_qualities(parts.task, [metric for metric, _ in self.plan.metrics])
         check_agreement(
@@ -95,7 +98,8 @@ class Session:
         self._plan_checkpointing(parts, record.path / PLAN_FILE if record is not None else None)
         self.ranks = ranks_facts(self.comm, parts.optimizer)
         if record is None and self.comm.rank == 0:
-            record = self._new_record(data, parts)
+            with progress("describing this machine"):
+                record = self._new_record(data, parts)
         record = record_of_rank(record, self.comm)
         with record.held():
             if resumed:
@@ -359,14 +363,15 @@ class Session:
             "load": read_load(),
             "finished": _now(),
         }
-        record.clear_left_overs()
-        write_rank_times(record, self.comm.size, self.seeds, communication_of(record.epochs()))
-        write_stats(record.path)
-        record.write_summary(summary)
-        write_claims(record.path)
-        write_rules(record.path)
-        result = dataclasses.replace(result, report=str(write_report(record)))
-        seal(record.path)
+        with progress("writing results and report"):
+            record.clear_left_overs()
+            write_rank_times(record, self.comm.size, self.seeds, communication_of(record.epochs()))
+            write_stats(record.path)
+            record.write_summary(summary)
+            write_claims(record.path)
+            write_rules(record.path)
+            result = dataclasses.replace(result, report=str(write_report(record)))
+            seal(record.path)
         if error is None:
             self.console.verdict(result, summary)
         return result

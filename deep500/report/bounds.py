@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from deep500.measure.statistics import Interval
-from deep500.report.figures import Figure, unit_for
+from deep500.measure.units import unit_for
+from deep500.report.figures import Figure
 from deep500.report.plot import BOTTOM, TOP, Axis, Plot, place_names, room_for
 from deep500.results.ranks import Rank, Ranks
 from deep500.results.scaling import MEASURED, PREDICTED, WEAK, Scaling, ScalingPoint

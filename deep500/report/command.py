@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deep500.errors import ResultsError
+from deep500.progress import progress
 from deep500.report.claims import figures_of, plot_claims
 from deep500.report.page import render, view
 from deep500.results.claims import BY
@@ -59,7 +60,8 @@ PAGE = Check("report from all files", page_problems, lambda run: run.has(REPORT)
 
 
 def _verify(words: argparse.Namespace) -> int:
-    examined = examine_with_page(words.folder)
+    with progress("verifying", quiet=words.json):
+        examined = examine_with_page(words.folder)
     problems, signed = list(examined.problems), ""
     if words.signers is not None:
         try:

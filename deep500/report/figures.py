@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from deep500.measure.units import unit_for
 from deep500.report.plot import Axis, Plot
 from deep500.results.samples import SampleStore
 
 MOST_POINTS = 600
 MOST_CURVE = 240
 MOST_VIOLINS = 8
-UNITS = ((1.0, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns"))
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,6 @@ class Figure:
             for kind in plot.drawn
         ]
         return cls(question, plot.markup(), caption, tuple(claims))
-
-
-def unit_for(seconds: float) -> tuple[float, str]:
-    """The unit in which a time has one to three digits before the point: factor and name.
-
-    Example:
-        >>> unit_for(0.0021)
-        (1000.0, 'ms')
-    """
-    return next(
-        ((factor, name) for factor, name in UNITS if abs(seconds) * factor >= 1), UNITS[-1] if seconds else UNITS[0]
-    )
 
 
 def series_figures(store: SampleStore, series: str, stat: Mapping[str, Any]) -> list[Figure]:

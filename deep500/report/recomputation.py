@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from deep500.measure.statistics import Interval
-from deep500.report.figures import MOST_POINTS, Figure, unit_for
+from deep500.measure.units import unit_for
+from deep500.report.figures import MOST_POINTS, Figure
 from deep500.report.plot import Axis, Plot
 from deep500.report.rendering import render_template
 from deep500.results.files import write_atomic

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deep500.measure.launches import basis
-from deep500.report.figures import unit_for
+from deep500.measure.units import unit_for
 from deep500.results.files import to_json
 from deep500.results.verdict import standing_words
 

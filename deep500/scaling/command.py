@@ -12,6 +12,7 @@ import numpy as np
 
 from deep500.compare.subject import Setting
 from deep500.errors import InputError, ResultsError
+from deep500.progress import progress, still
 from deep500.recipe.loader import find_recipe
 from deep500.results.files import read_json, writing
 from deep500.results.record import Record
@@ -67,7 +68,8 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
 
 
 def _simulate(words: argparse.Namespace) -> int:
-    prediction = predict_recipe(words)
+    with progress("predicting", at_once=True), still():
+        prediction = predict_recipe(words)
     title = f"{find_recipe(words.recipe).stem}: predicted scaling"
     sys.stdout.write("\n".join([title, *prediction.about, ""]) + "\n")
     folder = words.out / "simulate" / find_recipe(words.recipe).stem

@@ -8,8 +8,8 @@ from pathlib import Path
 from markupsafe import Markup, escape
 
 from deep500.measure.statistics import Interval
+from deep500.measure.units import unit_for
 from deep500.report.bounds import scaling_figures
-from deep500.report.figures import unit_for
 from deep500.report.rendering import asset
 from deep500.results.files import write_atomic
 from deep500.results.scaling import Scaling, ScalingPoint
@@ -74,8 +74,9 @@ def text(scaling: Scaling, why: Mapping[tuple[str, int], str] | None = None) -> 
     lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]).rstrip() for row in cells]
     factor, unit = unit_for(scaling.base.seconds.median)
     for bound in scaling.bounds:
-        points = ", ".join(f"{n:,}: {factor * s:.3g}" for n, s in zip(bound.ranks, bound.seconds, strict=True))
-        lines.append(f"bound: {bound.name}: {points} ({unit} by ranks)")
+        pairs = zip(bound.ranks, bound.seconds, strict=True)
+        points = ", ".join(f"{factor * seconds:.3g} {unit} on {ranks:,}" for ranks, seconds in pairs)
+        lines.append(f"bound: {bound.name}: {points} ranks")
     return "\n".join([f"{scaling.mode} scaling", *lines])
 
 

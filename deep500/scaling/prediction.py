@@ -11,6 +11,7 @@ import numpy as np
 from deep500.distributed import Communicator
 from deep500.errors import CommunicationError, InputError
 from deep500.measure.statistics import Interval
+from deep500.progress import stage
 from deep500.results.scaling import PREDICTED, STRONG, WEAK, Scaling, ScalingBase, ScalingBound, ScalingPoint
 from deep500.scaling.model import Interconnect
 from deep500.scaling.pretend import ROWS, Demand, demand
@@ -70,6 +71,7 @@ class Compute:
                     f"got compute times of {sorted(self.traces)} samples; expected those of {batch}: leave out --from, "
                     "or predict weak scaling only"
                 )
+            stage(f"times of steps of {batch} samples")
             self.traces[batch] = self.rig.trace(batch, self.steps, self.seconds)
         return self.traces[batch]
 
@@ -81,6 +83,7 @@ class Compute:
         for few in (2, ROWS):
             key = (str(scheme), few)
             if key not in self.own:
+                stage(f"what {scheme} computes on {few} ranks")
                 self.own[key] = rig.own_seconds(scheme, few, max(5, self.steps // 5))
             ends.append(self.own[key])
         gathers = any(call.kind == "all_gather" for call in demand_of(rig, scheme, ROWS)[0].calls)

@@ -21,6 +21,7 @@ from deep500.frameworks.pytorch.operators.normalization import running_again
 from deep500.frameworks.pytorch.split import Cutter
 from deep500.frameworks.pytorch.tape import Part, Tape
 from deep500.networks.network import Network
+from deep500.progress import numbered, stage
 from deep500.transformations.recomputation.chain import Mode, Stage
 
 _STATE = 5056  # bytes of the state of the processor's generator, which snapshots hold where numbers are drawn
@@ -55,11 +56,13 @@ def measure(
     before = [(parameter, parameter.grad) for parameter in compiled.module.parameters()]
     try:
         with running_again(), torch.random.fork_rng():
+            stage(f"a step in {len(stages)} stages")
             sweep.run(_clock(device))  # warm up
             settle()
+            stage(f"bytes of {len(stages)} stages")
             sizes = sweep.run(lambda call: footprint(call, device))
             gradients = sweep.gradients
-            times = [sweep.run(_clock(device)) for _ in range(passes)]
+            times = [sweep.run(_clock(device)) for _ in numbered(f"times of {len(stages)} stages, pass", range(passes))]
     finally:
         for parameter, gradient in before:
             parameter.grad = gradient

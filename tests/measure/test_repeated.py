@@ -71,7 +71,7 @@ def test_launches_that_share_a_process_have_an_interval_over_them():
     assert measurement.estimates == (expected,) and expected.low < 0.98 and expected.high > 1.02
     # all samples taken together know it too well
     assert quantile(measurement.kept, independent=True).high < 1.02 < expected.high
-    assert str(measurement).endswith(f"s, over 6 launches in one process; {SHARED}")
+    assert str(measurement).endswith(f" samples worth 158, over 6 launches in one process\n  {SHARED}")
     assert not shared(levels, rel=0.01).reached
 
 
@@ -88,7 +88,7 @@ def test_few_launches_hold_within_them_and_are_no_result_where_they_differ(level
     assert measurement.reached is reached and measurement.basis == "within 3 launches in one process"
     assert (
         any(
-            "; launches differ (Kruskal-Wallis p " in problem and "6 have an interval over launches" in problem
+            ": launches differ (Kruskal-Wallis p " in problem and "6 have an interval over launches" in problem
             for problem in measurement.problems
         )
         is not reached

@@ -46,8 +46,14 @@ def test_the_lines_of_the_install_page(newcomer: Path, tmp_path: Path) -> None:
     assert "reference" in run(newcomer / "deep500", "info", cwd=tmp_path)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all pages, as a newcomer has: what a page leaves may not be in the way of another."""
+    return tmp_path_factory.mktemp("work")
+
+
 @pytest.mark.parametrize("name", [name for name in order() if name not in NEEDS])
-def test_the_tutorials_in_order(newcomer: Path, tmp_path: Path, name: str) -> None:
+def test_the_tutorials_in_order(newcomer: Path, folder: Path, name: str) -> None:
     """Cells as a newcomer runs them: files are written, commands run, Python goes on where it was."""
     script = ["import os, shlex, subprocess, sys", "os.environ['MPLBACKEND'] = 'Agg'"]
     script += ["os.environ['PATH'] = os.path.dirname(sys.executable) + os.pathsep + os.environ['PATH']"]
@@ -60,5 +66,5 @@ def test_the_tutorials_in_order(newcomer: Path, tmp_path: Path, name: str) -> No
                 script.append(f"assert subprocess.run(shlex.split({line[1:]!r})).returncode in (0, 1)")
         else:
             script.append(cell)
-    (tmp_path / "tutorial.py").write_text("\n".join(script), encoding="utf-8")
-    run(newcomer / "python", "tutorial.py", cwd=tmp_path)
+    (folder / "tutorial.py").write_text("\n".join(script), encoding="utf-8")
+    run(newcomer / "python", "tutorial.py", cwd=folder)

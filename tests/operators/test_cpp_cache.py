@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import deep500 as d5
-from deep500 import cli
+from deep500 import cli, progress
 from deep500.errors import CacheError, InputError
 from deep500.operators import bridge
-from deep500.operators.cpp import build, cache, entries, progress
+from deep500.operators.cpp import build, cache, entries
 from deep500.operators.cpp.commands import compile_library
 from deep500.operators.cpp.spec import BuildSpec
 from tests.conftest import HANG

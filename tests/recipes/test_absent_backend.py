@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from deep500.compare import worker
+from deep500.recipe import loader
 from tests.conftest import HANG
 
 WITHOUT = """
@@ -56,3 +58,14 @@ def test_a_written_recipe_runs_in_numpy(tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(WRITTEN)
     done = without_frameworks(tmp_path, "run", "job.toml", "--framework", "reference", "--dry-run", "--quiet")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_worker_of_a_comparison_loads_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it loads a recipe, every backend's name means its own; the loader takes away only what it put there."""
+    name = "deep500.frameworks.jax"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(loader, "is_installed", lambda backend: backend == "reference")
+    with worker.only("reference"):
+        recipe = loader.load_recipe(loader.find_recipe("digits_lenet"), "reference")
+        assert sys.modules[name] is sys.modules["deep500.frameworks.reference"]
+    assert name not in sys.modules and recipe.MUTABLE["batch_size"] == 32

@@ -13,10 +13,10 @@ from deep500.operators.cpp.cache import building, enter, private_folder, sound_l
 from deep500.operators.cpp.commands import FLAGS, LINK, Derivation, Job, compile_library
 from deep500.operators.cpp.compilers import Compiler, cpu_model, find_compiler, find_nvcc
 from deep500.operators.cpp.entries import make_room
-from deep500.operators.cpp.progress import progress
 from deep500.operators.cpp.ranks import mpi_flags
 from deep500.operators.cpp.spec import INCLUDE, BuildSpec, Infer
 from deep500.operators.cpp.wrapper import ABI, wrapper_source
+from deep500.progress import progress
 from deep500.reading import declare, read_json
 
 INCLUDED = declare([str])

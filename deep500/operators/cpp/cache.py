@@ -23,7 +23,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from deep500.errors import CacheError
-from deep500.operators.cpp.progress import stage
+from deep500.progress import stage
 from deep500.reading import declare, open_regular, read_json
 
 SEAL = "seal.json"

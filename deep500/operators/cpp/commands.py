@@ -19,10 +19,10 @@ from typing import Any, Protocol
 from deep500.errors import CompileError, MissingEngine
 from deep500.operators.base import Descriptors
 from deep500.operators.cpp.compilers import Compiler
-from deep500.operators.cpp.progress import stage
 from deep500.operators.cpp.ranks import mpi_flags
 from deep500.operators.cpp.spec import CPP_TYPES, INCLUDE, BuildSpec, Infer
 from deep500.operators.cpp.wrapper import is_global, wrapper_source
+from deep500.progress import stage
 
 HEADERS = (".h", ".hpp", ".hh", ".inl", ".cuh")
 OBJECTS = (".o", ".a", ".so")

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from deep500.errors import CompileError, EnzymeError
 from deep500.operators.cpp.commands import LINK, Job, compile_error
-from deep500.operators.cpp.progress import stage
 from deep500.operators.cpp.ranks import NO_FORWARD_MODE
 from deep500.operators.cpp.spec import CPP_TYPES, FLOATING, BuildSpec
 from deep500.operators.cpp.wrapper import wrapper_source
 from deep500.operators.enzyme.pipeline import Options, compile_library
 from deep500.operators.enzyme.verify import check_build, error_of, examples
 from deep500.operators.enzyme.wrapper import gradient_source
+from deep500.progress import stage
 
 Missing = dict[str, str]
 APART = ("d500_jvp", "d500_hvp")

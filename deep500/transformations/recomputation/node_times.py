@@ -20,6 +20,7 @@ from deep500.networks.execution.capabilities import node_times
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.networks.node import Node
+from deep500.progress import numbered
 from deep500.transformations.recomputation.region_tree import Region
 from deep500.transformations.recomputation.regions import NetworkRegions, find_regions, live_out
 from deep500.transformations.recomputation.training_step import TrainingStep
@@ -175,11 +176,11 @@ def least_seconds(calls: Mapping[str, Callable[[], Any]], samples: int) -> dict[
         True
     """
     counts: dict[str, int] = {}
-    for name, call in calls.items():
+    for name, call in numbered("part", calls.items()):
         call()
         counts[name] = max(1, int(_LONG / max(_seconds(call, 1), 1e-7)))
     seconds = dict.fromkeys(calls, float("inf"))
-    for _ in range(samples):
+    for _ in numbered("times, sample", range(samples)):
         for name, call in calls.items():
             seconds[name] = min(seconds[name], _seconds(call, counts[name]))
     return seconds

@@ -19,6 +19,7 @@ from deep500.networks.losses import add_loss
 from deep500.networks.network import Network
 from deep500.networks.objects import as_network
 from deep500.operators.registry import DOMAIN
+from deep500.progress import numbered, progress, stage
 from deep500.transformations.recomputation.budgets import budget_bytes, check_budget, check_points
 from deep500.transformations.recomputation.chain import innermost_regions, keep_all, plan_chain, simulate_chain
 from deep500.transformations.recomputation.counting import Counted, Counter
@@ -35,6 +36,8 @@ Target = GraphExecutor | Network
 CROSSINGS = (2, 3, 4)
 """Activations that may cross a cut, tried in turn where cuts that one crosses cannot meet a budget: beside the skip
 connections of a U-Net, say."""
+
+PLANNING = "planning recomputation"
 
 
 def plan_checkpointing(
@@ -85,14 +88,15 @@ def plan_checkpointing(
         deep500.errors.BudgetError: got a budget of 1000 bytes; expected at least ...
     """
     check_budget(budget)
-    subject = _Subject(_planned(target, example, loss), inputs, loss, batch)
-    if profile is not None:
-        if not isinstance(profile, NetworkRegions):
-            raise PlanError(
-                f"got {type(profile).__name__} as a profile; expected what measured_regions returned: leave it out"
-            )
-        profile.check(subject.network, subject.batch, target.backend if isinstance(target, GraphExecutor) else None)
-    return subject.plan(budget, profile)
+    if profile is not None and not isinstance(profile, NetworkRegions):
+        raise PlanError(
+            f"got {type(profile).__name__} as a profile; expected what measured_regions returned: leave it out"
+        )
+    with progress(PLANNING):
+        subject = _Subject(_planned(target, example, loss), inputs, loss, batch)
+        if profile is not None:
+            profile.check(subject.network, subject.batch, target.backend if isinstance(target, GraphExecutor) else None)
+        return subject.plan(budget, profile)
 
 
 def checkpointing_front(
@@ -123,7 +127,8 @@ def checkpointing_front(
         (True, 0)
     """
     check_points(points)
-    return _Subject(_planned(target, example, loss), inputs, loss, batch).front(points)
+    with progress(PLANNING):
+        return _Subject(_planned(target, example, loss), inputs, loss, batch).front(points)
 
 
 def _planned(target: Target | Any, example: Any, loss: str) -> Target:
@@ -176,9 +181,10 @@ class _Subject:
             between = () if plans else range(1, points)
             low = smallest.predicted_peak
             limits = dict.fromkeys(low + (planner.full - low) * i // (points - 1) for i in between)
-            plans += [smallest, *map(planner.within, limits)]
+            plans += [smallest, *map(planner.within, numbered("budget", limits))]
         with self.rehearsals() as rehearsals:
-            plans = plans if rehearsals is None else [rehearsals.measured(plan) for plan in plans]
+            tried = numbered("a step of plan", plans)
+            plans = plans if rehearsals is None else [rehearsals.measured(plan) for plan in tried]
         return [replace(plan, budget=plan.predicted_peak) for plan in undominated(plans)]
 
     @contextmanager
@@ -201,6 +207,7 @@ class _Subject:
             planner = counted_planner(self.network, self.batch, regions, self.backend)
         yield planner
         for crossing in CROSSINGS:
+            stage(f"cuts that {crossing} activations cross")
             finer = find_regions(self.network, self.batch, self.loss, crossing, times)
             if len(finer.innermost()) <= count:
                 continue

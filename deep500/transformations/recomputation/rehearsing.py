@@ -14,6 +14,7 @@ from typing import Any
 from deep500.errors import BudgetError
 from deep500.networks.execution.capabilities import CountsStepMemory, step_memory
 from deep500.networks.execution.executor import GraphExecutor
+from deep500.progress import numbered, stage
 from deep500.transformations.recomputation.budgets import unreachable
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 
@@ -63,6 +64,7 @@ class Rehearsals:
 
     def __init__(self, twin: GraphExecutor, inputs: Mapping[str, Any], loss: str) -> None:
         self.twin, self.inputs, self.loss = twin, inputs, loss
+        stage("a step without a plan")
         self.full = self.held(None)
 
     def held(self, plan: CheckpointingPlan | None) -> int | None:
@@ -90,7 +92,7 @@ class Rehearsals:
             return planner.within(limit)
         best: CheckpointingPlan | None = None
         smallest, off, asked = self.full, self.full - planner.full, set[int]()
-        for _ in range(_ROUNDS):
+        for _ in numbered("a step of plan", range(_ROUNDS), f"at most {_ROUNDS}"):
             ask = max(planner.full, 1) * 2 if self.full <= limit else limit - off
             if ask in asked or ask < 1:
                 break
@@ -107,6 +109,7 @@ class Rehearsals:
                 if limit - tried.predicted_peak <= _NEAR * self.full:
                     break
         if best is None:
+            stage("a step of the smallest plan")
             tried = self.measured(planner.smallest())
             smallest = min(smallest, tried.predicted_peak)
             if tried.predicted_peak > limit:

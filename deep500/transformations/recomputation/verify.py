@@ -15,6 +15,7 @@ from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.hashing import structure_hash
 from deep500.networks.losses import gradient_name
 from deep500.networks.network import Network
+from deep500.progress import progress, stage
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 
 TOLERANCE = 1e-4
@@ -84,9 +85,21 @@ def verify_plan(
         >>> checked.measured < checked.without, checked.difference
         (True, 0.0)
     """
+    with progress("a dry run of the plan"):
+        return _verified(executor, plan, inputs, make)
+
+
+def _verified(
+    executor: GraphExecutor,
+    plan: CheckpointingPlan,
+    inputs: Mapping[str, Any],
+    make: Callable[[Network], GraphExecutor] | None,
+) -> Verification:
     kind: Any = type(executor)
     steps = _Steps(make or (lambda network: kind(network, executor.device)), executor.network.copy(), inputs, plan.loss)
+    stage("steps without it")
     want, without = steps.run(None)
+    stage("steps with it")
     got, measured = steps.run(plan)
     difference, name = _difference(got, want)
     double = steps.doubled(plan) if difference > TOLERANCE else None
